@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The call plan: which function runs when, on which memory. Made by the compiler, executed natively.
+
+Every piece of memory is known before anything runs: arguments live in the caller's arrays, in the mapped
+constants, or at a fixed offset of one workspace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from math import prod
+from typing import TypeAlias
+
+from ..dtype import DType
+
+ALIGNMENT = 64
+"""Alignment in bytes of the workspace, of every offset in it, and of every constant."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """Name, static shape and element type of an input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return prod(self.shape) * self.dtype.bytes
+
+
+class Place(Enum):
+    """Where an argument of a step lives."""
+
+    INPUT = "input"
+    OUTPUT = "output"
+    CONSTANT = "constant"
+    WORKSPACE = "workspace"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """A tensor argument of a step.
+
+    Attributes:
+        place: Where it lives.
+        index: Number of the input, output or constant; byte offset in the workspace.
+        shape: Static shape as the callee sees it.
+        dtype: Element type.
+    """
+
+    place: Place
+    index: int
+    shape: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def bytes(self) -> int:
+        """Size in bytes."""
+        return prod(self.shape) * self.dtype.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """Call a compiled kernel: inputs, then outputs, then scratch.
+
+    Attributes:
+        function: Symbol of the kernel.
+        args: Its buffers, in the order of its parameters.
+        label: Operators in it, for profiles, e.g. ``nn.conv+add+nn.relu``.
+        nodes: Names of the model's nodes in it.
+    """
+
+    function: str
+    args: tuple[Argument, ...]
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStep:
+    """Call an accelerator's region: inputs, then outputs.
+
+    Attributes:
+        region: Number of the region, an index into ``CallPlan.regions``.
+        args: Its tensors.
+        label: Kind of the accelerator and name of the region, for profiles.
+        nodes: Names of the model's nodes in it.
+    """
+
+    region: int
+    args: tuple[Argument, ...]
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CopyStep:
+    """Copy all bytes of one argument to another: an output that is an input, a constant or a view."""
+
+    source: Argument
+    destination: Argument
+
+
+Step: TypeAlias = KernelStep | RegionStep | CopyStep
+
+
+@dataclass(frozen=True, slots=True)
+class CallPlan:
+    """What one run does.
+
+    Attributes:
+        inputs: The model's inputs, in its order.
+        outputs: The model's outputs, in its order.
+        constants: Names in ``params.safetensors`` of the constants that steps read.
+        regions: Names of the external units, in the order of ``RegionStep.region``.
+        workspace_bytes: Size of the workspace.
+        steps: In the order they run.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    constants: tuple[str, ...]
+    regions: tuple[str, ...]
+    workspace_bytes: int
+    steps: tuple[Step, ...]

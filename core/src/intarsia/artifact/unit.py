@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What code generation leaves: files, the constants they need, and who loads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SHARED_LIBRARY = "shared-library"
+"""Loader of a unit whose file ``lib.so`` exports tvm-ffi functions; built into the runtime."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledUnit:
+    """The code of one region, or of everything the fallback backend compiles.
+
+    Attributes:
+        name: Name of the region (``dnnl_0``), or ``main``.
+        loader: Name in the entry-point group ``intarsia.loaders``, or :data:`SHARED_LIBRARY`.
+        files: Member name to content, stored below ``units/<name>/`` in the artifact.
+        constants: Weights that the unit reads at load time, by a name unique in the artifact.
+        cpu_features: CPU features that the code needs, as the Linux kernel names them
+            (``avx512f``); a machine without one refuses the artifact.
+        versions: Vendor component to version, for the passport.
+    """
+
+    name: str
+    loader: str
+    files: Mapping[str, bytes]
+    constants: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
+    cpu_features: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

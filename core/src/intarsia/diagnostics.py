@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Places in a model and messages about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where an expression came from.
+
+    Attributes:
+        name: Name of the model node (ONNX node name, or its first output's name).
+        op: Operator of the source format, e.g. ``Conv``.
+    """
+
+    name: str
+    op: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.op})" if self.op else self.name
+
+
+NO_SPAN = Span("")
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One message about one place.
+
+    Attributes:
+        severity: ``error``, ``warning`` or ``note``.
+        message: One sentence.
+        span: The place.
+        hint: What to do next.
+    """
+
+    severity: str
+    message: str
+    span: Span = NO_SPAN
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A decision that a stage took and a user may want to see (LLVM's optimisation remarks).
+
+    Attributes:
+        stage: The pass or stage that decided.
+        message: What it decided.
+        span: The place.
+    """
+
+    stage: str
+    message: str
+    span: Span = NO_SPAN

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module: named functions plus typed module-level settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from ..errors import VerifyError
+from .expr import Function, GlobalVar
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IRModule:
+    """Functions by name; ``main`` is the entry.
+
+    Attributes:
+        functions: Name to function; outlined regions are functions too.
+        attrs: Module-level settings keyed by their class (``Executor``, ``Runtime``, ``Target``).
+    """
+
+    functions: Mapping[str, Function]
+    attrs: Mapping[type, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+    @classmethod
+    def from_function(cls, main: Function) -> IRModule:
+        """Wrap one function as ``main``."""
+        return cls(MappingProxyType({"main": main}))
+
+    @property
+    def main(self) -> Function:
+        """The entry function.
+
+        Raises:
+            VerifyError: The module has no ``main``.
+        """
+        if "main" not in self.functions:
+            raise VerifyError("the module has no function 'main'")
+        return self.functions["main"]
+
+    def function(self, name: GlobalVar) -> Function:
+        """Return a function by its global name.
+
+        Raises:
+            VerifyError: No such function.
+        """
+        if name.name not in self.functions:
+            raise VerifyError(f"the module has no function '@{name.name}'")
+        return self.functions[name.name]
+
+    def with_functions(self, functions: Mapping[str, Function]) -> IRModule:
+        """Return the module with other functions."""
+        return replace(self, functions=MappingProxyType(dict(functions)))
+
+    def with_main(self, main: Function) -> IRModule:
+        """Return the module with another ``main``; the same object if nothing changed."""
+        if self.functions.get("main") is main:
+            return self
+        return self.with_functions({**self.functions, "main": main})
+
+    def with_attr(self, key: type[A], value: A) -> IRModule:
+        """Return the module with a module-level setting."""
+        return replace(self, attrs=MappingProxyType({**self.attrs, key: value}))
+
+    def attr(self, key: type[A]) -> A | None:
+        """Return the module-level setting of class ``key``, if set."""
+        return cast("A | None", self.attrs.get(key))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator is: one class that holds its attributes, type rule, reference and compute rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from .types import Type
+
+
+class OpKind(Enum):
+    """How an operator reads its inputs; decides what may fuse with what (TVM's TOpPattern)."""
+
+    ELEMWISE = "elemwise"  # one output element from the same element of every input (broadcast allowed)
+    INJECTIVE = "injective"  # one output element from one element of each input: transpose, slice
+    REDUCTION = "reduction"  # one output element from many: sum, max, softmax is OPAQUE
+    ANCHOR = "anchor"  # heavy reduction that takes an element-wise epilogue: conv, matmul
+    OPAQUE = "opaque"  # never fused
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpAttrs:
+    """Base of every operator's attributes: a frozen keyword-only dataclass.
+
+    Values are ``bool, int, float, str, DType`` or (nested) tuples of these, so they print and parse.
+    """
+
+
+NO_ATTRS = OpAttrs()
+
+
+class Op:
+    """Base of all operators; never instantiated.
+
+    A subclass is decorated with :func:`operator` and gives ``Attrs``, ``type_rule``, ``reference`` and,
+    unless it is only ever expressed by other operators, ``compute``:
+
+    * ``type_rule(attrs, *types) -> Type`` raises :class:`~intarsia.errors.TypeRuleError`.
+    * ``reference(attrs, *arrays) -> ndarray | tuple[ndarray, ...]`` is the NumPy definition.
+    * ``compute(attrs, *tensors) -> Tensor | tuple[Tensor, ...]`` is the tensor expression (``intarsia.tir``).
+    """
+
+    name: ClassVar[str] = ""
+    kind: ClassVar[OpKind] = OpKind.OPAQUE
+    Attrs: ClassVar[type[OpAttrs]] = OpAttrs
+    type_rule: ClassVar[Callable[..., Type]]
+    reference: ClassVar[Callable[..., Any]]
+    compute: ClassVar[Callable[..., Any] | None] = None
+
+
+def operator(name: str, kind: OpKind = OpKind.OPAQUE) -> Callable[[type[Op]], type[Op]]:
+    """Name an operator class and state how it reads its inputs."""
+
+    def name_it(cls: type[Op]) -> type[Op]:
+        cls.name = name
+        cls.kind = kind
+        return cls
+
+    return name_it
+
+
+def collect_operators(modules: Sequence[object]) -> dict[str, type[Op]]:
+    """Return every operator class defined in ``modules`` by its name."""
+    found: dict[str, type[Op]] = {}
+    for module in modules:
+        for value in vars(module).values():
+            if isinstance(value, type) and issubclass(value, Op) and value.name:
+                found[value.name] = value
+    return dict(sorted(found.items()))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iterative traversals; nothing here recurses, so depth is limited by memory only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TypeAlias, assert_never
+
+from .expr import (
+    Call,
+    CallFunction,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+    call,
+    get_item,
+    make_tuple,
+)
+
+RewriteRule: TypeAlias = Callable[[Expr], Expr | None]
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Return the direct operands of ``expr``, in order."""
+    match expr:
+        case Call() | CallFunction():
+            return expr.args
+        case Tuple():
+            return expr.fields
+        case TupleGetItem():
+            return (expr.tuple,)
+        case Let():
+            return (expr.var, expr.value, expr.body)
+        case If():
+            return (expr.condition, expr.then_branch, expr.else_branch)
+        case Var() | Constant():
+            return ()
+        case _:
+            assert_never(expr)
+
+
+def post_order(*roots: Expr) -> Iterator[Expr]:
+    """Yield every distinct node below ``roots`` once, operands before users."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        stack.append((node, True))
+        stack.extend((child, False) for child in reversed(children(node)) if child not in seen)
+
+
+def calls(function: Function) -> Iterator[Call]:
+    """Yield every operator call of a function once, operands before users."""
+    for node in post_order(function.body):
+        if isinstance(node, Call):
+            yield node
+
+
+def count_uses(roots: Iterable[Expr]) -> dict[Expr, int]:
+    """Return how many operand slots (and roots) refer to each node."""
+    roots = tuple(roots)
+    uses: dict[Expr, int] = {}
+    for root in roots:
+        uses[root] = uses.get(root, 0) + 1
+    for node in post_order(*roots):
+        for child in children(node):
+            uses[child] = uses.get(child, 0) + 1
+    return uses
+
+
+def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
+    """Return ``expr`` over other operands, types inferred anew; the same object if they are the same."""
+    old = children(expr)
+    if len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True)):
+        return expr
+    match expr:
+        case Call():
+            return call(expr.op, *new, attrs=expr.attrs, span=expr.span)
+        case CallFunction():
+            return replace(expr, args=new)
+        case Tuple():
+            return make_tuple(new, span=expr.span)
+        case TupleGetItem():
+            return get_item(new[0], expr.index, span=expr.span)
+        case Let():
+            var = new[0]
+            if not isinstance(var, Var):
+                return new[2]
+            return replace(expr, var=var, value=new[1], body=new[2], type=new[2].type)
+        case If():
+            return replace(
+                expr, condition=new[0], then_branch=new[1], else_branch=new[2], type=new[1].type
+            )
+        case Var() | Constant():
+            return expr
+        case _:
+            assert_never(expr)
+
+
+def rewrite_expr(root: Expr, rule: RewriteRule, replaced: dict[Expr, Expr] | None = None) -> Expr:
+    """Rebuild ``root`` bottom-up, each node once; shared nodes stay shared.
+
+    Args:
+        root: Expression to rewrite.
+        rule: Given a node whose operands are already rewritten, its replacement or ``None``.
+        replaced: Old node to new node; filled in, and consulted first, so that several roots can
+            share one rewrite and a caller can substitute nodes.
+    """
+    memo: dict[Expr, Expr] = {} if replaced is None else replaced
+    for node in post_order(root):
+        if node in memo:
+            continue
+        rebuilt = with_children(node, tuple(memo[child] for child in children(node)))
+        result = rule(rebuilt)
+        memo[node] = rebuilt if result is None else result
+    return memo[root]
+
+
+def rewrite_function(function: Function, rule: RewriteRule) -> Function:
+    """Rewrite the body of a function; the same object if nothing changed."""
+    body = rewrite_expr(function.body, rule)
+    return function if body is function.body else replace(function, body=body)
+
+
+def substitute(root: Expr, mapping: dict[Expr, Expr]) -> Expr:
+    """Replace nodes by others everywhere below ``root``."""
+    return rewrite_expr(root, _keep, dict(mapping))
+
+
+def _keep(_node: Expr) -> Expr | None:
+    return None

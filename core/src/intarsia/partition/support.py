@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an accelerator says of each operator: yes, or no with a code and a reason in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from ..ir.pattern import Match, Pattern
+
+
+class Code(Enum):
+    """Why an accelerator does not take a node."""
+
+    OK = "ok"
+    UNSUPPORTED_OP = "unsupported-op"
+    UNSUPPORTED_DTYPE = "unsupported-dtype"
+    UNSUPPORTED_SHAPE = "unsupported-shape"
+    UNSUPPORTED_ATTRIBUTE = "unsupported-attribute"
+    UNSUPPORTED_LAYOUT = "unsupported-layout"
+    OUTVOTED = "outvoted"
+    TOO_SMALL = "too-small"
+    WOULD_CYCLE = "would-cycle"
+    EXCLUDED_BY_USER = "excluded-by-user"
+    PLUGIN_ERROR = "plugin-error"
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """A verdict on one match."""
+
+    code: Code
+    detail: str = ""
+
+    @classmethod
+    def yes(cls) -> Support:
+        """The accelerator takes it."""
+        return cls(Code.OK)
+
+    @classmethod
+    def no(cls, code: Code | str, detail: str) -> Support:
+        """The accelerator does not take it, for the reason ``detail``."""
+        return cls(Code(code), detail)
+
+    def __bool__(self) -> bool:
+        return self.code is Code.OK
+
+
+Predicate: TypeAlias = "Callable[[Match], Support]"
+
+
+@dataclass(frozen=True, slots=True)
+class SupportRow:
+    """A pattern the accelerator knows, and the function that says whether it takes a match of it."""
+
+    name: str
+    pattern: Pattern
+    predicate: Predicate
+
+
+@dataclass(frozen=True, slots=True)
+class SupportTable:
+    """Rows in order of preference: the first row that matches a node and says yes takes it.
+
+    Attributes:
+        rows: Larger patterns before their parts.
+    """
+
+    rows: Sequence[SupportRow]

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The contract between the runtime and what loads a region's unit (entry-point group ``intarsia.loaders``).
+
+A loader is a function ``load(request: LoadRequest) -> NativeCall | Callable``. It runs once, when an
+artifact is loaded, and may be slow; what it returns runs at every call and should be native.
+
+A plugin whose vendor library has a C API ships no native code of its own: it fills a *step table*, a
+list of C calls with fixed arguments, and the compiled module's ``intarsia_run_steps`` walks it::
+
+    struct step    { int32_t (*function)(void *a, void *b, int64_t c, void *d);
+                     void *a; void *b; int64_t c; void *d; };
+    struct binding { int64_t step; int64_t argument; };   /* steps[step].b = data of the argument */
+    struct table   { int64_t bindings_count; struct binding *bindings;
+                     int64_t steps_count;    struct step *steps;
+                     int64_t failed_step;    int64_t status; };
+
+``intarsia_run_steps(table, args, n, result)`` has the signature of a tvm-ffi function
+(``TVMFFISafeCallType``). A step that returns anything but 0 stops the table, which then holds its number
+and status, and the call returns -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..artifact.plan import TensorSpec
+
+if TYPE_CHECKING:
+    import numpy as np
+
+LOADER_GROUP = "intarsia.loaders"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadRequest:
+    """What a loader gets.
+
+    Attributes:
+        name: Name of the region.
+        files: Files of the unit, digests already checked.
+        constants: Weights of the unit by the name given in ``CompiledUnit.constants``; read-only views
+            of the mapped artifact, valid as long as the loaded artifact lives.
+        inputs: Tensors the region is called with.
+        outputs: Tensors it fills, after the inputs in the call.
+        threads: Number of threads to use.
+        run_steps: Address of ``intarsia_run_steps``; 0 if the artifact has none.
+    """
+
+    name: str
+    files: Mapping[str, bytes]
+    constants: Mapping[str, np.ndarray]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    threads: int
+    run_steps: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NativeCall:
+    """A native function of the tvm-ffi ABI: ``function(handle, args, n, result) -> int``.
+
+    Attributes:
+        function: Address.
+        handle: Its first argument.
+        keep_alive: Whatever must live as long as the function may be called.
+        describe_failure: Called after the function returned non-zero; one sentence, why.
+    """
+
+    function: int
+    handle: int
+    keep_alive: object
+    describe_failure: Callable[[], str] | None = None
+
+
+HostedCall: TypeAlias = "Callable[..., None]"
+"""A Python function called with NumPy arrays: inputs, then outputs to fill. Slow, but simple."""
+
+Loader: TypeAlias = "Callable[[LoadRequest], NativeCall | HostedCall]"

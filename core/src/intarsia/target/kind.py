@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A kind of target: the typed row that a plugin registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..artifact.unit import CompiledUnit
+
+
+class Role(Enum):
+    """What a kind can be in a target."""
+
+    BACKEND = "backend"  # compiles any graph: fallback or host
+    ACCELERATOR = "accelerator"  # takes the part it supports; only in front of a backend
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """One level of a device's memory.
+
+    Attributes:
+        name: ``global``, ``shared``, ``sram``...
+        alignment: Alignment of buffers in bytes.
+        size: Bytes; 0 means unknown or bounded by the machine.
+    """
+
+    name: str = "global"
+    alignment: int = 64
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetKind:
+    """Everything the host must know of a kind of target.
+
+    Attributes:
+        name: What users write in front of the options.
+        role: Backend or accelerator.
+        options: Frozen keyword-only dataclass of the options; made with
+            :func:`intarsia.target.options.option`.
+        summary: One line.
+        device_type: DLPack device type; 1 is the CPU.
+        default_keys: General to special, e.g. ``("cpu",)``; used for dispatch.
+        memory: Levels of memory, outermost first.
+        schedules: Operator (or its name) to a function ``schedule(group, options) -> PrimFunc | None``
+            that replaces the default loops of a fused group with that operator as its anchor.
+        tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) -> CompiledUnit``.
+        canonicalise: Checks options against each other and fills in what depends on the machine;
+            raises :class:`~intarsia.errors.TargetError`.
+        env_version: Version of the vendor component that a build depends on; part of cache keys.
+    """
+
+    name: str
+    role: Role
+    options: type
+    summary: str = ""
+    device_type: int = 1
+    default_keys: tuple[str, ...] = ("cpu",)
+    memory: tuple[Memory, ...] = (Memory(),)
+    schedules: Mapping[str, Callable[..., Any]] = field(default_factory=lambda: MappingProxyType({}))
+    tir_codegen: Callable[..., CompiledUnit] | None = None
+    canonicalise: Callable[[Any], Any] | None = None
+    env_version: Callable[[], str] | None = None
