@@ -3,6 +3,15 @@
 
 Every piece of memory is known before anything runs: arguments live in the caller's arrays, in the mapped
 constants, or at a fixed offset of one workspace.
+
+The backend that compiles a plan exports three kinds of symbols:
+
+* ``__tvm_ffi_main(context, inputs..., outputs...)``: carries out the plan. ``context`` is an integer, the
+  address of an array of pointers: the workspace; then one for each constant; then for each region its
+  function and its handle (both called as ``function(handle, args, n, result) -> int``, the tvm-ffi
+  calling convention, inputs before outputs).
+* ``__tvm_ffi_<kernel>(buffers...)``: one kernel alone, for profiles and tests.
+* ``intarsia_run_steps``: see ``intarsia.runtime.loading``.
 """
 
 from __future__ import annotations
