@@ -20,7 +20,7 @@ class CompiledUnit:
     """The code of one region, or of everything the fallback backend compiles.
 
     Attributes:
-        name: Name of the region (``dnnl_0``), or ``main``.
+        name: Name of the region (``acme_0``), or ``main``.
         loader: Name in the entry-point group ``intarsia.loaders``, or :data:`SHARED_LIBRARY`.
         files: Member name to content, stored below ``units/<name>/`` in the artifact.
         constants: Weights that the unit reads at load time, by a name unique in the artifact.

@@ -16,7 +16,7 @@ class Region:
     """A convex part of ``main``, outlined as a function.
 
     Attributes:
-        name: Unique in the module and a C identifier, e.g. ``dnnl_0``; also the name of the function.
+        name: Unique in the module and a C identifier, e.g. ``acme_0``; also the name of the function.
         kind: Target kind that takes it.
         function: Its parameters are what crosses the border inwards; constants are inside. A tuple body
             means several outputs.

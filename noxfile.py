@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command of the project, in one list.
+
+``python3 noxfile.py SESSION...`` needs nothing but Python: it makes an environment for nox and runs the
+sessions there. ``nox -s SESSION`` does the same where nox is installed. ``python3 noxfile.py --list``
+lists them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+BOOTSTRAP = ROOT / ".nox" / "bootstrap"
+
+
+def bootstrap(arguments: list[str]) -> int:
+    """Run nox from an environment of its own, made on first use; returns its exit code."""
+    scripts = BOOTSTRAP / ("Scripts" if os.name == "nt" else "bin")
+    if not (scripts / "nox").exists():
+        venv.create(BOOTSTRAP, with_pip=True, clear=True)
+        subprocess.run(
+            [scripts / "python", "-m", "pip", "install", "-q", "nox>=2025.5"], check=True
+        )
+    words = [word for word in arguments if not word.startswith("-")]
+    options = [word for word in arguments if word.startswith("-")]
+    sessions = ["-s", *words] if words else []
+    return subprocess.run([scripts / "nox", *options, *sessions], cwd=ROOT, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(bootstrap(sys.argv[1:]))
+
+import nox
+
+nox.options.reuse_existing_virtualenvs = True
+nox.options.sessions = ["lint", "types", "tests", "docs"]
+
+PACKAGES = ("./core[onnx]", "./plugins/llvm", "./plugins/dnnl")
+DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
+GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    """Install the project's distributions and the named dependency groups."""
+    wanted = [item for group in groups for item in nox.project.dependency_groups(GROUPS, group)]
+    session.install("--upgrade", "pip")
+    session.install(*wanted, *PACKAGES)
+    session.install("--force-reinstall", "--no-deps", *PACKAGES)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """Compile a trained digit classifier for oneDNN + LLVM and run it on held-out images."""
+    install(session)
+    session.run("python", "-m", "pip", "install", "-q", "onnxruntime", silent=True)
+    artifact = str(Path(session.create_tmp()) / "digits.intarsia")
+    session.run(
+        *("intarsia", "compile", str(DIGITS / "digits.onnx"), "--target", "dnnl, llvm", "-o", artifact)
+    )
+    session.run("intarsia", "inspect", artifact)
+    session.run("python", str(ROOT / "docs" / "examples" / "digits.py"), artifact)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run every test: unit, plugins, host, end to end, architecture."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "-n", "2", *session.posargs)
+
+
+@nox.session
+def unit(session: nox.Session) -> None:
+    """Run the unit suite alone (under a minute)."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "-n", "2", "tests/unit", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check formatting and style."""
+    session.install(*nox.project.dependency_groups(GROUPS, "lint"))
+    session.run("ruff", "format", "--check", ".")
+    session.run("ruff", "check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check the types of core, strictly."""
+    install(session, "types")
+    session.run("pyright", *session.posargs)
+
+
+@nox.session
+def arch(session: nox.Session) -> None:
+    """Check the shape of the code: layers, cycles, sizes, names, import cost."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "tests/architecture", *session.posargs)
+
+
+@nox.session
+def golden(session: nox.Session) -> None:
+    """Rewrite the golden files; read the difference before you commit it."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "tests/unit", "--update-golden", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation; warnings are errors."""
+    install(session, "docs")
+    session.run("sphinx-build", "-W", "-q", "-b", "html", "docs", "docs/_build/html")
+
+
+@nox.session
+def build(session: nox.Session) -> None:
+    """Build the wheels of all distributions into dist/."""
+    session.install("build", "hatchling")
+    for member in ("core", "plugins/llvm", "plugins/dnnl"):
+        session.run("python", "-m", "build", "--wheel", "--outdir", "dist", member)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure against ONNX Runtime, interleaved; prints ratios."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "-s", "-p", "no:xdist", "tests/bench", *session.posargs)

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source tree as parsed files, for the tests of its shape."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CORE = ROOT / "core" / "src" / "intarsia"
+LIMITS = tomllib.loads((Path(__file__).parent / "limits.toml").read_text())
+
+
+@dataclass(frozen=True)
+class Source:
+    """One Python file."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Path from the root of the repository."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    @cached_property
+    def text(self) -> str:
+        """Its content."""
+        return self.path.read_text(encoding="utf-8")
+
+    @cached_property
+    def tree(self) -> ast.Module:
+        """Its syntax tree."""
+        return ast.parse(self.text)
+
+    @property
+    def lines(self) -> int:
+        """Number of lines."""
+        return self.text.count("\n")
+
+    def functions(self) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+        """Every function and method, nested ones too."""
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return [node for node in ast.walk(self.tree) if isinstance(node, kinds)]
+
+
+def sources(*folders: Path) -> list[Source]:
+    """Return the Python files below the folders, sorted."""
+    return [Source(path) for folder in folders for path in sorted(folder.rglob("*.py"))]
+
+
+def plugin_folders() -> list[Path]:
+    """Return the source folder of every plugin."""
+    return sorted(path for path in (ROOT / "plugins").glob("*/src") if path.is_dir())
+
+
+CORE_SOURCES = sources(CORE)
+ALL_SOURCES = CORE_SOURCES + sources(*plugin_folders())
