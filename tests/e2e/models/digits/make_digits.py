@@ -4,8 +4,8 @@
 Run with: ``pip install torch onnxscript scikit-learn && python make_digits.py``.
 
 Data: "Optical Recognition of Handwritten Digits" (E. Alpaydin, C. Kaynak; UCI Machine Learning
-Repository, CC BY 4.0), the 1797 images of 8x8 pixels that scikit-learn ships. The last fifth is held
-out; its first 32 images are the samples.
+Repository, CC BY 4.0), the 1797 images of 8x8 pixels that scikit-learn ships. The last fifth is
+held out; its first 32 images are the samples.
 """
 
 from __future__ import annotations
