@@ -15,7 +15,9 @@ HEAVY = ("numpy", "onnx", "llvmlite", "tvm_ffi", "rich", "pluggy", "safetensors"
 
 def loaded_after(code: str) -> list[str]:
     program = f"import sys\n{code}\nprint(*(m for m in {HEAVY!r} if m in sys.modules))"
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     return run.stdout.split()
 
 
@@ -24,12 +26,25 @@ def test_importing_intarsia_loads_nothing_heavy() -> None:
 
 
 def test_the_runtime_loads_no_compiler() -> None:
-    compiler = ("ir", "tir", "ops", "passes", "lower", "partition", "frontend", "build", "host", "target")
+    compiler = (
+        "ir",
+        "tir",
+        "ops",
+        "passes",
+        "lower",
+        "partition",
+        "frontend",
+        "build",
+        "host",
+        "target",
+    )
     program = (
         "import sys, intarsia.runtime.load\n"
         f"print(*(m for m in {compiler!r} if 'intarsia.' + m in sys.modules), 'onnx' in sys.modules)"
     )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert run.stdout.split() == ["False"]
 
 

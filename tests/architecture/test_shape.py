@@ -162,7 +162,9 @@ def calls_of(tree: ast.AST, name: str) -> list[ast.Call]:
 
 
 def test_types_are_matched_not_probed() -> None:
-    outside = [s for s in CORE_SOURCES if s.path.stem not in ("walk",) and "text" not in s.path.parts]
+    outside = [
+        s for s in CORE_SOURCES if s.path.stem not in ("walk",) and "text" not in s.path.parts
+    ]
     probes = sum(len(calls_of(s.tree, "isinstance")) for s in outside)
     assert 100 * probes / sum(s.lines for s in outside) <= LIMITS["isinstance_per_100_lines"]
     literal = [
@@ -196,7 +198,8 @@ def mutated_globals(source: Source) -> list[str]:
                 and isinstance(node.func, ast.Attribute)
                 and isinstance(node.func.value, ast.Name)
                 and node.func.value.id in made
-                and node.func.attr in {"append", "add", "update", "setdefault", "pop", "extend", "clear"}
+                and node.func.attr
+                in {"append", "add", "update", "setdefault", "pop", "extend", "clear"}
             ):
                 found.append(node.func.value.id)
             if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
@@ -218,6 +221,8 @@ def test_nothing_is_left_undone_silently(source: Source) -> None:
 
 def test_only_the_reader_imports_onnx() -> None:
     importers = [
-        s.name for s in CORE_SOURCES if re.search(r"^\s*(import onnx|from onnx)\b", s.text, re.MULTILINE)
+        s.name
+        for s in CORE_SOURCES
+        if re.search(r"^\s*(import onnx|from onnx)\b", s.text, re.MULTILINE)
     ]
     assert [Path(name).name for name in importers] in ([], ["reader.py"])
