@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every command of the project, in one list.
 
-``python3 noxfile.py SESSION...`` needs nothing but Python: it makes an environment for nox and runs the
-sessions there. ``nox -s SESSION`` does the same where nox is installed. ``python3 noxfile.py --list``
-lists them.
+``python3 noxfile.py SESSION...`` needs nothing but Python: it makes an environment for nox and runs
+the sessions there. ``nox -s SESSION`` does the same where nox is installed.
+``python3 noxfile.py --list`` lists them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def bootstrap(arguments: list[str]) -> int:
 if __name__ == "__main__":
     sys.exit(bootstrap(sys.argv[1:]))
 
-import nox
+import nox  # noqa: E402  (nox may not be installed before bootstrap() has run)
 
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "tests", "docs"]
@@ -57,11 +57,9 @@ def install(session: nox.Session, *groups: str) -> None:
 def demo(session: nox.Session) -> None:
     """Compile a trained digit classifier for oneDNN + LLVM and run it on held-out images."""
     install(session)
-    session.run("python", "-m", "pip", "install", "-q", "onnxruntime", silent=True)
     artifact = str(Path(session.create_tmp()) / "digits.intarsia")
-    session.run(
-        *("intarsia", "compile", str(DIGITS / "digits.onnx"), "--target", "dnnl, llvm", "-o", artifact)
-    )
+    model = str(DIGITS / "digits.onnx")
+    session.run("intarsia", "compile", model, "--target", "dnnl, llvm", "-o", artifact)
     session.run("intarsia", "inspect", artifact)
     session.run("python", str(ROOT / "docs" / "examples" / "digits.py"), artifact)
 

@@ -202,9 +202,9 @@ def mutated_globals(source: Source) -> list[str]:
                 in {"append", "add", "update", "setdefault", "pop", "extend", "clear"}
             ):
                 found.append(node.func.value.id)
-            if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-                if isinstance(node.value, ast.Name) and node.value.id in made:
-                    found.append(node.value.id)
+            stored = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
+            if stored and isinstance(node.value, ast.Name) and node.value.id in made:
+                found.append(node.value.id)
     return found
 
 

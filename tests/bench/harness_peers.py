@@ -2,8 +2,8 @@
 """Intarsia as peers of an external benchmark and conformance harness.
 
 The harness runs this file (named in its ``PEER_FILES``) with ``peer``, ``register``, ``Peer``,
-``BACKENDS``, ``Unsupported`` and ``IN`` defined; ``INTARSIA_VENV`` names the environment that Intarsia
-is installed in.
+``BACKENDS``, ``Unsupported`` and ``IN`` defined; ``INTARSIA_VENV`` names the environment that
+Intarsia is installed in.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Latency, compile time and call overhead against ONNX Runtime, interleaved in one run.
 
-Models: those in the folder named by ``INTARSIA_MODELS`` (see ``tests/e2e/real_models.py``). Times are
+Models: those in the folder named by ``INTARSIA_MODELS`` (``tests/e2e/real_models.py``). Times are
 medians over rounds; ratios are medians of the ratios of each round, so that drift cancels.
 """
 
