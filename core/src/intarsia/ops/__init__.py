@@ -1,1 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Every canonical operator by name; one file a family, one class an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..ir.op import Op, collect_operators
+from . import (
+    activation,
+    binary,
+    compare,
+    nn,
+    reduce,
+    unary,
+)
+
+OPERATORS: Mapping[str, type[Op]] = MappingProxyType(
+    collect_operators(
+        (
+            activation,
+            binary,
+            compare,
+            nn,
+            reduce,
+            unary,
+        )
+    )
+)
+"""Operator classes by their names, in alphabetical order."""
