@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from ..ir.walk import calls
 
 if TYPE_CHECKING:
     from ..ir.expr import Call, Function
@@ -22,6 +25,7 @@ class Region:
             means several outputs.
         rows: For each operator call that is the root of a match, the name of the support row.
         nodes: Names of the model's nodes in it, in topological order.
+        origins: For each operator call, the call of the function it was cut from.
     """
 
     name: str
@@ -29,3 +33,8 @@ class Region:
     function: Function
     rows: Mapping[Call, str]
     nodes: tuple[str, ...]
+    origins: Mapping[Call, Call] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+    def calls(self) -> tuple[Call, ...]:
+        """Operator calls in the region, operands before users."""
+        return tuple(calls(self.function))
