@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The call plan: which function runs when, on which memory. Made by the compiler, executed natively.
+"""The call plan: which function runs when, on which memory. Executed by native code.
 
-Every piece of memory is known before anything runs: arguments live in the caller's arrays, in the mapped
-constants, or at a fixed offset of one workspace.
+Every piece of memory is known before anything runs: arguments live in the caller's arrays, in the
+mapped constants, or at a fixed offset of one workspace.
 
 The backend that compiles a plan exports three kinds of symbols:
 
-* ``__tvm_ffi_main(context, inputs..., outputs...)``: carries out the plan. ``context`` is an integer, the
-  address of an array of pointers: the workspace; then one for each constant; then for each region its
-  function and its handle (both called as ``function(handle, args, n, result) -> int``, the tvm-ffi
-  calling convention, inputs before outputs).
+* ``__tvm_ffi_main(context, inputs..., outputs...)``: carries out the plan. ``context`` is an
+  integer, the address of an array of pointers: the workspace; then one for each constant; then for
+  each region its function and its handle (both called as ``function(handle, args, n, result) ->
+  int``, the tvm-ffi calling convention, inputs before outputs).
 * ``__tvm_ffi_<kernel>(buffers...)``: one kernel alone, for profiles and tests.
 * ``intarsia_run_steps``: see ``intarsia.runtime.loading``.
 """
@@ -108,7 +108,7 @@ class RegionStep:
 
 @dataclass(frozen=True, slots=True)
 class CopyStep:
-    """Copy all bytes of one argument to another: an output that is an input, a constant or a view."""
+    """Copy all bytes of one argument to another: for outputs that are inputs, constants, views."""
 
     source: Argument
     destination: Argument

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract between the runtime and what loads a region's unit (entry-point group ``intarsia.loaders``).
+"""The contract between the runtime and what loads a region's unit.
 
-A loader is a function ``load(request: LoadRequest) -> NativeCall | Callable``. It runs once, when an
-artifact is loaded, and may be slow; what it returns runs at every call and should be native.
+Loaders are found in the entry-point group ``intarsia.loaders``.
 
-A plugin whose vendor library has a C API ships no native code of its own: it fills a *step table*, a
-list of C calls with fixed arguments, and the compiled module's ``intarsia_run_steps`` walks it::
+A loader is a function ``load(request: LoadRequest) -> NativeCall | Callable``. It runs once, when
+an artifact is loaded, and may be slow; what it returns runs at every call and should be native.
+
+A plugin whose vendor library has a C API ships no native code of its own: it fills a *step table*,
+a list of C calls with fixed arguments, and the compiled module's ``intarsia_run_steps`` walks it::
 
     struct step    { int32_t (*function)(void *a, void *b, int64_t c, void *d);
                      void *a; void *b; int64_t c; void *d; };
@@ -15,8 +17,8 @@ list of C calls with fixed arguments, and the compiled module's ``intarsia_run_s
                      int64_t failed_step;    int64_t status; };
 
 ``intarsia_run_steps(table, args, n, result)`` has the signature of a tvm-ffi function
-(``TVMFFISafeCallType``). A step that returns anything but 0 stops the table, which then holds its number
-and status, and the call returns -1.
+(``TVMFFISafeCallType``). A step that returns anything but 0 stops the table, which then holds its
+number and status, and the call returns -1.
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ class LoadRequest:
     Attributes:
         name: Name of the region.
         files: Files of the unit, digests already checked.
-        constants: Weights of the unit by the name given in ``CompiledUnit.constants``; read-only views
-            of the mapped artifact, valid as long as the loaded artifact lives.
+        constants: Weights of the unit by the name given in ``CompiledUnit.constants``; read-only
+            views of the mapped artifact, valid as long as the loaded artifact lives.
         inputs: Tensors the region is called with.
         outputs: Tensors it fills, after the inputs in the call.
         threads: Number of threads to use.

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads typed values out of parsed JSON; anything unexpected means a damaged artifact."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ..errors import ArtifactError
+
+
+def _of_type(document: dict[str, Any], key: str, kind: type, called: str) -> Any:
+    value = document.get(key)
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ArtifactError(f"the passport's '{key}' is not {called}")
+    return value
+
+
+def read_dict(value: object, what: str) -> dict[str, Any]:
+    """Return ``value``, which must be a JSON object.
+
+    Raises:
+        ArtifactError: It is not.
+    """
+    if not isinstance(value, dict):
+        raise ArtifactError(f"{what} is not an object")
+    return cast("dict[str, Any]", value)
+
+
+def read_mapping(document: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the JSON object at ``key``."""
+    return _of_type(document, key, dict, "an object")
+
+
+def read_list(document: dict[str, Any], key: str) -> list[Any]:
+    """Return the list at ``key``."""
+    return _of_type(document, key, list, "a list")
+
+
+def read_str(document: dict[str, Any], key: str) -> str:
+    """Return the text at ``key``."""
+    return _of_type(document, key, str, "a text")
+
+
+def read_int(document: dict[str, Any], key: str) -> int:
+    """Return the non-negative whole number at ``key``.
+
+    Raises:
+        ArtifactError: It is something else.
+    """
+    value = _of_type(document, key, int, "a whole number")
+    if value < 0:
+        raise ArtifactError(f"the passport's '{key}' is negative")
+    return value
+
+
+def read_texts(document: dict[str, Any], key: str) -> tuple[str, ...]:
+    """Return the list of texts at ``key``.
+
+    Raises:
+        ArtifactError: It holds something else.
+    """
+    values = read_list(document, key)
+    if not all(isinstance(value, str) for value in values):
+        raise ArtifactError(f"the passport's '{key}' is not a list of texts")
+    return tuple(values)
+
+
+def read_sizes(document: dict[str, Any], key: str) -> tuple[int, ...]:
+    """Return the list of non-negative whole numbers at ``key``.
+
+    Raises:
+        ArtifactError: It holds something else.
+    """
+    values = read_list(document, key)
+    if not all(type(value) is int and value >= 0 for value in values):
+        raise ArtifactError(f"the passport's '{key}' is not a list of sizes")
+    return tuple(values)

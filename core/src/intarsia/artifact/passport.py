@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The passport of an artifact: what it computes, what it needs, and the digest of every member.
+
+Plain JSON. Reading it imports neither a plugin nor NumPy.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from ..errors import ArtifactError, UnsupportedError
+from .fields import read_dict, read_int, read_list, read_mapping, read_str, read_texts
+from .plan import CallPlan, TensorSpec
+from .plan_json import plan_from_json, plan_to_json, spec_from_json, spec_to_json
+
+SCHEMA = 1
+"""Version of the passport's layout; a reader refuses any other."""
+
+JsonMapping = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file of the artifact.
+
+    Attributes:
+        bytes: Its size.
+        sha256: Its digest in hexadecimal.
+    """
+
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnitEntry:
+    """A compiled unit of the artifact.
+
+    Attributes:
+        name: Name of the region, or ``main``.
+        loader: Who loads it: a name in the entry-point group ``intarsia.loaders``, or the built-in
+            ``shared-library``.
+        files: Names of its files, below ``units/<name>/``.
+        constants: Names in ``params.safetensors`` of the weights it reads when it is loaded.
+        inputs: Tensors it is called with.
+        outputs: Tensors it fills.
+        plugin: Distribution that made it and its version, e.g. ``intarsia-x==1.0``.
+    """
+
+    name: str
+    loader: str
+    files: tuple[str, ...]
+    constants: tuple[str, ...] = ()
+    inputs: tuple[TensorSpec, ...] = ()
+    outputs: tuple[TensorSpec, ...] = ()
+    plugin: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passport:
+    """What an artifact says of itself.
+
+    Attributes:
+        name: Name of the model.
+        intarsia: Version of Intarsia that made it.
+        target: The canonical target, as text.
+        os: Operating system the code is for, as ``sys.platform`` names it.
+        arch: Instruction set the code is for: ``x86_64``, ``aarch64``...
+        cpu_features: CPU features the code needs, as the Linux kernel names them.
+        executor: Kind and options of the executor.
+        runtime: Kind and options of the runtime.
+        plugins: Distribution to version, of every plugin that took part.
+        versions: Vendor component to version.
+        plan: What one run does.
+        units: ``main`` first, then one for each region of the plan.
+        placement: What was offloaded, for people and reports.
+        members: Every file of the artifact but the passport itself.
+    """
+
+    name: str
+    intarsia: str
+    target: str
+    os: str
+    arch: str
+    plan: CallPlan
+    units: tuple[UnitEntry, ...]
+    cpu_features: tuple[str, ...] = ()
+    executor: JsonMapping = field(default_factory=lambda: MappingProxyType({"kind": "aot"}))
+    runtime: JsonMapping = field(default_factory=lambda: MappingProxyType({"kind": "cpp"}))
+    plugins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    placement: JsonMapping = field(default_factory=lambda: MappingProxyType({}))
+    members: Mapping[str, Member] = field(default_factory=lambda: MappingProxyType({}))
+
+    def unit(self, name: str) -> UnitEntry:
+        """Return the unit called ``name``.
+
+        Raises:
+            ArtifactError: There is none.
+        """
+        for unit in self.units:
+            if unit.name == name:
+                return unit
+        raise ArtifactError(f"the passport names no unit '{name}'")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values, keys in the order people read them."""
+        return {
+            "schema": SCHEMA,
+            "name": self.name,
+            "intarsia": self.intarsia,
+            "target": self.target,
+            "os": self.os,
+            "arch": self.arch,
+            "cpu_features": list(self.cpu_features),
+            "executor": dict(self.executor),
+            "runtime": dict(self.runtime),
+            "plugins": dict(sorted(self.plugins.items())),
+            "versions": dict(sorted(self.versions.items())),
+            "placement": dict(self.placement),
+            "units": [_unit_to_json(unit) for unit in self.units],
+            "plan": plan_to_json(self.plan),
+            "members": {
+                name: {"bytes": member.bytes, "sha256": member.sha256}
+                for name, member in sorted(self.members.items())
+            },
+        }
+
+
+def print_passport(passport: Passport) -> bytes:
+    """Return the content of ``passport.json``."""
+    return (json.dumps(passport.to_json(), indent=1, ensure_ascii=True) + "\n").encode()
+
+
+def parse_passport(data: bytes) -> Passport:
+    """Read the content of ``passport.json``.
+
+    Raises:
+        ArtifactError: It is damaged or of another schema.
+    """
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"passport.json is not JSON: {error}") from None
+    document = read_dict(document, "passport.json")
+    schema = document.get("schema")
+    if schema != SCHEMA:
+        raise ArtifactError(
+            f"the passport has schema {schema!r}, this version reads schema {SCHEMA}",
+            hint="compile the model again with this version",
+        )
+    try:
+        return _passport_from_json(document)
+    except UnsupportedError as error:
+        raise ArtifactError(error.message) from None
+
+
+def _passport_from_json(document: dict[str, Any]) -> Passport:
+    return Passport(
+        name=read_str(document, "name"),
+        intarsia=read_str(document, "intarsia"),
+        target=read_str(document, "target"),
+        os=read_str(document, "os"),
+        arch=read_str(document, "arch"),
+        cpu_features=read_texts(document, "cpu_features"),
+        executor=MappingProxyType(read_mapping(document, "executor")),
+        runtime=MappingProxyType(read_mapping(document, "runtime")),
+        plugins=MappingProxyType(read_mapping(document, "plugins")),
+        versions=MappingProxyType(read_mapping(document, "versions")),
+        placement=MappingProxyType(read_mapping(document, "placement")),
+        plan=plan_from_json(read_mapping(document, "plan")),
+        units=tuple(
+            _unit_from_json(read_dict(unit, "a unit")) for unit in read_list(document, "units")
+        ),
+        members=MappingProxyType(
+            {
+                name: _member_from_json(read_dict(member, name))
+                for name, member in read_mapping(document, "members").items()
+            }
+        ),
+    )
+
+
+def _member_from_json(document: dict[str, Any]) -> Member:
+    return Member(read_int(document, "bytes"), read_str(document, "sha256"))
+
+
+def _unit_to_json(unit: UnitEntry) -> dict[str, Any]:
+    return {
+        "name": unit.name,
+        "loader": unit.loader,
+        "plugin": unit.plugin,
+        "files": list(unit.files),
+        "constants": list(unit.constants),
+        "inputs": [spec_to_json(spec) for spec in unit.inputs],
+        "outputs": [spec_to_json(spec) for spec in unit.outputs],
+    }
+
+
+def _unit_from_json(document: dict[str, Any]) -> UnitEntry:
+    return UnitEntry(
+        read_str(document, "name"),
+        read_str(document, "loader"),
+        read_texts(document, "files"),
+        read_texts(document, "constants"),
+        tuple(spec_from_json(spec) for spec in read_list(document, "inputs")),
+        tuple(spec_from_json(spec) for spec in read_list(document, "outputs")),
+        read_str(document, "plugin"),
+    )

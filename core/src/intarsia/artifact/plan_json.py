@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The call plan as plain JSON, and back; reading verifies that every reference is within bounds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtype import parse_dtype
+from ..errors import ArtifactError
+from .fields import read_dict, read_int, read_list, read_sizes, read_str, read_texts
+from .plan import Argument, CallPlan, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
+
+
+def spec_to_json(spec: TensorSpec) -> dict[str, Any]:
+    """Return an input or output as plain JSON."""
+    return {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype.value}
+
+
+def spec_from_json(document: object) -> TensorSpec:
+    """Inverse of :func:`spec_to_json`.
+
+    Raises:
+        ArtifactError: The document is damaged.
+        UnsupportedError: Unknown element type.
+    """
+    fields = read_dict(document, "a tensor")
+    return TensorSpec(
+        read_str(fields, "name"),
+        read_sizes(fields, "shape"),
+        parse_dtype(read_str(fields, "dtype")),
+    )
+
+
+def plan_to_json(plan: CallPlan) -> dict[str, Any]:
+    """Return the plan as plain JSON."""
+    return {
+        "inputs": [spec_to_json(spec) for spec in plan.inputs],
+        "outputs": [spec_to_json(spec) for spec in plan.outputs],
+        "constants": list(plan.constants),
+        "regions": list(plan.regions),
+        "workspace_bytes": plan.workspace_bytes,
+        "steps": [_step_to_json(step) for step in plan.steps],
+    }
+
+
+def plan_from_json(document: dict[str, Any]) -> CallPlan:
+    """Inverse of :func:`plan_to_json`.
+
+    Raises:
+        ArtifactError: The document is damaged, or a step refers to something that is not there.
+        UnsupportedError: Unknown element type.
+    """
+    plan = CallPlan(
+        inputs=tuple(spec_from_json(spec) for spec in read_list(document, "inputs")),
+        outputs=tuple(spec_from_json(spec) for spec in read_list(document, "outputs")),
+        constants=read_texts(document, "constants"),
+        regions=read_texts(document, "regions"),
+        workspace_bytes=read_int(document, "workspace_bytes"),
+        steps=tuple(
+            _step_from_json(read_dict(step, "a step")) for step in read_list(document, "steps")
+        ),
+    )
+    for number, step in enumerate(plan.steps):
+        _verify_step(plan, step, number)
+    return plan
+
+
+def step_arguments(step: Step) -> tuple[Argument, ...]:
+    """Return the tensors of any kind of step."""
+    if isinstance(step, CopyStep):
+        return (step.source, step.destination)
+    return step.args
+
+
+def _step_to_json(step: Step) -> dict[str, Any]:
+    match step:
+        case KernelStep(function, args, label, nodes):
+            head: dict[str, Any] = {"kernel": function, "label": label, "nodes": list(nodes)}
+        case RegionStep(region, args, label, nodes):
+            head = {"region": region, "label": label, "nodes": list(nodes)}
+        case CopyStep(source, destination):
+            head, args = {}, (source, destination)
+    return {**head, "args": [_argument_to_json(argument) for argument in args]}
+
+
+def _step_from_json(document: dict[str, Any]) -> Step:
+    args = tuple(_argument_from_json(argument) for argument in read_list(document, "args"))
+    if "kernel" in document:
+        label, nodes = read_str(document, "label"), read_texts(document, "nodes")
+        return KernelStep(read_str(document, "kernel"), args, label, nodes)
+    if "region" in document:
+        label, nodes = read_str(document, "label"), read_texts(document, "nodes")
+        return RegionStep(read_int(document, "region"), args, label, nodes)
+    if len(args) != 2:
+        raise ArtifactError(f"a copy in the passport's plan has {len(args)} tensors, not 2")
+    return CopyStep(*args)
+
+
+def _argument_to_json(argument: Argument) -> dict[str, Any]:
+    return {
+        "place": argument.place.value,
+        "index": argument.index,
+        "shape": list(argument.shape),
+        "dtype": argument.dtype.value,
+    }
+
+
+def _argument_from_json(document: object) -> Argument:
+    fields = read_dict(document, "an argument")
+    place = read_str(fields, "place")
+    if place not in Place._value2member_map_:
+        raise ArtifactError(f"the passport's plan has an argument in '{place}'")
+    return Argument(
+        Place(place),
+        read_int(fields, "index"),
+        read_sizes(fields, "shape"),
+        parse_dtype(read_str(fields, "dtype")),
+    )
+
+
+def _verify_step(plan: CallPlan, step: Step, number: int) -> None:
+    if isinstance(step, RegionStep) and step.region >= len(plan.regions):
+        raise ArtifactError(
+            f"step {number} of the plan calls region {step.region}, which is not there"
+        )
+    for argument in step_arguments(step):
+        if not _in_bounds(plan, argument):
+            raise ArtifactError(
+                f"step {number} of the plan reads or writes outside of its {argument.place.value}"
+            )
+
+
+def _in_bounds(plan: CallPlan, argument: Argument) -> bool:
+    match argument.place:
+        case Place.INPUT | Place.OUTPUT:
+            specs = plan.inputs if argument.place is Place.INPUT else plan.outputs
+            return argument.index < len(specs) and argument.bytes <= specs[argument.index].bytes
+        case Place.CONSTANT:
+            return argument.index < len(plan.constants)
+        case Place.WORKSPACE:
+            return argument.index + argument.bytes <= plan.workspace_bytes

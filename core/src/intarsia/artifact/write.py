@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes an artifact: one stored zip, same bytes for same content, complete or not at all."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import zipfile
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO, TYPE_CHECKING
+
+from ..errors import PluginError, ResourceError, UsageError
+from .passport import Member, Passport, print_passport
+from .plan import ALIGNMENT
+from .tensors import array_bytes, layout_tensors
+from .unit import CompiledUnit
+
+if TYPE_CHECKING:
+    import numpy as np
+
+PASSPORT = "passport.json"
+PARAMS = "params.safetensors"
+UNITS = "units"
+
+_DATE = (1980, 1, 1, 0, 0, 0)
+_PADDING_ID = 0xD935  # the zip extra field that Android's zipalign uses for the same purpose
+_EXHAUSTED = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+)
+
+Content = Callable[[], Iterable[memoryview]]
+
+
+def member_name(unit: str, file: str) -> str:
+    """Return the name in the archive of a unit's file."""
+    return f"{UNITS}/{unit}/{file}"
+
+
+def write_artifact(
+    path: Path,
+    passport: Passport,
+    units: Sequence[CompiledUnit],
+    constants: Mapping[str, np.ndarray],
+) -> Passport:
+    """Write an artifact beside ``path`` and rename it, so that ``path`` is old or new, never torn.
+
+    Args:
+        path: Where to. Its folder must exist.
+        passport: All but its ``members``, which are filled in here.
+        units: The code.
+        constants: Every weight that the plan or a unit reads; written without a copy.
+
+    Raises:
+        ResourceError: The disk is full, or an input or output error.
+        UsageError: The place cannot be written to.
+        PluginError: A unit names a file in a way that would leave its folder.
+
+    Returns:
+        The passport as written.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise UsageError(f"'{path}' is a folder", hint="name a file, e.g. model.intarsia")
+    with _beside(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        members = {
+            name: _write_member(archive, name, size, content)
+            for name, size, content in _contents(units, constants)
+        }
+        written = replace(passport, members=MappingProxyType(members))
+        text = print_passport(written)
+        _write_member(archive, PASSPORT, len(text), _whole(text))
+    return written
+
+
+@contextmanager
+def _beside(path: Path) -> Generator[IO[bytes]]:
+    """Yield a new file that becomes ``path`` if the block ends well, and vanishes if not."""
+    temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise _explain(path, error) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _explain(path: Path, error: OSError) -> ResourceError | UsageError:
+    reason = error.strerror or str(error)
+    if error.errno in _EXHAUSTED:
+        return ResourceError(
+            f"cannot write '{path}': {reason}", hint="free some space, or write elsewhere"
+        )
+    return UsageError(f"cannot write '{path}': {reason}", hint="name another place with -o")
+
+
+def _contents(
+    units: Sequence[CompiledUnit], constants: Mapping[str, np.ndarray]
+) -> Iterator[tuple[str, int, Content]]:
+    for unit in sorted(units, key=_unit_name):
+        for name, data in sorted(unit.files.items()):
+            check_member_path(unit.name, name)
+            yield member_name(unit.name, name), len(data), _whole(data)
+    if constants:
+        head, pieces, size = layout_tensors(constants)
+
+        def stream() -> Iterator[memoryview]:
+            yield memoryview(head)
+            for name, count in pieces:
+                yield array_bytes(constants[name]) if name else memoryview(bytes(count))
+
+        yield PARAMS, size, stream
+
+
+def _unit_name(unit: CompiledUnit) -> str:
+    return unit.name
+
+
+def check_member_path(unit: str, file: str) -> None:
+    """Refuse a unit or file name that is not one plain relative path.
+
+    Raises:
+        PluginError: It is not.
+    """
+    for part in (unit, *file.split("/")):
+        if part in ("", ".", "..") or not part.isprintable() or any(ch in '\\:"' for ch in part):
+            raise PluginError(
+                f"unit '{unit}' has a file named '{file}', which no artifact can hold"
+            )
+
+
+def _whole(data: bytes) -> Content:
+    def once() -> Iterator[memoryview]:
+        yield memoryview(data)
+
+    return once
+
+
+def _write_member(archive: zipfile.ZipFile, name: str, size: int, content: Content) -> Member:
+    """Write one member with its data at a multiple of 64 bytes; return its digest."""
+    entry = zipfile.ZipInfo(name, _DATE)
+    entry.create_system = 3
+    entry.external_attr = 0o644 << 16
+    entry.CRC, entry.compress_size, entry.file_size = 0, size, size
+    zip64 = size * 1.05 > zipfile.ZIP64_LIMIT
+    start = _position(archive) + len(entry.FileHeader(zip64))
+    gap = -(start + 4) % ALIGNMENT
+    entry.extra = _PADDING_ID.to_bytes(2, "little") + gap.to_bytes(2, "little") + bytes(gap)
+    digest = hashlib.sha256()
+    with archive.open(entry, "w", force_zip64=zip64) as file:
+        for piece in content():
+            digest.update(piece)
+            file.write(piece)
+    return Member(size, digest.hexdigest())
+
+
+def _position(archive: zipfile.ZipFile) -> int:
+    if archive.fp is None:
+        raise ResourceError("the archive was closed while it was written")
+    return archive.fp.tell()

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor for production: one native call a run; the plan is compiled code."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import numpy as np
+
+from ...artifact.passport import Passport
+from ...artifact.plan import TensorSpec
+from ..abi import ArgumentBlock, SafeCall
+from ..program import Program
+from .signature import Inputs, Signature
+
+
+class AotExecutor:
+    """Runs a loaded artifact. Safe to share between threads; runs are one at a time.
+
+    Args:
+        program: The loaded artifact, owned by the executor from now on.
+    """
+
+    def __init__(self, program: Program) -> None:
+        plan = program.passport.plan
+        self._program = program
+        self._inputs = Signature(plan.inputs, "input")
+        self._outputs = Signature(plan.outputs, "output")
+        self._arguments = ArgumentBlock((*plan.inputs, *plan.outputs), program.context)
+        self._tensors = self._arguments.tensors
+        self._call = SafeCall(program.library.required("__tvm_ffi_main"))
+        self._call_arguments = (
+            None,
+            self._arguments.address,
+            self._arguments.count,
+            self._arguments.result_address,
+        )
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs of the model, in its order."""
+        return self._inputs.specs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs of the model, in its order."""
+        return self._outputs.specs
+
+    @property
+    def passport(self) -> Passport:
+        """What the artifact says of itself."""
+        return self._program.passport
+
+    @property
+    def threads(self) -> int:
+        """Threads that parallel loops use."""
+        return self._program.threads
+
+    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Compute the outputs, as new arrays by name in the model's order.
+
+        Args:
+            inputs: Arrays by name, or in the model's order; NumPy or DLPack on the CPU.
+
+        Raises:
+            ModelError: The inputs are not what the model takes. No native code has run.
+            PluginError: A region failed.
+        """
+        arrays = self._inputs.check_inputs(inputs)
+        results = self._outputs.allocate()
+        self._execute(arrays + results)
+        return dict(zip(self._outputs.names, results, strict=True))
+
+    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
+        """Compute the outputs into the caller's arrays, which must overlap nothing.
+
+        Raises:
+            ModelError: Inputs or outputs are not what the model takes. No native code has run.
+            PluginError: A region failed.
+        """
+        arrays = self._inputs.check_inputs(inputs)
+        self._execute(arrays + self._outputs.check_outputs(outputs, arrays))
+
+    def _execute(self, arrays: list[np.ndarray]) -> None:
+        program = self._program
+        with program.lock:
+            program.check_open()
+            program.apply_threads()
+            for tensor, array in zip(self._tensors, arrays, strict=True):
+                tensor.data = array.ctypes.data
+            if self._call(*self._call_arguments):
+                program.raise_failure("the model")
+
+    def close(self) -> None:
+        """Free code, weights and workspace; harmless when repeated."""
+        self._program.close()
+
+    def __enter__(self) -> AotExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

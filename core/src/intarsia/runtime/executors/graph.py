@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor for debugging: walks the plan from Python, one call a step, and times each."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from dataclasses import dataclass
+from statistics import median
+from types import TracebackType
+
+import numpy as np
+
+from ...artifact.passport import Passport
+from ...artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
+from ...artifact.plan_json import step_arguments
+from ...errors import UsageError
+from ..abi import ArgumentBlock, DLTensor, SafeCall
+from ..program import Program
+from .signature import Inputs, Signature
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileRow:
+    """Time of one step.
+
+    Attributes:
+        label: Operators of a kernel, or accelerator and region.
+        nodes: Names of the model's nodes in it.
+        milliseconds: Median over the repeats.
+        share: Part of the whole run, 0 to 1.
+    """
+
+    label: str
+    nodes: tuple[str, ...]
+    milliseconds: float
+    share: float
+
+
+class GraphExecutor:
+    """Runs a loaded artifact step by step. Slower than the ``aot`` executor, with the same results.
+
+    Args:
+        program: The loaded artifact, owned by the executor from now on.
+    """
+
+    def __init__(self, program: Program) -> None:
+        plan = program.passport.plan
+        self._program = program
+        self._inputs = Signature(plan.inputs, "input")
+        self._outputs = Signature(plan.outputs, "output")
+        self._steps = tuple(_prepare(program, step) for step in plan.steps)
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs of the model, in its order."""
+        return self._inputs.specs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs of the model, in its order."""
+        return self._outputs.specs
+
+    @property
+    def passport(self) -> Passport:
+        """What the artifact says of itself."""
+        return self._program.passport
+
+    @property
+    def threads(self) -> int:
+        """Threads that parallel loops use."""
+        return self._program.threads
+
+    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Compute the outputs, as new arrays by name in the model's order.
+
+        Raises:
+            ModelError: The inputs are not what the model takes.
+            PluginError: A region failed.
+        """
+        arrays = self._inputs.check_inputs(inputs)
+        results = self._outputs.allocate()
+        self._execute(arrays, results)
+        return dict(zip(self._outputs.names, results, strict=True))
+
+    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
+        """Compute the outputs into the caller's arrays.
+
+        Raises:
+            ModelError: Inputs or outputs are not what the model takes.
+            PluginError: A region failed.
+        """
+        arrays = self._inputs.check_inputs(inputs)
+        self._execute(arrays, self._outputs.check_outputs(outputs, arrays))
+
+    def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
+        """Time each step.
+
+        Args:
+            inputs: As for :meth:`run`.
+            repeat: Runs to take the median of; one more goes before them to warm up.
+
+        Raises:
+            UsageError: ``repeat`` is less than 1.
+
+        Returns:
+            One row for each step, in the order they run.
+        """
+        if repeat < 1:
+            raise UsageError(f"cannot take the median of {repeat} runs", hint="--repeat 1 or more")
+        arrays = self._inputs.check_inputs(inputs)
+        results = self._outputs.allocate()
+        self._execute(arrays, results)
+        rounds = [self._execute(arrays, results) for _ in range(repeat)]
+        times = [median(column) for column in zip(*rounds, strict=True)]
+        whole = sum(times) or 1.0
+        return tuple(
+            ProfileRow(step.label, step.nodes, seconds * 1e3, seconds / whole)
+            for step, seconds in zip(self._steps, times, strict=True)
+        )
+
+    def _execute(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> list[float]:
+        """Carry out the plan; return the seconds that each step took."""
+        times: list[float] = []
+        with self._program.lock:
+            self._program.check_open()
+            self._program.apply_threads()
+            for step in self._steps:
+                step.bind(inputs, outputs)
+                start = time.perf_counter()
+                failed = step.call()
+                times.append(time.perf_counter() - start)
+                if failed:
+                    self._program.raise_failure(step.label or "a step")
+        return times
+
+    def close(self) -> None:
+        """Free code, weights and workspace; harmless when repeated."""
+        self._program.close()
+
+    def __enter__(self) -> GraphExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PreparedStep:
+    """A step with all addresses filled in but those of the caller's arrays."""
+
+    label: str
+    nodes: tuple[str, ...]
+    function: int
+    handle: int
+    block: ArgumentBlock
+    from_caller: tuple[tuple[DLTensor, Place, int], ...]
+    copy_bytes: int = -1
+
+    def bind(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
+        """Fill in the addresses of the caller's arrays."""
+        for tensor, place, index in self.from_caller:
+            array = inputs[index] if place is Place.INPUT else outputs[index]
+            tensor.data = array.ctypes.data
+
+    def call(self) -> int:
+        """Run the step; not 0 if it failed."""
+        if self.copy_bytes >= 0:
+            source, destination = self.block.tensors
+            ctypes.memmove(destination.data, source.data, self.copy_bytes)
+            return 0
+        block = self.block
+        call = SafeCall(self.function)
+        return call(self.handle, block.address, block.count, block.result_address)
+
+
+def _prepare(program: Program, step: Step) -> _PreparedStep:
+    arguments = step_arguments(step)
+    block = ArgumentBlock([TensorSpec("", a.shape, a.dtype) for a in arguments])
+    caller: list[tuple[DLTensor, Place, int]] = []
+    for tensor, argument in zip(block.tensors, arguments, strict=True):
+        address = _known_address(program, argument)
+        if address is None:
+            caller.append((tensor, argument.place, argument.index))
+        else:
+            tensor.data = address
+    match step:
+        case KernelStep(function, _, label, nodes):
+            address = program.library.required(f"__tvm_ffi_{function}")
+            return _PreparedStep(label or function, nodes, address, 0, block, tuple(caller))
+        case RegionStep(number, _, label, nodes):
+            region = program.regions[number]
+            name = label or program.passport.plan.regions[number]
+            return _PreparedStep(name, nodes, region.function, region.handle, block, tuple(caller))
+        case CopyStep(source):
+            return _PreparedStep("copy", (), 0, 0, block, tuple(caller), source.bytes)
+
+
+def _known_address(program: Program, argument: Argument) -> int | None:
+    match argument.place:
+        case Place.CONSTANT:
+            return program.constants[argument.index].ctypes.data
+        case Place.WORKSPACE:
+            return program.workspace.ctypes.data + argument.index
+        case Place.INPUT | Place.OUTPUT:
+            return None

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what a caller passes against the signature of a model, before any native code sees it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ...artifact.plan import TensorSpec
+from ...errors import ModelError
+from ..abi import numpy_dtype
+
+Inputs: TypeAlias = "Mapping[str, Any] | list[Any] | tuple[Any, ...]"
+"""Arrays by name, or in the order of the model. NumPy, or anything with DLPack on the CPU."""
+
+
+class Signature:
+    """Inputs or outputs of a model, prepared for fast checks.
+
+    Args:
+        specs: The tensors, in the order of the model.
+        role: ``input`` or ``output``, for messages.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec], role: str) -> None:
+        self.specs = tuple(specs)
+        self.role = role
+        self.names = tuple(spec.name for spec in specs)
+        self._rows = tuple((spec.name, spec.shape, numpy_dtype(spec.dtype)) for spec in specs)
+
+    def allocate(self) -> list[np.ndarray]:
+        """Return new arrays, contents undefined."""
+        return [np.empty(shape, dtype) for _, shape, dtype in self._rows]
+
+    def check_inputs(self, values: Inputs) -> list[np.ndarray]:
+        """Return contiguous arrays in the model's order; a copy only of what is not contiguous.
+
+        Raises:
+            ModelError: A name, a shape or an element type is not the model's.
+        """
+        arrays: list[np.ndarray] = []
+        for value, (name, shape, dtype) in zip(self._ordered(values), self._rows, strict=True):
+            array = value if type(value) is np.ndarray else _as_array(value, name)
+            if array.dtype != dtype or array.shape != shape:
+                raise self._mismatch(array, name, shape, dtype)
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                array = np.require(array, requirements=("C", "A"))
+            arrays.append(array)
+        return arrays
+
+    def check_outputs(self, values: Inputs, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the caller's arrays in the model's order, to be written into.
+
+        Raises:
+            ModelError: One is not an array of the right shape and element type, cannot be written
+                to directly, or overlaps another or an input.
+        """
+        arrays: list[np.ndarray] = []
+        for value, (name, shape, dtype) in zip(self._ordered(values), self._rows, strict=True):
+            if not isinstance(value, np.ndarray):
+                raise ModelError(f"output '{name}' is a {type(value).__name__}, not a NumPy array")
+            if value.dtype != dtype or value.shape != shape:
+                raise self._mismatch(value, name, shape, dtype)
+            if not (value.flags.c_contiguous and value.flags.aligned and value.flags.writeable):
+                raise ModelError(f"output '{name}' is not a writable, contiguous, aligned array")
+            if any(np.may_share_memory(value, other) for other in (*inputs, *arrays)):
+                raise ModelError(f"output '{name}' overlaps an input or another output")
+            arrays.append(value)
+        return arrays
+
+    def _ordered(self, values: Inputs) -> Sequence[Any]:
+        names = self.names
+        if isinstance(values, Mapping):
+            if len(values) == len(names):
+                try:
+                    return [values[name] for name in names]
+                except KeyError:
+                    pass
+            raise self._wrong_names(values)
+        if not isinstance(values, list | tuple):
+            raise ModelError(
+                f"the {self.role}s are a {type(values).__name__}, not a mapping or a sequence",
+                hint=f"pass {{{', '.join(repr(name) + ': array' for name in names)}}}",
+            )
+        if len(values) != len(names):
+            raise ModelError(f"expected {self._listing()}, got {len(values)} {self.role}s")
+        return values
+
+    def _wrong_names(self, values: Mapping[str, Any]) -> ModelError:
+        unknown = [str(name) for name in values if name not in self.names]
+        missing = [name for name in self.names if name not in values]
+        hint = ""
+        for name in unknown:
+            close = difflib.get_close_matches(name, missing or self.names, 1)
+            if close:
+                hint = f"did you mean '{close[0]}' instead of '{name}'?"
+                break
+        problem = f"no {self.role} '{missing[0]}' was given" if missing else ""
+        if unknown:
+            problem = f"the model has no {self.role} '{unknown[0]}'"
+        return ModelError(f"{problem}; expected {self._listing()}", hint=hint)
+
+    def _listing(self) -> str:
+        names = ", ".join(f"'{name}'" for name in self.names[:8])
+        more = ", …" if len(self.names) > 8 else ""
+        return f"{len(self.names)} {self.role}{'' if len(self.names) == 1 else 's'}: {names}{more}"
+
+    def _mismatch(
+        self, array: np.ndarray, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> ModelError:
+        return ModelError(
+            f"{self.role} '{name}' must be {dtype} {list(shape)}, "
+            f"got {_dtype_text(array)} {list(array.shape)}"
+        )
+
+
+def _dtype_text(array: np.ndarray) -> str:
+    return str(array.dtype) if array.dtype.isnative else f"{array.dtype.name} with swapped bytes"
+
+
+def _as_array(value: object, name: str) -> np.ndarray:
+    """View a value as an array; DLPack first, then whatever NumPy understands."""
+    try:
+        if isinstance(value, np.ndarray | np.generic):
+            return np.asarray(value)
+        try:
+            return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] # tested by the call itself
+        except AttributeError:
+            return np.asarray(value)
+    except Exception as error:  # foreign array types raise anything
+        raise ModelError(f"input '{name}' cannot be read as an array: {error}") from error

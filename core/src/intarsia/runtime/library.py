@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loads machine code from memory: every load is a library of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from ..errors import ArtifactError, ResourceError
+
+
+class NativeLibrary:
+    """A shared library that lives in this process alone.
+
+    On Linux its content is in an anonymous file, elsewhere in a private temporary one. The dynamic
+    linker knows libraries by path and inode; both are new at every load, so two loads share no
+    state.
+
+    Args:
+        content: The library. Its digest must have been checked: a damaged one can end the process.
+        name: For messages.
+
+    Raises:
+        ArtifactError: The dynamic linker refuses it.
+        ResourceError: No memory or file left.
+    """
+
+    def __init__(self, content: bytes, name: str) -> None:
+        self.name = name
+        try:
+            self._library, descriptor = _open(content, name)
+        except MemoryError:
+            raise ResourceError(f"no memory to load '{name}'") from None
+        self._close = weakref.finalize(self, _unload, self._library, descriptor)
+        # A finaliser at exit could unload code that another thread still runs.
+        self._close.atexit = False
+
+    def address(self, symbol: str) -> int:
+        """Return the address of an exported symbol, 0 if there is none."""
+        try:
+            function = self._library[symbol]
+        except AttributeError:
+            return 0
+        return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+    def required(self, symbol: str) -> int:
+        """Return the address of an exported symbol.
+
+        Raises:
+            ArtifactError: The library does not export it.
+        """
+        address = self.address(symbol)
+        if not address:
+            raise ArtifactError(f"the code of '{self.name}' exports no '{symbol}'")
+        return address
+
+    def close(self) -> None:
+        """Unload the library; its addresses must not be called any more. Harmless when repeated."""
+        self._close()
+
+
+def _open(content: bytes, name: str) -> tuple[ctypes.CDLL, int]:
+    """Load the library; the descriptor stays open, so that its path stays ours, or is -1."""
+    if sys.platform == "linux":
+        try:
+            descriptor = os.memfd_create(f"intarsia-{name[:64]}", os.MFD_CLOEXEC)
+        except OSError:
+            return _open_file(content, name), -1
+        try:
+            with open(descriptor, "wb", closefd=False) as file:
+                file.write(content)
+            return _dlopen(f"/proc/self/fd/{descriptor}", name), descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+    return _open_file(content, name), -1
+
+
+def _open_file(content: bytes, name: str) -> ctypes.CDLL:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="intarsia-", ignore_cleanup_errors=True)
+    except OSError as error:
+        raise ResourceError(f"no place for a temporary file: {error.strerror}") from None
+    with folder as path:
+        file = Path(path) / "lib.so"
+        file.write_bytes(content)
+        return _dlopen(str(file), name)
+
+
+def _dlopen(path: str, name: str) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(path, mode=ctypes.RTLD_LOCAL)
+    except OSError as error:
+        reason = str(error).replace(path, f"the code of '{name}'")
+        raise ArtifactError(f"the dynamic linker refuses {reason}") from None
+
+
+def _unload(library: ctypes.CDLL, descriptor: int) -> None:
+    with suppress(AttributeError, OSError):
+        dlclose = ctypes.CDLL(None).dlclose
+        dlclose.argtypes = (ctypes.c_void_p,)
+        dlclose(library._handle)  # pyright: ignore[reportPrivateUsage] # no public name for it
+    if descriptor >= 0:
+        os.close(descriptor)

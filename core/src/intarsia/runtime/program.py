@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An artifact in memory: its code, weights, workspace, and regions ready to be called."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+
+import numpy as np
+
+from ..artifact.archive import OpenedArtifact, Weight
+from ..artifact.passport import Passport, UnitEntry
+from ..artifact.plan import ALIGNMENT
+from ..artifact.unit import SHARED_LIBRARY
+from ..errors import ArtifactError, IntarsiaError, ModelError, PluginError, ResourceError
+from .abi import hosted_call, numpy_dtype
+from .discovery import find_loader
+from .library import NativeLibrary
+from .loading import LoadRequest, NativeCall
+from .threads import choose_threads, load_openmp, thread_setter
+
+_LIBRARY_FILE = "lib.so"
+
+
+class Program:
+    """Everything that one loaded artifact owns. One call runs at a time, under ``lock``.
+
+    Args:
+        opened: A checked artifact for this machine.
+        threads: Threads for parallel loops; ``None`` means as many as the process may use.
+
+    Attributes:
+        passport: What the artifact says of itself.
+        threads: Threads for parallel loops.
+        lock: Held while compiled code runs, because its workspace is shared.
+        context: Address of the context array (see :mod:`intarsia.artifact.plan`).
+        library: The code of the main unit.
+        workspace: The memory of intermediate tensors, bytes.
+        constants: Read-only arrays in the order of the plan's constants.
+        regions: In the order of the plan's regions.
+
+    Raises:
+        ArtifactError: Code or a loader is missing.
+        PluginError: A loader is broken.
+        ResourceError: No memory for the workspace.
+    """
+
+    def __init__(self, opened: OpenedArtifact, threads: int | None) -> None:
+        self.passport: Passport = opened.passport
+        plan = opened.passport.plan
+        self.lock = threading.RLock()
+        self.threads = choose_threads(threads)
+        self._set_threads = thread_setter(load_openmp())
+        self._failure: BaseException | None = None
+        self._closed = False
+        self.apply_threads()
+        self.library = _load_library(opened)
+        self.workspace = _allocate(plan.workspace_bytes)
+        self._arrays = {name: _array(weight) for name, weight in opened.weights.items()}
+        self.constants = tuple(self._arrays[name] for name in plan.constants)
+        self.regions = tuple(self._load_region(opened, name) for name in plan.regions)
+        pointers = [self.workspace.ctypes.data, *(a.ctypes.data for a in self.constants)]
+        for region in self.regions:
+            pointers += [region.function, region.handle]
+        self._context = (ctypes.c_void_p * len(pointers))(*pointers)
+        self.context = ctypes.addressof(self._context)
+
+    def apply_threads(self) -> None:
+        """Set the number of threads of the calling thread; OpenMP keeps one for each."""
+        if self._set_threads is not None:
+            self._set_threads(self.threads)
+
+    def check_open(self) -> None:
+        """Refuse to run what was closed.
+
+        Raises:
+            ModelError: It was.
+        """
+        if self._closed:
+            raise ModelError("the executable was closed", hint="load the artifact again")
+
+    def raise_failure(self, what: str) -> None:
+        """Raise what made a native call return non-zero.
+
+        Args:
+            what: The call, for the message.
+
+        Raises:
+            PluginError: A region said why it failed, or nobody did.
+            IntarsiaError: A Python-hosted region raised it.
+        """
+        failure, self._failure = self._failure, None
+        if isinstance(failure, IntarsiaError | KeyboardInterrupt | MemoryError):
+            raise failure
+        if failure is not None:
+            raise PluginError(f"{what} failed in Python code of a region: {failure!r}") from failure
+        for name, region in zip(self.passport.plan.regions, self.regions, strict=True):
+            reason = region.describe_failure() if region.describe_failure is not None else ""
+            if reason:
+                raise PluginError(f"region '{name}' failed: {reason}")
+        raise PluginError(f"{what} failed and gave no reason")
+
+    def close(self) -> None:
+        """Free code and memory once the running call has ended; harmless when repeated."""
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
+            self.regions = ()
+            self._arrays = {}
+            self.constants = ()
+            self.workspace = np.empty(0, np.uint8)
+            self.library.close()
+
+    def _load_region(self, opened: OpenedArtifact, name: str) -> NativeCall:
+        unit = opened.passport.unit(name)
+        if unit.loader == SHARED_LIBRARY:
+            library = NativeLibrary(_library_content(opened, unit), name)
+            return NativeCall(library.required(f"__tvm_ffi_{name}"), 0, library)
+        loader = find_loader(unit)
+        request = LoadRequest(
+            name=name,
+            files=opened.unit_files(name),
+            constants={constant: self._arrays[constant] for constant in unit.constants},
+            inputs=unit.inputs,
+            outputs=unit.outputs,
+            threads=self.threads,
+            run_steps=self.library.address("intarsia_run_steps"),
+        )
+        try:
+            loaded = loader(request)
+        except (IntarsiaError, MemoryError):
+            raise
+        except Exception as error:  # a plugin may raise anything
+            raise PluginError(
+                f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'}) "
+                f"fails on region '{name}': {error!r}"
+            ) from error
+        if isinstance(loaded, NativeCall):
+            return loaded
+        return self._host(loaded, unit)
+
+    def _host(self, function: Callable[..., None], unit: UnitEntry) -> NativeCall:
+        if not callable(function):
+            raise PluginError(
+                f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'}) returned "
+                f"{type(function).__name__}, not a NativeCall or a function"
+            )
+        native = hosted_call(function, unit.inputs + unit.outputs, self._keep_failure)
+        address = ctypes.cast(native, ctypes.c_void_p).value
+        return NativeCall(address or 0, 0, native)
+
+    def _keep_failure(self, error: BaseException) -> None:
+        self._failure = error
+
+
+def _library_content(opened: OpenedArtifact, unit: UnitEntry) -> bytes:
+    files = opened.unit_files(unit.name)
+    if unit.loader != SHARED_LIBRARY or _LIBRARY_FILE not in files:
+        raise ArtifactError(
+            f"unit '{unit.name}' holds {', '.join(sorted(files)) or 'no files'} for "
+            f"'{unit.loader}', which this process cannot run",
+            hint="compile the model for a target that runs in this process",
+        )
+    return files[_LIBRARY_FILE]
+
+
+def _load_library(opened: OpenedArtifact) -> NativeLibrary:
+    unit = opened.passport.unit("main")
+    return NativeLibrary(_library_content(opened, unit), "main")
+
+
+def _allocate(size: int) -> np.ndarray:
+    """Return ``size`` bytes at a multiple of 64."""
+    try:
+        memory = np.empty(size + ALIGNMENT, np.uint8)
+    except (MemoryError, ValueError):
+        raise ResourceError(
+            f"no memory for a workspace of {size} bytes", hint="use a smaller batch or input"
+        ) from None
+    start = -memory.ctypes.data % ALIGNMENT
+    return memory[start : start + size]
+
+
+def _array(weight: Weight) -> np.ndarray:
+    """Return a read-only array on a weight; copied only if it does not lie at a multiple of 64."""
+    dtype = numpy_dtype(weight.spec.dtype)
+    if not weight.spec.bytes:
+        return np.empty(weight.spec.shape, dtype)
+    data = np.frombuffer(weight.data, np.uint8)
+    if data.ctypes.data % ALIGNMENT:
+        copy = _allocate(weight.spec.bytes)
+        copy[:] = data
+        data = copy
+    array = data.view(dtype).reshape(weight.spec.shape)
+    array.flags.writeable = False
+    return array

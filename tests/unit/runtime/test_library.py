@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from intarsia.artifact.archive import open_artifact
+from intarsia.artifact.passport import Passport
+from intarsia.errors import ArtifactError, ResourceError, UsageError
+from intarsia.runtime.executors.graph import GraphExecutor
+from intarsia.runtime.library import NativeLibrary
+from intarsia.runtime.load import load
+from intarsia.runtime.program import Program
+from intarsia.runtime.threads import available_threads, load_openmp, thread_setter
+
+COMPILER = (
+    "ir",
+    "tir",
+    "ops",
+    "passes",
+    "frontend",
+    "partition",
+    "lower",
+    "codegen",
+    "host",
+    "build",
+)
+
+
+def call(library: NativeLibrary, symbol: str) -> int:
+    return ctypes.CFUNCTYPE(ctypes.c_int)(library.required(symbol))()
+
+
+def test_two_loads_of_one_library_share_no_state(machine_code: bytes) -> None:
+    first, second = NativeLibrary(machine_code, "a"), NativeLibrary(machine_code, "a")
+    assert [call(first, "__tvm_ffi_calls") for _ in range(3)] == [1, 2, 3]
+    assert call(second, "__tvm_ffi_calls") == 1
+    first.close()
+    first.close()
+    assert call(second, "__tvm_ffi_calls") == 2
+
+
+def test_without_anonymous_files_a_temporary_one_serves(
+    machine_code: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> int:
+        raise OSError("not here")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    assert call(NativeLibrary(machine_code, "a"), "__tvm_ffi_calls") == 1
+    monkeypatch.setattr(sys, "platform", "other")
+    assert call(NativeLibrary(machine_code, "a"), "__tvm_ffi_calls") == 1
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    with pytest.raises(ResourceError, match="no place for a temporary file"):
+        NativeLibrary(machine_code, "a")
+
+
+def test_no_memory_for_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> int:
+        raise MemoryError
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    with pytest.raises(ResourceError, match="no memory to load 'a'"):
+        NativeLibrary(b"", "a")
+
+
+def test_what_is_no_library_is_refused() -> None:
+    with pytest.raises(ArtifactError, match="the dynamic linker refuses the code of 'a'"):
+        NativeLibrary(b"not a library", "a")
+
+
+def test_a_missing_symbol_is_named(machine_code: bytes) -> None:
+    library = NativeLibrary(machine_code, "a")
+    assert library.address("absent") == 0
+    with pytest.raises(ArtifactError, match="the code of 'a' exports no 'absent'"):
+        library.required("absent")
+
+
+def test_loading_and_closing_leaks_no_descriptors(artifact: Path) -> None:
+    load(artifact).close()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(30):
+        load(artifact).close()
+    assert len(os.listdir("/proc/self/fd")) <= before + 1
+
+
+def test_damage_is_found_before_the_code_is_loaded(artifact: Path) -> None:
+    content = bytearray(artifact.read_bytes())
+    content[content.index(b"\x7fELF") + 3000] ^= 1
+    artifact.write_bytes(content)
+    with pytest.raises(ArtifactError, match="is damaged"):
+        load(artifact)
+
+
+def test_an_artifact_that_cannot_run_in_process(save: Callable[..., Path]) -> None:
+    opened = open_artifact(save())
+    main = replace(opened.passport.units[0], loader="c-source", files=())
+    passport = replace(opened.passport, units=(main, opened.passport.units[1]))
+    with pytest.raises(ArtifactError, match="holds no files for 'c-source'"):
+        Program(replace(opened, passport=passport), 1)
+
+
+def test_a_workspace_beyond_all_memory(save: Callable[..., Path], passport: Passport) -> None:
+    plan = replace(passport.plan, workspace_bytes=1 << 62)
+    with pytest.raises(ResourceError, match="no memory for a workspace"):
+        load(save(plan=plan))
+
+
+def test_missing_features_are_refused(save: Callable[..., Path]) -> None:
+    with pytest.raises(ArtifactError, match="this machine has no warp_drive"):
+        load(save(cpu_features=("warp_drive",)))
+
+
+def test_running_imports_no_compiler(artifact: Path) -> None:
+    code = (
+        "import sys, numpy as np\n"
+        "from intarsia.runtime.load import load\n"
+        f"print(load({str(artifact)!r}).run([np.ones((2, 3), 'f')])['y'].sum())\n"
+        f"compiler = tuple('intarsia.' + name for name in {COMPILER})\n"
+        "bad = [name for name in sys.modules if name.startswith(compiler)]\n"
+        "print(bad, {'onnx', 'llvmlite', 'tvm_ffi', 'click', 'pluggy'} & set(sys.modules))\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.split("\n")[:2] == ["24.0", "[] set()"]
+
+
+def test_the_code_loads_with_tvm_ffi_alone(tmp_path: Path, machine_code: bytes) -> None:
+    tvm_ffi = pytest.importorskip("tvm_ffi")
+    path = tmp_path / "lib.so"
+    path.write_bytes(machine_code)
+    x, y = np.array([[1, -2, 3], [-4, 5, -6]], np.float32), np.empty((2, 3), np.float32)
+    tvm_ffi.load_module(str(path)).get_function("relu")(x, y)
+    np.testing.assert_array_equal(y, np.maximum(x, 0))
+
+
+def test_threads_come_from_the_environment_or_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3,2")
+    assert available_threads() == 3
+    monkeypatch.setenv("OMP_NUM_THREADS", "many")
+    assert available_threads() == len(os.sched_getaffinity(0))
+    monkeypatch.delattr(os, "sched_getaffinity")
+    assert available_threads() == os.cpu_count()
+
+
+def test_openmp_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intarsia.runtime.threads._OPENMP", "libabsent.so.9")
+    assert load_openmp() is None
+    assert thread_setter(None) is None
+
+
+def test_profile_has_one_row_for_each_step(artifact: Path) -> None:
+    executable = load(artifact, executor="graph")
+    assert isinstance(executable, GraphExecutor)
+    rows = executable.profile([np.ones((2, 3), np.float32)], repeat=3)
+    assert [row.label for row in rows] == ["nn.relu", "twice", "add", "copy"]
+    assert [row.nodes for row in rows] == [("r",), ("d",), ("a",), ()]
+    assert sum(row.share for row in rows) == pytest.approx(1)
+    with pytest.raises(UsageError, match="median of 0 runs"):
+        executable.profile([np.ones((2, 3), np.float32)], repeat=0)
