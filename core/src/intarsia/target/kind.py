@@ -54,6 +54,7 @@ class TargetKind:
         canonicalise: Checks options against each other and fills in what depends on the machine;
             raises :class:`~intarsia.errors.TargetError`.
         env_version: Version of the vendor component that a build depends on; part of cache keys.
+        host: Backends of devices only: kind that drives it when the user names no host.
     """
 
     name: str
@@ -63,7 +64,10 @@ class TargetKind:
     device_type: int = 1
     default_keys: tuple[str, ...] = ("cpu",)
     memory: tuple[Memory, ...] = (Memory(),)
-    schedules: Mapping[str, Callable[..., Any]] = field(default_factory=lambda: MappingProxyType({}))
+    schedules: Mapping[str, Callable[..., Any]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
     tir_codegen: Callable[..., CompiledUnit] | None = None
     canonicalise: Callable[[Any], Any] | None = None
     env_version: Callable[[], str] | None = None
+    host: str = ""

@@ -3,26 +3,47 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
 from .kind import TargetKind
+from .options import json_value, option_rows, print_value, set_options
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Target:
     """A kind with the values of its options; canonical, hashable, equal by value.
+
+    Two targets are equal if the names of their kinds and the values of all options are: targets of two
+    hosts compare.
 
     Attributes:
         kind: The kind.
         options: An instance of ``kind.options``.
-        origins: For each option set by anything but its default, who set it: ``command line``, an alias,
+        origins: For each option set by anything but its default, who set it: ``given``, an alias,
             a tag, detection. Not part of equality.
     """
 
     kind: TargetKind
     options: Any
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    def __str__(self) -> str:
+        """The canonical string; options at their default are left out."""
+        values = set_options(option_rows(self.kind.options), self.options)
+        return " ".join([self.kind.name, *(f"-{k}={print_value(v)}" for k, v in values.items())])
+
+    def to_json(self) -> dict[str, object]:
+        """The canonical JSON form: ``kind`` and the options that differ from their default."""
+        values = set_options(option_rows(self.kind.options), self.options)
+        return {"kind": self.kind.name, **{flag: json_value(v) for flag, v in values.items()}}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Target) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +59,26 @@ class CompositeTarget:
     accelerators: tuple[Target, ...]
     fallback: Target
     host: Target
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Every target once, in the order of the string form."""
+        last = () if self.host == self.fallback else (self.host,)
+        return (*self.accelerators, self.fallback, *last)
+
+    def __str__(self) -> str:
+        """The canonical string: accelerators, fallback and, if it is another, the host."""
+        return ", ".join(str(target) for target in self.targets)
+
+    def to_json(self) -> dict[str, object]:
+        """The canonical JSON form, a ``composite``."""
+        return {
+            "kind": "composite",
+            "accelerators": [target.to_json() for target in self.accelerators],
+            "fallback": self.fallback.to_json(),
+            "target_host": self.host.to_json(),
+        }
+
+    def json_text(self) -> str:
+        """The canonical JSON form as text; equal targets give equal text."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``intarsia``: finds the subcommand, turns every error into a message and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from types import MappingProxyType
+
+import click
+
+from ..errors import IntarsiaError
+from .session import Session
+
+COMMANDS = MappingProxyType(
+    {
+        "plugins": ("plugins:command", "List and explain the installed plugins."),
+        "targets": ("targets:command", "List target kinds and their options; read target strings."),
+        "compile": ("compile:command", "Compile a model into an artifact."),
+        "run": ("run:command", "Run a model or an artifact."),
+        "explain": (
+            "explain:command",
+            "Say for every node which accelerator takes it, or why not.",
+        ),
+        "inspect": ("inspect:command", "Show what an artifact holds."),
+        "bench": ("bench:command", "Measure models, also against other runtimes."),
+    }
+)
+"""Command to the attribute that has it and its line in ``--help``, so that help imports none of them."""
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_INTERRUPTED = 130
+_RESOURCE = 8
+_INPUT = 3
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, in the order of :data:`COMMANDS`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; ``None`` if there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(importlib.import_module(f".{module}", __package__), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the arguments name; an unknown name gets the nearest ones."""
+        from ..target.options import did_you_mean
+
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-"):
+            hint = did_you_mean(name, COMMANDS)
+            ctx.fail(f"no command is called '{name}'. {hint}".strip())
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(f"intarsia {_version()}")
+        ctx.exit()
+
+
+def _version() -> str:
+    import importlib_metadata  # 20 ms that most commands spend later or never
+
+    try:
+        return importlib_metadata.version("intarsia")
+    except importlib_metadata.PackageNotFoundError:
+        return "unknown (not installed)"
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "--no-plugin", "disabled", multiple=True, metavar="NAME", help="Go on without a plugin."
+)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Show the version and exit.",
+)  # fmt: skip
+@click.pass_context
+def cli(ctx: click.Context, disabled: tuple[str, ...]) -> None:
+    """Compose ML-compiler backends: compile a model for the accelerators you have, and run it.
+
+    \b
+    Exit codes: 0 ok, 1 a bug of ours, 2 usage or target, 3 input file, 4 unsupported, 5 plugin,
+    6 toolchain, 7 artifact, 8 resources, 9 worker lost, 10 gate failed, 130 interrupted.
+    """
+    ctx.obj = Session(disabled)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; prints errors on stderr.
+
+    Args:
+        arguments: What stands behind ``intarsia``; the process's own if ``None``.
+    """
+    args = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        result = cli.main(args=args, prog_name="intarsia", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except IntarsiaError as error:
+        if type(error) is IntarsiaError:
+            return _report(error, args)
+        return _say(str(error), error.exit_code)
+    except click.UsageError as error:
+        command = f"{error.ctx.command_path} --help" if error.ctx else "intarsia --help"
+        return _say(f"{error.format_message()}\n  hint: {command}", 2)
+    except click.ClickException as error:  # a file that click cannot open
+        return _say(error.format_message(), _INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        return _say("interrupted", _INTERRUPTED)
+    except MemoryError:
+        return _say("out of memory", _RESOURCE)
+    except BrokenPipeError:  # the reader went away: nothing to say, and nobody to say it to
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except OSError as error:
+        return _say(str(error), _RESOURCE if error.errno in _FULL else _INPUT)
+    except Exception as error:  # the one place that may catch everything: a bug becomes a report
+        return _report(error, args)
+
+
+def _say(message: str, code: int) -> int:
+    with suppress(OSError):  # stderr may be closed
+        click.echo(f"error: {message}", err=True)
+    return code
+
+
+def _report(error: BaseException, arguments: Sequence[str]) -> int:
+    """Write what happened to a file, name the file, and return 1."""
+    from .report import write_report
+
+    try:
+        name = write_report(error, arguments, _version())
+    except OSError as cause:
+        return _say(f"internal error: {type(error).__name__}: {error} (no report: {cause})", 1)
+    return _say(
+        f"internal error: {type(error).__name__}: {error}\n  hint: please report it with the file {name}",
+        1,
+    )

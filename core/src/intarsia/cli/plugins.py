@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia plugins``: what is installed, and why a plugin cannot be used. Imports no plugin."""
+
+from __future__ import annotations
+
+import click
+
+from ..host.host import PluginInfo
+from .output import emit_json, table
+from .session import Session
+
+
+@click.group("plugins")
+def command() -> None:
+    """List and explain the installed plugins."""
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def list_plugins(session: Session, as_json: bool) -> None:
+    """List all plugins and their state. Reads their manifests only."""
+    plugins = session.host().plugins()
+    if as_json:
+        emit_json({"plugins": [_row(plugin) for plugin in plugins]})
+        return
+    if not plugins:
+        click.echo("no plugin is installed; e.g. pip install 'intarsia[all]'")
+        return
+    rows = [(p.name, p.version, p.state, ", ".join(p.kinds), p.distribution) for p in plugins]
+    table(rows, ("name", "version", "state", "kinds", "distribution"))
+    for plugin in plugins:
+        if plugin.reason:
+            click.echo(f"\n{plugin.name} ({plugin.distribution}): {plugin.reason}", err=True)
+            click.echo(f"  hint: {plugin.remedy}", err=True)
+
+
+@command.command("show")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def show_plugin(session: Session, name: str, as_json: bool) -> None:
+    """Show all that is known of the plugin NAME, a plugin or a distribution."""
+    plugins = session.host().plugin(name)
+    if as_json:
+        rows = [
+            {**_row(plugin), "summary": plugin.summary, "aliases": list(plugin.aliases)}
+            for plugin in plugins
+        ]
+        emit_json({"plugins": rows})
+        return
+    for plugin in plugins:
+        facts = {
+            "name": plugin.name,
+            "summary": plugin.summary,
+            "distribution": f"{plugin.distribution} {plugin.version}",
+            "hook api": plugin.api,
+            "kinds": ", ".join(plugin.kinds),
+            "aliases": ", ".join(plugin.aliases),
+            "state": plugin.state,
+            "reason": plugin.reason,
+            "remedy": plugin.remedy,
+        }
+        for key, value in facts.items():
+            if value:
+                click.echo(f"{key + ':':14}{value}")
+
+
+def _row(plugin: PluginInfo) -> dict[str, object]:
+    return {
+        "name": plugin.name,
+        "distribution": plugin.distribution,
+        "version": plugin.version,
+        "api": plugin.api,
+        "kinds": list(plugin.kinds),
+        "state": plugin.state,
+        "reason": plugin.reason,
+        "remedy": plugin.remedy,
+    }

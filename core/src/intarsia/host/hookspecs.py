@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hooks: what the host asks plugins, and what it may rely on.
+
+A hook about a target goes to the plugin that owns its kind and to no other. Every answer is checked; an
+exception becomes a ``PluginError`` that names the plugin and the hook.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from .markers import hookspec
+
+if TYPE_CHECKING:
+    from ..artifact.unit import CompiledUnit
+    from ..ir.expr import Function
+    from ..partition.region import Region
+    from ..partition.support import SupportTable
+    from ..target.kind import TargetKind
+    from ..target.target import Target
+    from ..tir.func import PrimFunc
+    from ..tir.intrinsic import Intrinsic, IntrinsicRule
+    from .probe import Probe
+
+
+@hookspec
+def register_target_kind() -> Sequence[TargetKind]:  # pyright: ignore[reportReturnType]
+    """Return the kinds that the manifest declares, with the same names and roles.
+
+    Asked once, when one of them is first used. May not import a vendor's SDK.
+    """
+
+
+@hookspec
+def annotate(target: Target) -> SupportTable:  # pyright: ignore[reportReturnType]
+    """Return what the accelerator takes: patterns, larger before their parts, each with a predicate.
+
+    Asked once a build. May not look at the module: the host matches.
+    """
+
+
+@hookspec
+def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:  # pyright: ignore[reportReturnType]
+    """Return the regions that the accelerator keeps; the others go to the fallback.
+
+    Asked once a build. May drop regions; may not add calls to one.
+    """
+
+
+@hookspec
+def relay_codegen(region: Region, target: Target) -> CompiledUnit:  # pyright: ignore[reportReturnType]
+    """Compile a region.
+
+    Asked once a region. May not keep state between calls; equal regions give equal bytes.
+    """
+
+
+@hookspec
+def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:  # pyright: ignore[reportReturnType]
+    """Return a rule for each intrinsic that the backend expresses in others.
+
+    Asked once a build, never once a node.
+    """
+
+
+@hookspec
+def register_executor_kind() -> Sequence[object]:  # pyright: ignore[reportReturnType]
+    """Return further kinds of executor. Asked once, when the plugin is first used."""
+
+
+@hookspec
+def register_runtime_kind() -> Sequence[object]:  # pyright: ignore[reportReturnType]
+    """Return further kinds of runtime. Asked once, when the plugin is first used."""
+
+
+@hookspec
+def rewrite_relay(function: Function, target: Target) -> Function:  # pyright: ignore[reportReturnType]
+    """Return an equivalent function that suits the backend better.
+
+    Asked for the part that the backend compiles. May not change what the function computes, nor its
+    parameters and result type.
+    """
+
+
+@hookspec
+def rewrite_tir(function: PrimFunc, target: Target) -> PrimFunc:  # pyright: ignore[reportReturnType]
+    """Return an equivalent kernel that suits the backend better.
+
+    May not change what it computes, nor its parameters.
+    """
+
+
+@hookspec
+def probe(target: Target) -> Probe:  # pyright: ignore[reportReturnType]
+    """Return the vendor component and the device found on this machine, or why there is none.
+
+    Asked by ``doctor`` and ``run`` only, in a child process with a time limit.
+    """

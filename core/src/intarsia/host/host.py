@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host: what is installed, targets of it, and questions to the owner of a kind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import TargetError
+from ..target.kind import Role
+from .discovery import Found
+from .manager import LocalPlugin, PluginManager
+
+if TYPE_CHECKING:
+    from ..target.kind import TargetKind
+    from ..target.target import CompositeTarget, Target
+
+
+@dataclass(frozen=True, slots=True)
+class PluginInfo:
+    """A plugin as listed.
+
+    Attributes:
+        name: Its name.
+        distribution: Distribution it comes from.
+        version: Of the distribution.
+        api: Range of hook API versions it works with; empty if unknown.
+        summary: One line of its own.
+        kinds: Names of its target kinds.
+        aliases: Short names it gives.
+        state: ``discovered``, ``blocked``, ``incompatible``, ``broken`` or ``loaded``.
+        reason: Why it cannot be used, or whom it is in conflict with; else empty.
+        remedy: What to do about that.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    api: str
+    summary: str
+    kinds: tuple[str, ...]
+    aliases: tuple[str, ...]
+    state: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class KindInfo:
+    """A target kind as its plugin's manifest declares it."""
+
+    name: str
+    role: str
+    summary: str
+    plugin: str
+    distribution: str
+
+
+class Host:
+    """Finds plugins when made, imports one when one of its kinds is used.
+
+    Args:
+        env: Environment with ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS``; the process's own if
+            ``None``.
+        disabled: Further plugins or distributions not to use.
+        path: Searched for distributions instead of ``sys.path``.
+        local: Plugins that are not installed.
+    """
+
+    def __init__(
+        self,
+        *,
+        env: Mapping[str, str] | None = None,
+        disabled: Iterable[str] = (),
+        path: Sequence[str] | None = None,
+        local: Sequence[LocalPlugin] = (),
+    ) -> None:
+        self._manager = PluginManager(os.environ if env is None else env, disabled, path, local)
+
+    def plugins(self) -> tuple[PluginInfo, ...]:
+        """All plugins found, whatever their state."""
+        return tuple(_info(plugin) for plugin in self._manager.found)
+
+    def plugin(self, name: str) -> tuple[PluginInfo, ...]:
+        """The plugins of that name or distribution; several in case of a conflict.
+
+        Raises:
+            UsageError: There is none.
+        """
+        return tuple(_info(plugin) for plugin in self._manager.named(name))
+
+    def owner(self, kind: str) -> PluginInfo:
+        """The plugin that owns a kind; raises as :meth:`kind` does, but activates nothing."""
+        return _info(self._manager.owner(kind))
+
+    def kinds(self) -> tuple[KindInfo, ...]:
+        """The kinds of all usable plugins, from their manifests; imports nothing."""
+        names = set(self._manager.kind_names())
+        rows = [
+            KindInfo(row.name, row.role.value, row.summary, plugin.name, plugin.distribution)
+            for plugin in self._manager.found
+            if plugin.manifest is not None
+            for row in plugin.manifest.kinds
+            if row.name in names and plugin.state.value in ("discovered", "loaded")
+        ]
+        return tuple(sorted(rows, key=_by_name))
+
+    def aliases(self) -> Mapping[str, str]:
+        """Short name to the target string it stands for."""
+        return self._manager.aliases()
+
+    def names(self) -> Collection[str]:
+        """Names of all kinds."""
+        return self._manager.kind_names()
+
+    def alias_table(self) -> Mapping[str, str]:
+        """The aliases, for the parser: looking one up checks that it has one owner only."""
+        return _CheckedAliases(self._manager)
+
+    def backends(self) -> Sequence[str]:
+        """Names of the kinds that compile any graph."""
+        return [row.name for row in self.kinds() if row.role == Role.BACKEND.value]
+
+    def kind(self, name: str) -> TargetKind:
+        """A kind by name; imports its plugin at the first use.
+
+        Raises:
+            TargetError: Nobody has such a kind.
+            DuplicateName: Two distributions claim it; the message says which setting decides.
+            PluginError: Its plugin is blocked, incompatible or broken.
+        """
+        return self._manager.kind(name)
+
+    def target(
+        self,
+        spec: str | Mapping[str, object] | Target | CompositeTarget,
+        target_host: str | Mapping[str, object] | Target | None = None,
+    ) -> CompositeTarget:
+        """The canonical composite that ``spec`` says; see :mod:`intarsia.target.parse`.
+
+        Args:
+            spec: String, JSON text, name of a ``.json`` file, dict, or a target made before.
+            target_host: The host; must equal the one that ``spec`` names, if it names one.
+
+        Raises:
+            TargetError: It is wrong; the message points at the place.
+            PluginError: The plugin of one of its kinds cannot be used.
+        """
+        from ..target.compose import compose  # listing does without the parser
+        from ..target.parse import parse_target
+        from ..target.structured import composite_from_json
+        from ..target.target import CompositeTarget, Target
+
+        host = None if target_host is None else self._host(target_host)
+        match spec:
+            case str():
+                return parse_target(spec, self, host=host)
+            case Target():
+                return compose([spec], self, host)
+            case CompositeTarget():
+                parts = [*spec.accelerators, spec.fallback]
+                if spec.host != spec.fallback:
+                    parts.append(spec.host)
+                return compose(parts, self, host)
+            case Mapping():
+                return composite_from_json(spec, self, host)
+            case _:
+                raise TargetError(
+                    f"a target is a string, a dict or a Target, not {type(spec).__name__}"
+                )
+
+    def _host(self, spec: object) -> Target:
+        from ..target.parse import parse_targets
+        from ..target.structured import target_from_json
+        from ..target.target import CompositeTarget, Target
+
+        match spec:
+            case str() if not spec.lstrip().startswith("{"):
+                found = parse_targets(spec, self)
+            case str():
+                from ..target.structured import load_json
+
+                found = [target_from_json(load_json(spec), self, where="target_host")]
+            case Target():
+                found = [spec]
+            case CompositeTarget():
+                found = list(spec.targets)
+            case _:
+                found = [target_from_json(spec, self, where="target_host")]
+        if len(found) != 1:
+            raise TargetError(f"target_host is one backend, not {len(found)} targets")
+        return found[0]
+
+    def has_hook(self, kind: str, hook: str) -> bool:
+        """Whether the owner of a kind implements a hook; imports the plugin at the first use.
+
+        Raises:
+            PluginError: The plugin cannot be used, or there is no such hook.
+        """
+        from .routing import implements
+
+        self._manager.kind(kind)
+        return implements(self._manager.hooks(), hook, self._manager.owner(kind).name)
+
+    def call(self, hook: str, /, kind: str, **arguments: object) -> object:
+        """Ask the owner of a kind, and only the owner; returns its answer, checked.
+
+        Args:
+            hook: A hook of :mod:`intarsia.host.hookspecs`.
+            kind: Name of the kind.
+            arguments: The hook's arguments, by name.
+
+        Raises:
+            PluginError: The plugin cannot be used, lacks the hook, failed, or answered nonsense.
+            IntarsiaError: An error that the plugin raised on purpose, with the plugin named.
+        """
+        from .routing import ask
+
+        self._manager.kind(kind)
+        return ask(self._manager.hooks(), hook, self._manager.owner(kind), arguments)
+
+
+class _CheckedAliases(Mapping[str, str]):
+    """The alias table; a lookup refuses an alias with two owners."""
+
+    def __init__(self, manager: PluginManager) -> None:
+        self._manager = manager
+        self._table = manager.aliases()
+
+    def __getitem__(self, name: str) -> str:
+        self._manager.check_alias(name)
+        return self._table[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table
+
+    def __iter__(self):  # noqa: ANN204
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
+def _by_name(row: KindInfo) -> tuple[str, str]:
+    return row.name, row.distribution
+
+
+def _info(plugin: Found) -> PluginInfo:
+    manifest = plugin.manifest
+    return PluginInfo(
+        name=plugin.name,
+        distribution=plugin.distribution,
+        version=plugin.version,
+        api=manifest.api if manifest else "",
+        summary=manifest.summary if manifest else "",
+        kinds=tuple(row.name for row in manifest.kinds) if manifest else (),
+        aliases=tuple(row.name for row in manifest.aliases) if manifest else (),
+        state=plugin.state.value,
+        reason=plugin.reason,
+        remedy=plugin.remedy,
+    )

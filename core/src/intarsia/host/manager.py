@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which plugins there are, which may be used, who owns which name; imports a plugin when it is used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..errors import DuplicateName, PluginError, TargetError, UsageError
+from ..target.kinds import unknown_kind
+from ..target.options import did_you_mean
+from .discovery import Found, State, find_plugins
+from .manifest import Manifest
+from .registry import Registry
+
+if TYPE_CHECKING:
+    import pluggy
+
+    from ..target.kind import TargetKind
+
+ALLOW = "INTARSIA_PLUGINS"
+"""Environment variable: the only plugins to use, comma-separated."""
+
+DENY = "INTARSIA_DISABLE_PLUGINS"
+"""Environment variable: plugins or distributions not to use, comma-separated."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPlugin:
+    """A plugin given as an object and not installed, for tests and notebooks.
+
+    Attributes:
+        manifest: What its ``plugin.toml`` would say.
+        hooks: Module or object with the hook implementations.
+        distribution: Named in messages.
+    """
+
+    manifest: Manifest
+    hooks: object
+    distribution: str = "in-process"
+
+
+class PluginManager:
+    """Discovery, settings, owners and lazy activation; one for each host.
+
+    Args:
+        env: Environment with the two settings.
+        disabled: Plugins or distributions not to use.
+        path: Searched instead of ``sys.path``.
+        local: Plugins that are not installed.
+    """
+
+    def __init__(
+        self,
+        env: Mapping[str, str],
+        disabled: Iterable[str] = (),
+        path: Sequence[str] | None = None,
+        local: Sequence[LocalPlugin] = (),
+    ) -> None:
+        self.found = [_given(plugin) for plugin in local] + find_plugins(path)
+        self._block(env, frozenset(disabled))
+        self._lock = threading.RLock()
+        self._hooks: pluggy.PluginManager | None = None
+        self._kinds: Registry[TargetKind] = Registry("target kind")
+        self._owners: dict[str, list[Found]] = {}
+        self._aliases: dict[str, list[tuple[Found, str]]] = {}
+        self._names: dict[str, list[Found]] = {}
+        for plugin in self._usable():
+            manifest = _manifest(plugin)
+            self._names.setdefault(plugin.name, []).append(plugin)
+            for kind in manifest.kinds:
+                self._owners.setdefault(kind.name, []).append(plugin)
+            for alias in manifest.aliases:
+                self._aliases.setdefault(alias.name, []).append((plugin, alias.target))
+        self._note_conflicts()
+
+    def _usable(self) -> list[Found]:
+        usable = (State.DISCOVERED, State.LOADED)
+        return [p for p in self.found if p.state in usable and p.manifest is not None]
+
+    def _block(self, env: Mapping[str, str], disabled: frozenset[str]) -> None:
+        allowed, denied = _listed(env, ALLOW), _listed(env, DENY)
+        for plugin in self.found:
+            names = {plugin.name, plugin.distribution, plugin.distribution.lower()}
+            if names & disabled:
+                reason, remedy = "--no-plugin names it", "leave --no-plugin out"
+            elif denied is not None and names & denied:
+                reason, remedy = f"{DENY} names it", f"take it out of {DENY}"
+            elif allowed is not None and not names & allowed:
+                reason, remedy = f"{ALLOW} does not name it", f"add {plugin.name} to {ALLOW}"
+            else:
+                continue
+            plugin.fail(State.BLOCKED, reason, remedy)
+
+    def _note_conflicts(self) -> None:
+        """Write a conflict into the reason of every plugin that has part in it."""
+        claims = [("plugin", name, owners) for name, owners in self._names.items()]
+        claims += [("target kind", name, owners) for name, owners in self._owners.items()]
+        claims += [
+            ("alias", name, [plugin for plugin, _ in rows]) for name, rows in self._aliases.items()
+        ]
+        for what, name, owners in claims:
+            if len(owners) > 1:
+                error = _conflict(what, name, owners)
+                for plugin in owners:
+                    plugin.reason, plugin.remedy = error.message, error.hint
+
+    def kind_names(self) -> Collection[str]:
+        """Names of the kinds of all usable plugins."""
+        return self._owners.keys()
+
+    def aliases(self) -> Mapping[str, str]:
+        """Short names of all usable plugins; of a name with two owners, the first's meaning."""
+        return {name: rows[0][1] for name, rows in self._aliases.items()}
+
+    def check_alias(self, name: str) -> None:
+        """Check that an alias has one owner only.
+
+        Raises:
+            DuplicateName: Two distributions give it.
+        """
+        rows = self._aliases.get(name, [])
+        if len(rows) > 1:
+            raise _conflict("alias", name, [plugin for plugin, _ in rows])
+
+    def named(self, name: str) -> list[Found]:
+        """Return the plugins of that name or distribution, whatever their state.
+
+        Raises:
+            UsageError: There is none.
+        """
+        chosen = [p for p in self.found if name in (p.name, p.distribution)]
+        if not chosen:
+            names = sorted({p.name for p in self.found})
+            raise UsageError(
+                f"no plugin is called '{name}'",
+                hint=did_you_mean(name, names) or f"installed: {', '.join(names) or 'none'}",
+            )
+        return chosen
+
+    def owner(self, kind: str) -> Found:
+        """Return the plugin that owns a kind; not yet activated.
+
+        Raises:
+            TargetError: Nobody has such a kind.
+            DuplicateName: Two distributions claim the kind, or its plugin's name.
+            PluginError: The kind's plugin is installed and cannot be used.
+        """
+        owners = self._owners.get(kind, [])
+        if not owners:
+            raise self._missing(kind)
+        if len(owners) > 1:
+            raise _conflict("target kind", kind, owners)
+        namesakes = self._names[owners[0].name]
+        if len(namesakes) > 1:
+            raise _conflict("plugin", owners[0].name, namesakes)
+        return owners[0]
+
+    def _missing(self, kind: str) -> TargetError | PluginError:
+        for plugin in self.found:
+            kinds = (
+                [row.name for row in plugin.manifest.kinds] if plugin.manifest else [plugin.name]
+            )
+            if kind in kinds and plugin.state is not State.DISCOVERED:
+                return PluginError(
+                    f"target kind '{kind}' belongs to {plugin.label}, which is {plugin.state.value}: "
+                    f"{plugin.reason}",
+                    hint=plugin.remedy,
+                )
+        return unknown_kind(kind, sorted({*self._owners, *self._aliases}))
+
+    def kind(self, name: str) -> TargetKind:
+        """Return a kind, activating its plugin at the first use.
+
+        Raises:
+            TargetError: Nobody has such a kind.
+            DuplicateName: Two distributions claim it.
+            PluginError: Its plugin is broken.
+        """
+        owner = self.owner(name)
+        with self._lock:
+            if owner.state is State.BROKEN:
+                raise PluginError(
+                    f"target kind '{name}' belongs to {owner.label}, which is broken: {owner.reason}",
+                    hint=owner.remedy,
+                )
+            if owner.state is not State.LOADED:
+                self._activate(owner)
+            return self._kinds.get(name)
+
+    def _activate(self, owner: Found) -> None:
+        from .activation import activate, new_hooks  # imports pluggy, which listing must not
+
+        if self._hooks is None:
+            self._hooks = new_hooks()
+        for kind in activate(self._hooks, owner):
+            self._kinds.add(kind.name, kind, owner=owner.distribution)
+
+    def hooks(self) -> pluggy.PluginManager:
+        """The hooks of the plugins activated so far.
+
+        Raises:
+            PluginError: None was activated.
+        """
+        if self._hooks is None:
+            raise PluginError("no plugin is activated")
+        return self._hooks
+
+
+def _given(plugin: LocalPlugin) -> Found:
+    version = "0"
+    return Found(
+        plugin.manifest.name, plugin.distribution, version, plugin.manifest, hooks=plugin.hooks
+    )
+
+
+def _manifest(plugin: Found) -> Manifest:
+    assert plugin.manifest is not None
+    return plugin.manifest
+
+
+def _listed(env: Mapping[str, str], name: str) -> frozenset[str] | None:
+    text = env.get(name)
+    if text is None or not text.strip():
+        return None
+    return frozenset(part.strip() for part in text.split(","))
+
+
+def _conflict(what: str, name: str, owners: Sequence[Found]) -> DuplicateName:
+    both = " and ".join(sorted(f"'{plugin.distribution}'" for plugin in owners))
+    settings = " or ".join(sorted(f"{DENY}={plugin.distribution}" for plugin in owners))
+    return DuplicateName(f"{what} '{name}' is claimed by both {both}", hint=f"{settings} decides")

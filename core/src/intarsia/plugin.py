@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The plugin author's face: everything that a plugin's compiling half imports from the host.
+
+What loads a plugin's units at run time imports ``intarsia.runtime.loading`` and ``intarsia.artifact`` only.
+"""
+
+from __future__ import annotations
+
+from .artifact.unit import SHARED_LIBRARY, CompiledUnit
+from .dtype import DType
+from .errors import (
+    ArtifactError,
+    IntarsiaError,
+    PluginError,
+    ResourceError,
+    TargetError,
+    ToolchainError,
+    UnsupportedError,
+)
+from .host.markers import hookimpl
+from .host.probe import Probe
+from .ir.pattern import ANY, CONST, Match, OpPattern, Wildcard, op
+from .ir.types import TensorType
+from .lower.kernels import FusedGroup, TensorModule
+from .partition.region import Region
+from .partition.support import Code, Support, SupportRow, SupportTable
+from .runtime.loading import LoadRequest, NativeCall
+from .target.kind import Memory, Role, TargetKind
+from .target.options import option
+from .target.target import CompositeTarget, Target
+from .tir.intrinsic import Intrinsic
+
+__all__ = [
+    "ANY",
+    "CONST",
+    "SHARED_LIBRARY",
+    "ArtifactError",
+    "Code",
+    "CompiledUnit",
+    "CompositeTarget",
+    "DType",
+    "FusedGroup",
+    "IntarsiaError",
+    "Intrinsic",
+    "LoadRequest",
+    "Match",
+    "Memory",
+    "NativeCall",
+    "OpPattern",
+    "PluginError",
+    "Probe",
+    "Region",
+    "ResourceError",
+    "Role",
+    "Support",
+    "SupportRow",
+    "SupportTable",
+    "Target",
+    "TargetError",
+    "TargetKind",
+    "TensorModule",
+    "TensorType",
+    "ToolchainError",
+    "UnsupportedError",
+    "Wildcard",
+    "hookimpl",
+    "op",
+    "option",
+]

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets as JSON or as a dict, read strictly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NoReturn, cast
+
+from ..errors import TargetError
+from .compose import compose
+from .kind import Role
+from .kinds import COMPOSITE, KindSource, make_target
+from .options import RESERVED, Value, check_value, did_you_mean, find_row, option_rows
+from .scan import MAX_LENGTH
+from .target import CompositeTarget, Target
+
+MAX_DEPTH = 16
+"""Deepest nesting of a target's JSON."""
+
+_COMPOSITE_KEYS = ("kind", "accelerators", "fallback", "target_host", "host")
+_RESERVED = frozenset(RESERVED | {"target_host"})
+
+
+def load_json(text: str) -> object:
+    """Return what a JSON text says; duplicate keys, NaN and deep nesting are refused.
+
+    Raises:
+        TargetError: It is not such a text.
+    """
+    if len(text) > MAX_LENGTH:
+        raise TargetError(f"the target has {len(text)} characters; at most {MAX_LENGTH} are read")
+    depth = deepest = 0
+    quoted = escaped = False
+    for ch in text:
+        if quoted:
+            quoted, escaped = escaped or ch != '"', ch == "\\" and not escaped
+        elif ch == '"':
+            quoted = True
+        elif ch in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif ch in "]}":
+            depth -= 1
+    if deepest > MAX_DEPTH:
+        raise TargetError(
+            f"the target's JSON nests {deepest} levels deep; at most {MAX_DEPTH} are read"
+        )
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_not_a_number)
+    except json.JSONDecodeError as cause:
+        raise TargetError(
+            f"the target's JSON does not parse: {cause.msg} at line {cause.lineno}, column {cause.colno}"
+        ) from None
+    except ValueError as cause:  # an integer of thousands of digits
+        raise TargetError(f"the target's JSON does not parse: {cause}") from None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result: dict[str, object] = {}
+    for key, value in pairs:
+        if key in result:
+            raise TargetError(f"key {key[:60]!r} stands twice in the target's JSON")
+        result[key] = value
+    return result
+
+
+def _not_a_number(name: str) -> NoReturn:
+    raise TargetError(f"{name} is not JSON")
+
+
+def composite_from_json(
+    value: object, kinds: KindSource, host: Target | None = None, origin: str = "given"
+) -> CompositeTarget:
+    """Return the composite that a JSON object or a dict says.
+
+    ``{"kind": "composite", "accelerators": [...], "fallback": {...}, "target_host": {...}}``, where one of
+    the last two may be missing, or a backend with a key ``accelerators``, or one target.
+
+    Raises:
+        TargetError: A key, a type or a value is wrong; the message says where it stands.
+    """
+    row = _object(value, "target")
+    if row.get("kind") == COMPOSITE:
+        for key in row:
+            if key not in _COMPOSITE_KEYS:
+                raise TargetError(
+                    f"a composite has no key {str(key)[:60]!r}",
+                    hint=did_you_mean(str(key), _COMPOSITE_KEYS) or ", ".join(_COMPOSITE_KEYS),
+                )
+        parts = _accelerators(row, kinds, origin)
+        fallback = _member(row, "fallback", kinds, origin)
+        if fallback is not None:
+            parts.append(fallback)
+    else:
+        parts = _accelerators(row, kinds, origin)
+        parts.append(target_from_json(row, kinds, origin, members=True))
+        if len(parts) > 1 and parts[-1].kind.role is not Role.BACKEND:
+            raise TargetError(f"accelerator '{parts[-1].kind.name}' cannot have accelerators")
+    named = _host(row, kinds, origin)
+    if host is not None and named is not None and host != named:
+        raise TargetError(f"target_host '{host}' is not the host of the target, '{named}'")
+    return compose(parts, kinds, host or named)
+
+
+def target_from_json(
+    value: object,
+    kinds: KindSource,
+    origin: str = "given",
+    where: str = "target",
+    *,
+    members: bool = False,
+) -> Target:
+    """Return one target: a kind's name, or an object with ``kind`` and its options.
+
+    Args:
+        value: The name or the object.
+        kinds: Where the kind comes from.
+        origin: Who gives the options.
+        where: Named in messages.
+        members: Leave the keys of a composite (``accelerators``, ``target_host``) to the caller.
+
+    Raises:
+        TargetError: A key, a type or a value is wrong.
+    """
+    row = {"kind": value} if isinstance(value, str) else _object(value, where)
+    name = row.get("kind")
+    if not isinstance(name, str):
+        raise TargetError("'kind' is missing or is not a string", where=where)
+    if name == COMPOSITE:
+        raise TargetError("a composite cannot stand inside another target", where=where)
+    kind = kinds.kind(name)
+    rows = option_rows(kind.options)
+    values: dict[str, Value] = {}
+    for key, given in row.items():
+        if key == "kind" or (members and key in _COMPOSITE_KEYS):
+            continue
+        try:
+            if key in _RESERVED:
+                raise TargetError(f"'{key}' cannot stand in this place")
+            found = find_row(name, rows, key)
+            if found.flag in values:
+                raise TargetError(f"-{found.flag} is given twice")
+            values[found.flag] = check_value(found, given)
+        except TargetError as error:
+            raise TargetError(error.message, hint=error.hint, where=f"{where}.{key[:60]}") from None
+    return make_target(kind, values, origin)
+
+
+def _object(value: object, where: str) -> Mapping[str, object]:
+    if not isinstance(value, Mapping):
+        raise TargetError(f"expected an object, not {type(value).__name__}", where=where)
+    row = cast("Mapping[object, object]", value)
+    for key in row:
+        if not isinstance(key, str):
+            raise TargetError(f"key {key!r} is not a string", where=where)
+    return cast("Mapping[str, object]", row)
+
+
+def _accelerators(row: Mapping[str, object], kinds: KindSource, origin: str) -> list[Target]:
+    given = row.get("accelerators", [])
+    if not isinstance(given, list | tuple):
+        raise TargetError("'accelerators' is not a list", where="target.accelerators")
+    found: list[Target] = []
+    for number, item in enumerate(cast("list[object]", given)):
+        where = f"target.accelerators[{number}]"
+        target = target_from_json(item, kinds, origin, where)
+        if target.kind.role is not Role.ACCELERATOR:
+            raise TargetError(
+                f"'{target.kind.name}' is a backend, not an accelerator",
+                hint="backends go to 'fallback' or 'target_host'",
+                where=where,
+            )
+        found.append(target)
+    return found
+
+
+def _member(row: Mapping[str, object], key: str, kinds: KindSource, origin: str) -> Target | None:
+    if key not in row:
+        return None
+    where = f"target.{key}"
+    target = target_from_json(row[key], kinds, origin, where)
+    if target.kind.role is not Role.BACKEND:
+        raise TargetError(f"'{target.kind.name}' is an accelerator, not a backend", where=where)
+    return target
+
+
+def _host(row: Mapping[str, object], kinds: KindSource, origin: str) -> Target | None:
+    """``target_host``, or ``host`` as TVM calls it."""
+    if "target_host" in row and "host" in row:
+        raise TargetError("'host' and 'target_host' are two names of one thing", where="target")
+    key = "host" if "host" in row else "target_host"
+    return _member(row, key, kinds, origin)
