@@ -19,10 +19,11 @@ class Region:
     """A convex part of ``main``, outlined as a function.
 
     Attributes:
-        name: Unique in the module and a C identifier, e.g. ``acme_0``; also the name of the function.
+        name: Unique in the module and a C identifier, e.g. ``acme_0``; also the name of the
+            function.
         kind: Target kind that takes it.
-        function: Its parameters are what crosses the border inwards; constants are inside. A tuple body
-            means several outputs.
+        function: Its parameters are what crosses the border inwards; constants are inside. A tuple
+            body means several outputs.
         rows: For each operator call that is the root of a match, the name of the support row.
         nodes: Names of the model's nodes in it, in topological order.
         origins: For each operator call, the call of the function it was cut from.

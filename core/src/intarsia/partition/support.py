@@ -54,7 +54,7 @@ Predicate: TypeAlias = "Callable[[Match], Support]"
 
 @dataclass(frozen=True, slots=True)
 class SupportRow:
-    """A pattern the accelerator knows, and the function that says whether it takes a match of it."""
+    """A pattern the accelerator knows, and the function that says whether it takes a match."""
 
     name: str
     pattern: Pattern

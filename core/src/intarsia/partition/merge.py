@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Merge: grow regions as large as they can be while the graph of regions has no cycle.
+
+Two steps. *Levels*: walking in topological order, a unit's level is the highest level of its
+operands, plus one wherever the accelerator changes; connected units of one accelerator on one level
+become a region. An edge never lowers the level and leaves a region only upwards, so this makes no
+cycle, in linear time. *Contraction*: two regions of one accelerator joined by an edge become one if
+no other path leads from the first to the second; a topological order of the regions bounds each
+search, and is kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..diagnostics import Span
+from ..ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from ..ir.scopes import Scope, scopes
+from ..ir.walk import children, post_order
+from .annotate import Annotated, Placed
+from .quotient import Quotient
+
+SEARCH_BUDGET = 4_000_000  # steps of all searches together: bounds the time of hostile graphs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Nodes that stay together: a future region, or one unit of the fallback's part.
+
+    Attributes:
+        kind: The accelerator; empty for the fallback.
+        nodes: In topological order of the function.
+        placed: The matches in it; empty for the fallback.
+    """
+
+    kind: str
+    nodes: tuple[Expr, ...]
+    placed: tuple[Placed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """Two neighbouring regions of one accelerator that could not be merged.
+
+    Attributes:
+        kind: The accelerator.
+        producer: A node of the first region.
+        consumer: A node of the second.
+        via: A node that the producer leads to and that leads to the consumer.
+    """
+
+    kind: str
+    producer: Span
+    consumer: Span
+    via: Span
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """The function cut into groups.
+
+    Attributes:
+        annotated: What was merged.
+        groups: All groups, in an order in which they can run.
+        apart: Merges refused because they would make a cycle.
+    """
+
+    annotated: Annotated
+    groups: tuple[Group, ...]
+    apart: tuple[Apart, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class _Unit:
+    """The smallest thing that is placed: a match with its field accesses, or one other node."""
+
+    index: int
+    kind: str
+    scope: Scope
+    placed: Placed | None
+    nodes: list[Expr]
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Units with equal keys may be in one region."""
+        return (self.kind, id(self.scope)) if self.kind else ("", 0)
+
+
+def merge(annotated: Annotated, *, budget: int = SEARCH_BUDGET) -> Merged:
+    """Cut the function into maximal groups of one accelerator each.
+
+    Args:
+        annotated: Answers of the accelerators.
+        budget: Steps that all searches for cycles may take together; beyond it, regions stay apart.
+    """
+    units, unit_of = _units(annotated)
+    edges = _edges(units, unit_of)
+    first = _level_groups(units, edges)
+    quotient = Quotient.of(first, edges)
+    apart = _contract(units, first, quotient, budget)
+    members: dict[int, list[_Unit]] = {}
+    for unit in units:
+        members.setdefault(quotient.find(first[unit.index]), []).append(unit)
+    position = {unit_node: i for i, unit_node in enumerate(_nodes(annotated))}
+    groups = tuple(_group(members[root], position) for root in quotient.in_order())
+    return Merged(annotated, groups, tuple(apart))
+
+
+def _nodes(annotated: Annotated) -> list[Expr]:
+    order = post_order(annotated.function.body)
+    return [node for node in order if not isinstance(node, Var | Constant)]
+
+
+def _units(annotated: Annotated) -> tuple[list[_Unit], dict[Expr, int]]:
+    """Return the units in topological order, and the unit of every node."""
+    scope_of = scopes(annotated.function.body)
+    units: list[_Unit] = []
+    unit_of: dict[Expr, int] = {}
+    for node in _nodes(annotated):
+        if isinstance(node, TupleGetItem) and node.tuple in unit_of:
+            owner = unit_of[node.tuple]
+            unit_of[node] = owner
+            units[owner].nodes.append(node)
+            continue
+        placed = annotated.placed.get(node) if isinstance(node, Call) else None
+        if placed is not None and placed.match.root is not node:
+            continue
+        index = len(units)
+        nodes: list[Expr] = [node] if placed is None else list(placed.match.calls)
+        scope = scope_of[node]
+        kind = "" if placed is None or _spans_scopes(nodes, scope_of) else placed.kind
+        units.append(_Unit(index, kind, scope, placed if kind else None, nodes))
+        unit_of.update(dict.fromkeys(nodes, index))
+    return units, unit_of
+
+
+def _spans_scopes(nodes: list[Expr], scope_of: dict[Expr, Scope]) -> bool:
+    return any(scope_of[node] is not scope_of[nodes[-1]] for node in nodes)
+
+
+def _edges(units: list[_Unit], unit_of: dict[Expr, int]) -> list[tuple[int, int]]:
+    """Return the distinct edges between units, by consumer."""
+    edges: list[tuple[int, int]] = []
+    for unit in units:
+        operands = (child for node in unit.nodes for child in children(node))
+        found = {unit_of[child] for child in operands if child in unit_of}
+        edges.extend((producer, unit.index) for producer in sorted(found - {unit.index}))
+    return edges
+
+
+def _level_groups(units: list[_Unit], edges: list[tuple[int, int]]) -> list[int]:
+    """Return for each unit the first unit of its group."""
+    level = [0] * len(units)
+    for producer, consumer in edges:
+        step = 0 if units[producer].key == units[consumer].key else 1
+        level[consumer] = max(level[consumer], level[producer] + step)
+    parent = list(range(len(units)))
+
+    def find(unit: int) -> int:
+        while parent[unit] != unit:
+            parent[unit] = parent[parent[unit]]
+            unit = parent[unit]
+        return unit
+
+    for producer, consumer in edges:
+        same = units[producer].kind and units[producer].key == units[consumer].key
+        if same and level[producer] == level[consumer]:
+            a, b = find(producer), find(consumer)
+            parent[max(a, b)] = min(a, b)
+    return [find(unit) for unit in range(len(units))]
+
+
+def _contract(units: list[_Unit], first: list[int], quotient: Quotient, budget: int) -> list[Apart]:
+    """Merge neighbours where that makes no cycle; return where it would."""
+    apart: list[Apart] = []
+    for producer, consumer in quotient.edges():
+        if not units[producer].kind or units[producer].key != units[consumer].key:
+            continue
+        a, b = quotient.find(producer), quotient.find(consumer)
+        if a == b:
+            continue
+        if quotient.steps > budget:
+            break
+        blocker = quotient.contract(a, b)
+        if blocker is not None:
+            apart.append(
+                Apart(
+                    units[producer].kind,
+                    units[producer].nodes[-1].span,
+                    units[consumer].nodes[-1].span,
+                    units[blocker].nodes[-1].span,
+                )
+            )
+    return apart
+
+
+def _group(units: list[_Unit], position: dict[Expr, int]) -> Group:
+    nodes = sorted((node for unit in units for node in unit.nodes), key=position.__getitem__)
+    placed = tuple(unit.placed for unit in units if unit.placed is not None)
+    return Group(units[0].kind, tuple(nodes), placed)
+
+
+def is_tuple_only(group: Group) -> bool:
+    """Whether a fallback group only bundles values, so that it is no work."""
+    return all(isinstance(node, Tuple | TupleGetItem) for node in group.nodes)

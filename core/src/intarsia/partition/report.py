@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What partitioning decided, for people and for gates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..errors import GateFailed
+from ..ir.expr import CallFunction, Expr, Function
+from ..ir.types import TensorType, TupleType, Type
+from ..ir.walk import post_order
+from .annotate import Annotated
+from .labels import label_calls
+from .merge import Apart
+from .region import Region
+from .support import Code
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one accelerator says of one node.
+
+    Attributes:
+        node: Name of the node, unique in the model.
+        op: Operator.
+        accelerator: Target kind.
+        verdict: ``yes`` or ``no``.
+        code: A value of :class:`~intarsia.partition.support.Code`.
+        detail: The row for a yes, the reason in words for a no.
+    """
+
+    node: str
+    op: str
+    accelerator: str
+    verdict: str
+    code: str
+    detail: str
+
+    def to_json(self) -> dict[str, str]:
+        """Return the row as the command line prints it."""
+        return {
+            "node": self.node,
+            "op": self.op,
+            "accelerator": self.accelerator,
+            "verdict": self.verdict,
+            "code": self.code,
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RegionRow:
+    """One region in the report.
+
+    Attributes:
+        name: Name of the region's function.
+        accelerator: Target kind.
+        nodes: Names of its nodes, unique in the model, in topological order.
+        bytes_in: Bytes of its inputs; constants are inside and do not count.
+        bytes_out: Bytes of its outputs.
+    """
+
+    name: str
+    accelerator: str
+    nodes: tuple[str, ...]
+    bytes_in: int
+    bytes_out: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return the row as the command line prints it."""
+        return {
+            "name": self.name,
+            "accelerator": self.accelerator,
+            "nodes": list(self.nodes),
+            "bytes_in": self.bytes_in,
+            "bytes_out": self.bytes_out,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The report of one partitioning.
+
+    Attributes:
+        nodes: How many calls the model has after preparation.
+        offloaded: How many of them an accelerator takes.
+        regions: One row for each region.
+        verdicts: Exactly one row for every (node, accelerator).
+        border_bytes: Bytes that enter or leave regions in one run; symbolic sizes count as nothing.
+        apart: Neighbouring regions whose merge would make a cycle.
+    """
+
+    nodes: int
+    offloaded: int
+    regions: tuple[RegionRow, ...]
+    verdicts: tuple[Verdict, ...]
+    border_bytes: int
+    apart: tuple[Apart, ...] = ()
+
+    @property
+    def percent(self) -> float:
+        """Offloaded nodes in percent; 100 for a model without nodes."""
+        return 100.0 * self.offloaded / self.nodes if self.nodes else 100.0
+
+    def __str__(self) -> str:
+        count = len(self.regions)
+        return (
+            f"{self.offloaded}/{self.nodes} nodes offloaded ({self.percent:.0f} %), "
+            f"{count} region{'' if count == 1 else 's'}, "
+            f"{bytes_text(self.border_bytes)} across borders"
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as a value that prints as JSON."""
+        return {
+            "summary": str(self),
+            "nodes": self.nodes,
+            "offloaded": self.offloaded,
+            "border_bytes": self.border_bytes,
+            "verdicts": [verdict.to_json() for verdict in self.verdicts],
+            "regions": [region.to_json() for region in self.regions],
+        }
+
+
+def report(
+    annotated: Annotated, main: Function, regions: Sequence[Region], apart: Sequence[Apart]
+) -> Placement:
+    """Sum up a partitioning.
+
+    Args:
+        annotated: The answers of the last round.
+        main: The outlined entry function.
+        regions: Its regions.
+        apart: Merges that were refused.
+    """
+    labels = label_calls(annotated.calls)
+    rows = [
+        _region_row(region, tuple(labels[c] for c in region.origins.values())) for region in regions
+    ]
+    verdicts = tuple(
+        Verdict(
+            labels[call],
+            call.name,
+            kind,
+            "yes" if said.code is Code.OK else "no",
+            said.code.value,
+            said.detail,
+        )
+        for call in annotated.calls
+        for kind, said in zip(annotated.kinds, annotated.verdicts[call], strict=True)
+    )
+    offloaded = sum(len(region.origins) for region in regions)
+    return Placement(
+        len(annotated.calls), offloaded, tuple(rows), verdicts, border_bytes(main), tuple(apart)
+    )
+
+
+def check_gates(
+    placement: Placement, *, require_offload: float | None = None, max_regions: int | None = None
+) -> None:
+    """Hold a placement against what the user demands.
+
+    Args:
+        placement: The report.
+        require_offload: At least this many percent of the nodes must be offloaded.
+        max_regions: At most this many regions.
+
+    Raises:
+        GateFailed: A demand is not met; the hint names the most frequent reason.
+    """
+    if require_offload is not None and placement.percent < require_offload:
+        raise GateFailed(
+            f"{placement.percent:.1f} % of the nodes are offloaded, {require_offload:g} % required",
+            hint=_most_frequent_refusal(placement),
+        )
+    if max_regions is not None and len(placement.regions) > max_regions:
+        raise GateFailed(
+            f"{len(placement.regions)} regions, at most {max_regions} allowed",
+            hint=_most_frequent_refusal(placement),
+        )
+
+
+def bytes_text(count: int) -> str:
+    """Return a number of bytes as people read it, e.g. ``1.2 MB``."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def border_bytes(main: Function) -> int:
+    """Return the bytes that calls of regions read and return in one run of ``main``."""
+    total = 0
+    for node in post_order(main.body):
+        if isinstance(node, CallFunction):
+            total += _bytes(node.type) + sum(_bytes(arg.type) for arg in node.args)
+    return total
+
+
+def _region_row(region: Region, nodes: tuple[str, ...]) -> RegionRow:
+    inputs: Sequence[Expr] = region.function.params
+    return RegionRow(
+        region.name,
+        region.kind,
+        nodes,
+        sum(_bytes(param.type) for param in inputs),
+        _bytes(region.function.body.type),
+    )
+
+
+def _bytes(type_: Type) -> int:
+    total = 0
+    todo: list[Type] = [type_]
+    while todo:
+        match todo.pop():
+            case TupleType(fields=fields):
+                todo.extend(fields)
+            case TensorType() as tensor:
+                total += tensor.bytes if tensor.is_static else 0
+    return total
+
+
+def _most_frequent_refusal(placement: Placement) -> str:
+    taken = {verdict.node for verdict in placement.verdicts if verdict.verdict == "yes"}
+    count: dict[tuple[str, str, str], int] = {}
+    for verdict in placement.verdicts:
+        if verdict.node not in taken:
+            key = (verdict.accelerator, verdict.code, verdict.detail)
+            count[key] = count.get(key, 0) + 1
+    if not count:
+        return "see every reason with 'intarsia explain'"
+    (accelerator, code, detail), times = max(count.items(), key=_times)
+    return (
+        f"most often '{accelerator}' says {code}: {detail} ({times} nodes); "
+        "see every reason with 'intarsia explain'"
+    )
+
+
+def _times(item: tuple[tuple[str, str, str], int]) -> int:
+    return item[1]

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the user says about placement: ``'conv*=llvm'`` style rules that force or forbid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from ..errors import UsageError
+from ..ir.expr import Call
+from .support import Code, Support
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRule:
+    """One rule of the user.
+
+    Attributes:
+        nodes: Glob over node names.
+        kind: Target kind the rule speaks of.
+        forbid: The nodes may not go to ``kind``; else they may go nowhere but to ``kind``.
+        text: The rule as the user wrote it.
+    """
+
+    nodes: str
+    kind: str
+    forbid: bool
+    text: str
+
+
+def parse_place_rule(text: str) -> PlaceRule:
+    """Parse ``NODES=KIND`` (nowhere else) or ``NODES!=KIND`` (anywhere else).
+
+    Raises:
+        UsageError: The text is no such rule.
+    """
+    nodes, equals, kind = text.rpartition("=")
+    forbid = nodes.endswith("!")
+    nodes = nodes.removesuffix("!").strip()
+    kind = kind.strip()
+    if not equals or not nodes or not kind:
+        raise UsageError(
+            f"placement rule '{text}' is not of the form NODES=KIND or NODES!=KIND",
+            hint="for example --place 'conv*=cpu' or --place '/head/*!=npu'",
+        )
+    return PlaceRule(nodes, kind, forbid, text)
+
+
+def excluded_by_rules(
+    labels: dict[Call, str], kinds: Sequence[str], rules: Sequence[PlaceRule]
+) -> dict[tuple[Call, str], Support]:
+    """Return a verdict for each (call, accelerator) that the rules exclude.
+
+    Args:
+        labels: Name of each call.
+        kinds: Accelerators of the target.
+        rules: What the user says; all rules that name a node hold.
+
+    Raises:
+        UsageError: A rule names no node of the model.
+    """
+    found: dict[tuple[Call, str], Support] = {}
+    for rule in rules:
+        named = [call for call, label in labels.items() if fnmatchcase(label, rule.nodes)]
+        if not named:
+            raise UsageError(f"placement rule '{rule.text}' names no node of the model")
+        verdict = Support.no(Code.EXCLUDED_BY_USER, f"rule '{rule.text}'")
+        barred = [kind for kind in kinds if (kind == rule.kind) is rule.forbid]
+        found.update(((call, kind), verdict) for call in named for kind in barred)
+    return found

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prepare: the pipeline between the frontend and the accelerators."""
+
+from __future__ import annotations
+
+from .base import Pipeline
+from .deduplicate import DEDUPLICATE
+from .eliminate_dead_code import ELIMINATE_DEAD_CODE
+from .fold_constants import FOLD_CONSTANTS
+from .fuse_batch_norm import FUSE_BATCH_NORM
+from .inline_lets import INLINE_LETS
+from .simplify import SIMPLIFY
+
+PREPARE = Pipeline(
+    "prepare",
+    (
+        INLINE_LETS,
+        FOLD_CONSTANTS,
+        SIMPLIFY,
+        DEDUPLICATE,
+        FUSE_BATCH_NORM,
+        FOLD_CONSTANTS,
+        SIMPLIFY,
+        DEDUPLICATE,
+        ELIMINATE_DEAD_CODE,
+    ),
+)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rules about element-wise arithmetic.
+
+Adding zero is dropped although ``-0.0 + 0.0`` is ``0.0``: no rule promises the sign of a zero.
+"""
+
+from __future__ import annotations
+
+from ...ir.expr import Call, Expr, call
+from ...ir.walk import RewriteRule
+from ...ops import OPERATORS
+from ...ops.compare import Cast
+from ...ops.shape import BroadcastTo
+from .constants import is_float, is_scalar
+
+BROADCASTING = (
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "power",
+    "maximum",
+    "minimum",
+    "floor_mod",
+    "trunc_mod",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "bitwise_and",
+    "bitwise_or",
+    "bitwise_xor",
+    "equal",
+    "not_equal",
+    "less",
+    "less_equal",
+    "greater",
+    "greater_equal",
+    "where",
+)
+
+
+def drop_add_zero(expr: Expr) -> Expr | None:
+    """add(x, 0) --> x"""
+    match expr:
+        case Call("add", (x, zero)) if is_scalar(zero, 0) and x.type == expr.type:
+            return x
+        case Call("add", (zero, x)) if is_scalar(zero, 0) and x.type == expr.type:
+            return x
+        case _:
+            return None
+
+
+def drop_subtract_zero(expr: Expr) -> Expr | None:
+    """subtract(x, 0) --> x"""
+    match expr:
+        case Call("subtract", (x, zero)) if is_scalar(zero, 0) and x.type == expr.type:
+            return x
+        case _:
+            return None
+
+
+def drop_multiply_one(expr: Expr) -> Expr | None:
+    """multiply(x, 1) --> x"""
+    match expr:
+        case Call("multiply", (x, one)) if is_scalar(one, 1) and x.type == expr.type:
+            return x
+        case Call("multiply", (one, x)) if is_scalar(one, 1) and x.type == expr.type:
+            return x
+        case _:
+            return None
+
+
+def drop_divide_one(expr: Expr) -> Expr | None:
+    """divide(x, 1) --> x"""
+    match expr:
+        case Call("divide", (x, one)) if is_scalar(one, 1) and x.type == expr.type:
+            return x
+        case _:
+            return None
+
+
+def expand_power(expr: Expr) -> Expr | None:
+    """power(x, 1) --> x;  power(x, 2) --> multiply(x, x)"""
+    match expr:
+        case Call("power", (x, one)) if is_scalar(one, 1) and x.type == expr.type:
+            return x
+        case Call("power", (x, two)) if is_scalar(two, 2) and x.type == expr.type and is_float(x):
+            return call(OPERATORS["multiply"], x, x, span=expr.span)
+        case _:
+            return None
+
+
+def drop_double_negative(expr: Expr) -> Expr | None:
+    """negative(negative(x)) --> x"""
+    match expr:
+        case Call("negative", (Call("negative", (x,)),)):
+            return x
+        case _:
+            return None
+
+
+def drop_double_not(expr: Expr) -> Expr | None:
+    """logical_not(logical_not(x)) --> x"""
+    match expr:
+        case Call("logical_not", (Call("logical_not", (x,)),)):
+            return x
+        case _:
+            return None
+
+
+def drop_repeated(expr: Expr) -> Expr | None:
+    """f(f(x)) --> f(x) for abs, floor, ceil, round, sign, relu"""
+    match expr:
+        case Call(outer, (Call(inner, (_,)) as once,)) if outer == inner:
+            return once
+        case _:
+            return None
+
+
+def drop_cast_to_same(expr: Expr) -> Expr | None:
+    """cast(x, the type x has) --> x"""
+    match expr:
+        case Call("cast", (x,), Cast.Attrs()) if x.type == expr.type:
+            return x
+        case _:
+            return None
+
+
+def drop_broadcast_before_elementwise(expr: Expr) -> Expr | None:
+    """add(broadcast_to(x), y) --> add(x, y) if the result keeps its shape"""
+    match expr:
+        case Call(args=args) if any(isinstance(a, Call) and a.name == "broadcast_to" for a in args):
+            return _without_broadcasts(expr)
+        case _:
+            return None
+
+
+def _without_broadcasts(expr: Call) -> Expr | None:
+    """Drop every broadcast that the others make up for, from the last to the first."""
+    args = list(expr.args)
+    changed = False
+    for i in reversed(range(len(args))):
+        match args[i]:
+            case Call("broadcast_to", (x,), BroadcastTo.Attrs()):
+                trial = [*args[:i], x, *args[i + 1 :]]
+                types = [arg.type for arg in trial]
+                if expr.op.type_rule(expr.attrs, *types) == expr.type:
+                    args = trial
+                    changed = True
+            case _:
+                pass
+    return call(expr.op, *args, attrs=expr.attrs, span=expr.span) if changed else None
+
+
+ARITHMETIC: tuple[tuple[str, RewriteRule], ...] = (
+    ("add", drop_add_zero),
+    ("subtract", drop_subtract_zero),
+    ("multiply", drop_multiply_one),
+    ("divide", drop_divide_one),
+    ("power", expand_power),
+    ("negative", drop_double_negative),
+    ("logical_not", drop_double_not),
+    ("abs", drop_repeated),
+    ("floor", drop_repeated),
+    ("ceil", drop_repeated),
+    ("round", drop_repeated),
+    ("sign", drop_repeated),
+    ("nn.relu", drop_repeated),
+    ("cast", drop_cast_to_same),
+    *((name, drop_broadcast_before_elementwise) for name in BROADCASTING),
+)
