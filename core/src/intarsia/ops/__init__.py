@@ -11,21 +11,35 @@ from . import (
     activation,
     binary,
     compare,
+    generate,
+    indexing,
     nn,
+    normalization,
+    pooling,
     reduce,
+    resize,
+    shape,
+    slicing,
+    softmax,
     unary,
 )
 
-OPERATORS: Mapping[str, type[Op]] = MappingProxyType(
-    collect_operators(
-        (
-            activation,
-            binary,
-            compare,
-            nn,
-            reduce,
-            unary,
-        )
-    )
+_FAMILIES = (
+    activation,
+    binary,
+    compare,
+    generate,
+    indexing,
+    nn,
+    normalization,
+    pooling,
+    reduce,
+    resize,
+    shape,
+    slicing,
+    softmax,
+    unary,
 )
+
+OPERATORS: Mapping[str, type[Op]] = MappingProxyType(collect_operators(_FAMILIES))
 """Operator classes by their names, in alphabetical order."""

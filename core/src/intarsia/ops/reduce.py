@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import MappingProxyType
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ from ..dtype import DType
 from ..errors import TypeRuleError
 from ..ir.op import Op, OpAttrs, OpKind, operator
 from ..ir.types import TensorType, Type
-from ..tir.expr import BinaryOp, PrimExpr, binary, cast, const
+from ..tir.expr import BinaryOp, IntImm, PrimExpr, binary, cast, const
 from ..tir.tensor import (
     ArgReduction,
     Axis,
@@ -60,6 +61,14 @@ def reduce_tensor(
         return Reduction(combine, item, tuple(loops.values()), const(init, item.dtype))
 
     return compute(shape, element, name=name)
+
+
+def reduced_place(x: Tensor, axes: Sequence[int], indices: Sequence[PrimExpr]) -> list[PrimExpr]:
+    """Return ``indices`` with 0 along ``axes``."""
+    return [IntImm(0) if d in axes else indices[d] for d in range(x.rank)]
+
+
+_ON_BOOL = MappingProxyType({BinaryOp.MAX: BinaryOp.OR, BinaryOp.MIN: BinaryOp.AND})
 
 
 class ReduceOp(Op):
@@ -110,8 +119,9 @@ class ReduceOp(Op):
             return cast(item, wide)
 
         start = cls.start(wide)
+        combine = _ON_BOOL.get(cls.combine, cls.combine) if wide is DType.BOOL else cls.combine
         result = reduce_tensor(
-            x, attrs.axes, value, cls.combine, start, keepdims=attrs.keepdims, name=cls.name
+            x, attrs.axes, value, combine, start, keepdims=attrs.keepdims, name=cls.name
         )
         return narrowed(result, x.dtype, f"{cls.name}_rounded")
 

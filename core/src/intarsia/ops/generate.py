@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators whose elements depend on their own position: fills, ranges, triangles, running sums."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..dtype import DType
+from ..errors import TypeRuleError
+from ..ir.op import Op, OpAttrs, OpKind, operator
+from ..ir.types import TensorType, Type
+from ..tir.expr import PrimExpr, cast, const, if_then_else, select
+from ..tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
+from .arrays import Array, in_float32, numpy_dtype
+from .elements import narrowed, wide
+from .rules import check_axis, check_dtype, is_number, operands, shape_text
+
+
+@operator("full", OpKind.INJECTIVE)
+class Full(Op):
+    """A tensor of one value."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Attrs(OpAttrs):
+        """Shape, value and element type."""
+
+        shape: tuple[int, ...]
+        value: float
+        dtype: DType
+
+    @classmethod
+    def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
+        """The type that the attributes give."""
+        operands(cls.name, types, 0)
+        if any(size < 0 for size in attrs.shape):
+            raise TypeRuleError(f"{cls.name}: shape {shape_text(attrs.shape)} has a negative size")
+        return TensorType(attrs.shape, attrs.dtype)
+
+    @staticmethod
+    def reference(attrs: Attrs) -> Array:
+        """NumPy's full."""
+        return np.full(attrs.shape, attrs.value, numpy_dtype(attrs.dtype))
+
+    @staticmethod
+    def compute(attrs: Attrs) -> Tensor:
+        """The value everywhere."""
+
+        def element(*indices: PrimExpr) -> PrimExpr:
+            return const(attrs.value, attrs.dtype)
+
+        return compute(attrs.shape, element, name="full")
+
+
+@operator("arange", OpKind.INJECTIVE)
+class Arange(Op):
+    """``start, start + step, ...`` before ``stop``."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Attrs(OpAttrs):
+        """The range and its element type."""
+
+        start: float
+        stop: float
+        step: float
+        dtype: DType
+
+        @property
+        def count(self) -> int:
+            """How many numbers there are."""
+            return max(0, math.ceil((self.stop - self.start) / self.step))
+
+    @classmethod
+    def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
+        """A vector."""
+        operands(cls.name, types, 0)
+        limits = (attrs.start, attrs.stop, attrs.step)
+        if attrs.step == 0 or not all(math.isfinite(limit) for limit in limits):
+            raise TypeRuleError(
+                f"{cls.name}: {attrs.start}:{attrs.stop}:{attrs.step} is no range of numbers"
+            )
+        if not is_number(attrs.dtype):
+            raise TypeRuleError(
+                f"{cls.name}: element type must be a number type, not {attrs.dtype}"
+            )
+        return TensorType((attrs.count,), attrs.dtype)
+
+    @staticmethod
+    def reference(attrs: Attrs) -> Array:
+        """Multiples of the step, computed in float64 or int64."""
+        numbers = np.arange(attrs.count)
+        if attrs.dtype.is_integer:
+            values = numbers * int(attrs.step) + int(attrs.start)
+        else:
+            values = numbers * float(attrs.step) + float(attrs.start)
+        return values.astype(numpy_dtype(attrs.dtype))
+
+    @staticmethod
+    def compute(attrs: Attrs) -> Tensor:
+        """A multiple of the step, computed in float64 or int64."""
+
+        def element(index: PrimExpr) -> PrimExpr:
+            if attrs.dtype.is_integer:
+                return cast(index * int(attrs.step) + int(attrs.start), attrs.dtype)
+            number = cast(index, DType.FLOAT64)
+            return cast(number * float(attrs.step) + float(attrs.start), attrs.dtype)
+
+        return compute((attrs.count,), element, name="arange")
+
+
+@operator("triangular", OpKind.INJECTIVE)
+class Triangular(Op):
+    """The upper or lower triangle of the last two dimensions, and 0 elsewhere."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Attrs(OpAttrs):
+        """``upper``: keep what is above the diagonal; ``diagonal``: which one, 0 is the main one."""
+
+        upper: bool
+        diagonal: int = 0
+
+    @classmethod
+    def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
+        """The type of the operand."""
+        (x,) = operands(cls.name, types, 1)
+        if x.rank < 2:
+            raise TypeRuleError(f"{cls.name}: needs rank 2 or more, got {shape_text(x.shape)}")
+        return x
+
+    @staticmethod
+    def reference(attrs: Attrs, x: Array) -> Array:
+        """Choose by the position."""
+        rows, columns = np.indices(x.shape[-2:], sparse=True)
+        distance = columns - rows - attrs.diagonal
+        kept = distance >= 0 if attrs.upper else distance <= 0
+        return np.where(kept, x, np.zeros((), x.dtype))
+
+    @staticmethod
+    def compute(attrs: Attrs, x: Tensor) -> Tensor:
+        """Choose by the position."""
+
+        def element(*indices: PrimExpr) -> PrimExpr:
+            row, column = indices[-2] + attrs.diagonal, indices[-1]
+            kept = column >= row if attrs.upper else column <= row
+            return select(kept, x[indices], const(0, x.dtype))
+
+        return compute(x.shape, element, name="triangular")
+
+
+@operator("cumsum", OpKind.REDUCTION)
+class Cumsum(Op):
+    """Sums of all elements up to each, along a dimension; integers wrap."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Attrs(OpAttrs):
+        """``exclusive``: without the element itself; ``reverse``: from the end."""
+
+        axis: int
+        exclusive: bool = False
+        reverse: bool = False
+
+    @classmethod
+    def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
+        """The type of the operand."""
+        (x,) = operands(cls.name, types, 1)
+        check_dtype(cls.name, is_number, "integer or floating-point", x)
+        check_axis(cls.name, attrs.axis, x.rank)
+        return x
+
+    @staticmethod
+    def reference(attrs: Attrs, x: Array) -> Array:
+        """NumPy's cumsum, flipped and shifted."""
+
+        def function(data: Array) -> Array:
+            ordered = np.flip(data, attrs.axis) if attrs.reverse else data
+            sums = np.cumsum(ordered, axis=attrs.axis, dtype=data.dtype)
+            if attrs.exclusive:
+                sums = np.roll(sums, 1, axis=attrs.axis)
+                first = (*[slice(None)] * attrs.axis, slice(0, 1))
+                sums[first] = 0
+            return np.flip(sums, attrs.axis) if attrs.reverse else sums
+
+        return np.ascontiguousarray(in_float32(function, x))
+
+    @staticmethod
+    def compute(attrs: Attrs, x: Tensor) -> Tensor:
+        """Sum over all elements with the others read as 0: quadratic in the dimension."""
+        at = attrs.axis
+        loop = reduce_axis(x.shape[at])
+
+        def element(*indices: PrimExpr) -> Reduction:
+            own, other = indices[at], loop.var
+            first, last = (own, other) if attrs.reverse else (other, own)
+            taken = first < last if attrs.exclusive else first <= last
+            value = wide(x[(*indices[:at], other, *indices[at + 1 :])])
+            return sum_over(if_then_else(taken, value, 0), (loop,))
+
+        return narrowed(compute(x.shape, element, name="cumsum"), x.dtype, "cumsum_rounded")
