@@ -155,7 +155,7 @@ class _Run:
         return results if isinstance(called.body, Tuple) else results[0]
 
     def _release(self, operands: tuple[Expr, ...]) -> None:
-        """Count uses down; drop what nobody needs, and what only a branch not taken would have used."""
+        """Count uses down; drop what nobody needs any more, untaken branches included."""
         pending = list(operands)
         while pending:
             node = pending.pop()

@@ -1,1 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Converters of the standard operator set by operator name, one module a family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..context import Converter
+from . import (
+    control,
+    convolution,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    normalization,
+    pooling,
+    quantization,
+    recurrent,
+    reduction,
+    shapes,
+    spatial,
+)
+
+CONVERTERS: Mapping[str, Converter] = MappingProxyType(
+    {
+        **control.CONVERTERS,
+        **convolution.CONVERTERS,
+        **creation.CONVERTERS,
+        **elementwise.CONVERTERS,
+        **indexing.CONVERTERS,
+        **linear.CONVERTERS,
+        **normalization.CONVERTERS,
+        **pooling.CONVERTERS,
+        **quantization.CONVERTERS,
+        **recurrent.CONVERTERS,
+        **reduction.CONVERTERS,
+        **shapes.CONVERTERS,
+        **spatial.CONVERTERS,
+    }
+)
+
+__all__ = ["CONVERTERS"]

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entry to the ONNX front end."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...errors import IntarsiaError, ModelError, UsageError
+from ...ir.expr import Function
+from ...ir.module import IRModule
+from ...ir.types import Dim, Size, TensorType
+from ...ops.arrays import numpy_dtype
+from .converters import CONVERTERS
+from .graph import Graph, Model
+from .importer import Importer
+from .reader import MAX_MODEL_BYTES, read_model
+
+if TYPE_CHECKING:
+    import onnx
+
+
+def from_onnx(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+    max_bytes: int = MAX_MODEL_BYTES,
+) -> IRModule:
+    """Import an ONNX model.
+
+    Args:
+        model: Path, serialised bytes, or ``onnx.ModelProto`` (which is not changed). Weights in
+            files of their own are read only for a path, and only beneath its folder.
+        shapes: Shape of an input by its name; inputs left out keep the model's shape.
+        constants: Value of an input by its name; such an input is no parameter of the result.
+        max_bytes: Limit on the size of the model file itself.
+
+    Returns:
+        A module whose ``main`` has the graph's inputs as parameters, under their names, in order,
+        and the graph's outputs as results. Every call carries the name of its node.
+
+    Raises:
+        ModelError: The file is no model, or a broken one.
+        UnsupportedError: The model uses what cannot be imported; the message lists all of it.
+        UsageError: ``shapes`` or ``constants`` do not fit the model.
+        ResourceError: The model is too large.
+    """
+    read = read_model(model, native=CONVERTERS.keys(), max_bytes=max_bytes)
+    shapes = {} if shapes is None else shapes
+    constants = {} if constants is None else constants
+    try:
+        inputs = _input_types(read.graph, shapes, constants)
+        function = Importer(read, CONVERTERS, inputs, constants).run()
+        if not shapes and not constants:
+            _check_outputs(read.graph, function)
+    except IntarsiaError as error:
+        error.where = _place(read, error.where)
+        raise
+    return IRModule.from_function(function)
+
+
+def _place(model: Model, where: str) -> str:
+    return f"{model.source}: {where}" if where else model.source
+
+
+def _input_types(
+    graph: Graph, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, np.ndarray]
+) -> dict[str, TensorType]:
+    """Return the type of every input with the user's shapes put in."""
+    types = {info.name: info.type for info in graph.inputs if info.type is not None}
+    _check_names(shapes, types, "shape")
+    _check_names(constants, types, "value")
+    bound: dict[Dim, int] = {}
+    for name, shape in shapes.items():
+        types[name] = _overridden(name, types[name], tuple(shape), bound)
+    for name, value in constants.items():
+        _check_constant(name, types[name], value)
+    return {
+        name: type_.with_shape(_bind(size, bound) for size in type_.shape)
+        for name, type_ in types.items()
+    }
+
+
+def _check_names(given: Collection[str], known: Mapping[str, TensorType], what: str) -> None:
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"inputs: {', '.join(known)}"
+            raise UsageError(f"a {what} is given for '{name}', which is no input", hint=hint)
+
+
+def _overridden(
+    name: str, type_: TensorType, shape: tuple[int, ...], bound: dict[Dim, int]
+) -> TensorType:
+    if len(shape) != type_.rank:
+        raise UsageError(
+            f"input '{name}' has {type_.rank} dimensions, the given shape has {len(shape)}"
+        )
+    for declared, size in zip(type_.shape, shape, strict=True):
+        if size < 0:
+            raise UsageError(f"the shape of input '{name}' has the negative size {size}")
+        if isinstance(declared, int):
+            continue
+        if bound.setdefault(declared, size) != size:
+            raise UsageError(f"dimension '{declared}' is {bound[declared]} and {size} at once")
+    return type_.with_shape(shape)
+
+
+def _bind(size: Size, bound: Mapping[Dim, int]) -> Size:
+    return bound.get(size, size) if isinstance(size, Dim) else size
+
+
+def _check_constant(name: str, type_: TensorType, value: np.ndarray) -> None:
+    if value.dtype != numpy_dtype(type_.dtype):
+        raise UsageError(f"input '{name}' takes {type_.dtype}, the given value is {value.dtype}")
+    fits = len(value.shape) == type_.rank and all(
+        isinstance(size, Dim) or size == given
+        for size, given in zip(type_.shape, value.shape, strict=True)
+    )
+    if not fits:
+        raise UsageError(f"input '{name}' is {type_}, the given value has shape {value.shape}")
+
+
+def _check_outputs(graph: Graph, function: Function) -> None:
+    """Compare the declared types of the outputs with the inferred ones."""
+    for info, value in zip(graph.outputs, function.outputs, strict=True):
+        declared, found = info.type, value.type
+        if declared is None or not isinstance(found, TensorType):
+            continue
+        same_shape = declared.rank == found.rank and all(
+            isinstance(a, Dim) or isinstance(b, Dim) or a == b
+            for a, b in zip(declared.shape, found.shape, strict=False)
+        )
+        if declared.dtype is not found.dtype or not same_shape:
+            raise ModelError(f"output '{info.name}' is declared as {declared}, but is {found}")

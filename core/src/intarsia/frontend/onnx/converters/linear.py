@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from ....dtype import DType
+from ....ir.expr import Expr
+from ....ops import binary, nn, reduce
+from ..builder import Builder, dtype_of, rank_of, sizes_of
+from ..context import NodeContext
+
+
+def matmul(node: NodeContext) -> Expr:
+    """Convert MatMul."""
+    return product(node, node.input(0), node.input(1))
+
+
+def product(node: NodeContext, a: Expr, b: Expr) -> Expr:
+    """Multiply as NumPy does: a vector is a row on the left and a column on the right."""
+    if rank_of(a) == 0 or rank_of(b) == 0:
+        raise node.model_error("the operands of a matrix product must not be scalars")
+    row, column = rank_of(a) == 1, rank_of(b) == 1
+    if row:
+        a = node.reshape(a, (1, *_static(node, a)))
+    if column:
+        b = node.reshape(b, (*_static(node, b), 1))
+    result = node.call(nn.Matmul, a, b)
+    if not row and not column:
+        return result
+    sizes = _static(node, result)
+    if column:
+        sizes = sizes[:-1]
+    if row:
+        sizes = (*sizes[:-2], *sizes[-1:]) if not column else sizes[:-1]
+    return node.reshape(result, sizes)
+
+
+def _static(node: NodeContext, x: Expr) -> tuple[int, ...]:
+    sizes = tuple(size for size in sizes_of(x) if isinstance(size, int))
+    if len(sizes) != rank_of(x):
+        raise node.unsupported(f"the shape {x.type} is not known at compile time")
+    return sizes
+
+
+def gemm(node: NodeContext) -> Expr:
+    """Convert Gemm: ``alpha * A' * B' + beta * C``."""
+    a, b, c = node.input(0), node.input(1), node.optional(2)
+    if rank_of(a) != 2 or rank_of(b) != 2:
+        raise node.model_error(f"the operands must be matrices, got {a.type} and {b.type}")
+    attrs = nn.Matmul.Attrs(
+        transpose_a=bool(node.integer("transA", 0)), transpose_b=bool(node.integer("transB", 0))
+    )
+    result = scaled(node, node.call(nn.Matmul, a, b, attrs=attrs), node.number("alpha", 1.0))
+    beta = node.number("beta", 1.0)
+    if c is None or beta == 0:
+        return result
+    return node.call(binary.Add, result, scaled(node, c, beta))
+
+
+def scaled(node: Builder, x: Expr, factor: float) -> Expr:
+    """Multiply by a number; ``x`` itself if it is 1."""
+    if factor == 1.0:
+        return x
+    if not dtype_of(x).is_float and factor != int(factor):
+        wide = node.call(
+            binary.Multiply, node.cast(x, DType.FLOAT64), node.scalar(factor, DType.FLOAT64)
+        )
+        return node.cast(wide, dtype_of(x))
+    return node.call(binary.Multiply, x, node.scalar(factor, dtype_of(x)))
+
+
+def matmul_integer(node: NodeContext) -> Expr:
+    """Convert MatMulInteger: a product in int32 after the zero points are taken off."""
+    a = _shifted(node, 0, 2, is_row=True)
+    b = _shifted(node, 1, 3, is_row=False)
+    return product(node, a, b)
+
+
+def _shifted(node: NodeContext, index: int, zero_index: int, *, is_row: bool) -> Expr:
+    wide = node.cast(node.input(index), DType.INT32)
+    zero = node.optional(zero_index)
+    if zero is None:
+        return wide
+    zero = node.cast(zero, DType.INT32)
+    if rank_of(zero) == 1 and is_row:
+        zero = node.along(zero, 0, 2)
+    return node.call(binary.Subtract, wide, zero)
+
+
+def einsum(node: NodeContext) -> Expr:
+    """Convert Einsum of one or two operands, each letter at most once in an operand."""
+    text = node.string("equation").replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if "." in text or len(terms) != len(node.args) or len(terms) > 2:
+        raise node.unsupported(f"Einsum equation '{text}'")
+    if any(len(set(term)) != len(term) for term in [*terms, right]):
+        raise node.unsupported(f"Einsum equation '{text}' repeats an index within an operand")
+    if not arrow:
+        letters = left.replace(",", "")
+        right = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
+    values = node.variadic()
+    for term, value in zip(terms, values, strict=True):
+        if rank_of(value) != len(term) or not set(right) <= set(left):
+            raise node.model_error(f"Einsum equation '{text}' does not fit operand {value.type}")
+    if len(terms) == 1:
+        kept, value = _summed(node, values[0], terms[0], right)
+        return node.transpose(value, [kept.index(x) for x in right])
+    return _contract(node, values, terms, right)
+
+
+def _summed(node: NodeContext, x: Expr, term: str, keep: str) -> tuple[str, Expr]:
+    """Sum over the letters that nobody else needs."""
+    axes = tuple(axis for axis, letter in enumerate(term) if letter not in keep)
+    if not axes:
+        return term, x
+    summed = node.call(reduce.Sum, x, attrs=reduce.Sum.Attrs(axes=axes, keepdims=False))
+    return "".join(letter for letter in term if letter in keep), summed
+
+
+def _contract(node: NodeContext, values: Sequence[Expr], terms: Sequence[str], right: str) -> Expr:
+    """Bring two operands to ``[batch, rows, sum]`` and ``[batch, sum, columns]`` and multiply."""
+    a_term, a = _summed(node, values[0], terms[0], right + terms[1])
+    b_term, b = _summed(node, values[1], terms[1], right + terms[0])
+    sizes = dict(zip(a_term, _static(node, a), strict=True))
+    for letter, size in zip(b_term, _static(node, b), strict=True):
+        if sizes.setdefault(letter, size) != size:
+            raise node.model_error(f"index '{letter}' is {sizes[letter]} and {size} at once")
+    shared = [x for x in a_term if x in b_term]
+    batch = [x for x in shared if x in right]
+    inner = [x for x in shared if x not in right]
+    rows = [x for x in a_term if x not in b_term]
+    columns = [x for x in b_term if x not in a_term]
+
+    def arranged(
+        x: Expr, term: str, order: Sequence[str], middle: Sequence[str], last: Sequence[str]
+    ) -> Expr:
+        moved = node.transpose(x, [term.index(letter) for letter in (*order, *middle, *last)])
+        lengths = [math.prod(sizes[letter] for letter in part) for part in (middle, last)]
+        return node.reshape(moved, [*(sizes[letter] for letter in order), *lengths])
+
+    result = node.call(
+        nn.Matmul,
+        arranged(a, a_term, batch, rows, inner),
+        arranged(b, b_term, batch, inner, columns),
+    )
+    letters = [*batch, *rows, *columns]
+    result = node.reshape(result, [sizes[letter] for letter in letters])
+    return node.transpose(result, [letters.index(letter) for letter in right])
+
+
+CONVERTERS = MappingProxyType(
+    {"Einsum": einsum, "Gemm": gemm, "MatMul": matmul, "MatMulInteger": matmul_integer}
+)

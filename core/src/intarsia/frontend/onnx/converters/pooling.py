@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pools over windows and over all spatial dimensions."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+
+from ....ir.expr import Expr
+from ....ops import binary, pooling, reduce, unary
+from ..builder import dtype_of, rank_of
+from ..context import NodeContext
+from .window import read_window
+
+
+def max_pool(node: NodeContext) -> Expr:
+    """Convert MaxPool without the indices."""
+    node.only_first_output()
+    window = read_window(node, None)
+    attrs = pooling.MaxPool.Attrs(
+        kernel=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilation,
+        ceil_mode=_ceil_mode(node),
+    )
+    return node.call(pooling.MaxPool, node.input(0), attrs=attrs)
+
+
+def average_pool(node: NodeContext) -> Expr:
+    """Convert AveragePool."""
+    window = read_window(node, None)
+    attrs = pooling.AvgPool.Attrs(
+        kernel=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilation,
+        ceil_mode=_ceil_mode(node),
+        count_include_pad=bool(node.integer("count_include_pad", 0)),
+    )
+    return node.call(pooling.AvgPool, node.input(0), attrs=attrs)
+
+
+def _ceil_mode(node: NodeContext) -> bool:
+    """Read ``ceil_mode``; with automatic padding the output size is fixed already."""
+    return bool(node.integer("ceil_mode", 0)) and node.string("auto_pad", "NOTSET") == "NOTSET"
+
+
+def lp_pool(node: NodeContext) -> Expr:
+    """Convert LpPool: the root of the sum of powers, the sum being an average times the window."""
+    window = read_window(node, None)
+    if _ceil_mode(node):
+        raise node.unsupported("LpPool with ceil_mode")
+    attrs = pooling.AvgPool.Attrs(
+        kernel=window.kernel,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilation,
+        ceil_mode=False,
+        count_include_pad=True,
+    )
+    powers = _powers(node, node.input(0))
+    average = node.call(pooling.AvgPool, powers, attrs=attrs)
+    count = node.scalar(math.prod(window.kernel), dtype_of(average))
+    return _root(node, node.call(binary.Multiply, average, count))
+
+
+def global_pool(node: NodeContext) -> Expr:
+    """Convert GlobalAveragePool and GlobalMaxPool as reductions over the spatial dimensions."""
+    op = reduce.Mean if node.op_type == "GlobalAveragePool" else reduce.Max
+    axes = _spatial_axes(node)
+    return node.call(op, node.input(0), attrs=op.Attrs(axes=axes, keepdims=True))
+
+
+def global_lp_pool(node: NodeContext) -> Expr:
+    """Convert GlobalLpPool."""
+    powers = _powers(node, node.input(0))
+    attrs = reduce.Sum.Attrs(axes=_spatial_axes(node), keepdims=True)
+    return _root(node, node.call(reduce.Sum, powers, attrs=attrs))
+
+
+def _spatial_axes(node: NodeContext) -> tuple[int, ...]:
+    rank = rank_of(node.input(0))
+    if rank < 3:
+        raise node.model_error(f"needs spatial dimensions, got {node.type_of(0)}")
+    return tuple(range(2, rank))
+
+
+def _powers(node: NodeContext, x: Expr) -> Expr:
+    if node.integer("p", 2) < 1:
+        raise node.model_error(f"p={node.integer('p')} must be positive")
+    size = node.call(unary.Abs, x)
+    return node.call(binary.Power, size, node.scalar(node.integer("p", 2), dtype_of(x)))
+
+
+def _root(node: NodeContext, x: Expr) -> Expr:
+    return node.call(binary.Power, x, node.scalar(1.0 / node.integer("p", 2), dtype_of(x)))
+
+
+CONVERTERS = MappingProxyType(
+    {
+        "AveragePool": average_pool,
+        "GlobalAveragePool": global_pool,
+        "GlobalLpPool": global_lp_pool,
+        "GlobalMaxPool": global_pool,
+        "LpPool": lp_pool,
+        "MaxPool": max_pool,
+    }
+)

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on spatial dimensions: Resize, Upsample, DepthToSpace, SpaceToDepth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from ....ir.expr import Expr
+from ....ops import resize as resizing
+from ..context import NodeContext
+
+_MODES = ("nearest", "linear", "cubic")
+_COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+)
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def upsample(node: NodeContext) -> Expr:
+    """Convert Upsample and the Resize of opset 10, which sample at ``floor(x / scale)``."""
+    sizes = node.static_shape(0)
+    scales = node.numbers("scales") if node.has("scales") else _scales(node, 1)
+    return _resized(node, _scaled(node, sizes, scales), scales, "asymmetric", "floor")
+
+
+def resize(node: NodeContext) -> Expr:
+    """Convert Resize by scales or sizes."""
+    if node.opset < 11:
+        return upsample(node)
+    sizes = node.static_shape(0)
+    rank = len(sizes)
+    axes = tuple(range(rank))
+    if node.has("axes"):
+        axes = tuple(node.normal_axis(axis, rank) for axis in node.integers("axes"))
+        node.normal_axes(axes, rank)
+    if node.integer("antialias", 0):
+        raise node.unsupported("Resize with antialias")
+    coordinates = node.string("coordinate_transformation_mode", "half_pixel")
+    if coordinates not in _COORDINATES:
+        raise node.unsupported(f"Resize with coordinate_transformation_mode='{coordinates}'")
+    nearest = node.string("nearest_mode", "round_prefer_floor")
+    if nearest not in _NEAREST:
+        raise node.model_error(f"nearest_mode='{nearest}' is not defined")
+    given = node.optional(3)
+    if given is None:
+        part = _scales(node, 2)
+        _check_count(node, part, axes)
+        scales = _spread(part, axes, [1.0] * rank)
+        return _resized(node, _scaled(node, sizes, scales), scales, coordinates, nearest)
+    wanted = node.required_ints(3, "the sizes")
+    _check_count(node, wanted, axes)
+    new, scales = _from_sizes(node, sizes, wanted, axes)
+    return _resized(node, new, scales, coordinates, nearest)
+
+
+def _from_sizes(
+    node: NodeContext, sizes: tuple[int, ...], wanted: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return sizes and scales; a policy may keep the aspect ratio."""
+    if any(size < 1 for size in (*wanted, *(sizes[axis] for axis in axes))):
+        raise node.model_error(f"sizes {wanted} for shape {sizes}")
+    policy = node.string("keep_aspect_ratio_policy", "stretch")
+    ratios = [size / sizes[axis] for size, axis in zip(wanted, axes, strict=True)]
+    if policy != "stretch":
+        if policy not in ("not_larger", "not_smaller"):
+            raise node.model_error(f"keep_aspect_ratio_policy='{policy}' is not defined")
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        wanted = tuple(math.floor(ratio * sizes[axis] + 0.5) for axis in axes)
+        ratios = [ratio] * len(axes)
+    new = [int(size) for size in _spread(wanted, axes, [float(size) for size in sizes])]
+    return tuple(new), _spread(ratios, axes, [1.0] * len(sizes))
+
+
+def _scales(node: NodeContext, index: int) -> tuple[float, ...]:
+    value = node.required_value(index, "the scales")
+    if value.dtype.kind != "f" or value.ndim != 1:
+        raise node.model_error("the scales must be a vector of floats")
+    return tuple(float(scale) for scale in value)
+
+
+def _check_count(node: NodeContext, values: Sequence[float], axes: Sequence[int]) -> None:
+    if len(values) != len(axes):
+        raise node.model_error(f"{len(values)} scales or sizes for {len(axes)} axes")
+
+
+def _spread(values: Sequence[float], axes: Sequence[int], start: list[float]) -> tuple[float, ...]:
+    result = list(start)
+    for value, axis in zip(values, axes, strict=True):
+        result[axis] = value
+    return tuple(result)
+
+
+def _scaled(node: NodeContext, sizes: Sequence[int], scales: Sequence[float]) -> tuple[int, ...]:
+    if len(scales) != len(sizes) or any(not 0 < scale < 1e6 for scale in scales):
+        raise node.model_error(f"scales {tuple(scales)} for shape {tuple(sizes)}")
+    return tuple(math.floor(size * scale) for size, scale in zip(sizes, scales, strict=True))
+
+
+def _resized(
+    node: NodeContext,
+    sizes: tuple[int, ...],
+    scales: tuple[float, ...],
+    coordinates: str,
+    nearest: str,
+) -> Expr:
+    mode = node.string("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
+    if mode not in _MODES:
+        raise node.model_error(f"mode='{mode}' is not defined")
+    if sizes == node.static_shape(0) and all(scale == 1.0 for scale in scales):
+        return node.input(0)
+    attrs = resizing.Resize.Attrs(
+        sizes=sizes,
+        scales=scales,
+        mode=mode,
+        coordinate_mode=coordinates,
+        nearest_mode=nearest,
+        cubic_a=node.number("cubic_coeff_a", -0.75),
+        exclude_outside=bool(node.integer("exclude_outside", 0)),
+    )
+    return node.call(resizing.Resize, node.input(0), attrs=attrs)
+
+
+def depth_to_space(node: NodeContext) -> Expr:
+    """Convert DepthToSpace."""
+    mode = node.string("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise node.model_error(f"mode='{mode}' is not defined")
+    attrs = resizing.DepthToSpace.Attrs(block=node.integer("blocksize"), mode=mode)
+    return node.call(resizing.DepthToSpace, node.input(0), attrs=attrs)
+
+
+def space_to_depth(node: NodeContext) -> Expr:
+    """Convert SpaceToDepth."""
+    attrs = resizing.SpaceToDepth.Attrs(block=node.integer("blocksize"))
+    return node.call(resizing.SpaceToDepth, node.input(0), attrs=attrs)
+
+
+CONVERTERS = MappingProxyType(
+    {
+        "DepthToSpace": depth_to_space,
+        "Resize": resize,
+        "SpaceToDepth": space_to_depth,
+        "Upsample": upsample,
+    }
+)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check model-local functions before they are expanded: no recursion, no explosion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol, TypeAlias
+
+from ...errors import ModelError, ResourceError
+
+MAX_EXPANDED_NODES = 1_000_000
+
+FunctionKey: TypeAlias = tuple[str, str]
+
+
+class AttributeMessage(Protocol):
+    """The fields of ``AttributeProto`` that can hold nodes."""
+
+    g: GraphMessage
+    graphs: Iterable[GraphMessage]
+
+
+class NodeMessage(Protocol):
+    """The fields of ``NodeProto`` that are read."""
+
+    domain: str
+    op_type: str
+    attribute: Iterable[AttributeMessage]
+
+
+class GraphMessage(Protocol):
+    """The fields of ``GraphProto`` that are read."""
+
+    node: Sequence[NodeMessage]
+
+
+class FunctionMessage(Protocol):
+    """The fields of ``FunctionProto`` that are read."""
+
+    domain: str
+    name: str
+    node: Sequence[NodeMessage]
+
+
+def verify_functions(
+    graph: GraphMessage, functions: Sequence[FunctionMessage], limit: int = MAX_EXPANDED_NODES
+) -> None:
+    """Check that expanding ``functions`` in ``graph`` ends and stays small.
+
+    Raises:
+        ModelError: A function calls itself, directly or through others.
+        ResourceError: More than ``limit`` nodes after expansion.
+    """
+    bodies = {(f.domain, f.name): f for f in functions}
+    calls = {key: list(_nested(f.node)) for key, f in bodies.items()}
+    sizes: dict[FunctionKey, int] = {}
+    for root in bodies:
+        path: list[FunctionKey] = [root]
+        open_keys = {root}
+        while path:
+            key = path[-1]
+            inner = (c for c in calls[key] if c in bodies and c not in sizes)
+            waiting = next(inner, None)
+            if key in sizes or waiting is None:
+                path.pop()
+                open_keys.discard(key)
+                sizes[key] = sum(sizes.get(c, 1) for c in calls[key])
+            elif waiting in open_keys:
+                raise ModelError(f"function '{waiting[1]}' calls itself through '{key[1]}'")
+            else:
+                path.append(waiting)
+                open_keys.add(waiting)
+    total = sum(sizes.get(key, 1) for key in _nested(graph.node))
+    if total > limit:
+        raise ResourceError(f"{total} nodes once functions are expanded; the limit is {limit}")
+
+
+def _nested(nodes: Iterable[NodeMessage]) -> Iterable[FunctionKey]:
+    """Yield the operator of every node, those in graphs inside nodes included."""
+    pending = [iter(nodes)]
+    while pending:
+        node = next(pending[-1], None)
+        if node is None:
+            pending.pop()
+            continue
+        yield node.domain, node.op_type
+        for attribute in node.attribute:
+            pending.append(iter(attribute.g.node))
+            pending.extend(iter(graph.node) for graph in attribute.graphs)

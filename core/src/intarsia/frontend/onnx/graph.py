@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An ONNX graph as plain values: what is left of a model once protobuf has been read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...diagnostics import Span
+    from ...ir.types import TensorType
+
+MAX_TENSOR_BYTES = 1 << 46  # what an x86-64 or AArch64 process can address, with room to spare
+
+
+@dataclass(frozen=True, slots=True)
+class UnsupportedAttribute:
+    """An attribute of a kind that no converter reads: a type, a sparse tensor, several graphs.
+
+    Attributes:
+        kind: What it is, for the message.
+    """
+
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class ValueInfo:
+    """A named graph input or output.
+
+    Attributes:
+        name: Name in the model.
+        type: Its tensor type; ``None`` when an output or a branch's result is declared without one.
+    """
+
+    name: str
+    type: TensorType | None
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator application.
+
+    Attributes:
+        op_type: Operator name, e.g. ``Conv``.
+        domain: Operator set; empty for the standard one.
+        inputs: Value names; an empty name is an optional input left out.
+        outputs: Value names; an empty name is an output nobody wants.
+        attrs: Attribute values by name.
+        span: Node name (or first output) and operator, for messages.
+    """
+
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Attribute]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Nodes in execution order with their inputs, weights and results."""
+
+    name: str
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[ValueInfo, ...]
+    initializers: Mapping[str, np.ndarray]
+    nodes: tuple[Node, ...]
+
+
+Attribute: TypeAlias = (
+    "int | float | str | np.ndarray | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
+    " | Graph | UnsupportedAttribute"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A validated model.
+
+    Attributes:
+        graph: The entry graph.
+        opset: Version of the standard operator set.
+        source: File name, for messages; ``<model>`` if it came from memory.
+    """
+
+    graph: Graph
+    opset: int
+    source: str

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn a validated ONNX graph into a function, node by node, in time linear in its size."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...errors import ModelError, UnsupportedError
+from ...ir.expr import Expr, Function, Var, constant, make_tuple
+from ...ir.types import TensorType, Type
+from .context import Converter, NodeContext
+from .fold import ConstantFolder
+from .graph import MAX_TENSOR_BYTES, Graph, Model, Node
+
+NAMES_SHOWN = 10
+
+
+@dataclass(slots=True)
+class _Scope:
+    """Values of one graph by name; ``None`` for what a node that cannot be imported would give."""
+
+    graph: Graph
+    outer: _Scope | None
+    values: dict[str, Expr | None] = field(default_factory=dict)
+
+    def find(self, name: str) -> Expr | None:
+        scope: _Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            if name in scope.graph.initializers:
+                data = scope.graph.initializers[name]
+                value = scope.values[name] = constant(data, name=name)
+                return value
+            scope = scope.outer
+        raise ModelError(f"value '{name}' is not defined")
+
+
+class Importer:
+    """Imports one model.
+
+    Args:
+        model: The model.
+        converters: Converter of every standard operator.
+        inputs: Types of the graph's inputs, overrides applied.
+        fixed: Values of inputs that become constants.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        converters: Mapping[str, Converter],
+        inputs: Mapping[str, TensorType],
+        fixed: Mapping[str, np.ndarray],
+    ) -> None:
+        self._model = model
+        self._converters = converters
+        self._inputs = inputs
+        self._fixed = fixed
+        self._folder = ConstantFolder()
+        self._problems: list[UnsupportedError] = []
+        self._unknown: dict[tuple[str, str], list[str]] = {}
+
+    def run(self) -> Function:
+        """Import the entry graph.
+
+        Raises:
+            UnsupportedError: Nodes that cannot be imported; one error lists all of them.
+            ModelError: A node that breaks ONNX's rules.
+        """
+        graph = self._model.graph
+        params: list[Var] = []
+        scope = _Scope(graph, None)
+        for info in graph.inputs:
+            if info.name in self._fixed:
+                scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
+                continue
+            param = Var(info.name, self._inputs[info.name])
+            scope.values[info.name] = param
+            params.append(param)
+        results = self._import(scope)
+        outputs = [value for value in results if value is not None]
+        if self._problems or self._unknown:
+            raise self._report()
+        body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
+        return Function(tuple(params), body, tuple(info.name for info in graph.outputs))
+
+    def _import(self, scope: _Scope) -> list[Expr | None]:
+        graph = scope.graph
+        used = _live_names(graph)
+        for node in graph.nodes:
+            if used.isdisjoint(node.outputs):
+                continue
+            results = self._convert(node, scope, used)
+            for name, value in zip(node.outputs, results, strict=False):
+                scope.values[name] = value
+        return [scope.find(info.name) for info in graph.outputs]
+
+    def _convert(self, node: Node, scope: _Scope, used: set[str]) -> Sequence[Expr | None]:
+        """Convert one node; what cannot be imported is noted, so that one error can list it all."""
+        nothing: list[Expr | None] = [None] * len(node.outputs)
+        converter = None if node.domain else self._converters.get(node.op_type)
+        if converter is None:
+            self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
+            return nothing
+        args: list[Expr | None] = []
+        for name in node.inputs:
+            value = scope.find(name) if name else None
+            if name and value is None:
+                return nothing
+            args.append(value)
+
+        def branch(graph: Graph) -> tuple[Expr, ...]:
+            results = self._import(_Scope(graph, scope))
+            whole = tuple(value for value in results if value is not None)
+            if len(whole) < len(results):
+                raise _BranchFailed
+            return whole
+
+        context = NodeContext(node, args, self._model.opset, self._folder, used, branch)
+        try:
+            converted = converter(context)
+        except _BranchFailed:
+            return nothing
+        except UnsupportedError as error:
+            if not error.where:
+                error.where = str(node.span)
+            self._problems.append(error)
+            return nothing
+        results = converted if isinstance(converted, tuple) else (converted,)
+        for value in results:
+            _check_size(value.type, node)
+        for name in node.outputs[len(results) :]:
+            if name in used:
+                message = f"output '{name}' is used but cannot be computed"
+                self._problems.append(UnsupportedError(message, where=str(node.span)))
+        return [*results, *nothing[len(results) :]]
+
+    def _report(self) -> UnsupportedError:
+        lines = [self._describe(*key, nodes) for key, nodes in self._unknown.items()]
+        if not lines and len(self._problems) == 1:
+            return self._problems[0]
+        lines += [f"{problem.where}: {problem.message}" for problem in self._problems]
+        hints = dict.fromkeys(problem.hint for problem in self._problems if problem.hint)
+        if len(lines) == 1:
+            return UnsupportedError(lines[0], hint="\n".join(hints))
+        listing = "\n  ".join(lines)
+        message = f"{len(lines)} things in this model are not supported:\n  {listing}"
+        return UnsupportedError(message, hint="; ".join(hints))
+
+    def _describe(self, domain: str, op_type: str, nodes: Sequence[str]) -> str:
+        """Say which operator is unknown, where it is, and which known one has a similar name."""
+        names = ", ".join(f"'{name}'" for name in nodes[:NAMES_SHOWN])
+        more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
+        place = f"domain '{domain}'" if domain else f"opset {self._model.opset}"
+        text = f"operator '{op_type}' ({place}) is not supported; node {names}{more}"
+        near = difflib.get_close_matches(op_type, self._converters, 1)
+        return f"{text}; nearest supported operator: '{near[0]}'" if near else text
+
+
+class _BranchFailed(Exception):
+    """A graph inside a node could not be imported; why has been noted."""
+
+
+def _check_size(type_: Type, node: Node) -> None:
+    if isinstance(type_, TensorType) and type_.is_static and type_.bytes > MAX_TENSOR_BYTES:
+        raise ModelError(f"the result {type_} needs {type_.bytes} bytes", where=str(node.span))
+
+
+def _live_names(graph: Graph) -> set[str]:
+    """Return the names that the outputs depend on."""
+    live = {info.name for info in graph.outputs}
+    for node in reversed(graph.nodes):
+        if live.isdisjoint(node.outputs):
+            continue
+        live.update(node.inputs)
+        for value in node.attrs.values():
+            if isinstance(value, Graph):
+                live |= _live_names(value)
+    live.discard("")
+    return live

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read and validate an ONNX model; the only file that imports onnx.
+
+A model is checked in this order, and nothing it says is believed before its check: size, protobuf,
+operator sets, functions, tensors, operator signatures, names and order.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ...diagnostics import Span
+from ...errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
+from ...ir.types import Dim, TensorType
+from .external import ExternalFiles
+from .functions import verify_functions
+from .graph import Attribute, Graph, Model, Node, UnsupportedAttribute, ValueInfo
+from .sniff import describe_bytes, describe_mode, found_kind
+from .structure import MAX_NESTING, verify_graph
+from .tensors import checked_size, decode_tensor, element_type
+
+if TYPE_CHECKING:
+    import onnx
+
+MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
+OLDEST_OPSET = 7
+STANDARD = ("", "ai.onnx")
+
+
+def read_model(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    *,
+    native: Collection[str],
+    max_bytes: int = MAX_MODEL_BYTES,
+) -> Model:
+    """Read a model from a path, its bytes, or an ``onnx.ModelProto`` (which is not changed).
+
+    Args:
+        model: Where the model is. External data are read only if it is a path.
+        native: Standard operators that have a converter; others that ONNX defines by a function
+            body are expanded.
+        max_bytes: Limit on the size of the model file itself.
+
+    Raises:
+        ModelError: Not an ONNX model, or one that contradicts itself.
+        UnsupportedError: Operator set or element type not supported.
+        ResourceError: Larger than ``max_bytes``, or functions that expand without end.
+        UsageError: The ``onnx`` package is missing.
+    """
+    onnx = _import_onnx()
+    folder, source = None, "<model>"
+    if isinstance(model, str | os.PathLike):
+        path = Path(model)
+        folder, source = path.parent, path.name
+        message = _parse(onnx, _read_file(path, max_bytes), source)
+    elif isinstance(model, bytes):
+        if len(model) > max_bytes:
+            raise ResourceError(f"{len(model)} bytes; the limit is {max_bytes}", where=source)
+        message = _parse(onnx, model, source)
+    elif isinstance(model, onnx.ModelProto):
+        message = model
+    else:
+        raise UsageError(f"expected a path, bytes or onnx.ModelProto, got {type(model).__name__}")
+    try:
+        return _Reader(onnx, ExternalFiles(folder), native, source).read(message)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise ModelError(f"damaged text or nesting: {error}", where=source) from None
+    except IntarsiaError as error:
+        error.where = f"{source}: {error.where}" if error.where else source
+        raise
+
+
+def _import_onnx() -> ModuleType:
+    try:
+        import onnx
+        import onnx.inliner
+        import onnx.version_converter
+    except ImportError as error:
+        raise UsageError(
+            f"reading ONNX models needs the package 'onnx': {error}",
+            hint="pip install 'intarsia[onnx]'",
+        ) from None
+    return onnx
+
+
+def _read_file(path: Path, max_bytes: int) -> bytes:
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    try:
+        handle = os.open(path, flags)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelError(f"cannot be opened: {reason}", where=str(path)) from None
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            found = describe_mode(status.st_mode)
+            raise ModelError(f"expected an ONNX model, found {found}", where=str(path))
+        if status.st_size == 0:
+            raise ModelError("expected an ONNX model, found an empty file", where=str(path))
+        if status.st_size > max_bytes:
+            raise ResourceError(
+                f"{status.st_size} bytes; the limit is {max_bytes}",
+                where=str(path),
+                hint="store weights as external data",
+            )
+        return file.read()
+
+
+def _parse(onnx: ModuleType, data: bytes, source: str) -> onnx.ModelProto:
+    kind = found_kind(data) if data else "no data"
+    if kind:
+        raise ModelError(f"expected an ONNX model, found {kind}", where=source)
+    message = onnx.ModelProto()
+    try:
+        message.ParseFromString(data)
+    except Exception as error:  # protobuf's DecodeError has no stable home
+        if isinstance(error, MemoryError):
+            raise ResourceError("not enough memory to parse the model", where=source) from None
+        found = describe_bytes(data)
+        raise ModelError(f"expected an ONNX model, found {found}", where=source) from None
+    if not message.HasField("graph"):
+        found = "protobuf data without a graph" if message.ir_version else describe_bytes(data)
+        raise ModelError(f"expected an ONNX model, found {found}", where=source)
+    return message
+
+
+class _Reader:
+    """Turns one message into plain values."""
+
+    def __init__(
+        self, onnx: ModuleType, files: ExternalFiles, native: Collection[str], source: str
+    ) -> None:
+        self._onnx = onnx
+        self._files = files
+        self._native = native
+        self._source = source
+        self._dims = 0
+        self._schemas: dict[tuple[str, int], Any] = {}
+
+    def read(self, message: onnx.ModelProto) -> Model:
+        opset = self._opset(message)
+        if message.functions:
+            verify_functions(message.graph, message.functions)
+            message = self._expand(message, None)
+        if opset < OLDEST_OPSET:
+            message, opset = self._upgrade(message, opset)
+        bodied = self._bodied(message.graph, opset)
+        if bodied:
+            message = self._expand(message, bodied)
+        graph = self._graph(message.graph, opset, 0)
+        verify_graph(graph)
+        return Model(graph, opset, self._source)
+
+    def _opset(self, message: onnx.ModelProto) -> int:
+        versions = {entry.domain: entry.version for entry in message.opset_import}
+        found = versions.get("", versions.get("ai.onnx"))
+        if found is None:
+            if message.opset_import and all(n.domain not in STANDARD for n in message.graph.node):
+                return OLDEST_OPSET
+            raise ModelError("the model does not say which operator set it uses (opset_import)")
+        newest = self._onnx.defs.onnx_opset_version()
+        if not 1 <= found <= newest:
+            raise UnsupportedError(
+                f"operator set {found} is not supported; known are 1 to {newest}",
+                hint="upgrade the 'onnx' package" if found > newest else "",
+            )
+        return found
+
+    def _upgrade(self, message: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, int]:
+        """Convert an operator set older than the converters speak."""
+        try:
+            converted = self._onnx.version_converter.convert_version(message, OLDEST_OPSET)
+        except Exception as error:  # the C++ converter raises several unrelated types
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+            raise UnsupportedError(f"operator set {opset} cannot be upgraded: {reason}") from None
+        return converted, OLDEST_OPSET
+
+    def _bodied(self, graph: onnx.GraphProto, opset: int) -> list[tuple[str, str]]:
+        """Return the operators without a converter that ONNX defines by a function body."""
+        names = {op for domain, op in _operators(graph) if domain in STANDARD}
+        found: list[tuple[str, str]] = []
+        for name in sorted(names - set(self._native)):
+            schema = self._schema(name, opset)
+            if schema is not None and (
+                schema.has_function or schema.has_context_dependent_function
+            ):
+                found.append(("", name))
+        return found
+
+    def _expand(
+        self, message: onnx.ModelProto, names: list[tuple[str, str]] | None
+    ) -> onnx.ModelProto:
+        inliner = self._onnx.inliner
+        try:
+            if names is None:
+                return inliner.inline_local_functions(message, True)
+            return inliner.inline_selected_functions(message, names, False, True)
+        except Exception as error:  # the C++ inliner raises several unrelated types
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
+            raise ModelError(f"functions cannot be expanded: {reason}") from None
+
+    def _schema(self, op_type: str, opset: int) -> Any:
+        key = (op_type, opset)
+        if key not in self._schemas:
+            try:
+                self._schemas[key] = self._onnx.defs.get_schema(op_type, opset, "")
+            except self._onnx.defs.SchemaError:
+                self._schemas[key] = None
+        return self._schemas[key]
+
+    def _graph(self, message: onnx.GraphProto, opset: int, depth: int) -> Graph:
+        if depth > MAX_NESTING:
+            raise ModelError(f"graphs nested more than {MAX_NESTING} deep", where=message.name)
+        weights: dict[str, Any] = {}
+        for tensor in message.initializer:
+            if not tensor.name or tensor.name in weights:
+                raise ModelError(f"two weights are called '{tensor.name}'")
+            where = f"weight '{tensor.name}'"
+            weights[tensor.name] = decode_tensor(tensor, self._files, where)
+        if message.sparse_initializer:
+            name = message.sparse_initializer[0].values.name
+            raise UnsupportedError(f"weight '{name}' is sparse")
+        nodes = tuple(self._node(node, opset, depth) for node in message.node)
+        inputs = tuple(
+            self._value(v, "input") for v in message.input if v.name not in weights or depth
+        )
+        outputs = tuple(self._value(v, "output") for v in message.output)
+        return Graph(message.name, inputs, outputs, weights, nodes)
+
+    def _value(self, info: onnx.ValueInfoProto, role: str) -> ValueInfo:
+        where = f"{role} '{info.name}'"
+        kind = info.type.WhichOneof("value")
+        if kind is None and role == "output":
+            return ValueInfo(info.name, None)
+        if kind != "tensor_type":
+            raise UnsupportedError(f"is no tensor but {kind or 'of unknown type'}", where=where)
+        tensor = info.type.tensor_type
+        if role == "output" and not (tensor.elem_type and tensor.HasField("shape")):
+            return ValueInfo(info.name, None)
+        dtype = element_type(tensor.elem_type, where)
+        if not tensor.HasField("shape"):
+            raise UnsupportedError(
+                "has no shape, not even a rank", where=where, hint="give it one with --shape"
+            )
+        dims: list[int | Dim] = []
+        for dim in tensor.shape.dim:
+            if dim.WhichOneof("value") == "dim_value":
+                dims.append(dim.dim_value)
+            elif dim.dim_param:
+                dims.append(Dim(dim.dim_param))
+            else:
+                self._dims += 1
+                dims.append(Dim(f"unknown_{self._dims}"))
+        checked_size(tuple(size for size in dims if isinstance(size, int)), dtype, where)
+        return ValueInfo(info.name, TensorType(tuple(dims), dtype))
+
+    def _node(self, node: onnx.NodeProto, opset: int, depth: int) -> Node:
+        outputs = tuple(node.output)
+        op_type = node.op_type
+        domain = "" if node.domain in STANDARD else node.domain
+        span = Span(node.name or next((name for name in outputs if name), op_type), op_type)
+        inputs = tuple(node.input)
+        attrs: dict[str, Attribute] = {}
+        for attribute in node.attribute:
+            if attribute.name in attrs:
+                raise ModelError(f"attribute '{attribute.name}' is set twice", where=str(span))
+            attrs[attribute.name] = self._attribute(attribute, span, opset, depth)
+        if not domain:
+            self._check_signature(op_type, opset, len(inputs), len(outputs), attrs, span)
+        return Node(op_type, domain, inputs, outputs, attrs, span)
+
+    def _check_signature(
+        self,
+        op_type: str,
+        opset: int,
+        inputs: int,
+        outputs: int,
+        attrs: dict[str, Attribute],
+        span: Span,
+    ) -> None:
+        """Check a node against ONNX's own schema; operators ONNX does not know are left alone."""
+        schema = self._schema(op_type, opset)
+        if schema is None:
+            return
+        if not schema.min_input <= inputs <= schema.max_input:
+            raise ModelError(
+                f"{inputs} inputs; {op_type} of opset {opset} takes "
+                f"{schema.min_input} to {schema.max_input}",
+                where=str(span),
+            )
+        if not schema.min_output <= outputs <= schema.max_output:
+            raise ModelError(
+                f"{outputs} outputs; {op_type} of opset {opset} gives "
+                f"{schema.min_output} to {schema.max_output}",
+                where=str(span),
+            )
+        if attrs:
+            unknown = next((name for name in attrs if name not in schema.attributes), None)
+            if unknown is not None:
+                raise ModelError(
+                    f"{op_type} of opset {opset} has no attribute '{unknown}'", where=str(span)
+                )
+
+    def _attribute(
+        self, attribute: onnx.AttributeProto, span: Span, opset: int, depth: int
+    ) -> Attribute:
+        kinds = self._onnx.AttributeProto
+        where = f"attribute '{attribute.name}' of {span}"
+        match attribute.type:
+            case kinds.INT:
+                return attribute.i
+            case kinds.FLOAT:
+                return attribute.f
+            case kinds.STRING:
+                return attribute.s.decode("utf-8", "replace")
+            case kinds.INTS:
+                return tuple(attribute.ints)
+            case kinds.FLOATS:
+                return tuple(attribute.floats)
+            case kinds.STRINGS:
+                return tuple(text.decode("utf-8", "replace") for text in attribute.strings)
+            case kinds.TENSOR:
+                return decode_tensor(attribute.t, self._files, where)
+            case kinds.GRAPH:
+                return self._graph(attribute.g, opset, depth + 1)
+            case _:
+                if attribute.ref_attr_name:
+                    raise ModelError("refers to a function's attribute outside one", where=where)
+                names = {value: name.lower() for name, value in kinds.AttributeType.items()}
+                return UnsupportedAttribute(names.get(attribute.type, "unknown"))
+
+
+def _operators(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
+    """Yield domain and name of every node, those in graphs inside nodes included."""
+    pending = [graph]
+    while pending:
+        for node in pending.pop().node:
+            yield node.domain, node.op_type
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    pending.append(attribute.g)
+                pending.extend(attribute.graphs)

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decode ``TensorProto`` messages; every size is checked before anything is allocated."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from ...dtype import DType
+from ...errors import ModelError, UnsupportedError
+from ...ops.arrays import numpy_dtype
+from .external import ExternalFiles
+from .graph import MAX_TENSOR_BYTES
+
+_DTYPES = {
+    1: DType.FLOAT32,
+    2: DType.UINT8,
+    3: DType.INT8,
+    4: DType.UINT16,
+    5: DType.INT16,
+    6: DType.INT32,
+    7: DType.INT64,
+    9: DType.BOOL,
+    10: DType.FLOAT16,
+    11: DType.FLOAT64,
+    12: DType.UINT32,
+    13: DType.UINT64,
+    16: DType.BFLOAT16,
+}
+_UNSUPPORTED = {
+    0: "undefined",
+    8: "string",
+    14: "complex64",
+    15: "complex128",
+    17: "float8e4m3fn",
+    18: "float8e4m3fnuz",
+    19: "float8e5m2",
+    20: "float8e5m2fnuz",
+    21: "uint4",
+    22: "int4",
+    23: "float4e2m1",
+    24: "float8e8m0",
+    25: "uint2",
+    26: "int2",
+}
+_HALF = (DType.FLOAT16, DType.BFLOAT16)
+
+
+class Entry(Protocol):
+    """A key and a value (``StringStringEntryProto``)."""
+
+    key: str
+    value: str
+
+
+class TensorMessage(Protocol):
+    """The fields of ``TensorProto`` that are read."""
+
+    name: str
+    dims: Sequence[int]
+    data_type: int
+    data_location: int
+    raw_data: bytes
+    float_data: Sequence[float]
+    int32_data: Sequence[int]
+    int64_data: Sequence[int]
+    double_data: Sequence[float]
+    uint64_data: Sequence[int]
+    string_data: Sequence[bytes]
+    external_data: Iterable[Entry]
+
+
+def element_type(code: int, where: str) -> DType:
+    """Return the element type of an ONNX ``TensorProto.DataType`` number.
+
+    Raises:
+        UnsupportedError: A type there are no tensors of here (strings, complex, narrow floats).
+        ModelError: Not an element type at all.
+    """
+    found = _DTYPES.get(code)
+    if found is not None:
+        return found
+    if code in _UNSUPPORTED:
+        raise UnsupportedError(f"element type '{_UNSUPPORTED[code]}' is not supported", where=where)
+    raise ModelError(f"element type number {code} does not exist", where=where)
+
+
+def decode_tensor(tensor: TensorMessage, files: ExternalFiles, where: str) -> np.ndarray:
+    """Return the array of one tensor message; external data stay memory-mapped.
+
+    Raises:
+        ModelError: The message contradicts itself (sizes, two sources of data, bad range).
+        UnsupportedError: Its element type has no array here.
+    """
+    dtype = element_type(tensor.data_type, where)
+    dims = tuple(tensor.dims)
+    count = checked_size(dims, dtype, where)
+    array_type = numpy_dtype(dtype)
+    fields = _typed_fields(tensor)
+    if tensor.data_location == 1:
+        if fields or tensor.raw_data:
+            raise ModelError("both external and inline data are set", where=where)
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        view = files.read(entries, count * dtype.bytes, where)
+        return _aligned(np.frombuffer(view, array_type)).reshape(dims)
+    if tensor.raw_data:
+        if fields:
+            raise ModelError(f"both raw_data and {fields[0]} are set", where=where)
+        raw = tensor.raw_data
+        if len(raw) != count * dtype.bytes:
+            raise ModelError(
+                f"{len(raw)} bytes of data; {dims} of {dtype} needs {count * dtype.bytes}",
+                where=where,
+            )
+        return _aligned(np.frombuffer(raw, array_type)).reshape(dims)
+    return _from_fields(tensor, dtype, dims, count, fields, where)
+
+
+def checked_size(dims: tuple[int, ...], dtype: DType, where: str) -> int:
+    """Return the number of elements of a shape.
+
+    Raises:
+        ModelError: A negative dimension, or more bytes than a process can address.
+    """
+    if any(size < 0 for size in dims):
+        raise ModelError(f"negative dimension in shape {dims}", where=where)
+    if len(dims) > 32:
+        raise UnsupportedError(f"{len(dims)} dimensions; at most 32 are supported", where=where)
+    count = math.prod(dims)
+    if count * dtype.bytes > MAX_TENSOR_BYTES:
+        raise ModelError(f"shape {dims} of {dtype} needs {count * dtype.bytes} bytes", where=where)
+    return count
+
+
+def _typed_fields(tensor: TensorMessage) -> list[str]:
+    """Return the names of the typed data fields that hold something."""
+    fields = (
+        ("float_data", tensor.float_data),
+        ("int32_data", tensor.int32_data),
+        ("int64_data", tensor.int64_data),
+        ("double_data", tensor.double_data),
+        ("uint64_data", tensor.uint64_data),
+        ("string_data", tensor.string_data),
+    )
+    return [name for name, data in fields if len(data)]
+
+
+def _from_fields(
+    tensor: TensorMessage,
+    dtype: DType,
+    dims: tuple[int, ...],
+    count: int,
+    fields: list[str],
+    where: str,
+) -> np.ndarray:
+    data: Sequence[int] | Sequence[float]
+    match dtype:
+        case DType.FLOAT32:
+            name, data = "float_data", tensor.float_data
+        case DType.FLOAT64:
+            name, data = "double_data", tensor.double_data
+        case DType.INT64:
+            name, data = "int64_data", tensor.int64_data
+        case DType.UINT32 | DType.UINT64:
+            name, data = "uint64_data", tensor.uint64_data
+        case _:
+            name, data = "int32_data", tensor.int32_data
+    if fields not in ([], [name]):
+        raise ModelError(f"data of {dtype} in {', '.join(fields)}; expected {name}", where=where)
+    if len(data) != count:
+        raise ModelError(f"{len(data)} values for shape {dims} ({count} elements)", where=where)
+    if dtype in _HALF:
+        bits = np.array(data, np.int64).astype(np.uint16)
+        return bits.view(numpy_dtype(dtype)).reshape(dims)
+    if dtype is DType.UINT64:
+        return np.array(data, np.uint64).reshape(dims)
+    if dtype.is_float:
+        return np.array(data, numpy_dtype(dtype)).reshape(dims)
+    return np.array(data, np.int64).astype(numpy_dtype(dtype)).reshape(dims)
+
+
+def _aligned(array: np.ndarray) -> np.ndarray:
+    return array if array.flags.aligned else array.copy()
