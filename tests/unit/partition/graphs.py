@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+
 from intarsia.diagnostics import Span
 from intarsia.dtype import DType
 from intarsia.ir.expr import (

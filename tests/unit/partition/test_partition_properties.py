@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from intarsia.ir.expr import Call, CallFunction, GlobalVar
 from intarsia.ir.module import IRModule
 from intarsia.ir.verify import verify

@@ -6,11 +6,15 @@ Adding zero is dropped although ``-0.0 + 0.0`` is ``0.0``: no rule promises the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ...errors import IntarsiaError
 from ...ir.expr import Call, Expr, call
+from ...ir.types import Type
 from ...ir.walk import RewriteRule
 from ...ops import OPERATORS
-from ...ops.compare import Cast
 from ...ops.shape import BroadcastTo
+from ...ops.unary import Cast
 from .constants import is_float, is_scalar
 
 BROADCASTING = (
@@ -143,13 +147,20 @@ def _without_broadcasts(expr: Call) -> Expr | None:
         match args[i]:
             case Call("broadcast_to", (x,), BroadcastTo.Attrs()):
                 trial = [*args[:i], x, *args[i + 1 :]]
-                types = [arg.type for arg in trial]
-                if expr.op.type_rule(expr.attrs, *types) == expr.type:
+                if _type_over(expr, trial) == expr.type:
                     args = trial
                     changed = True
             case _:
                 pass
     return call(expr.op, *args, attrs=expr.attrs, span=expr.span) if changed else None
+
+
+def _type_over(expr: Call, args: Sequence[Expr]) -> Type | None:
+    """Return the type of ``expr`` over other operands, or ``None`` if it does not accept them."""
+    try:
+        return expr.op.type_rule(expr.attrs, *(arg.type for arg in args))
+    except IntarsiaError:
+        return None
 
 
 ARITHMETIC: tuple[tuple[str, RewriteRule], ...] = (

@@ -8,7 +8,7 @@ import math
 from ...ir.expr import Call, Expr, call
 from ...ir.walk import RewriteRule
 from ...ops import OPERATORS
-from ...ops.compare import Clip
+from ...ops.unary import Clip
 from .constants import is_float, is_scalar, scalar_value
 
 

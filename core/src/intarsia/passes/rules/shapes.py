@@ -7,7 +7,8 @@ from ...ir.expr import Call, Expr, call, make_tuple
 from ...ir.types import TensorType
 from ...ir.walk import RewriteRule
 from ...ops.nn import Conv
-from ...ops.shape import Pad, Reshape, Split, StridedSlice, Transpose
+from ...ops.shape import Reshape, Split, Transpose
+from ...ops.slicing import Pad, StridedSlice
 
 
 def drop_unchanged(expr: Expr) -> Expr | None:
