@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simplify index arithmetic with what is known of the loops around it.
+
+Indices are kept as sums ``c0 + c1*x1 + c2*x2 + ...`` with the interval each term can take. Division and
+remainder by a constant split such a sum into a part that divides and a part that is too small to matter,
+which is what undoes the index arithmetic of fused reshapes. Decided conditions disappear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from ..expr import (
+    COMPARISONS,
+    INDEX,
+    Binary,
+    BinaryOp,
+    IfThenElse,
+    IntImm,
+    PrimExpr,
+    Select,
+    TirVar,
+    binary,
+)
+from ..func import PrimFunc
+from ..stmt import For, If, Seq, Stmt
+from ..walk import children, with_children
+from .rebuild import rebuild_stmt
+
+_FAR = 1 << 62
+
+
+def simplify(function: PrimFunc) -> PrimFunc:
+    """Return ``function`` with simpler indices, decided branches and no loops that run once."""
+    body = _Simplifier().stmt(function.body)
+    return function if body is function.body else replace(function, body=body)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """``constant + sum of coefficient * atom``; an atom is whatever is not a sum itself."""
+
+    constant: int
+    terms: dict[PrimExpr, int]
+
+
+@dataclass(slots=True)
+class _Simplifier:
+    ranges: dict[TirVar, tuple[int, int]] = field(default_factory=dict)
+    values: dict[TirVar, PrimExpr] = field(default_factory=dict)
+    bounds: dict[PrimExpr, tuple[int, int]] = field(default_factory=dict)
+    atoms: dict[tuple[object, ...], PrimExpr] = field(default_factory=dict)
+    parts: dict[PrimExpr, tuple[BinaryOp, _Sum, int]] = field(default_factory=dict)
+    memo: dict[int, PrimExpr] = field(default_factory=dict)
+    sums: dict[PrimExpr, _Sum] = field(default_factory=dict)
+    keep: list[PrimExpr] = field(default_factory=list)  # identities in memo stay unique
+
+    def stmt(self, stmt: Stmt) -> Stmt:
+        return rebuild_stmt(stmt, self.expr, self._on_stmt)
+
+    def _on_stmt(self, stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, For):
+            return self._loop(stmt)
+        if isinstance(stmt, If):
+            condition = self.expr(stmt.condition)
+            if isinstance(condition, IntImm):
+                chosen = stmt.body if condition.value else stmt.orelse
+                return Seq(()) if chosen is None else self.stmt(chosen)
+        return None
+
+    def _loop(self, loop: For) -> Stmt:
+        extent = self.expr(loop.extent)
+        if isinstance(extent, IntImm) and extent.value == 1:
+            self.values[loop.var] = IntImm(0)
+            return self.stmt(loop.body)
+        if isinstance(extent, IntImm) and extent.value <= 0:
+            return Seq(())
+        _, high = self._interval(self._sum(extent))
+        with self._ranging(loop.var, high - 1):
+            body = self.stmt(loop.body)
+        same = extent is loop.extent and body is loop.body
+        return loop if same else replace(loop, extent=extent, body=body)
+
+    @contextmanager
+    def _ranging(self, var: TirVar, high: int) -> Iterator[None]:
+        self.ranges[var] = (0, min(high, _FAR))
+        yield
+
+    def expr(self, expr: PrimExpr) -> PrimExpr:
+        """Return the simpler form of any expression."""
+        known = self.memo.get(id(expr))
+        if known is None:
+            known = self._simpler(expr)
+            self.memo[id(expr)] = known
+            self.keep.append(expr)
+        return known
+
+    def _simpler(self, expr: PrimExpr) -> PrimExpr:
+        if isinstance(expr, TirVar):
+            return self.values.get(expr, expr)
+        if isinstance(expr, IfThenElse | Select):
+            condition = self.expr(expr.condition)
+            if isinstance(condition, IntImm) and condition.lanes == 1:
+                return self.expr(expr.a if condition.value else expr.b)
+        new = with_children(expr, tuple([self.expr(part) for part in children(expr)]))
+        if not isinstance(new, Binary) or new.lanes > 1:
+            return new
+        if new.a.dtype is INDEX:
+            return self._compare(new) if new.op in COMPARISONS else self._arithmetic(new)
+        return _logic(new)
+
+    def _compare(self, expr: Binary) -> PrimExpr:
+        low, high = self._interval(_add(self._sum(expr.a), self._sum(expr.b), -1))
+        match expr.op:
+            case BinaryOp.LT if high < 0 or low >= 0:
+                return IntImm(int(high < 0), expr.dtype)
+            case BinaryOp.LE if high <= 0 or low > 0:
+                return IntImm(int(high <= 0), expr.dtype)
+            case BinaryOp.GT if low > 0 or high <= 0:
+                return IntImm(int(low > 0), expr.dtype)
+            case BinaryOp.GE if low >= 0 or high < 0:
+                return IntImm(int(low >= 0), expr.dtype)
+            case BinaryOp.EQ if low > 0 or high < 0 or low == high == 0:
+                return IntImm(int(low == high == 0), expr.dtype)
+            case BinaryOp.NE if low > 0 or high < 0 or low == high == 0:
+                return IntImm(int(low != 0 or high != 0), expr.dtype)
+            case _:
+                return expr
+
+    def _arithmetic(self, expr: Binary) -> PrimExpr:
+        match expr.op:
+            case BinaryOp.ADD | BinaryOp.SUB | BinaryOp.MUL | BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD:
+                return self._build(self._sum(expr))
+            case BinaryOp.MIN | BinaryOp.MAX:
+                low, high = self._interval(_add(self._sum(expr.a), self._sum(expr.b), -1))
+                smaller, larger = (
+                    (expr.a, expr.b) if high <= 0 else (expr.b, expr.a) if low >= 0 else (None, None)
+                )
+                chosen = smaller if expr.op is BinaryOp.MIN else larger
+                return expr if chosen is None else chosen
+            case _:
+                return expr
+
+    def _sum(self, expr: PrimExpr) -> _Sum:
+        """Return an index expression whose operands are simple already as a sum."""
+        known = self.sums.get(expr)
+        if known is None:
+            known = self._new_sum(expr)
+            self.sums[expr] = known
+        return known
+
+    def _new_sum(self, expr: PrimExpr) -> _Sum:
+        if isinstance(expr, IntImm):
+            return _Sum(expr.value, {})
+        if not isinstance(expr, Binary) or expr.dtype is not INDEX or expr in self.parts:
+            return _Sum(0, {expr: 1})
+        match expr.op, expr.a, expr.b:
+            case (BinaryOp.ADD, a, b):
+                return self._merge(_add(self._sum(a), self._sum(b), 1))
+            case (BinaryOp.SUB, a, b):
+                return self._merge(_add(self._sum(a), self._sum(b), -1))
+            case (BinaryOp.MUL, a, IntImm(value=factor)) | (BinaryOp.MUL, IntImm(value=factor), a):
+                return _add(_Sum(0, {}), self._sum(a), factor)
+            case (BinaryOp.FLOOR_DIV, a, IntImm(value=divisor)) if divisor > 0:
+                return self._divide(self._sum(a), divisor)
+            case (BinaryOp.FLOOR_MOD, a, IntImm(value=divisor)) if divisor > 0:
+                return self._remainder(self._sum(a), divisor)
+            case _:
+                return _Sum(0, {expr: 1})
+
+    def _split(self, value: _Sum, divisor: int) -> tuple[_Sum, _Sum]:
+        """Return ``q, r`` with ``value = divisor * q + r``; every term goes one way."""
+        quotient = {t: c // divisor for t, c in value.terms.items() if c % divisor == 0}
+        rest = {t: c for t, c in value.terms.items() if c % divisor != 0}
+        return _Sum(value.constant // divisor, quotient), _Sum(value.constant % divisor, rest)
+
+    def _divide(self, value: _Sum, divisor: int) -> _Sum:
+        quotient, rest = self._split(value, divisor)
+        low, high = self._interval(rest)
+        if low // divisor == high // divisor:
+            return replace(quotient, constant=quotient.constant + low // divisor)
+        atom = self._atom(BinaryOp.FLOOR_DIV, rest, divisor)
+        return _add(quotient, _Sum(0, {atom: 1}), 1)
+
+    def _remainder(self, value: _Sum, divisor: int) -> _Sum:
+        _, rest = self._split(value, divisor)
+        low, high = self._interval(rest)
+        if low // divisor == high // divisor:
+            return replace(rest, constant=rest.constant - divisor * (low // divisor))
+        return _Sum(0, {self._atom(BinaryOp.FLOOR_MOD, rest, divisor): 1})
+
+    def _atom(self, op: BinaryOp, value: _Sum, divisor: int) -> PrimExpr:
+        """Return the one node for ``value op divisor``."""
+        key = (op, divisor, value.constant, frozenset(value.terms.items()))
+        if key not in self.atoms:
+            atom = binary(op, self._build(value), IntImm(divisor))
+            low, high = self._interval(value)
+            if op is BinaryOp.FLOOR_DIV:
+                self.bounds[atom] = (low // divisor, high // divisor)
+            else:
+                self.bounds[atom] = (0, divisor - 1)
+            self.parts[atom] = (op, value, divisor)
+            self.atoms[key] = atom
+        return self.atoms[key]
+
+    def _merge(self, value: _Sum) -> _Sum:
+        """Replace ``c * (x % d) + c * d * (x // d)`` by ``c * x``."""
+        for atom, factor in tuple(value.terms.items()):
+            part = self.parts.get(atom)
+            if part is None or part[0] is not BinaryOp.FLOOR_MOD:
+                continue
+            _, whole, divisor = part
+            key = (BinaryOp.FLOOR_DIV, divisor, whole.constant, frozenset(whole.terms.items()))
+            other = self.atoms.get(key)
+            if other is not None and value.terms.get(other) == factor * divisor:
+                terms = {t: c for t, c in value.terms.items() if t is not atom and t is not other}
+                return self._merge(_add(_Sum(value.constant, terms), whole, factor))
+        return value
+
+    def _interval(self, value: _Sum) -> tuple[int, int]:
+        low = high = value.constant
+        for atom, factor in value.terms.items():
+            a, b = self._atom_interval(atom)
+            low += min(a * factor, b * factor)
+            high += max(a * factor, b * factor)
+        return low, high
+
+    def _atom_interval(self, atom: PrimExpr) -> tuple[int, int]:
+        if isinstance(atom, TirVar):
+            return self.ranges.get(atom, (-_FAR, _FAR))
+        if atom in self.bounds:
+            return self.bounds[atom]
+        if isinstance(atom, Binary) and atom.op in (BinaryOp.MIN, BinaryOp.MAX):
+            (a, b), (c, d) = self._interval(self._sum(atom.a)), self._interval(self._sum(atom.b))
+            pick = min if atom.op is BinaryOp.MIN else max
+            return pick(a, c), pick(b, d)
+        return -_FAR, _FAR
+
+    def _build(self, value: _Sum) -> PrimExpr:
+        """Return a sum as an expression, in the order its terms came up; constants last."""
+        result: PrimExpr = IntImm(0)
+        for atom, factor in value.terms.items():
+            if factor < 0:
+                result = result - atom * -factor
+            else:
+                result = result + atom * factor
+        result = result + IntImm(value.constant) if value.constant >= 0 else result - -value.constant
+        self.sums[result] = value
+        return result
+
+
+def _add(a: _Sum, b: _Sum, factor: int) -> _Sum:
+    """Return ``a + factor * b``."""
+    terms = dict(a.terms)
+    for atom, count in b.terms.items():
+        total = terms.get(atom, 0) + factor * count
+        if total == 0:
+            terms.pop(atom, None)
+        else:
+            terms[atom] = total
+    return _Sum(a.constant + factor * b.constant, terms)
+
+
+def _logic(expr: Binary) -> PrimExpr:
+    """Drop decided operands of ``&`` and ``|`` over scalar conditions."""
+    for one, other in ((expr.a, expr.b), (expr.b, expr.a)):
+        if isinstance(one, IntImm) and expr.dtype.value == "bool":
+            match expr.op:
+                case BinaryOp.AND:
+                    return other if one.value else one
+                case BinaryOp.OR:
+                    return one if one.value else other
+                case _:
+                    return expr
+    return expr

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write out loops marked UNROLLED, once for each iteration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...errors import VerifyError
+from ..expr import IntImm, PrimExpr
+from ..func import PrimFunc
+from ..stmt import For, ForKind, Seq, Stmt
+from ..walk import substitute_stmt
+from .rebuild import rebuild_stmt
+
+
+def unroll(function: PrimFunc) -> PrimFunc:
+    """Return ``function`` without UNROLLED loops; outer loops are written out before inner ones.
+
+    Raises:
+        VerifyError: The extent of such a loop is not a constant.
+    """
+    body = _unroll(function.body)
+    return function if body is function.body else replace(function, body=body)
+
+
+def _unroll(stmt: Stmt) -> Stmt:
+    return rebuild_stmt(stmt, _keep, _write_out)
+
+
+def _keep(expr: PrimExpr) -> PrimExpr | None:
+    return expr
+
+
+def _write_out(stmt: Stmt) -> Stmt | None:
+    if not isinstance(stmt, For) or stmt.kind is not ForKind.UNROLLED:
+        return None
+    if not isinstance(stmt.extent, IntImm):
+        raise VerifyError(f"the extent of the unrolled loop '{stmt.var.name}' is not a constant")
+    parts: list[Stmt] = []
+    for number in range(stmt.extent.value):
+        part = _unroll(substitute_stmt(stmt.body, {stmt.var: IntImm(number)}))
+        parts.extend(part.body if isinstance(part, Seq) else (part,))
+    return Seq(tuple(parts))

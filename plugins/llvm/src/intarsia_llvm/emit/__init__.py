@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop IR to LLVM IR text."""

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Binary operators and casts."""
+
+from __future__ import annotations
+
+from intarsia.dtype import DType
+from intarsia.errors import UnsupportedError
+from intarsia.tir.expr import BinaryOp
+
+from .spelling import float_text, int_text, overload, register_type, splat, vector_type
+from .writer import Writer
+
+_FLOAT = {
+    BinaryOp.ADD: "fadd contract",
+    BinaryOp.SUB: "fsub contract",
+    BinaryOp.MUL: "fmul contract",
+    BinaryOp.DIV: "fdiv",
+}
+_INT = {
+    BinaryOp.ADD: "add",
+    BinaryOp.SUB: "sub",
+    BinaryOp.MUL: "mul",
+    BinaryOp.AND: "and",
+    BinaryOp.OR: "or",
+    BinaryOp.XOR: "xor",
+}
+_FCMP = {
+    BinaryOp.EQ: "oeq",
+    BinaryOp.NE: "une",
+    BinaryOp.LT: "olt",
+    BinaryOp.LE: "ole",
+    BinaryOp.GT: "ogt",
+    BinaryOp.GE: "oge",
+}
+_ICMP = {
+    BinaryOp.EQ: "eq",
+    BinaryOp.NE: "ne",
+    BinaryOp.LT: "lt",
+    BinaryOp.LE: "le",
+    BinaryOp.GT: "gt",
+    BinaryOp.GE: "ge",
+}
+
+
+def emit_binary(
+    w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int, *, never_nan: str = ""
+) -> str:
+    """Write ``a op b`` on values of element type ``dtype``.
+
+    Args:
+        w: Where to write.
+        op: The operator.
+        a: Left value.
+        b: Right value.
+        dtype: Element type of the operands.
+        lanes: Their width.
+        never_nan: ``a`` or ``b`` if that one is known not to be NaN.
+
+    Raises:
+        UnsupportedError: The operator has no meaning for the type.
+    """
+    kind = register_type(dtype, lanes)
+    if dtype.is_float:
+        if op in _FCMP:
+            return w.emit(f"fcmp {_FCMP[op]} {kind} {a}, {b}")
+        if op in _FLOAT:
+            return emit_rounded(w, w.emit(f"{_FLOAT[op]} {kind} {a}, {b}"), dtype, lanes)
+        if op in (BinaryOp.MIN, BinaryOp.MAX):
+            return _float_extreme(w, op, a, b, kind, never_nan)
+        return _float_division(w, op, a, b, dtype, lanes)
+    if op in _ICMP:
+        return w.emit(f"icmp {_predicate(op, dtype)} {kind} {a}, {b}")
+    if dtype is DType.BOOL and op in (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX):
+        return w.emit(f"{'or' if op in (BinaryOp.ADD, BinaryOp.MAX) else 'and'} {kind} {a}, {b}")
+    if op in _INT:
+        return w.emit(f"{_INT[op]} {kind} {a}, {b}")
+    if op in (BinaryOp.MIN, BinaryOp.MAX):
+        compare = _predicate(BinaryOp.LT if op is BinaryOp.MIN else BinaryOp.GT, dtype)
+        flag = w.emit(f"icmp {compare} {kind} {a}, {b}")
+        return w.emit(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {b}")
+    if op in (BinaryOp.SHL, BinaryOp.SHR):
+        return _shift(w, op, a, b, dtype, lanes)
+    if op is not BinaryOp.DIV:
+        return _int_division(w, op, a, b, dtype, lanes)
+    raise UnsupportedError(f"operator '{op.value}' on {dtype} has no meaning")
+
+
+def _flags(lanes: int) -> str:
+    return vector_type("i1", lanes)
+
+
+def _predicate(op: BinaryOp, dtype: DType) -> str:
+    name = _ICMP[op]
+    return name if name in ("eq", "ne") else ("s" if dtype.is_signed else "u") + name
+
+
+def _float_extreme(w: Writer, op: BinaryOp, a: str, b: str, kind: str, never_nan: str) -> str:
+    """One comparison picks; a NaN on the left needs a second look, so a number goes to the left."""
+    if never_nan and never_nan == b:
+        a, b = b, a
+    lanes = int(kind[1:].split(" ")[0]) if kind.startswith("<") else 1
+    compare = "olt" if op is BinaryOp.MIN else "ogt"
+    flag = w.emit(f"fcmp {compare} {kind} {a}, {b}")
+    chosen = w.emit(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {b}")
+    if never_nan:
+        return chosen
+    flag = w.emit(f"fcmp uno {kind} {a}, {a}")
+    return w.emit(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {chosen}")
+
+
+def _float_division(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) -> str:
+    kind = register_type(dtype, lanes)
+    if op in (BinaryOp.FLOOR_DIV, BinaryOp.TRUNC_DIV):
+        quotient = w.emit(f"fdiv {kind} {a}, {b}")
+        name = "llvm.floor" if op is BinaryOp.FLOOR_DIV else "llvm.trunc"
+        function = w.declarations.use(kind, f"{name}.{overload(dtype, lanes)}", (kind,))
+        return emit_rounded(w, w.emit(f"call {kind} {function}({kind} {quotient})"), dtype, lanes)
+    if op not in (BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_MOD):
+        raise UnsupportedError(f"operator '{op.value}' on {dtype} has no meaning")
+    rest = w.emit(f"frem {kind} {a}, {b}")
+    if op is BinaryOp.TRUNC_MOD:
+        return rest
+    zero = splat(float_text(0.0, register_type(dtype)), register_type(dtype), lanes)
+    flags = _flags(lanes)
+    nonzero = w.emit(f"fcmp une {kind} {rest}, {zero}")
+    negative = w.emit(f"fcmp olt {kind} {rest}, {zero}")
+    wants = w.emit(f"fcmp olt {kind} {b}, {zero}")
+    differs = w.emit(f"xor {flags} {negative}, {wants}")
+    adjust = w.emit(f"and {flags} {nonzero}, {differs}")
+    moved = emit_rounded(w, w.emit(f"fadd {kind} {rest}, {b}"), dtype, lanes)
+    return w.emit(f"select {flags} {adjust}, {kind} {moved}, {kind} {rest}")
+
+
+def _shift(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) -> str:
+    """Shifts by the width or more give 0, or the sign."""
+    kind, flags = register_type(dtype, lanes), _flags(lanes)
+    name = "shl" if op is BinaryOp.SHL else "ashr" if dtype.is_signed else "lshr"
+    limit = splat(str(dtype.bits - 1), register_type(dtype), lanes)
+    over = w.emit(f"icmp ugt {kind} {b}, {limit}")
+    amount = w.emit(f"select {flags} {over}, {kind} {limit}, {kind} {b}")
+    shifted = w.emit(f"{name} {kind} {a}, {amount}")
+    if name == "ashr":
+        return shifted
+    return w.emit(f"select {flags} {over}, {kind} zeroinitializer, {kind} {shifted}")
+
+
+def _int_division(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: int) -> str:
+    """Division that cannot trap: by zero it gives 0, and the smallest value by -1 wraps."""
+    kind, flags = register_type(dtype, lanes), _flags(lanes)
+    scalar = register_type(dtype)
+    one, zero = splat("1", scalar, lanes), splat("0", scalar, lanes)
+    by_zero = w.emit(f"icmp eq {kind} {b}, {zero}")
+    unsafe = by_zero
+    if dtype.is_signed:
+        lowest = splat(int_text(1 << (dtype.bits - 1), dtype), scalar, lanes)
+        minus = w.emit(f"icmp eq {kind} {b}, {splat('-1', scalar, lanes)}")
+        extreme = w.emit(f"icmp eq {kind} {a}, {lowest}")
+        wraps = w.emit(f"and {flags} {minus}, {extreme}")
+        unsafe = w.emit(f"or {flags} {by_zero}, {wraps}")
+    divisor = w.emit(f"select {flags} {unsafe}, {kind} {one}, {kind} {b}")
+    sign = "s" if dtype.is_signed else "u"
+    rest = w.emit(f"{sign}rem {kind} {a}, {divisor}")
+    quotient = w.emit(f"{sign}div {kind} {a}, {divisor}")
+    if dtype.is_signed and op in (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD):
+        mixed = w.emit(f"xor {kind} {rest}, {divisor}")
+        opposite = w.emit(f"icmp slt {kind} {mixed}, {zero}")
+        uneven = w.emit(f"icmp ne {kind} {rest}, {zero}")
+        adjust = w.emit(f"and {flags} {opposite}, {uneven}")
+        lower = w.emit(f"sub {kind} {quotient}, {one}")
+        quotient = w.emit(f"select {flags} {adjust}, {kind} {lower}, {kind} {quotient}")
+        moved = w.emit(f"add {kind} {rest}, {divisor}")
+        rest = w.emit(f"select {flags} {adjust}, {kind} {moved}, {kind} {rest}")
+    result = quotient if op in (BinaryOp.FLOOR_DIV, BinaryOp.TRUNC_DIV) else rest
+    return w.emit(f"select {flags} {by_zero}, {kind} {zero}, {kind} {result}")
+
+
+def emit_index_division(w: Writer, op: BinaryOp, a: str, divisor: int, *, negative: bool) -> str:
+    """Write ``a // divisor`` or ``a % divisor`` of an index; ``negative`` tells whether it can be."""
+    floor = op is BinaryOp.FLOOR_DIV
+    if divisor & (divisor - 1) == 0:
+        if floor:
+            return w.emit(f"ashr i64 {a}, {divisor.bit_length() - 1}")
+        return w.emit(f"and i64 {a}, {divisor - 1}")
+    if not negative:
+        return w.emit(f"{'udiv' if floor else 'urem'} i64 {a}, {divisor}")
+    rest = w.emit(f"srem i64 {a}, {divisor}")
+    below = w.emit(f"icmp slt i64 {rest}, 0")
+    if floor:
+        quotient = w.emit(f"sdiv i64 {a}, {divisor}")
+        borrow = w.emit(f"sext i1 {below} to i64")
+        return w.emit(f"add i64 {quotient}, {borrow}")
+    carry = w.emit(f"select i1 {below}, i64 {divisor}, i64 0")
+    return w.emit(f"add i64 {rest}, {carry}")
+
+
+def emit_rounded(w: Writer, value: str, dtype: DType, lanes: int) -> str:
+    """Round a register value to a 16-bit float type; other types pass."""
+    if dtype is DType.FLOAT16:
+        half, full = vector_type("half", lanes), vector_type("float", lanes)
+        narrow = w.emit(f"fptrunc {full} {value} to {half}")
+        return w.emit(f"fpext {half} {narrow} to {full}")
+    if dtype is DType.BFLOAT16:
+        return widen_bfloat(w, narrow_to_bfloat(w, value, lanes), lanes)
+    return value
+
+
+def narrow_to_bfloat(w: Writer, value: str, lanes: int) -> str:
+    """Round ``float`` to bfloat16 bits (``i16``), to nearest even; NaN stays NaN."""
+    full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
+    bits = w.emit(f"bitcast {full} {value} to {wide}")
+    high = w.emit(f"lshr {wide} {bits}, {splat('16', 'i32', lanes)}")
+    odd = w.emit(f"and {wide} {high}, {splat('1', 'i32', lanes)}")
+    bias = w.emit(f"add {wide} {odd}, {splat('32767', 'i32', lanes)}")
+    rounded = w.emit(f"add {wide} {bits}, {bias}")
+    top = w.emit(f"lshr {wide} {rounded}, {splat('16', 'i32', lanes)}")
+    quiet = w.emit(f"or {wide} {high}, {splat('64', 'i32', lanes)}")
+    nan = w.emit(f"fcmp uno {full} {value}, {value}")
+    chosen = w.emit(f"select {_flags(lanes)} {nan}, {wide} {quiet}, {wide} {top}")
+    return w.emit(f"trunc {wide} {chosen} to {short}")
+
+
+def widen_bfloat(w: Writer, value: str, lanes: int) -> str:
+    """Return bfloat16 bits (``i16``) as ``float``."""
+    full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
+    bits = w.emit(f"zext {short} {value} to {wide}")
+    shifted = w.emit(f"shl {wide} {bits}, {splat('16', 'i32', lanes)}")
+    return w.emit(f"bitcast {wide} {shifted} to {full}")
+
+
+def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -> str:
+    """Convert between element types as :class:`~intarsia.tir.expr.Cast` says."""
+    old, new = register_type(source, lanes), register_type(target, lanes)
+    if source.is_float and target.is_float:
+        if source is DType.FLOAT64 and target is DType.FLOAT16:
+            half = vector_type("half", lanes)
+            narrow = w.emit(f"fptrunc {old} {value} to {half}")
+            return w.emit(f"fpext {half} {narrow} to {new}")
+        if old != new:
+            change = "fptrunc" if source is DType.FLOAT64 else "fpext"
+            value = w.emit(f"{change} {old} {value} to {new}")
+        return emit_rounded(w, value, target, lanes)
+    if target is DType.BOOL:
+        compare = "fcmp une" if source.is_float else "icmp ne"
+        return w.emit(f"{compare} {old} {value}, {'zeroinitializer' if lanes > 1 else _zero(source)}")
+    if source.is_float:
+        name = "llvm.fptosi.sat" if target.is_signed else "llvm.fptoui.sat"
+        suffix = f"{overload(target, lanes)}.{overload(source, lanes)}"
+        function = w.declarations.use(new, f"{name}.{suffix}", (old,))
+        return w.emit(f"call {new} {function}({old} {value})")
+    if target.is_float:
+        change = "sitofp" if source.is_signed else "uitofp"
+        return emit_rounded(w, w.emit(f"{change} {old} {value} to {new}"), target, lanes)
+    if source is not DType.BOOL and source.bits == target.bits:
+        return value
+    if source is not DType.BOOL and source.bits > target.bits:
+        return w.emit(f"trunc {old} {value} to {new}")
+    return w.emit(f"{'sext' if source.is_signed else 'zext'} {old} {value} to {new}")
+
+
+def _zero(dtype: DType) -> str:
+    return float_text(0.0, register_type(dtype)) if dtype.is_float else "0"

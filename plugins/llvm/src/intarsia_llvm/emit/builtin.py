@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machine functions that LLVM has itself, and reductions over lanes."""
+
+from __future__ import annotations
+
+from intarsia.dtype import DType
+from intarsia.errors import UnsupportedError
+from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
+from intarsia.tir.intrinsic import Intrinsic
+
+from .arithmetic import emit_rounded
+from .spelling import float_text, overload, register_type, splat, vector_type
+from .writer import Writer
+
+NATIVE = {
+    Intrinsic.ABS: "llvm.fabs",
+    Intrinsic.CEIL: "llvm.ceil",
+    Intrinsic.FLOOR: "llvm.floor",
+    Intrinsic.FMA: "llvm.fma",
+    Intrinsic.ROUND: "llvm.roundeven",
+    Intrinsic.SQRT: "llvm.sqrt",
+    Intrinsic.TRUNC: "llvm.trunc",
+}
+"""Intrinsics that become one LLVM intrinsic; all others need a rule."""
+
+TARGET_FUNCTIONS = frozenset(
+    {"llvm.fma", "llvm.bitcast", "llvm.copysign", "llvm.fabs", "llvm.sqrt", "llvm.roundeven"}
+    | {"llvm.ctpop", "llvm.ctlz", "llvm.cttz", "llvm.bswap", "llvm.fptosi"}
+)
+"""What loops may call by the generator's own name with ``CallTarget``."""
+
+
+def emit_intrinsic(w: Writer, call: CallIntrinsic, args: list[str]) -> str:
+    """Write a machine function that has no rule.
+
+    Raises:
+        UnsupportedError: LLVM has no such function for the type.
+    """
+    first = call.args[0]
+    kind = register_type(first.dtype, first.lanes)
+    if call.intrinsic is Intrinsic.ISNAN and first.dtype.is_float:
+        return w.emit(f"fcmp uno {kind} {args[0]}, {args[0]}")
+    if call.intrinsic is Intrinsic.ISINF and first.dtype.is_float:
+        size = _call(w, "llvm.fabs", kind, overload(first.dtype, first.lanes), args)
+        scalar = register_type(first.dtype)
+        infinity = splat(float_text(float("inf"), scalar), scalar, first.lanes)
+        return w.emit(f"fcmp oeq {kind} {size}, {infinity}")
+    if call.intrinsic is Intrinsic.ABS and first.dtype.is_integer:
+        if first.dtype.is_unsigned:
+            return args[0]
+        name = w.declarations.use(
+            kind, f"llvm.abs.{overload(first.dtype, first.lanes)}", (kind, "i1")
+        )
+        return w.emit(f"call {kind} {name}({kind} {args[0]}, i1 false)")
+    if call.intrinsic not in NATIVE or not first.dtype.is_float:
+        raise UnsupportedError(f"intrinsic '{call.intrinsic.value}' of {first.dtype}")
+    name = NATIVE[call.intrinsic]
+    value = _call(w, name, kind, overload(first.dtype, first.lanes), args)
+    return emit_rounded(w, value, first.dtype, first.lanes)
+
+
+def _call(w: Writer, name: str, kind: str, suffix: str, args: list[str]) -> str:
+    function = w.declarations.use(kind, f"{name}.{suffix}", (kind,) * len(args))
+    return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
+
+
+def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
+    """Write a call by LLVM's own name.
+
+    Raises:
+        UnsupportedError: The name is not one that this generator knows.
+    """
+    kind = register_type(call.dtype, call.lanes)
+    if call.kind != "llvm" or call.function not in TARGET_FUNCTIONS:
+        raise UnsupportedError(
+            f"the LLVM code generator has no function '{call.function}' of '{call.kind}'",
+            hint=f"one of {', '.join(sorted(TARGET_FUNCTIONS))}",
+        )
+    source = call.args[0]
+    old = register_type(source.dtype, source.lanes)
+    if call.function == "llvm.bitcast":
+        return w.emit(f"bitcast {old} {args[0]} to {kind}")
+    if call.function == "llvm.fptosi":
+        return w.emit(f"fptosi {old} {args[0]} to {kind}")
+    suffix = overload(call.dtype, call.lanes)
+    if call.function in ("llvm.ctlz", "llvm.cttz"):
+        function = w.declarations.use(kind, f"{call.function}.{suffix}", (kind, "i1"))
+        return w.emit(f"call {kind} {function}({kind} {args[0]}, i1 false)")
+    return _call(w, call.function, kind, suffix, args)
+
+
+_FLOAT_REDUCE = {
+    BinaryOp.ADD: ("fadd", -0.0),
+    BinaryOp.MUL: ("fmul", 1.0),
+    BinaryOp.MIN: ("fminimum", None),
+    BinaryOp.MAX: ("fmaximum", None),
+}
+_INT_REDUCE = {
+    BinaryOp.ADD: "add",
+    BinaryOp.MUL: "mul",
+    BinaryOp.MIN: "min",
+    BinaryOp.MAX: "max",
+    BinaryOp.AND: "and",
+    BinaryOp.OR: "or",
+}
+
+
+def emit_reduction(w: Writer, expr: ReduceLanes, value: str) -> str:
+    """Write a combination of all lanes; sums pair up lanes rather than go from left to right.
+
+    Raises:
+        UnsupportedError: The operator does not combine lanes of this type.
+    """
+    lanes, dtype = expr.value.lanes, expr.dtype
+    scalar, kind = register_type(dtype), register_type(dtype, lanes)
+    suffix = overload(dtype, lanes)
+    if dtype.is_float and expr.op in _FLOAT_REDUCE:
+        name, start = _FLOAT_REDUCE[expr.op]
+        if start is None:
+            function = w.declarations.use(scalar, f"llvm.vector.reduce.{name}.{suffix}", (kind,))
+            return w.emit(f"call {scalar} {function}({kind} {value})")
+        symbol = f"llvm.vector.reduce.{name}.{suffix}"
+        function = w.declarations.use(scalar, symbol, (scalar, kind))
+        first = f"{scalar} {float_text(start, scalar)}"
+        result = w.emit(f"call reassoc {scalar} {function}({first}, {kind} {value})")
+        return emit_rounded(w, result, dtype, 1)
+    if not dtype.is_float and expr.op in _INT_REDUCE:
+        name = _INT_REDUCE[expr.op]
+        if dtype is DType.BOOL:
+            name = {"add": "or", "max": "or", "mul": "and", "min": "and"}.get(name, name)
+        elif expr.op in (BinaryOp.MIN, BinaryOp.MAX):
+            name = ("s" if dtype.is_signed else "u") + name
+        function = w.declarations.use(scalar, f"llvm.vector.reduce.{name}.{suffix}", (kind,))
+        return w.emit(f"call {scalar} {function}({vector_type(scalar, lanes)} {value})")
+    raise UnsupportedError(f"'{expr.op.value}' over the lanes of a vector of {dtype}")

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exported functions: ``__tvm_ffi_main``, which carries out the call plan, and one for each kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from intarsia.artifact.plan import (
+    Argument,
+    CallPlan,
+    CopyStep,
+    KernelStep,
+    Place,
+    RegionStep,
+    TensorSpec,
+)
+from intarsia.lower.kernels import TensorModule
+from intarsia.tir.func import PrimFunc
+
+from .checks import Statics, dlpack_code
+from .writer import Declarations, Writer
+
+_SIGNATURE = "(ptr %handle, ptr %args, i32 %n, ptr %result)"
+_TENSOR_BYTES = 48  # sizeof(DLTensor)
+
+
+def emit_wrapper(function: PrimFunc, statics: Statics, declarations: Declarations) -> str:
+    """Return ``__tvm_ffi_<name>``, which checks its tensors and calls the kernel."""
+    w = Writer(declarations)
+    called = tuple(
+        (f"{function.name}: buffer '{b.name}'", TensorSpec(b.name, b.shape, b.dtype))
+        for b in function.params
+    )
+    data = _checked(w, "%args", "%n", 0, called, statics)
+    args = [f"ptr {_data(w, data, number)}" for number in range(len(called))]
+    w.do(f"call void @{function.name}({', '.join(args)})")
+    return _exported(f"__tvm_ffi_{function.name}", w)
+
+
+def _exported(name: str, w: Writer) -> str:
+    body = [*w.allocas, *w.lines, "  ret i32 0", "}", ""]
+    return "\n".join([f"define i32 @{name}{_SIGNATURE} #0 {{", "start:", *body])
+
+
+def _checked(
+    w: Writer,
+    args: str,
+    count: str,
+    skip: int,
+    called: Sequence[tuple[str, TensorSpec]],
+    statics: Statics,
+) -> str:
+    """Return from the function unless the arguments fit; otherwise give the array of data pointers."""
+    bad, counted, good = w.fresh_label(), w.fresh_label(), w.fresh_label()
+    w.do(f"%count.ok = icmp eq i32 {count}, {len(called) + skip}")
+    w.do(f"br i1 %count.ok, label %{counted}, label %{bad}")
+    w.start_block(bad)
+    w.do("%count.bad = call i32 @intarsia.fail(ptr @intarsia.error.count)")
+    w.do("ret i32 %count.bad")
+    w.start_block(counted)
+    data = w.alloca("ptr", max(1, len(called)), 8)
+    rows = statics.descriptors(tuple(called)) if called else "null"
+    tensors = w.emit(f"getelementptr [16 x i8], ptr {args}, i64 {skip}")
+    status = w.emit(
+        f"call i32 @intarsia.check(ptr {tensors}, ptr {rows}, i64 {len(called)}, ptr {data})"
+    )
+    fits = w.emit(f"icmp eq i32 {status}, 0")
+    refuse = w.fresh_label()
+    w.do(f"br i1 {fits}, label %{good}, label %{refuse}")
+    w.start_block(refuse)
+    w.do("ret i32 -1")
+    w.start_block(good)
+    return data
+
+
+def _data(w: Writer, array: str, number: int) -> str:
+    slot = w.emit(f"getelementptr ptr, ptr {array}, i64 {number}")
+    return w.emit(f"load ptr, ptr {slot}, align 8")
+
+
+def emit_main(module: TensorModule, statics: Statics, declarations: Declarations) -> str:
+    """Return ``__tvm_ffi_main(context, inputs..., outputs...)``."""
+    main = _Main(Writer(declarations), module.plan, statics)
+    main.write()
+    return _exported("__tvm_ffi_main", main.w)
+
+
+@dataclass(slots=True)
+class _Main:
+    w: Writer
+    plan: CallPlan
+    statics: Statics
+    arguments: str = ""
+    context: str = ""
+    packed: str = ""
+    tensors: str = ""
+    none: str = ""
+
+    def write(self) -> None:
+        plan = self.plan
+        called = [(f"input '{spec.name}'", spec) for spec in plan.inputs]
+        called += [(f"output '{spec.name}'", spec) for spec in plan.outputs]
+        self.arguments = _checked(self.w, "%args", "%n", 1, called, self.statics)
+        slot = self.w.emit("getelementptr i8, ptr %args, i64 8")
+        self.context = self.w.emit(f"load ptr, ptr {slot}, align 8")
+        widest = max([len(s.args) for s in plan.steps if isinstance(s, RegionStep)], default=0)
+        if widest:
+            self.packed = self.w.alloca("i64", 2 * widest, 16)
+            self.tensors = self.w.alloca("i64", _TENSOR_BYTES // 8 * widest, 16)
+            self.none = self.w.alloca("i64", 2, 16)
+        for step in plan.steps:
+            self._step(step)
+
+    def _step(self, step: KernelStep | RegionStep | CopyStep) -> None:
+        if isinstance(step, KernelStep):
+            args = ", ".join(f"ptr {self._pointer(arg)}" for arg in step.args)
+            self.w.do(f"call void @{step.function}({args})")
+        elif isinstance(step, RegionStep):
+            self._region(step)
+        else:
+            w = self.w
+            copy = w.declarations.use("void", "llvm.memcpy.p0.p0.i64", ("ptr", "ptr", "i64", "i1"))
+            target, source = self._pointer(step.destination), self._pointer(step.source)
+            w.do(f"call void {copy}(ptr {target}, ptr {source}, i64 {step.source.bytes}, i1 false)")
+
+    def _context(self, number: int) -> str:
+        return _data(self.w, self.context, number)
+
+    def _pointer(self, arg: Argument) -> str:
+        """Return the address of an argument's data."""
+        match arg.place:
+            case Place.INPUT:
+                return _data(self.w, self.arguments, arg.index)
+            case Place.OUTPUT:
+                return _data(self.w, self.arguments, len(self.plan.inputs) + arg.index)
+            case Place.CONSTANT:
+                return self._context(1 + arg.index)
+            case Place.WORKSPACE:
+                base = self._context(0)
+                return self.w.emit(f"getelementptr i8, ptr {base}, i64 {arg.index}")
+
+    def _region(self, step: RegionStep) -> None:
+        """Call a region; its tensors are described on the stack."""
+        w = self.w
+        for number, arg in enumerate(step.args):
+            tensor = w.emit(f"getelementptr i8, ptr {self.tensors}, i64 {number * _TENSOR_BYTES}")
+            self._describe(tensor, arg)
+            packed = w.emit(f"getelementptr i8, ptr {self.packed}, i64 {16 * number}")
+            w.do(f"store i64 7, ptr {packed}, align 8")
+            slot = w.emit(f"getelementptr i8, ptr {packed}, i64 8")
+            w.do(f"store ptr {tensor}, ptr {slot}, align 8")
+        first = 1 + len(self.plan.constants) + 2 * step.region
+        function, handle = self._context(first), self._context(first + 1)
+        w.do(f"store [2 x i64] zeroinitializer, ptr {self.none}, align 8")
+        values = f"ptr {handle}, ptr {self.packed}, i32 {len(step.args)}, ptr {self.none}"
+        status = w.emit(f"call i32 {function}({values})")
+        failed, good = w.fresh_label(), w.fresh_label()
+        fine = w.emit(f"icmp eq i32 {status}, 0")
+        w.do(f"br i1 {fine}, label %{good}, label %{failed}")
+        w.start_block(failed)
+        w.do("ret i32 -1")
+        w.start_block(good)
+
+    def _describe(self, tensor: str, arg: Argument) -> None:
+        """Fill in a DLTensor."""
+        w = self.w
+        dtype = dlpack_code(arg.dtype) | arg.dtype.bits << 8 | 1 << 16
+        fields = (
+            (0, f"ptr {self._pointer(arg)}"),
+            (8, "i64 1"),
+            (16, f"i32 {len(arg.shape)}"),
+            (20, f"i32 {dtype}"),
+            (24, f"ptr {self.statics.shape(arg.shape)}"),
+            (32, "ptr null"),
+            (40, "i64 0"),
+        )
+        for offset, value in fields:
+            slot = w.emit(f"getelementptr i8, ptr {tensor}, i64 {offset}")
+            w.do(f"store {value}, ptr {slot}, align 4")

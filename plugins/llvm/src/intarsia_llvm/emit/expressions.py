@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Expressions of the loop IR as LLVM IR values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from intarsia.dtype import DType
+from intarsia.errors import UnsupportedError, VerifyError
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import (
+    COMPARISONS,
+    INDEX,
+    Binary,
+    BinaryOp,
+    Broadcast,
+    CallIntrinsic,
+    CallTarget,
+    Cast,
+    FloatImm,
+    IfThenElse,
+    IntImm,
+    Load,
+    PrimExpr,
+    Ramp,
+    Read,
+    ReduceLanes,
+    Select,
+    TirVar,
+)
+
+from .arithmetic import emit_binary, emit_cast, emit_index_division, narrow_to_bfloat, widen_bfloat
+from .builtin import emit_intrinsic, emit_reduction, emit_target_call
+from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
+from .writer import Writer
+
+_DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD)
+
+
+@dataclass(slots=True)
+class Expressions:
+    """Writes expressions into a function.
+
+    Attributes:
+        w: Where to write.
+        buffers: Pointer of each buffer in scope.
+        variables: Value of each variable in scope.
+        positive: Variables that are never negative: loop variables.
+    """
+
+    w: Writer
+    buffers: dict[Buffer, str] = field(default_factory=dict)
+    variables: dict[TirVar, str] = field(default_factory=dict)
+    positive: set[TirVar] = field(default_factory=set)
+
+    def value(self, expr: PrimExpr) -> str:
+        """Write an expression; a subexpression that occurs twice in a statement is written once."""
+        match expr:
+            case IntImm():
+                return splat(int_text(expr.value, expr.dtype), register_type(expr.dtype), expr.lanes)
+            case FloatImm():
+                scalar = register_type(expr.dtype)
+                return splat(float_text(expr.value, scalar), scalar, expr.lanes)
+            case TirVar():
+                return self.variable(expr)
+            case _:
+                pass
+        known = self.w.known_value(id(expr))
+        if known is None:
+            known = self._new_value(expr)
+            self.w.values[-1][id(expr)] = known
+        return known
+
+    def variable(self, var: TirVar) -> str:
+        """Return the value of a variable.
+
+        Raises:
+            VerifyError: It is not bound here.
+        """
+        if var not in self.variables:
+            raise VerifyError(f"variable '{var.name}' is used outside its loop")
+        return self.variables[var]
+
+    def _new_value(self, expr: PrimExpr) -> str:
+        w = self.w
+        match expr:
+            case Binary():
+                return self._binary(expr)
+            case Select():
+                flag = self.value(expr.condition)
+                kind = register_type(expr.dtype, expr.lanes)
+                a, b = self.value(expr.a), self.value(expr.b)
+                flags = vector_type("i1", expr.condition.lanes)
+                return w.emit(f"select {flags} {flag}, {kind} {a}, {kind} {b}")
+            case IfThenElse():
+                return self._branch(expr)
+            case Cast():
+                value = self.value(expr.value)
+                return emit_cast(w, value, expr.value.dtype, expr.dtype, expr.lanes)
+            case CallIntrinsic():
+                return emit_intrinsic(w, expr, [self.value(arg) for arg in expr.args])
+            case CallTarget():
+                return emit_target_call(w, expr, [self.value(arg) for arg in expr.args])
+            case Load():
+                return self._load(expr)
+            case Ramp():
+                return self._ramp(expr)
+            case Broadcast():
+                return self._broadcast(expr)
+            case ReduceLanes():
+                return emit_reduction(w, expr, self.value(expr.value))
+            case Read():
+                raise VerifyError(f"tensor '{expr.tensor.name}' was never lowered to a buffer")
+            case IntImm() | FloatImm() | TirVar():
+                raise VerifyError("constants and variables are no instructions")
+            case _:
+                assert_never(expr)
+
+    def _binary(self, expr: Binary) -> str:
+        w = self.w
+        if expr.a.dtype is INDEX and expr.lanes == 1 and isinstance(expr.b, IntImm):
+            if expr.op in _DIVISIONS and expr.b.value > 0:
+                negative = not self.is_natural(expr.a)
+                value = self.value(expr.a)
+                return emit_index_division(w, expr.op, value, expr.b.value, negative=negative)
+        if expr.op is BinaryOp.SUB and expr.dtype.is_float and _is_zero(expr.a):
+            kind = register_type(expr.dtype, expr.lanes)
+            return w.emit(f"fneg {kind} {self.value(expr.b)}")
+        a, b = self.value(expr.a), self.value(expr.b)
+        number = b if _is_number(expr.b) else a if _is_number(expr.a) else ""
+        lanes = expr.a.lanes if expr.op in COMPARISONS else expr.lanes
+        return emit_binary(w, expr.op, a, b, expr.a.dtype, lanes, never_nan=number)
+
+    def is_natural(self, expr: PrimExpr) -> bool:
+        """Whether an index is certainly not negative."""
+        match expr:
+            case IntImm():
+                return expr.value >= 0
+            case TirVar():
+                return expr in self.positive
+            case Binary(op=BinaryOp.ADD | BinaryOp.MUL | BinaryOp.FLOOR_DIV | BinaryOp.MIN):
+                return self.is_natural(expr.a) and self.is_natural(expr.b)
+            case Binary(op=BinaryOp.FLOOR_MOD):
+                return self.is_natural(expr.b)
+            case Binary(op=BinaryOp.MAX):
+                return self.is_natural(expr.a) or self.is_natural(expr.b)
+            case _:
+                return False
+
+    def _branch(self, expr: IfThenElse) -> str:
+        w = self.w
+        condition = self.value(expr.condition)
+        chosen, other, end = w.fresh_label(), w.fresh_label(), w.fresh_label()
+        kind = register_type(expr.dtype, expr.lanes)
+        w.do(f"br i1 {condition}, label %{chosen}, label %{other}")
+        incoming: list[str] = []
+        for label, side in ((chosen, expr.a), (other, expr.b)):
+            w.start_block(label)
+            with w.scope():
+                value = self.value(side)
+            incoming.append(f"[ {value}, %{w.label} ]")
+            w.do(f"br label %{end}")
+        w.start_block(end)
+        return w.emit(f"phi {kind} {', '.join(incoming)}")
+
+    def _ramp(self, expr: Ramp) -> str:
+        kind = register_type(expr.dtype, expr.lanes)
+        scalar = register_type(expr.dtype)
+        base = self._splat(self.value(expr.base), scalar, expr.lanes)
+        steps = ", ".join(f"{scalar} {lane * expr.stride}" for lane in range(expr.lanes))
+        return self.w.emit(f"add {kind} {base}, <{steps}>")
+
+    def _broadcast(self, expr: Broadcast) -> str:
+        if isinstance(expr.value, IntImm | FloatImm):
+            return splat(self.value(expr.value), register_type(expr.dtype), expr.lanes)
+        return self._splat(self.value(expr.value), register_type(expr.dtype), expr.lanes)
+
+    def _splat(self, value: str, scalar: str, lanes: int) -> str:
+        kind = vector_type(scalar, lanes)
+        first = self.w.emit(f"insertelement {kind} poison, {scalar} {value}, i64 0")
+        mask = f"<{lanes} x i32> zeroinitializer"
+        return self.w.emit(f"shufflevector {kind} {first}, {kind} poison, {mask}")
+
+    def _load(self, expr: Load) -> str:
+        last = expr.indices[-1] if expr.indices else None
+        if isinstance(last, Ramp) and last.stride != 1:
+            return self._gather(expr, last)
+        pointer = self.address(expr.buffer, expr.indices)
+        return self._load_from(pointer, expr.dtype, expr.lanes)
+
+    def _load_from(self, pointer: str, dtype: DType, lanes: int) -> str:
+        w = self.w
+        memory = memory_type(dtype, lanes)
+        raw = w.emit(f"load {memory}, ptr {pointer}, align {dtype.bytes}")
+        if dtype is DType.BOOL:
+            return w.emit(f"icmp ne {memory} {raw}, {splat('0', 'i8', lanes)}")
+        if dtype is DType.FLOAT16:
+            return w.emit(f"fpext {memory} {raw} to {vector_type('float', lanes)}")
+        if dtype is DType.BFLOAT16:
+            return widen_bfloat(w, raw, lanes)
+        return raw
+
+    def _gather(self, expr: Load, last: Ramp) -> str:
+        first = self.address(expr.buffer, (*expr.indices[:-1], last.base))
+        kind, scalar = register_type(expr.dtype, last.lanes), register_type(expr.dtype)
+        vector = "poison"
+        for lane in range(last.lanes):
+            pointer = self._offset(first, lane * last.stride * expr.dtype.bytes)
+            element = self._load_from(pointer, expr.dtype, 1)
+            text = f"insertelement {kind} {vector}, {scalar} {element}, i64 {lane}"
+            vector = self.w.emit(text)
+        return vector
+
+    def store(self, buffer: Buffer, indices: tuple[PrimExpr, ...], value: PrimExpr) -> None:
+        """Write a store; a ramp with a stride scatters."""
+        text = self.value(value)
+        last = indices[-1] if indices else None
+        if not isinstance(last, Ramp) or last.stride == 1:
+            self._store_to(self.address(buffer, indices), text, buffer.dtype, value.lanes)
+            return
+        first = self.address(buffer, (*indices[:-1], last.base))
+        kind = register_type(buffer.dtype, last.lanes)
+        for lane in range(last.lanes):
+            pointer = self._offset(first, lane * last.stride * buffer.dtype.bytes)
+            element = self.w.emit(f"extractelement {kind} {text}, i64 {lane}")
+            self._store_to(pointer, element, buffer.dtype, 1)
+
+    def _store_to(self, pointer: str, value: str, dtype: DType, lanes: int) -> None:
+        w = self.w
+        memory, register = memory_type(dtype, lanes), register_type(dtype, lanes)
+        if dtype is DType.BOOL:
+            value = w.emit(f"zext {register} {value} to {memory}")
+        elif dtype is DType.FLOAT16:
+            value = w.emit(f"fptrunc {register} {value} to {memory}")
+        elif dtype is DType.BFLOAT16:
+            value = narrow_to_bfloat(w, value, lanes)
+        w.do(f"store {memory} {value}, ptr {pointer}, align {dtype.bytes}")
+
+    def _offset(self, pointer: str, count: int) -> str:
+        if count == 0:
+            return pointer
+        return self.w.emit(f"getelementptr i8, ptr {pointer}, i64 {count}")
+
+    def address(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> str:
+        """Write the address of an element; variable parts first, outer loops first, and shared.
+
+        Raises:
+            VerifyError: The buffer is not in scope, or the index has another rank.
+        """
+        if buffer not in self.buffers:
+            raise VerifyError(f"buffer '{buffer.name}' is used outside its allocation")
+        if len(indices) != len(buffer.shape):
+            raise VerifyError(f"{len(indices)} indices for '{buffer.name}' of shape {buffer.shape}")
+        terms: dict[str, int] = {}
+        constant, stride = 0, 1
+        for size, part in zip(reversed(buffer.shape), reversed(indices), strict=True):
+            position = part.base if isinstance(part, Ramp) else part
+            constant += self._collect(position, stride, terms)
+            stride *= size
+        pointer = self.buffers[buffer]
+        width = buffer.dtype.bytes
+        for term in sorted(terms, key=_age):
+            if terms[term] != 0:
+                pointer = self._step(pointer, term, terms[term] * width)
+        return self._offset(pointer, constant * width)
+
+    def _step(self, pointer: str, term: str, scale: int) -> str:
+        key = (pointer, term, scale)
+        known = self.w.known_address(key)
+        if known is None:
+            scaled = term if scale == 1 else self.w.emit(f"mul nsw i64 {term}, {scale}")
+            known = self.w.emit(f"getelementptr i8, ptr {pointer}, i64 {scaled}")
+            self.w.addresses[-1][key] = known
+        return known
+
+    def _collect(self, expr: PrimExpr, factor: int, terms: dict[str, int]) -> int:
+        """Add ``factor * expr`` to ``terms``; return its constant part."""
+        match expr:
+            case IntImm():
+                return expr.value * factor
+            case Binary(op=BinaryOp.ADD):
+                return self._collect(expr.a, factor, terms) + self._collect(expr.b, factor, terms)
+            case Binary(op=BinaryOp.SUB):
+                return self._collect(expr.a, factor, terms) + self._collect(expr.b, -factor, terms)
+            case Binary(op=BinaryOp.MUL, b=IntImm(value=scale)):
+                return self._collect(expr.a, factor * scale, terms)
+            case Binary(op=BinaryOp.MUL, a=IntImm(value=scale)):
+                return self._collect(expr.b, factor * scale, terms)
+            case _:
+                value = self.value(expr)
+                if expr.dtype is not INDEX:
+                    raise UnsupportedError(f"an index of type {expr.dtype}")
+                terms[value] = terms.get(value, 0) + factor
+                return 0
+
+
+def _age(name: str) -> int:
+    """Order of definition: outer values have smaller numbers."""
+    digits = name.lstrip("%vpi")
+    return int(digits) if digits.isdigit() else -1
+
+
+def _is_number(expr: PrimExpr) -> bool:
+    value = expr.value if isinstance(expr, Broadcast) else expr
+    return isinstance(value, FloatImm) and value.value == value.value
+
+
+def _is_zero(expr: PrimExpr) -> bool:
+    value = expr.value if isinstance(expr, Broadcast) else expr
+    return isinstance(value, FloatImm) and value.value == 0.0

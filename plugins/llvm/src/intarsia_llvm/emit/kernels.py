@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels: statements of the loop IR as LLVM functions.
+
+A parallel loop becomes a function of its own, ``body(buffers..., variables..., low, high)``, which
+``@intarsia.parallel`` (see ``threads.py``) calls on every thread with a part of the range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import IntImm, Load, PrimExpr, TirVar
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.passes.rebuild import rebuild_stmt
+from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store
+
+from .expressions import Expressions
+from .spelling import memory_type
+from .writer import Declarations, Writer
+
+_ALIGNMENT = 64
+
+
+def emit_kernel(function: PrimFunc, declarations: Declarations) -> str:
+    """Return the text of ``@<name>`` and of the bodies of its parallel loops."""
+    kernel = _Kernel(function.name, declarations)
+    kernel.function(function)
+    return "\n".join(kernel.functions)
+
+
+@dataclass(slots=True)
+class _Kernel:
+    name: str
+    declarations: Declarations
+    functions: list[str] = field(default_factory=list)
+    bodies: int = 0
+
+    def function(self, function: PrimFunc) -> None:
+        e = Expressions(Writer(self.declarations))
+        parameters: list[str] = []
+        for number, buffer in enumerate(function.params):
+            e.buffers[buffer] = f"%p{number}"
+            parameters.append(f"ptr noalias %p{number}")
+        self.stmt(e, function.body, parallel=True)
+        self._finish(self.name, parameters, e.w, "noinline")
+
+    def _finish(self, name: str, parameters: list[str], w: Writer, attributes: str) -> None:
+        head = f"define internal void @{name}({', '.join(parameters)}) {attributes} #0 {{"
+        self.functions.append(
+            "\n".join([head, "start:", *w.allocas, *w.lines, "  ret void", "}", ""])
+        )
+
+    def stmt(self, e: Expressions, stmt: Stmt, *, parallel: bool) -> None:
+        """Write a statement; ``parallel`` says whether a parallel loop may start here."""
+        match stmt:
+            case For():
+                if stmt.kind is ForKind.PARALLEL and parallel and _runs_often(stmt):
+                    self._parallel(e, stmt)
+                else:
+                    self._loop(e, stmt, parallel=parallel)
+            case Store():
+                e.w.values.append({})
+                e.store(stmt.buffer, stmt.indices, stmt.value)
+                e.w.values.pop()
+            case Seq():
+                for part in stmt.body:
+                    self.stmt(e, part, parallel=parallel)
+            case If():
+                self._if(e, stmt, parallel=parallel)
+            case Allocate():
+                buffer = stmt.buffer
+                memory = memory_type(buffer.dtype)
+                e.buffers[buffer] = e.w.alloca(memory, max(1, buffer.elements), _ALIGNMENT)
+                self.stmt(e, stmt.body, parallel=parallel)
+            case LetStmt():
+                e.w.values.append({})
+                e.variables[stmt.var] = e.value(stmt.value)
+                if e.is_natural(stmt.value):
+                    e.positive.add(stmt.var)
+                e.w.values.pop()
+                self.stmt(e, stmt.body, parallel=parallel)
+            case _:
+                assert_never(stmt)
+
+    def _if(self, e: Expressions, stmt: If, *, parallel: bool) -> None:
+        w = e.w
+        w.values.append({})
+        condition = e.value(stmt.condition)
+        w.values.pop()
+        chosen, other, end = w.fresh_label(), w.fresh_label(), w.fresh_label()
+        w.do(f"br i1 {condition}, label %{chosen}, label %{other}")
+        for label, body in ((chosen, stmt.body), (other, stmt.orelse)):
+            w.start_block(label)
+            with w.scope():
+                if body is not None:
+                    self.stmt(e, body, parallel=parallel)
+            w.do(f"br label %{end}")
+        w.start_block(end)
+
+    def _loop(self, e: Expressions, loop: For, *, parallel: bool) -> None:
+        w = e.w
+        w.values.append({})
+        extent = e.value(loop.extent)
+        w.values.pop()
+        self._range(e, loop, "0", extent, parallel=parallel)
+
+    def _range(self, e: Expressions, loop: For, low: str, high: str, *, parallel: bool) -> None:
+        """Write ``for var in [low, high)``."""
+        w = e.w
+        before, body, end = w.label, w.fresh_label(), w.fresh_label()
+        certain = low == "0" and isinstance(loop.extent, IntImm) and loop.extent.value > 0
+        if certain:
+            w.do(f"br label %{body}")
+        else:
+            some = w.emit(f"icmp slt i64 {low}, {high}")
+            w.do(f"br i1 {some}, label %{body}, label %{end}")
+        w.start_block(body)
+        w.count += 1
+        var, following = f"%v{w.count}", f"%n{w.count}"
+        place = len(w.lines)
+        w.lines.append("")
+        e.variables[loop.var] = var
+        e.positive.add(loop.var)
+        with w.scope():
+            self.stmt(e, loop.body, parallel=parallel)
+        w.do(f"{following} = add nuw nsw i64 {var}, 1")
+        again = w.emit(f"icmp slt i64 {following}, {high}")
+        w.lines[place] = f"  {var} = phi i64 [ {low}, %{before} ], [ {following}, %{w.label} ]"
+        w.do(f"br i1 {again}, label %{body}, label %{end}")
+        w.start_block(end)
+
+    def _parallel(self, e: Expressions, loop: For) -> None:
+        """Move the loop into a function, and let the threads run it."""
+        buffers, variables = _free(loop)
+        self.bodies += 1
+        name = f"{self.name}.body{self.bodies}"
+        inner = Expressions(Writer(self.declarations))
+        parameters: list[str] = []
+        for number, buffer in enumerate(buffers):
+            inner.buffers[buffer] = f"%p{number}"
+            parameters.append(f"ptr noalias %p{number}")
+        for number, var in enumerate(variables):
+            inner.variables[var] = f"%i{number}"
+            parameters.append(f"i64 %i{number}")
+            if var in e.positive:
+                inner.positive.add(var)
+        self._range(inner, loop, "%low", "%high", parallel=False)
+        self._finish(name, [*parameters, "i64 %low", "i64 %high"], inner.w, "noinline")
+        self._thunk(name, parameters)
+        w = e.w
+        w.values.append({})
+        extent = e.value(loop.extent)
+        w.values.pop()
+        frame = w.alloca("i64", max(1, len(parameters)), 8)
+        values = [("ptr", e.buffers[b]) for b in buffers]
+        values += [("i64", e.variable(v)) for v in variables]
+        for number, (kind, value) in enumerate(values):
+            slot = w.emit(f"getelementptr i64, ptr {frame}, i64 {number}")
+            w.do(f"store {kind} {value}, ptr {slot}, align 8")
+        w.do(f"call void @intarsia.parallel(ptr @{name}.thunk, ptr {frame}, i64 {extent})")
+
+    def _thunk(self, name: str, parameters: list[str]) -> None:
+        """Write the function that unpacks the frame."""
+        w = Writer(self.declarations)
+        args: list[str] = []
+        for number, parameter in enumerate(parameters):
+            kind = parameter.split(" ")[0]
+            slot = w.emit(f"getelementptr i64, ptr %frame, i64 {number}")
+            args.append(f"{kind} " + w.emit(f"load {kind}, ptr {slot}, align 8"))
+        w.do(f"call void @{name}({', '.join([*args, 'i64 %low', 'i64 %high'])})")
+        self._finish(f"{name}.thunk", ["ptr %frame", "i64 %low", "i64 %high"], w, "")
+
+
+def _runs_often(loop: For) -> bool:
+    return not isinstance(loop.extent, IntImm) or loop.extent.value > 1
+
+
+def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
+    """Return what the body uses from outside, in order of first use."""
+    buffers: dict[Buffer, None] = {}
+    variables: dict[TirVar, None] = {}
+    own_buffers: set[Buffer] = set()
+    own_variables = {loop.var}
+
+    def rule(expr: PrimExpr) -> PrimExpr | None:
+        if isinstance(expr, Load):
+            buffers.setdefault(expr.buffer)
+        elif isinstance(expr, TirVar):
+            variables.setdefault(expr)
+        return None
+
+    def on_stmt(stmt: Stmt) -> None:
+        match stmt:
+            case For() | LetStmt():
+                own_variables.add(stmt.var)
+            case Allocate():
+                own_buffers.add(stmt.buffer)
+            case Store():
+                buffers.setdefault(stmt.buffer)
+            case Seq() | If():
+                pass
+            case _:
+                assert_never(stmt)
+
+    rebuild_stmt(loop.body, rule, on_stmt)
+    return (
+        [b for b in buffers if b not in own_buffers],
+        [v for v in variables if v not in own_variables],
+    )

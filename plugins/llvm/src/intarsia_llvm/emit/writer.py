@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes one LLVM function: numbered values, labels, and what is known in the current scope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Declarations:
+    """External and intrinsic functions that a module uses, each declared once."""
+
+    lines: dict[str, str] = field(default_factory=dict)
+
+    def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:
+        """Declare ``name`` if it is not yet, and return its symbol."""
+        self.lines.setdefault(name, f"declare {result} @{name}({', '.join(parameters)})")
+        return f"@{name}"
+
+
+@dataclass(slots=True)
+class Writer:
+    """Text of one function under construction.
+
+    Attributes:
+        declarations: Shared by all functions of a module.
+        lines: Instructions so far.
+        allocas: Instructions of the entry block.
+        label: Label of the block being written.
+    """
+
+    declarations: Declarations
+    lines: list[str] = field(default_factory=list)
+    allocas: list[str] = field(default_factory=list)
+    label: str = "start"
+    count: int = 0
+    addresses: list[dict[tuple[object, ...], str]] = field(default_factory=lambda: [{}])
+    values: list[dict[int, str]] = field(default_factory=lambda: [{}])
+
+    def emit(self, instruction: str) -> str:
+        """Write an instruction that gives a value and return the value's name."""
+        self.count += 1
+        name = f"%v{self.count}"
+        self.lines.append(f"  {name} = {instruction}")
+        return name
+
+    def do(self, instruction: str) -> None:
+        """Write an instruction that gives no value."""
+        self.lines.append(f"  {instruction}")
+
+    def fresh_label(self) -> str:
+        """Return a new label."""
+        self.count += 1
+        return f"b{self.count}"
+
+    def start_block(self, label: str) -> None:
+        """Begin a block."""
+        self.lines.append(f"{label}:")
+        self.label = label
+
+    def alloca(self, memory: str, elements: int, alignment: int) -> str:
+        """Reserve memory in the function's frame."""
+        self.count += 1
+        name = f"%v{self.count}"
+        self.allocas.append(f"  {name} = alloca [{elements} x {memory}], align {alignment}")
+        return name
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Forget at the end what was computed inside: it does not dominate what follows."""
+        self.addresses.append({})
+        self.values.append({})
+        yield
+        self.addresses.pop()
+        self.values.pop()
+
+    def known_address(self, key: tuple[object, ...]) -> str | None:
+        """Return the pointer computed before for ``key``, if it still holds."""
+        for known in reversed(self.addresses):
+            if key in known:
+                return known[key]
+        return None
+
+    def known_value(self, identity: int) -> str | None:
+        """Return the value computed before for an expression of this statement."""
+        for known in reversed(self.values):
+            if identity in known:
+                return known[identity]
+        return None

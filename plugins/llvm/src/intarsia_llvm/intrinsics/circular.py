@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Circular functions and the error function.
+
+Rules take float64 unless they say otherwise; float32 goes through float64 and back.
+"""
+
+from __future__ import annotations
+
+import math
+
+from intarsia.dtype import DType
+from intarsia.tir.expr import BinaryOp, PrimExpr, binary, equal, minimum
+
+from .exponential import exp
+from .polynomial import bits_of, choose, copy_sign, horner, magnitude, number, root
+
+_SIN = (
+    1.58969099521155010221e-10,
+    -2.50507602534068634195e-08,
+    2.75573137070700676789e-06,
+    -1.98412698298579493134e-04,
+    8.33333333332248946124e-03,
+    -1.66666666666666324348e-01,
+)
+_COS = (
+    -1.13596475577881948265e-11,
+    2.08757232129817482790e-09,
+    -2.75573143513906633035e-07,
+    2.48015872894767294178e-05,
+    -1.38888888888741095749e-03,
+    4.16666666666666019037e-02,
+)
+_HALF_PI = (
+    1.57079632673412561417e00,
+    6.07710050630396597660e-11,
+    2.02226624871116645580e-21,
+    8.47842766036889956997e-32,
+)
+_ATAN_TOP = (
+    -8.750608600031904122785e-1,
+    -1.615753718733365076637e1,
+    -7.500855792314704667340e1,
+    -1.228866684490136173410e2,
+    -6.485021904942025371773e1,
+)
+_ATAN_BOTTOM = (
+    2.485846490142306297962e1,
+    1.650270098316988542046e2,
+    4.328810604912902668951e2,
+    4.853903996359136964868e2,
+    1.945506571482613964425e2,
+)
+_ERF_TOP = (
+    9.60497373987051638749e0,
+    9.00260197203842689217e1,
+    2.23200534594684319226e3,
+    7.00332514112805075473e3,
+    5.55923013010394962768e4,
+)
+_ERF_BOTTOM = (
+    3.35617141647503099647e1,
+    5.21357949780152679795e2,
+    4.59432382970980127987e3,
+    2.26290000613890934246e4,
+    4.92673942608635921086e4,
+)
+_ERFC_TOP = (
+    2.46196981473530512524e-10,
+    5.64189564831068821977e-1,
+    7.46321056442269912687e0,
+    4.86371970985681366614e1,
+    1.96520832956077098242e2,
+    5.26445194995477358631e2,
+    9.34528527171957607540e2,
+    1.02755188689515710272e3,
+    5.57535335369399327526e2,
+)
+_ERFC_BOTTOM = (
+    1.32281951154744992508e1,
+    8.67072140885989742329e1,
+    3.54937778887819891062e2,
+    9.75708501743205489753e2,
+    1.82390916687909736289e3,
+    2.24633760818710981792e3,
+    1.65666309194161350182e3,
+    5.57535340817727675546e2,
+)
+
+
+def _quarter(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """Return the sine and cosine of ``x`` minus ``n`` quarter turns, and ``n``."""
+    magic = 6755399441055744.0  # 1.5 * 2**52
+    shifted = x * (2.0 / math.pi) + magic
+    n = shifted - magic
+    r = x
+    for part in _HALF_PI:
+        r = r - n * part
+    z = r * r
+    sine = r * z * horner(z, _SIN) + r
+    cosine = z * z * horner(z, _COS) + (number(1.0, x) - z * 0.5)
+    return sine, cosine, bits_of(shifted)
+
+
+def _bit(n: PrimExpr, value: int) -> PrimExpr:
+    masked = binary(BinaryOp.AND, n, number(value, n))
+    return equal(masked, number(value, n))
+
+
+def sin(x: PrimExpr) -> PrimExpr:
+    """Polynomials on a quarter turn; accurate for arguments up to 2**30; NaN of infinity."""
+    sine, cosine, n = _quarter(x)
+    value = choose(_bit(n, 1), cosine, sine)
+    value = choose(_bit(n, 2), number(0.0, x) - value, value)
+    return choose(equal(x, number(0.0, x)), x, value)
+
+
+def cos(x: PrimExpr) -> PrimExpr:
+    """Polynomials on a quarter turn; accurate for arguments up to 2**30; NaN of infinity."""
+    sine, cosine, n = _quarter(x)
+    value = choose(_bit(n, 1), sine, cosine)
+    return choose(_bit(n + 1, 2), number(0.0, x) - value, value)
+
+
+def tan(x: PrimExpr) -> PrimExpr:
+    """Sine by cosine."""
+    sine, cosine, n = _quarter(x)
+    odd = _bit(n, 1)
+    top = choose(odd, number(0.0, x) - cosine, sine)
+    value = top / choose(odd, sine, cosine)
+    return choose(equal(x, number(0.0, x)), x, value)
+
+
+def atan(x: PrimExpr) -> PrimExpr:
+    """A rational function on three ranges."""
+    size = magnitude(x)
+    far, middle = size > 2.41421356237309504880, size > 0.66
+    one = number(1.0, x)
+    t = choose(far, number(-1.0, x) / size, choose(middle, (size - one) / (size + one), size))
+    base = choose(far, number(math.pi / 2, x), choose(middle, number(math.pi / 4, x), 0.0))
+    more = choose(far, number(6.123233995736765886130e-17, x), 0.0)
+    more = choose(middle & _not(far), number(3.061616997868383e-17, x), more)
+    z = t * t
+    curve = t * (z * (horner(z, _ATAN_TOP) / horner(z, _ATAN_BOTTOM, monic=True))) + t
+    return copy_sign(base + (curve + more), x)
+
+
+def _not(flag: PrimExpr) -> PrimExpr:
+    return binary(BinaryOp.XOR, flag, number(1, flag))
+
+
+def asin(x: PrimExpr) -> PrimExpr:
+    """Through the arc tangent; NaN outside -1...1."""
+    one = number(1.0, x)
+    return atan(x / root((one - x) * (one + x)))
+
+
+def acos(x: PrimExpr) -> PrimExpr:
+    """Through the arc tangent of the half angle; NaN outside -1...1."""
+    one = number(1.0, x)
+    return atan(root((one - x) / (one + x))) * 2.0
+
+
+def erf(x: PrimExpr) -> PrimExpr:
+    """The error function; float32 or float64."""
+    size = magnitude(x)
+    if x.dtype is DType.FLOAT32:
+        return _erf_single(x, minimum(size, 4.0))
+    inside = minimum(size, 6.5)
+    z = x * x
+    near = x * (horner(z, _ERF_TOP) / horner(z, _ERF_BOTTOM, monic=True))
+    ratio = horner(inside, _ERFC_TOP) / horner(inside, _ERFC_BOTTOM, monic=True)
+    far = number(1.0, x) - exp(number(0.0, x) - inside * inside) * ratio
+    return choose(size < 1.0, near, copy_sign(far, x))
+
+
+def _erf_single(x: PrimExpr, t: PrimExpr) -> PrimExpr:
+    s = x * x
+    near = (-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1)
+    inner = x * horner(s, (*near, 1.28379166e-1)) + x
+    square = t * t
+    r = (t * -1.72853470e-5 + 3.83197126e-4) * square + (t * -3.88396438e-3 + 2.42546219e-2)
+    r = r * t - 1.06777877e-1
+    r = r * t - 6.34846687e-1
+    r = r * t - 1.28717512e-1
+    r = r * t - t
+    outer = copy_sign(number(1.0, x) - exp(r), x)
+    return choose(magnitude(x) > 0.927734375, outer, inner)

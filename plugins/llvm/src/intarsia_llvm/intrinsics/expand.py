@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which rule computes which intrinsic, and the pass that applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TypeAlias
+
+from intarsia.dtype import DType
+from intarsia.tir.expr import CallIntrinsic, PrimExpr, cast
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.intrinsic import Intrinsic
+from intarsia.tir.passes.rebuild import rebuild_stmt
+from intarsia.tir.walk import children, with_children
+
+from . import circular, exponential
+from .polynomial import number, root
+
+Rule: TypeAlias = Callable[..., PrimExpr]
+
+
+def _rsqrt(x: PrimExpr) -> PrimExpr:
+    return number(1.0, x) / root(x)
+
+
+def _in(dtypes: tuple[DType, ...], rule: Rule) -> Rule:
+    """Return ``rule`` for any float: others than ``dtypes`` go through the next wider of them."""
+
+    def widened(*args: PrimExpr) -> PrimExpr:
+        own = args[0].dtype
+        if own in dtypes:
+            return rule(*args)
+        wider = DType.FLOAT32 if DType.FLOAT32 in dtypes else DType.FLOAT64
+        return cast(rule(*(cast(arg, wider) for arg in args)), own)
+
+    return widened
+
+
+_BOTH = (DType.FLOAT32, DType.FLOAT64)
+_DOUBLE = (DType.FLOAT64,)
+
+RULES: Mapping[Intrinsic, Rule] = MappingProxyType(
+    {
+        Intrinsic.ACOS: _in(_DOUBLE, circular.acos),
+        Intrinsic.ACOSH: _in(_DOUBLE, exponential.acosh),
+        Intrinsic.ASIN: _in(_DOUBLE, circular.asin),
+        Intrinsic.ASINH: _in(_DOUBLE, exponential.asinh),
+        Intrinsic.ATAN: _in(_DOUBLE, circular.atan),
+        Intrinsic.ATANH: _in(_DOUBLE, exponential.atanh),
+        Intrinsic.COS: _in(_DOUBLE, circular.cos),
+        Intrinsic.COSH: _in(_DOUBLE, exponential.cosh),
+        Intrinsic.ERF: _in(_BOTH, circular.erf),
+        Intrinsic.EXP: _in(_BOTH, exponential.exp),
+        Intrinsic.LOG: _in(_BOTH, exponential.log),
+        Intrinsic.LOG1P: _in(_DOUBLE, exponential.log1p),
+        Intrinsic.POW: _in(_DOUBLE, exponential.power),
+        Intrinsic.RSQRT: _in(_BOTH, _rsqrt),
+        Intrinsic.SIGMOID: _in(_BOTH, exponential.sigmoid),
+        Intrinsic.SIN: _in(_DOUBLE, circular.sin),
+        Intrinsic.SINH: _in(_DOUBLE, exponential.sinh),
+        Intrinsic.TAN: _in(_DOUBLE, circular.tan),
+        Intrinsic.TANH: _in(_BOTH, exponential.tanh),
+    }
+)
+"""Rules of all intrinsics that are not one LLVM intrinsic."""
+
+
+def expand_intrinsics(function: PrimFunc) -> PrimFunc:
+    """Return ``function`` with every intrinsic that has a rule replaced by what the rule says."""
+
+    memo: dict[int, PrimExpr] = {}
+    keep: list[PrimExpr] = []
+
+    def rule(expr: PrimExpr) -> PrimExpr | None:
+        if not isinstance(expr, CallIntrinsic) or expr.intrinsic not in RULES:
+            return None
+        args = [walk(arg) for arg in expr.args]
+        return RULES[expr.intrinsic](*args)
+
+    def walk(expr: PrimExpr) -> PrimExpr:
+        known = memo.get(id(expr))
+        if known is None:
+            known = rule(expr)
+            if known is None:
+                known = with_children(expr, tuple([walk(part) for part in children(expr)]))
+            memo[id(expr)] = known
+            keep.append(expr)
+        return known
+
+    body = rebuild_stmt(function.body, walk)
+    return function if body is function.body else replace(function, body=body)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LLVM IR text to an object file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from intarsia.errors import ToolchainError
+
+from .target import Machine
+
+if TYPE_CHECKING:
+    from llvmlite import binding
+
+
+def _initialise() -> None:
+    from llvmlite import binding  # noqa: PLC0415  # an SDK: loaded when code is generated
+
+    binding.initialize_all_targets()
+    binding.initialize_all_asmprinters()
+
+
+def _target_machine(machine: Machine, level: int) -> binding.TargetMachine:
+    from llvmlite import binding  # noqa: PLC0415
+
+    try:
+        target = binding.Target.from_triple(machine.triple)
+    except RuntimeError as cause:
+        raise ToolchainError(
+            f"LLVM cannot generate code for '{machine.triple}': {cause}",
+            hint="check -mtriple; e.g. x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu",
+        ) from cause
+    return target.create_target_machine(
+        cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default"
+    )
+
+
+def compile_object(text: str, machine: Machine, level: int) -> bytes:
+    """Verify, optimise and compile a module.
+
+    Raises:
+        ToolchainError: LLVM refuses the text or the machine.
+    """
+    module, target_machine = _optimised(text, machine, level)
+    return target_machine.emit_object(module)
+
+
+def compile_assembly(text: str, machine: Machine, level: int) -> str:
+    """Return the assembly of what :func:`compile_object` compiles."""
+    module, target_machine = _optimised(text, machine, level)
+    return target_machine.emit_assembly(module)
+
+
+def _optimised(
+    text: str, machine: Machine, level: int
+) -> tuple[binding.ModuleRef, binding.TargetMachine]:
+    from llvmlite import binding  # noqa: PLC0415
+
+    _initialise()
+    target_machine = _target_machine(machine, level)
+    try:
+        module = binding.parse_assembly(text)
+        module.data_layout = str(target_machine.target_data)
+        module.verify()
+    except RuntimeError as cause:
+        raise ToolchainError(f"LLVM refuses the generated module: {cause}") from cause
+    tuning = binding.create_pipeline_tuning_options(speed_level=level)
+    tuning.slp_vectorization = False
+    tuning.loop_vectorization = level >= 2
+    tuning.loop_interleaving = False
+    tuning.loop_unrolling = level >= 2
+    builder = binding.create_pass_builder(target_machine, tuning)
+    builder.getModulePassManager().run(module, builder)
+    return module, target_machine

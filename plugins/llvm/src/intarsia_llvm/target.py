@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the ``llvm`` kind, and what they say of the machine."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass, replace
+from functools import cache
+
+from intarsia.errors import TargetError
+from intarsia.target.options import option
+
+# Features in the order in which x86 processors got them: LLVM's name, and the Linux kernel's.
+X86_FEATURES = {
+    "sse3": "pni",
+    "ssse3": "ssse3",
+    "sse4.1": "sse4_1",
+    "sse4.2": "sse4_2",
+    "popcnt": "popcnt",
+    "avx": "avx",
+    "f16c": "f16c",
+    "fma": "fma",
+    "avx2": "avx2",
+    "bmi": "bmi1",
+    "bmi2": "bmi2",
+    "lzcnt": "abm",
+    "movbe": "movbe",
+    "avx512f": "avx512f",
+    "avx512bw": "avx512bw",
+    "avx512cd": "avx512cd",
+    "avx512dq": "avx512dq",
+    "avx512vl": "avx512vl",
+    "avx512vnni": "avx512_vnni",
+}
+
+_V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
+_AVX = (*_V2, "avx")
+_V3 = (*_AVX, "f16c", "fma", "avx2", "bmi", "bmi2", "lzcnt", "movbe")
+_V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+_VNNI = (*_V4, "avx512vnni")
+
+X86_CPUS = {
+    "x86-64": (),
+    "x86-64-v2": _V2,
+    "x86-64-v3": _V3,
+    "x86-64-v4": _V4,
+    "nehalem": _V2,
+    "westmere": _V2,
+    "sandybridge": _AVX,
+    "ivybridge": (*_AVX, "f16c"),
+    "haswell": _V3,
+    "broadwell": _V3,
+    "skylake": _V3,
+    "skylake-avx512": _V4,
+    "cascadelake": _VNNI,
+    "cooperlake": _VNNI,
+    "icelake-client": _VNNI,
+    "icelake-server": _VNNI,
+    "tigerlake": _VNNI,
+    "rocketlake": _VNNI,
+    "sapphirerapids": _VNNI,
+    "emeraldrapids": _VNNI,
+    "graniterapids": _VNNI,
+    "alderlake": _V3,
+    "raptorlake": _V3,
+    "meteorlake": _V3,
+    "silvermont": _V2,
+    "goldmont": _V2,
+    "tremont": _V2,
+    "gracemont": _V3,
+    "znver1": _V3,
+    "znver2": _V3,
+    "znver3": _V3,
+    "znver4": _VNNI,
+    "znver5": _VNNI,
+}
+"""x86 processors by LLVM's name: what code for them may use."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlvmOptions:
+    """What a user may set."""
+
+    mcpu: str = option("native", doc="processor by LLVM's name; native means this machine")
+    mattr: tuple[str, ...] = option((), doc="features to add or remove: +avx2,-avx512f")
+    mtune: str = option("", doc="processor to schedule instructions for; mcpu if empty")
+    mtriple: str = option("", doc="LLVM's name of the machine; this machine if empty")
+    num_threads: int = option(0, doc="threads; 0 means all", minimum=0, maximum=4096)
+    opt_level: int = option(3, doc="effort of LLVM's optimiser", minimum=0, maximum=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What code generation needs to know.
+
+    Attributes:
+        triple: LLVM's name of the machine.
+        cpu: Processor whose features code may use, for LLVM.
+        features: LLVM's feature string.
+        lanes: Elements of type float32 in a vector register.
+        registers: Vector registers.
+        cpu_features: What a machine must have, as the Linux kernel names it.
+    """
+
+    triple: str
+    cpu: str
+    tune: str
+    features: str
+    lanes: int
+    registers: int
+    cpu_features: tuple[str, ...]
+
+
+@cache
+def host_triple() -> str:
+    """Return this machine's triple, e.g. ``x86_64-unknown-linux-gnu``."""
+    name = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    systems = {"Darwin": "apple-darwin", "Windows": "pc-windows-msvc"}
+    return f"{name}-{systems.get(platform.system(), 'unknown-linux-gnu')}"
+
+
+@cache
+def host_cpu() -> tuple[str, tuple[str, ...]]:
+    """Return the name and the features of this machine's processor.
+
+    The name alone must not be trusted: virtual machines mask and mix what it stands for.
+    """
+    from llvmlite import binding  # noqa: PLC0415  # an SDK: loaded when a target asks for it
+
+    has = binding.get_host_cpu_features()
+    return binding.get_host_cpu_name(), tuple(name for name in X86_FEATURES if has.get(name))
+
+
+def canonicalise(options: LlvmOptions) -> LlvmOptions:
+    """Replace ``native`` by what this machine is, and check names.
+
+    Raises:
+        TargetError: An unknown processor or feature, or ``native`` for another machine.
+    """
+    triple = options.mtriple or host_triple()
+    for feature in options.mattr:
+        if feature[:1] not in ("+", "-"):
+            raise TargetError(f"-mattr: '{feature}' starts with neither + nor -")
+    if not _is_x86(triple):
+        cpu = "generic" if options.mcpu == "native" else options.mcpu
+        return replace(options, mtriple=triple, mcpu=cpu)
+    if options.mcpu == "native":
+        if triple.split("-")[0] != host_triple().split("-")[0]:
+            raise TargetError(
+                f"-mcpu=native is this machine ({host_triple()}), not {triple}",
+                hint="name the processor, e.g. -mcpu=x86-64-v3",
+            )
+        name, features = host_cpu()
+        found = tuple(f"+{feature}" for feature in features)
+        return replace(
+            options,
+            mtriple=triple,
+            mcpu="x86-64",
+            mtune=options.mtune or (name if name in X86_CPUS else ""),
+            mattr=(*found, *options.mattr),
+        )
+    if options.mcpu not in X86_CPUS:
+        raise TargetError(
+            f"-mcpu: no x86 processor '{options.mcpu}'", hint=f"one of {', '.join(X86_CPUS)}"
+        )
+    return replace(options, mtriple=triple)
+
+
+def _is_x86(triple: str) -> bool:
+    return triple.split("-")[0] in ("x86_64", "amd64")
+
+
+def machine(options: LlvmOptions) -> Machine:
+    """Return what the options mean for code generation."""
+    options = canonicalise(options)
+    triple = options.mtriple
+    if not _is_x86(triple):
+        wide = triple.startswith(("aarch64", "arm64"))
+        features = ",".join(options.mattr)
+        return Machine(triple, options.mcpu, "", features, 4, 32 if wide else 16, ())
+    active = dict.fromkeys(X86_CPUS[options.mcpu])
+    for feature in options.mattr:
+        if feature.startswith("+"):
+            active[feature[1:]] = None
+        else:
+            active.pop(feature[1:], None)
+    known = tuple(X86_FEATURES[name] for name in X86_FEATURES if name in active)
+    wide = "avx512f" in active and "avx512vl" in active and "avx512dq" in active
+    lanes = 16 if wide else 8 if "avx" in active else 4
+    removed = [feature for feature in options.mattr if feature.startswith("-")]
+    features = ",".join([*(f"+{name}" for name in active), *removed, "-prefer-256-bit"])
+    tune = options.mtune or options.mcpu
+    return Machine(triple, "x86-64", tune, features, lanes, 32 if wide else 16, known)
