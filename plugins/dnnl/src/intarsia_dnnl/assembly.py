@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A region under construction: tensors with the layouts the library chose, and what runs on them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from math import prod
+
+import numpy as np
+
+from intarsia.errors import ArtifactError, UnsupportedError
+
+from .names import BINARY, ELTWISE, F32, FPMATH, USER_SCRATCHPAD, Arg, Query
+from .program import Node, PostOp, Program
+from .sdk import Dnnl
+from .steps import ExecutionArgument
+from .wishes import Wish, find_wishes
+
+
+class Home(Enum):
+    """Where a buffer lives."""
+
+    ARENA = "arena"
+    CONSTANT = "constant"
+    ARGUMENT = "argument"
+    SCRATCH = "scratch"
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Memory of a tensor.
+
+    Attributes:
+        number: Identity.
+        home: Where it lives.
+        bytes: Size; 0 for arguments.
+        where: Address of a constant, number of an argument.
+    """
+
+    number: int
+    home: Home
+    bytes: int = 0
+    where: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A layout (address of a memory descriptor) and the memory it is about."""
+
+    desc: int
+    buffer: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """A primitive and its arguments; ``label`` says of what, for messages."""
+
+    primitive: int
+    arguments: tuple[tuple[int, Tensor], ...]
+    label: str
+
+
+Operands = Callable[[int], Sequence[tuple[int, Tensor]]]
+Create = Callable[[tuple[int, ...], int], "int | None"]
+
+
+class Assembly:
+    """Builds primitives one node at a time; see :mod:`intarsia_dnnl.primitives`.
+
+    Attributes:
+        dnnl: The library.
+        program: What is built.
+        shapes: Shape of each value; grows when a node has to be split.
+        values: Where each value is.
+        executions: What runs, in order.
+        scratch_bytes: The largest scratch memory any of them needs.
+    """
+
+    def __init__(
+        self,
+        dnnl: Dnnl,
+        program: Program,
+        constants: Mapping[str, np.ndarray],
+        build_node: Callable[[Assembly, Node], None],
+    ) -> None:
+        self.dnnl = dnnl
+        self._build_node = build_node
+        self.program = program
+        self.shapes = [tuple(shape) for shape in program.shapes]
+        self.values: dict[int, Tensor] = {}
+        self.executions: list[Execution] = []
+        self.scratch_bytes = 0
+        self.keep_alive: list[np.ndarray] = []
+        self._alternates: dict[tuple[int, int], list[Tensor]] = {}
+        self._buffers = 0
+        self._scratch = self.new_buffer(Home.SCRATCH)
+        for position, value in enumerate(program.inputs):
+            self.values[value] = Tensor(
+                dnnl.plain(self.shapes[value]), self.new_buffer(Home.ARGUMENT, 0, position)
+            )
+        for value, name in program.constants.items():
+            self.values[value] = self._constant(value, constants, name)
+        self._outputs = {
+            value: self.new_buffer(Home.ARGUMENT, 0, len(program.inputs) + position)
+            for position, value in reversed(list(enumerate(program.outputs)))
+        }
+        self.wishes: Mapping[int, Wish] = find_wishes(dnnl, program, frozenset(self._outputs))
+
+    def new_buffer(self, home: Home, size: int = 0, where: int = 0) -> Buffer:
+        """Make a buffer."""
+        self._buffers += 1
+        return Buffer(self._buffers, home, size, where)
+
+    def new_value(self, shape: tuple[int, ...]) -> int:
+        """Number a value that the program does not have."""
+        self.shapes.append(shape)
+        return len(self.shapes) - 1
+
+    def _constant(self, value: int, constants: Mapping[str, np.ndarray], name: str) -> Tensor:
+        shape = self.shapes[value]
+        if name not in constants:
+            raise ArtifactError(f"the constant '{name}' is missing", where="dnnl")
+        data = constants[name]
+        if data.dtype != np.float32 or data.size != prod(shape):
+            raise ArtifactError(
+                f"the constant '{name}' is {data.dtype}{list(data.shape)}, not float32{list(shape)}",
+                where="dnnl",
+            )
+        # The library wants its operands aligned to their element size at least.
+        dense = np.require(data, requirements=["C", "A"])
+        self.keep_alive.append(dense)
+        return Tensor(
+            self.dnnl.plain(shape), self.new_buffer(Home.CONSTANT, dense.nbytes, dense.ctypes.data)
+        )
+
+    # Layouts ------------------------------------------------------------------------------------
+
+    def in_layout(self, tensor: Tensor, desc: int) -> Tensor:
+        """Return the tensor in the layout ``desc``, reordered if it is in another."""
+        if self.dnnl.equal(tensor.desc, desc):
+            return tensor
+        key = (tensor.buffer.number, tensor.desc)
+        for other in self._alternates.get(key, ()):
+            if self.dnnl.equal(other.desc, desc):
+                return other
+        result = self._reordered(tensor, desc)
+        self._alternates.setdefault(key, []).append(result)
+        return result
+
+    def _reordered(self, tensor: Tensor, desc: int) -> Tensor:
+        size = self.dnnl.size(desc)
+        if tensor.buffer.home is Home.CONSTANT:
+            memory = aligned_bytes(size)
+            self.keep_alive.append(memory)
+            target = Tensor(desc, self.new_buffer(Home.CONSTANT, size, memory.ctypes.data))
+            self._run_now(self._reorder(tensor.desc, desc), tensor, target)
+            return target
+        target = Tensor(desc, self.new_buffer(Home.ARENA, size))
+        self.copy(tensor, target)
+        return target
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Run a reorder from ``source`` to ``target``."""
+        arguments = ((Arg.SRC, source), (Arg.DST, target))
+        self.emit(self._reorder(source.desc, target.desc), arguments, "reorder")
+
+    def _reorder(self, source: int, target: int) -> int:
+        engine = self.dnnl.engine
+        attribute = self.attribute((), ())
+        return self.dnnl.make(
+            "reorder_primitive_desc_create", source, engine, target, engine, attribute
+        )
+
+    def _run_now(self, primitive_desc: int, source: Tensor, target: Tensor) -> None:
+        dnnl = self.dnnl
+        scratch = aligned_bytes(dnnl.scratchpad_bytes(primitive_desc))
+        arguments = (ExecutionArgument * 3)()
+        memories = (
+            (Arg.SRC, source.desc, source.buffer.where),
+            (Arg.DST, target.desc, target.buffer.where),
+            (Arg.SCRATCHPAD, dnnl.scratchpad(primitive_desc), scratch.ctypes.data),
+        )
+        for slot, (arg, desc, address) in zip(arguments, memories, strict=True):
+            slot.arg = arg
+            slot.memory = dnnl.make("memory_create", desc, dnnl.engine, address)
+        primitive = dnnl.make("primitive_create", primitive_desc)
+        dnnl.call("primitive_execute", primitive, dnnl.stream, 3, ctypes.addressof(arguments))
+
+    def dense(self, value: int) -> Tensor:
+        """Return a value in some layout without gaps."""
+        tensor, shape = self.values[value], self.shapes[value]
+        strides = self.dnnl.strides(tensor.desc, len(shape))
+        if strides is not None and self.dnnl.size(tensor.desc) != 4 * prod(shape):
+            return self.plain(value)
+        return tensor
+
+    def plain(self, value: int) -> Tensor:
+        """Return a value in row-major layout."""
+        return self.in_layout(self.values[value], self.dnnl.plain(self.shapes[value]))
+
+    # Primitives ---------------------------------------------------------------------------------
+
+    def attribute(
+        self, post: Sequence[PostOp], shape: tuple[int, ...], *, free: bool = False
+    ) -> int:
+        """Make the attributes of a primitive with these post-ops.
+
+        Args:
+            post: Work on the result.
+            shape: Shape of the result.
+            free: Let the library choose the layout of operands as large as the result.
+        """
+        dnnl = self.dnnl
+        attribute = dnnl.make("primitive_attr_create")
+        dnnl.call("primitive_attr_set_scratchpad_mode", attribute, USER_SCRATCHPAD)
+        if self.program.fpmath_mode != "strict":
+            mode = FPMATH[self.program.fpmath_mode]
+            dnnl.call("primitive_attr_set_fpmath_mode", attribute, mode)
+        if not post:
+            return attribute
+        chain = dnnl.make("post_ops_create")
+        for op in post:
+            if op.kind == "eltwise":
+                function = ELTWISE[op.algorithm]
+                dnnl.call("post_ops_append_eltwise", chain, function, op.alpha, op.beta)
+            elif op.kind == "sum":
+                dnnl.call("post_ops_append_sum", chain, 1.0, 0, F32)
+            else:
+                desc = self.values[op.value].desc
+                if free and self.shapes[op.value] == shape:
+                    desc = dnnl.any_layout(shape)
+                dnnl.call("post_ops_append_binary", chain, BINARY[op.algorithm], desc)
+        dnnl.call("primitive_attr_set_post_ops", attribute, chain)
+        return attribute
+
+    def build(
+        self,
+        node: Node,
+        create: Create,
+        operands: Operands,
+        candidates: Sequence[tuple[int, ...]],
+        *,
+        free: bool = False,
+    ) -> None:
+        """Make the primitive of ``node`` and bind its result.
+
+        Args:
+            node: What it computes.
+            create: From layouts and attributes, a primitive descriptor, or ``None``.
+            operands: From the primitive descriptor, its inputs.
+            candidates: Layouts to try, best first; a fast implementation is preferred to an earlier candidate.
+            free: See :meth:`attribute`.
+
+        Raises:
+            UnsupportedError: The library has no implementation.
+        """
+        node = self._without_needless_sums(node)
+        primitive_desc, post = self._choose(node, create, candidates, free=free)
+        result = node.result
+        if len(post) < len(node.post):
+            result = self.new_value(self.shapes[node.result])
+        arguments = list(operands(primitive_desc))
+        desc = self.dnnl.queried(primitive_desc, Query.DST)
+        buffer = None
+        for index, op in enumerate(post):
+            role = Arg.POST_OP * (index + 1) | Arg.SRC_1
+            if op.kind == "binary":
+                wanted = self.dnnl.queried(primitive_desc, Query.ARGUMENT, role)
+                arguments.append((role, self.in_layout(self.values[op.value], wanted)))
+            elif op.kind == "sum":
+                buffer = self._accumulator(op.value, desc).buffer
+        target = self._target(result, desc, buffer)
+        self.emit(primitive_desc, (*arguments, (Arg.DST, target)), node.label or node.kind)
+        self.values[result] = target
+        self._build_rest(node, result, len(post))
+
+    def _without_needless_sums(self, node: Node) -> Node:
+        """An in-place sum saves nothing if the result goes straight to the caller."""
+        if node.result not in self.wishes or not self.wishes[node.result].output:
+            return node
+        post = tuple(
+            PostOp("binary", "add", value=op.value) if op.kind == "sum" else op for op in node.post
+        )
+        return replace(node, post=post)
+
+    def _choose(
+        self, node: Node, create: Create, candidates: Sequence[tuple[int, ...]], *, free: bool
+    ) -> tuple[int, tuple[PostOp, ...]]:
+        slow: tuple[int, tuple[PostOp, ...]] | None = None
+        for post in (node.post, ()) if node.post else ((),):
+            attribute = self.attribute(post, self.shapes[node.result], free=free)
+            for candidate in candidates:
+                made = create(candidate, attribute)
+                if made is None:
+                    continue
+                if not self.dnnl.implementation(made).startswith("ref"):
+                    return made, post
+                slow = slow if slow is not None else (made, post)
+        if slow is None:
+            raise UnsupportedError(
+                f"oneDNN {'.'.join(map(str, self.dnnl.version))} has no kernel for {node.kind} "
+                f"with result {list(self.shapes[node.result])} on this machine",
+                where=node.label or "dnnl",
+                hint="leave this node to the fallback, or use a newer libdnnl.so.3",
+            )
+        return slow
+
+    def _accumulator(self, value: int, desc: int) -> Tensor:
+        tensor = self.in_layout(self.values[value], desc)
+        if tensor.buffer.home is Home.ARENA:
+            # The sum overwrites it, so copies of it in other layouts are of the past.
+            for key in [key for key in self._alternates if key[0] == tensor.buffer.number]:
+                del self._alternates[key]
+            return tensor
+        target = Tensor(desc, self.new_buffer(Home.ARENA, self.dnnl.size(desc)))
+        self.copy(tensor, target)
+        return target
+
+    def _target(self, value: int, desc: int, buffer: Buffer | None) -> Tensor:
+        if buffer is None:
+            wish = self.wishes.get(value)
+            if wish is not None and wish.output and self.dnnl.equal(wish.desc, desc):
+                buffer = self._outputs[wish.origin]
+            else:
+                buffer = self.new_buffer(Home.ARENA, self.dnnl.size(desc))
+        return Tensor(desc, buffer)
+
+    def _build_rest(self, node: Node, value: int, done: int) -> None:
+        """Run as primitives of their own the post-ops that the library would not fuse."""
+        for position in range(done, len(node.post)):
+            op = node.post[position]
+            last = position == len(node.post) - 1
+            result = node.result if last else self.new_value(self.shapes[node.result])
+            if op.kind == "eltwise":
+                attrs = {"algorithm": op.algorithm, "alpha": op.alpha, "beta": op.beta}
+                self._build_node(self, Node("eltwise", (value,), result, attrs, label=node.label))
+            else:
+                attrs = {"algorithm": op.algorithm or "add"}
+                args = (value, op.value)
+                self._build_node(self, Node("binary", args, result, attrs, label=node.label))
+            value = result
+
+    def emit(
+        self, primitive_desc: int, arguments: Sequence[tuple[int, Tensor]], label: str
+    ) -> None:
+        """Create the primitive and append its execution."""
+        size = self.dnnl.scratchpad_bytes(primitive_desc)
+        if size:
+            self.scratch_bytes = max(self.scratch_bytes, size)
+            scratch = Tensor(self.dnnl.scratchpad(primitive_desc), self._scratch)
+            arguments = (*arguments, (Arg.SCRATCHPAD, scratch))
+        primitive = self.dnnl.make("primitive_create", primitive_desc)
+        self.executions.append(Execution(primitive, tuple(arguments), label))
+
+    def finish(self) -> None:
+        """Copy to the caller's arrays the outputs that were not computed in place."""
+        for position, value in enumerate(self.program.outputs):
+            tensor = self.values[value]
+            number = len(self.program.inputs) + position
+            if tensor.buffer.home is Home.ARGUMENT and tensor.buffer.where == number:
+                continue
+            target = Tensor(
+                self.dnnl.plain(self.shapes[value]), self.new_buffer(Home.ARGUMENT, 0, number)
+            )
+            self.copy(tensor, target)
+
+
+def aligned_bytes(size: int) -> np.ndarray:
+    """Allocate at least one byte, aligned to 64."""
+    block = np.empty(size + 64, np.uint8)
+    start = -block.ctypes.data % 64
+    return block[start : start + max(1, size)]

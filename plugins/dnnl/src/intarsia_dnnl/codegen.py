@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a region to its program. Needs no vendor library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from intarsia.artifact.unit import CompiledUnit
+from intarsia.errors import PluginError
+from intarsia.ir.expr import Call, Expr, tensor_type
+from intarsia.ir.match import match_pattern
+from intarsia.ir.pattern import Match
+from intarsia.ir.walk import calls, count_uses
+from intarsia.partition.region import Region
+
+from .draft import Draft, sizes
+from .fuse import fuse
+from .operators.row import Row
+from .program import FILE, Program, print_program
+from .support import all_rows
+from .target import DnnlOptions
+
+LOADER = "dnnl"
+
+
+def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
+    """Lower a region to a program and the constants it reads.
+
+    Raises:
+        PluginError: The region holds a call that no row of the support table takes.
+    """
+    draft = Draft(region.name)
+    function = region.function
+    for param in function.params:
+        draft.values[param] = draft.new_value(tensor_type(param).static_shape)
+    for row, match in _matches(region):
+        draft.values[match.root] = row.lower(draft, match)
+    inputs = tuple(draft.value(param) for param in function.params)
+    outputs = tuple(draft.value(output) for output in function.outputs)
+    fuse(draft, outputs)
+    used = {value for node in draft.nodes for value in node.reads} | set(outputs)
+    constants = {value: item for value, item in draft.constants.items() if value in used}
+    program = Program(
+        shapes=tuple(draft.shapes),
+        inputs=inputs,
+        outputs=outputs,
+        constants={value: name for value, (name, _) in constants.items()},
+        nodes=tuple(draft.nodes),
+        fpmath_mode=options.fpmath_mode,
+        threads=options.num_threads,
+        library=options.library,
+    )
+    return CompiledUnit(
+        name=region.name,
+        loader=LOADER,
+        files={FILE: print_program(program)},
+        constants=dict(constants.values()),
+    )
+
+
+def _matches(region: Region) -> list[tuple[Row, Match]]:
+    """Return the matches that cover the region, operands before users."""
+    rows = {row.name: row for row in all_rows()}
+    uses = count_uses(region.function.outputs)
+    found: list[tuple[Row, Match]] = []
+    covered: set[Expr] = set()
+    for call in reversed(list(calls(region.function))):
+        if call in covered:
+            continue
+        row = rows.get(region.rows.get(call, ""))
+        match = None if row is None else match_pattern(row.pattern, call, uses)
+        if row is None or match is None:
+            raise PluginError(
+                f"region '{region.name}' has a {call.name} that no row of the support table takes",
+                where=str(call.span),
+            )
+        covered.update(match.calls)
+        found.append((row, match))
+    return found[::-1]
+
+
+def count_flops(region: Region) -> int:
+    """Return the floating-point operations of the operators that are more than element-wise."""
+    return sum(_flops(call) for call in calls(region.function))
+
+
+def _flops(call: Call) -> int:
+    match call.name:
+        case "nn.conv":
+            return 2 * prod(sizes(call)) * prod(sizes(call.args[1])[1:])
+        case "nn.conv_transpose":
+            return 2 * prod(sizes(call.args[0])) * prod(sizes(call.args[1])[1:])
+        case "matmul":
+            return 2 * prod(sizes(call)) * _inner_size(call)
+        case _ if call.name in _COUNTED:
+            return prod(sizes(call.args[0]))
+        case _:
+            return 0
+
+
+def _inner_size(call: Call) -> int:
+    return max(1, prod(sizes(call.args[0])[-2:]) // max(1, sizes(call)[-2]))
+
+
+_COUNTED: Sequence[str] = (
+    *("nn.max_pool", "nn.avg_pool", "nn.lrn", "nn.softmax", "nn.log_softmax"),
+    *("nn.layer_norm", "nn.batch_norm", "nn.resize", "sum", "mean", "max", "min", "prod"),
+)

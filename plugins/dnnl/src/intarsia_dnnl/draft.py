@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A region's program while it is written: values, nodes and constants under numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from intarsia.ir.expr import Call, Constant, Expr, tensor_type
+from intarsia.ir.types import TensorType
+
+from .program import AttrValue, Node
+
+
+class Draft:
+    """Collects nodes; values of expressions are looked up by the expression.
+
+    Attributes:
+        shapes: Shape of every value.
+        nodes: In the order they run.
+        constants: Value to name and data.
+        values: Value of each expression lowered so far.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.shapes: list[tuple[int, ...]] = []
+        self.nodes: list[Node] = []
+        self.constants: dict[int, tuple[str, np.ndarray]] = {}
+        self.values: dict[Expr, int] = {}
+
+    def new_value(self, shape: tuple[int, ...]) -> int:
+        """Number a value."""
+        self.shapes.append(shape)
+        return len(self.shapes) - 1
+
+    def value(self, expr: Expr) -> int:
+        """Return the value of an expression; constants are taken in when first asked for."""
+        if expr not in self.values and isinstance(expr, Constant):
+            # The library knows no tensors of rank 0.
+            value = self.new_value(expr.type.static_shape or (1,))
+            self.constants[value] = (f"{self._name}.{len(self.constants)}", expr.data)
+            self.values[expr] = value
+        return self.values[expr]
+
+    def shape(self, value: int) -> tuple[int, ...]:
+        """Return the shape of a value."""
+        return self.shapes[value]
+
+    def add(
+        self,
+        kind: str,
+        args: tuple[int, ...],
+        shape: tuple[int, ...],
+        attrs: Mapping[str, AttrValue] | None = None,
+        *,
+        label: str = "",
+    ) -> int:
+        """Append a node and return its result."""
+        result = self.new_value(shape)
+        self.nodes.append(Node(kind, args, result, dict(attrs or {}), (), label))
+        return result
+
+    def view(self, value: int, shape: tuple[int, ...]) -> int:
+        """Return the same elements under another shape."""
+        return value if self.shapes[value] == shape else self.add("reshape", (value,), shape)
+
+    def eltwise(
+        self, algorithm: str, value: int, alpha: float = 0.0, beta: float = 0.0, *, label: str = ""
+    ) -> int:
+        """Append an element-wise function of one value."""
+        attrs = {"algorithm": algorithm, "alpha": alpha, "beta": beta}
+        return self.add("eltwise", (value,), self.shapes[value], attrs, label=label)
+
+
+def scalar(expr: Expr) -> float | None:
+    """Return the number that a constant of one element holds, else ``None``."""
+    if isinstance(expr, Constant) and expr.data.size == 1:
+        return float(expr.data.reshape(-1)[0])
+    return None
+
+
+def sizes(expr: Expr) -> tuple[int, ...]:
+    """Return the static shape of a tensor."""
+    return tensor_type(expr).static_shape
+
+
+def label_of(call: Call) -> str:
+    """Return what messages call a node: the model's name for it, or the operator's."""
+    return str(call.span) or call.name
+
+
+def tensor_types(exprs: tuple[Expr, ...]) -> list[TensorType]:
+    """Return the types of those that are tensors."""
+    return [expr.type for expr in exprs if isinstance(expr.type, TensorType)]

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes element-wise work part of the primitive before it, and flattens matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from types import MappingProxyType
+
+from .draft import Draft
+from .program import Node, PostOp
+
+MAX_POST_OPS = 32
+
+_ACCEPTS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "conv": frozenset({"eltwise", "binary", "sum"}),
+        "deconv": frozenset({"eltwise", "binary"}),
+        "matmul": frozenset({"eltwise", "binary", "sum"}),
+        "pool": frozenset({"eltwise", "binary"}),
+        "eltwise": frozenset({"eltwise", "binary"}),
+        "binary": frozenset({"eltwise", "binary"}),
+        "resampling": frozenset({"eltwise", "binary"}),
+        "reduction": frozenset({"eltwise", "binary"}),
+    }
+)
+_SWAPPABLE = frozenset({"add", "mul", "max", "min"})
+_VIEWS = frozenset({"reshape", "transpose", "slice"})
+
+
+def fuse(draft: Draft, outputs: Sequence[int]) -> None:
+    """Rewrite ``draft.nodes``: post-ops, biases, sums in place, flat matrix products.
+
+    Args:
+        draft: What to rewrite; its values keep their meaning.
+        outputs: Values that the region returns.
+    """
+    _Fusion(draft, outputs).run()
+    draft.nodes = _drop_dead(draft.nodes, outputs)
+    draft.nodes = _sum_in_place(draft, outputs)
+    draft.nodes = _flatten(draft)
+
+
+class _Fusion:
+    """One walk over the nodes; a node that takes in a later one moves to the later one's place."""
+
+    def __init__(self, draft: Draft, outputs: Sequence[int]) -> None:
+        self.draft = draft
+        self.order: dict[int, Node] = {}  # result to node, in the order they run
+        self.uses: dict[int, int] = dict.fromkeys(outputs, 1)
+        for node in draft.nodes:
+            for value in node.reads:
+                self.uses[value] = self.uses.get(value, 0) + 1
+        self.place: dict[int, int] = {}
+
+    def run(self) -> None:
+        """Fuse everything."""
+        for position, node in enumerate(self.draft.nodes):
+            self.place[node.result] = position
+            fused = self._fused(node)
+            if fused is not None:
+                producer, node = fused
+                del self.order[producer]
+            self.order[node.result] = node
+        self.draft.nodes = list(self.order.values())
+
+    def _fused(self, node: Node) -> tuple[int, Node] | None:
+        if node.kind == "eltwise":
+            producer = self._producer(node.args[0], "eltwise")
+            if producer is None or node.post:
+                return None
+            op = PostOp(
+                "eltwise", node.text("algorithm"), node.number("alpha"), node.number("beta")
+            )
+            return producer.result, self._joined(producer, op, node)
+        if node.kind == "binary":
+            return self._fused_binary(node)
+        return None
+
+    def _fused_binary(self, node: Node) -> tuple[int, Node] | None:
+        left, right = node.args
+        algorithm = node.text("algorithm")
+        choices = [(left, right)]
+        if algorithm in _SWAPPABLE:
+            choices.append((right, left))
+        # The later producer waits least when it moves here.
+        choices.sort(key=self._lateness)
+        for main, other in choices:
+            if main == other or self.draft.shape(main) != self.draft.shape(node.result):
+                continue
+            producer = self._producer(main, "binary")
+            if producer is None:
+                continue
+            if algorithm == "add" and self._is_bias(producer, other):
+                return producer.result, self._with_bias(producer, other, node)
+            op = PostOp("binary", algorithm, value=other)
+            return producer.result, self._joined(producer, op, node)
+        return None
+
+    def _lateness(self, choice: tuple[int, int]) -> int:
+        return -self.place.get(choice[0], -1)
+
+    def _producer(self, value: int, kind: str) -> Node | None:
+        node = self.order.get(value)
+        if node is None or self.uses.get(value) != 1 or len(node.post) >= MAX_POST_OPS:
+            return None
+        return node if kind in _ACCEPTS.get(node.kind, frozenset[str]()) else None
+
+    def _joined(self, producer: Node, op: PostOp, node: Node) -> Node:
+        label = f"{producer.label}+{node.label}" if len(producer.label) < 200 else producer.label
+        return replace(producer, post=(*producer.post, op), result=node.result, label=label)
+
+    def _is_bias(self, producer: Node, other: int) -> bool:
+        if producer.kind not in ("conv", "deconv", "matmul") or producer.post:
+            return False
+        if len(producer.args) > 2 or not self._is_constant(other):
+            return False
+        axis = len(self.draft.shape(producer.result)) - 1 if producer.kind == "matmul" else 1
+        size = self.draft.shape(producer.result)[axis]
+        shape = self.draft.shape(other)
+        return shape[axis] == size and prod(shape) == size
+
+    def _is_constant(self, value: int) -> bool:
+        while value in self.order and self.order[value].kind == "reshape":
+            value = self.order[value].args[0]
+        return value in self.draft.constants
+
+    def _with_bias(self, producer: Node, other: int, node: Node) -> Node:
+        flat = (prod(self.draft.shape(other)),)
+        bias = other
+        if self.draft.shape(other) != flat:
+            bias = self.draft.new_value(flat)
+            self.order[bias] = Node("reshape", (other,), bias)
+        joined = self._joined(producer, PostOp("sum"), node)
+        return replace(joined, args=(*producer.args, bias), post=producer.post)
+
+
+def _drop_dead(nodes: Sequence[Node], outputs: Sequence[int]) -> list[Node]:
+    """Drop nodes whose result nothing reads."""
+    wanted = set(outputs)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if node.result in wanted:
+            kept.append(node)
+            wanted.update(node.reads)
+    return kept[::-1]
+
+
+def _sum_in_place(draft: Draft, outputs: Sequence[int]) -> list[Node]:
+    """Turn an added operand that nothing reads afterwards into the accumulator."""
+    memory: dict[int, int] = {}
+    last: dict[int, int] = {}
+    computed: set[int] = set()
+    for position, node in enumerate(draft.nodes):
+        for value in node.reads:
+            last[memory.get(value, value)] = position
+        if node.kind in _VIEWS:
+            memory[node.result] = memory.get(node.args[0], node.args[0])
+        else:
+            computed.add(node.result)
+    kept = {memory.get(value, value) for value in outputs}
+    result: list[Node] = []
+    for position, node in enumerate(draft.nodes):
+        reads = [memory.get(value, value) for value in node.reads]
+        if "sum" in _ACCEPTS.get(node.kind, frozenset[str]()):
+            for index, op in enumerate(node.post):
+                root = memory.get(op.value, op.value)
+                if (
+                    (op.kind, op.algorithm) == ("binary", "add")
+                    and draft.shape(op.value) == draft.shape(node.result)
+                    and root in computed
+                    and root not in kept
+                    and last[root] == position
+                    and reads.count(root) == 1
+                ):
+                    accumulated = PostOp("sum", value=op.value)
+                    post = (*node.post[:index], accumulated, *node.post[index + 1 :])
+                    node = replace(node, post=post)
+                    break
+        result.append(node)
+    return result
+
+
+def _flatten(draft: Draft) -> list[Node]:
+    """Turn a batch of row vectors times one matrix into a product of two matrices."""
+    result: list[Node] = []
+    for node in draft.nodes:
+        if node.kind != "matmul" or not _is_flat(draft, node):
+            result.append(node)
+            continue
+        mapping: dict[int, int] = {}
+        shape = draft.shape(node.result)
+        for value in (*node.args[:2], *(op.value for op in node.post if op.value >= 0)):
+            mapping[value] = draft.new_value(_flat_shape(draft.shape(value), shape))
+            result.append(Node("reshape", (value,), mapping[value]))
+        rows = draft.new_value((prod(shape[:-1]), shape[-1]))
+        result.append(replace(node.reading(mapping), result=rows))
+        result.append(Node("reshape", (rows,), node.result))
+    return result
+
+
+def _is_flat(draft: Draft, node: Node) -> bool:
+    shape = draft.shape(node.result)
+    if len(shape) < 3 or prod(draft.shape(node.args[1])[:-2]) != 1:
+        return False
+    for op in node.post:
+        if op.value < 0:
+            continue
+        other = draft.shape(op.value)
+        if other[:-1] != shape[:-1] and prod(other[:-1]) != 1:
+            return False
+    return True
+
+
+def _flat_shape(shape: tuple[int, ...], result: tuple[int, ...]) -> tuple[int, int]:
+    if shape[:-2] != result[:-2] and prod(shape[:-2]) == 1 and len(shape) > 2:
+        # The matrix, or an operand that is broadcast over the rows.
+        return (shape[-2], shape[-1])
+    return (prod(shape[:-1]), shape[-1])

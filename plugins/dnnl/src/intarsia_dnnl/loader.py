@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime half: turns a region's program into a table of native calls. Imports no compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from intarsia.errors import ArtifactError, PluginError
+from intarsia.runtime.loading import LoadRequest, NativeCall
+
+from .arena import Lifetime, plan_arena
+from .assembly import Assembly, Home, Tensor, aligned_bytes
+from .primitives import build_node
+from .program import FILE, Program, parse_program
+from .sdk import Dnnl, describe_status
+from .steps import ExecutionArgument, Step, Table, make_table
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
+    """Build the primitives of a region.
+
+    The result is native if the artifact brings ``intarsia_run_steps``, else a Python function.
+
+    Raises:
+        ArtifactError: The unit is damaged, or does not fit the request.
+        PluginError: There is no usable library.
+        UnsupportedError: The library has no implementation of a node on this machine.
+    """
+    if FILE not in request.files:
+        raise ArtifactError(
+            f"the unit of region '{request.name}' has no {FILE}", where=request.name
+        )
+    program = parse_program(request.files[FILE])
+    _check_signature(program, request)
+    region = LoadedRegion(program, request)
+    if request.run_steps == 0:
+        return region.run
+    return NativeCall(
+        request.run_steps, ctypes.addressof(region.table), region, region.describe_failure
+    )
+
+
+def _check_signature(program: Program, request: LoadRequest) -> None:
+    ours = [program.shapes[value] for value in (*program.inputs, *program.outputs)]
+    theirs = [tuple(spec.shape) for spec in (*request.inputs, *request.outputs)]
+    if ours != theirs:
+        raise ArtifactError(
+            f"region '{request.name}' was compiled for {ours} and is called with {theirs}",
+            where=request.name,
+        )
+
+
+class LoadedRegion:
+    """The primitives and memory of a region, alive as long as this object is.
+
+    Attributes:
+        table: What ``intarsia_run_steps`` takes as its handle.
+    """
+
+    def __init__(self, program: Program, request: LoadRequest) -> None:
+        """Create everything; on an error nothing is left behind."""
+        self.name = request.name
+        self._dnnl = Dnnl(program.library)
+        try:
+            # Primitives split their work by the thread count at creation, light ones by that at the run;
+            # so the count stays set.
+            self._dnnl.set_threads(program.threads or request.threads)
+            assembly = Assembly(self._dnnl, program, request.constants, build_node)
+            for node in program.nodes:
+                build_node(assembly, node)
+            assembly.finish()
+            self._labels = [execution.label for execution in assembly.executions]
+            self._keep_alive: list[object] = [assembly.keep_alive, request.constants]
+            self.table, kept = self._make_table(assembly)
+            self._keep_alive.append(kept)
+        except BaseException:
+            self._dnnl.close()
+            raise
+        for family in ("primitive_desc", "primitive_attr", "post_ops", "memory_desc"):
+            self._dnnl.release(family)
+        weakref.finalize(self, self._dnnl.close).atexit = False
+
+    def _make_table(self, assembly: Assembly) -> tuple[Table, object]:
+        addresses = self._place(assembly)
+        memories: dict[Tensor, int] = {}
+        setters: list[tuple[int, int, int, int, int]] = []
+        bindings: list[tuple[int, int]] = []
+        executes: list[tuple[int, int, int, int, int]] = []
+        dnnl = self._dnnl
+        set_handle = dnnl.address("memory_set_data_handle")
+        execute = dnnl.address("primitive_execute")
+        for execution in assembly.executions:
+            arguments = (ExecutionArgument * len(execution.arguments))()
+            for slot, (arg, tensor) in zip(arguments, execution.arguments, strict=True):
+                if tensor not in memories:
+                    address = addresses.get(tensor.buffer.number)
+                    memory = dnnl.make("memory_create", tensor.desc, dnnl.engine, address)
+                    memories[tensor] = memory
+                    if tensor.buffer.home is Home.ARGUMENT:
+                        bindings.append((len(setters), tensor.buffer.where))
+                        setters.append((set_handle, memory, 0, 0, 0))
+                slot.arg, slot.memory = arg, memories[tensor]
+            self._keep_alive.append(arguments)
+            count, place = len(execution.arguments), ctypes.addressof(arguments)
+            executes.append((execute, execution.primitive, dnnl.stream, count, place))
+        self._setters = len(setters)
+        return make_table((*setters, *executes), bindings)
+
+    def _place(self, assembly: Assembly) -> dict[int, int]:
+        """Return the address of every buffer but the caller's."""
+        lifetimes: dict[int, Lifetime] = {}
+        addresses: dict[int, int] = {}
+        scratch = aligned_bytes(assembly.scratch_bytes)
+        for step, execution in enumerate(assembly.executions):
+            for _, tensor in execution.arguments:
+                buffer = tensor.buffer
+                if buffer.home is Home.ARENA:
+                    known = lifetimes.get(buffer.number)
+                    first = step if known is None else known.first
+                    lifetimes[buffer.number] = Lifetime(buffer.bytes, first, step)
+                elif buffer.home is Home.CONSTANT:
+                    addresses[buffer.number] = buffer.where
+                elif buffer.home is Home.SCRATCH:
+                    addresses[buffer.number] = scratch.ctypes.data
+        plan = plan_arena(lifetimes)
+        arena = aligned_bytes(plan.bytes)
+        self._keep_alive += [scratch, arena]
+        for number, offset in plan.offsets.items():
+            addresses[number] = arena.ctypes.data + offset
+        return addresses
+
+    def run(self, *arrays: np.ndarray) -> None:
+        """Run without native help: inputs, then outputs to fill, all C-contiguous.
+
+        Raises:
+            PluginError: A primitive failed.
+        """
+        steps = cast(
+            "ctypes.Array[Step]", (Step * self.table.steps_count).from_address(self.table.steps)
+        )
+        for number, argument in self._binding_pairs():
+            steps[number].b = arrays[argument].ctypes.data
+        prototype = ctypes.CFUNCTYPE(
+            ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p
+        )
+        for number in range(self.table.steps_count):
+            step = steps[number]
+            status = prototype(step.function)(step.a, step.b, step.c, step.d)
+            if status:
+                self.table.failed_step, self.table.status = number, status
+                raise PluginError(self.describe_failure(), where=self.name)
+
+    def _binding_pairs(self) -> list[tuple[int, int]]:
+        count = self.table.bindings_count
+        flat = (ctypes.c_int64 * (2 * count)).from_address(self.table.bindings)
+        return [(flat[2 * i], flat[2 * i + 1]) for i in range(count)]
+
+    def describe_failure(self) -> str:
+        """Say which step of the last run failed and why."""
+        number = int(self.table.failed_step) - self._setters
+        what = self._labels[number] if 0 <= number < len(self._labels) else "an argument"
+        return f"oneDNN failed in {what}: {describe_status(int(self.table.status))}"
+
+    def close(self) -> None:
+        """Destroy the primitives, then memories, then the library's engine; not to be run again."""
+        self._dnnl.close()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution and transposed convolution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intarsia.ir.pattern import Match, op
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, label_of, sizes
+from .row import Row
+
+
+def _supports_conv(match: Match) -> Support:
+    attrs: Any = match.attrs
+    rank = len(sizes(match.root))
+    if not 3 <= rank <= 5:
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE, f"{rank - 2}-dimensional convolution (1 to 3 are)"
+        )
+    if any(pad < 0 for pads in attrs.padding for pad in pads):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"negative padding {attrs.padding}")
+    return Support.yes()
+
+
+def _lower_conv(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    return draft.add(
+        "conv",
+        tuple(draft.value(arg) for arg in match.root.args),
+        sizes(match.root),
+        {
+            "strides": attrs.strides,
+            "dilation": attrs.dilation,
+            "padding_low": tuple(low for low, _ in attrs.padding),
+            "padding_high": tuple(high for _, high in attrs.padding),
+            "groups": attrs.groups,
+        },
+        label=label_of(match.root),
+    )
+
+
+def _high_padding(match: Match) -> tuple[int, ...]:
+    """What the library must cut off the far end: padding less output padding."""
+    attrs: Any = match.attrs
+    data, kernel = sizes(match.root.args[0])[2:], sizes(match.root.args[1])[2:]
+    grown = zip(data, kernel, attrs.strides, attrs.dilation, strict=True)
+    full = [(n - 1) * stride + (k - 1) * dilation + 1 for n, k, stride, dilation in grown]
+    result = sizes(match.root)[2:]
+    return tuple(f - low - n for f, (low, _), n in zip(full, attrs.padding, result, strict=True))
+
+
+def _supports_transposed(match: Match) -> Support:
+    verdict = _supports_conv(match)
+    if not verdict:
+        return verdict
+    if min(_high_padding(match)) < 0:
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, "output_padding beyond what the padding cuts off"
+        )
+    return Support.yes()
+
+
+def _lower_transposed(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    return draft.add(
+        "deconv",
+        tuple(draft.value(arg) for arg in match.root.args),
+        sizes(match.root),
+        {
+            "strides": attrs.strides,
+            "dilation": attrs.dilation,
+            "padding_low": tuple(low for low, _ in attrs.padding),
+            "padding_high": _high_padding(match),
+            "groups": attrs.groups,
+        },
+        label=label_of(match.root),
+    )
+
+
+ROWS = (
+    Row("nn.conv", op("nn.conv"), _supports_conv, _lower_conv, constant=(1, 2)),
+    Row(
+        "nn.conv_transpose",
+        op("nn.conv_transpose"),
+        _supports_transposed,
+        _lower_transposed,
+        constant=(1, 2),
+    ),
+)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element-wise functions of one operand, and of two with broadcasting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from intarsia.ir.expr import Call, Expr
+from intarsia.ir.pattern import Match, op
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, label_of, scalar, sizes
+from .row import Row, always
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """An element-wise function of the library with fixed parameters."""
+
+    operator: str
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+    def lower(self, draft: Draft, match: Match) -> int:
+        """Append it."""
+        (arg,) = match.root.args
+        value = draft.value(arg)
+        return draft.eltwise(
+            self.algorithm, value, self.alpha, self.beta, label=label_of(match.root)
+        )
+
+
+_FIXED = (
+    _Function("nn.relu", "relu"),
+    _Function("tanh", "tanh"),
+    _Function("sigmoid", "logistic"),
+    _Function("exp", "exp"),
+    _Function("log", "log"),
+    _Function("sqrt", "sqrt"),
+    _Function("rsqrt", "pow", 1.0, -0.5),
+    _Function("reciprocal", "pow", 1.0, -1.0),
+    _Function("abs", "abs"),
+    _Function("negative", "linear", -1.0, 0.0),
+    _Function("round", "round"),
+    _Function("nn.hard_swish", "hardswish", 1 / 6, 0.5),
+    _Function("nn.softplus", "soft_relu", 1.0),
+    _Function("nn.silu", "swish", 1.0),
+    _Function("nn.mish", "mish"),
+)
+
+
+def _attr_function(algorithm: str, *names: str) -> Callable[[Draft, Match], int]:
+    """Return a lowering whose parameters are attributes of the operator."""
+
+    def lower(draft: Draft, match: Match) -> int:
+        attrs: Any = match.attrs
+        numbers = [float(getattr(attrs, name)) for name in names]
+        value = draft.value(match.root.args[0])
+        return draft.eltwise(algorithm, value, *numbers, label=label_of(match.root))
+
+    return lower
+
+
+def _lower_gelu(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    algorithm = "gelu_tanh" if attrs.approximate else "gelu_erf"
+    return draft.eltwise(algorithm, draft.value(match.root.args[0]), label=label_of(match.root))
+
+
+def _supports_clip(match: Match) -> Support:
+    attrs: Any = match.attrs
+    if math.isnan(attrs.min) or math.isnan(attrs.max) or attrs.min > attrs.max:
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"an empty range: {attrs.min} to {attrs.max}")
+    return Support.yes()
+
+
+_BINARY = {
+    "add": "add",
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "maximum": "max",
+    "minimum": "min",
+}
+_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
+
+
+def _folded(call: Call) -> tuple[Expr, str, float, float] | None:
+    """Return operand, function and parameters of an operator with one scalar constant, else ``None``."""
+    left, right = call.args
+    number, first = scalar(right), scalar(left)
+    if number is not None and sizes(left) == sizes(call) and math.isfinite(number):
+        match call.name:
+            case "add":
+                return (left, "linear", 1.0, number)
+            case "subtract":
+                return (left, "linear", 1.0, -number)
+            case "multiply":
+                return (left, "linear", number, 0.0)
+            case "divide" if number != 0 and math.isfinite(1 / number):
+                return (left, "linear", 1 / number, 0.0)
+            case "power":
+                return (left, "pow", 1.0, number)
+            case _:
+                return None
+    if first is not None and sizes(right) == sizes(call) and math.isfinite(first):
+        match call.name:
+            case "add":
+                return (right, "linear", 1.0, first)
+            case "subtract":
+                return (right, "linear", -1.0, first)
+            case "multiply":
+                return (right, "linear", first, 0.0)
+            case "divide":
+                return (right, "pow", first, -1.0)
+            case _:
+                return None
+    return None
+
+
+def _aligned(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    return (*(1,) * (rank - len(shape)), *shape)
+
+
+def fast_broadcast(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
+    """Whether the library has a fast kernel that broadcasts ``shape``, of the same rank, to ``result``."""
+    # A dimension of 1 in the result says nothing about the form.
+    kept = [axis for axis, size in enumerate(shape) if size != 1]
+    full = [axis for axis, size in enumerate(result) if size != 1]
+    if kept == full or not kept:
+        return True
+    last = len(result) - 1
+    if kept in ([1], [last], [0, last]):
+        return True
+    # All but the batch; or the batch and everything but the channels.
+    return kept == [axis for axis in full if axis != 0]
+
+
+def _operands(call: Call) -> tuple[Expr, Expr] | None:
+    """Return the operands, the one as large as the result first; ``None`` if neither can be."""
+    result, (left, right) = sizes(call), call.args
+    if _aligned(sizes(left), len(result)) == result:
+        return (left, right)
+    if call.name in _COMMUTATIVE and _aligned(sizes(right), len(result)) == result:
+        return (right, left)
+    return None
+
+
+def _supports_binary(match: Match) -> Support:
+    call = match.root
+    if all(scalar(arg) is not None for arg in call.args):
+        return Support.no(Code.TOO_SMALL, "both operands are constant scalars")
+    if _folded(call) is not None:
+        return Support.yes()
+    if call.name not in _BINARY:
+        return Support.no(Code.UNSUPPORTED_OP, f"{call.name} is taken with a constant scalar only")
+    operands = _operands(call)
+    if operands is None:
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE,
+            f"oneDNN broadcasts only the second operand of {call.name}, not the first",
+        )
+    result = sizes(call)
+    shape = _aligned(sizes(operands[1]), len(result))
+    if not fast_broadcast(shape, result):
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE,
+            f"no fast kernel broadcasts {list(shape)} to {list(result)}",
+        )
+    return Support.yes()
+
+
+def _lower_binary(draft: Draft, match: Match) -> int:
+    call = match.root
+    folded = _folded(call)
+    if folded is not None:
+        operand, algorithm, alpha, beta = folded
+        return draft.eltwise(algorithm, draft.value(operand), alpha, beta, label=label_of(call))
+    operands = _operands(call) or (call.args[0], call.args[1])
+    result = sizes(call)
+    values = tuple(
+        draft.view(draft.value(arg), _aligned(draft.shape(draft.value(arg)), len(result)))
+        for arg in operands
+    )
+    attrs = {"algorithm": _BINARY[call.name]}
+    return draft.add("binary", values, result, attrs, label=label_of(call))
+
+
+def _supports_prelu(match: Match) -> Support:
+    data, slope = (sizes(arg) for arg in match.root.args)
+    if len(data) > 5:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(data)} is more than 5")
+    if len(slope) > len(data) or not fast_broadcast(_aligned(slope, len(data)), data):
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE, f"no fast kernel broadcasts {list(slope)} to {list(data)}"
+        )
+    return Support.yes()
+
+
+def _lower_prelu(draft: Draft, match: Match) -> int:
+    data, slope = (draft.value(arg) for arg in match.root.args)
+    rank = len(draft.shape(data))
+    weights = draft.view(slope, _aligned(draft.shape(slope), rank))
+    return draft.add("prelu", (data, weights), sizes(match.root), label=label_of(match.root))
+
+
+ROWS = (
+    *(Row(f.operator, op(f.operator), always, f.lower) for f in _FIXED),
+    Row("nn.leaky_relu", op("nn.leaky_relu"), always, _attr_function("relu", "alpha")),
+    Row("nn.elu", op("nn.elu"), always, _attr_function("elu", "alpha")),
+    Row(
+        "nn.hard_sigmoid",
+        op("nn.hard_sigmoid"),
+        always,
+        _attr_function("hardsigmoid", "alpha", "beta"),
+    ),
+    Row("clip", op("clip"), _supports_clip, _attr_function("clip_v2", "min", "max")),
+    Row("nn.gelu", op("nn.gelu"), always, _lower_gelu),
+    *(Row(name, op(name), _supports_binary, _lower_binary) for name in (*_BINARY, "power")),
+    Row("nn.prelu", op("nn.prelu"), _supports_prelu, _lower_prelu, constant=(1,)),
+)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pooling windows, local response normalisation, and reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intarsia.ir.pattern import Match, op
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, label_of, sizes
+from .row import Row
+
+
+def _needed(match: Match) -> tuple[int, ...]:
+    """Padding behind the data that the last window reaches into; negative if it ends before."""
+    attrs: Any = match.attrs
+    data, result = sizes(match.root.args[0])[2:], sizes(match.root)[2:]
+    return tuple(
+        (m - 1) * attrs.strides[d] + attrs.kernel[d] - n - attrs.padding[d][0]
+        for d, (n, m) in enumerate(zip(data, result, strict=True))
+    )
+
+
+def _supports_pool(match: Match) -> Support:
+    attrs: Any = match.attrs
+    rank = len(sizes(match.root))
+    if not 3 <= rank <= 5:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"{rank - 2}-dimensional pooling (1 to 3 are)")
+    if any(size != 1 for size in attrs.dilation):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, f"no fast kernel for dilation {attrs.dilation}"
+        )
+    pads = zip(attrs.kernel, attrs.padding, _needed(match), strict=True)
+    if any(min(pad) < 0 or max(*pad, needed) >= k for k, pad, needed in pads):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE,
+            f"padding {attrs.padding} reaches as far as the kernel {attrs.kernel}",
+        )
+    counted = match.root.name == "nn.avg_pool" and attrs.count_include_pad
+    behind = zip(attrs.padding, _needed(match), strict=True)
+    if counted and any(needed > high for (_, high), needed in behind):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE,
+            "count_include_pad with windows that ceil_mode adds beyond the padding",
+        )
+    return Support.yes()
+
+
+def _lower_pool(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    if match.root.name == "nn.max_pool":
+        algorithm = "max"
+    else:
+        algorithm = "avg_include_padding" if attrs.count_include_pad else "avg_exclude_padding"
+    highs = zip(attrs.padding, _needed(match), strict=True)
+    numbers = {
+        "kernel": attrs.kernel,
+        "strides": attrs.strides,
+        "dilation": attrs.dilation,
+        "padding_low": tuple(low for low, _ in attrs.padding),
+        "padding_high": tuple(max(high, needed) for (_, high), needed in highs),
+        "algorithm": algorithm,
+    }
+    value = draft.value(match.root.args[0])
+    return draft.add("pool", (value,), sizes(match.root), numbers, label=label_of(match.root))
+
+
+_REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "max", "min": "min", "prod": "mul"}
+
+
+def _is_global_pool(match: Match) -> bool:
+    attrs: Any = match.attrs
+    rank = len(sizes(match.root.args[0]))
+    spatial = tuple(range(2, rank))
+    return match.root.name in ("mean", "max") and 3 <= rank <= 5 and attrs.axes == spatial
+
+
+def _supports_reduction(match: Match) -> Support:
+    attrs: Any = match.attrs
+    shape = sizes(match.root.args[0])
+    if not attrs.axes:
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "nothing is reduced")
+    if not sizes(match.root):
+        return Support.no(Code.UNSUPPORTED_SHAPE, "a scalar result")
+    if _is_global_pool(match):
+        return Support.yes()
+    if len(shape) > 5:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(shape)} is more than 5")
+    if attrs.axes != tuple(range(len(shape) - len(attrs.axes), len(shape))):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, f"no fast kernel reduces axes {attrs.axes} of {len(shape)}"
+        )
+    if all(shape[axis] == 1 for axis in attrs.axes):
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE, f"axes {attrs.axes} of {list(shape)} hold one element"
+        )
+    return Support.yes()
+
+
+def _lower_reduction(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    shape, label = draft.shape(value), label_of(match.root)
+    kept = tuple(1 if axis in attrs.axes else size for axis, size in enumerate(shape))
+    if _is_global_pool(match):
+        spatial = shape[2:]
+        zeros, ones = (0,) * len(spatial), (1,) * len(spatial)
+        numbers = {"kernel": spatial, "strides": ones, "dilation": ones}
+        numbers |= {"padding_low": zeros, "padding_high": zeros}
+        numbers["algorithm"] = "max" if match.root.name == "max" else "avg_exclude_padding"
+        value = draft.add("pool", (value,), kept, numbers, label=label)
+    else:
+        numbers = {"algorithm": _REDUCTIONS[match.root.name]}
+        value = draft.add("reduction", (value,), kept, numbers, label=label)
+    return draft.view(value, sizes(match.root))
+
+
+def _supports_lrn(match: Match) -> Support:
+    attrs: Any = match.attrs
+    rank = len(sizes(match.root))
+    if not 3 <= rank <= 5:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} (3 to 5 are)")
+    if attrs.size % 2 == 0:
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"an even window of {attrs.size} channels")
+    return Support.yes()
+
+
+def _lower_lrn(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    numbers = {"size": attrs.size, "alpha": attrs.alpha, "beta": attrs.beta, "bias": attrs.bias}
+    return draft.add("lrn", (value,), sizes(match.root), numbers, label=label_of(match.root))
+
+
+ROWS = (
+    Row("nn.max_pool", op("nn.max_pool"), _supports_pool, _lower_pool),
+    Row("nn.avg_pool", op("nn.avg_pool"), _supports_pool, _lower_pool),
+    *(Row(name, op(name), _supports_reduction, _lower_reduction) for name in _REDUCTIONS),
+    Row("nn.lrn", op("nn.lrn"), _supports_lrn, _lower_lrn),
+)

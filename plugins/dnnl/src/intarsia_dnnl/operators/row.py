@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A row of the plugin's table: pattern, who says yes or no, and what it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import Constant
+from intarsia.ir.pattern import Match, Pattern
+from intarsia.ir.types import TensorType
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft
+
+Lower: TypeAlias = "Callable[[Draft, Match], int]"
+
+MAX_RANK = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One pattern that the plugin knows.
+
+    Attributes:
+        name: Unique in the table.
+        pattern: What it matches.
+        supports: Whether a match is taken, beyond what :func:`check_tensors` asks of all.
+        lower: Appends nodes for a match, returns the value of its result.
+        constant: Arguments of the root that must be known at compile time.
+    """
+
+    name: str
+    pattern: Pattern
+    supports: Callable[[Match], Support]
+    lower: Lower
+    constant: tuple[int, ...] = ()
+
+    def predicate(self, match: Match) -> Support:
+        """Say whether the plugin takes ``match``; the support table's predicate."""
+        verdict = check_tensors(match)
+        if not verdict:
+            return verdict
+        for index in self.constant:
+            if index < len(match.root.args) and not match.is_constant(index):
+                return Support.no(
+                    Code.UNSUPPORTED_ATTRIBUTE,
+                    f"argument {index} of {match.root.name} must be known at compile time",
+                )
+        return self.supports(match)
+
+
+def always(_match: Match) -> Support:
+    """Take every match of tensors that the library accepts."""
+    return Support.yes()
+
+
+def check_tensors(match: Match) -> Support:
+    """Refuse what no primitive takes: other element types than fp32, symbolic, empty or huge-rank shapes."""
+    for expr in (*match.inputs, *match.calls):
+        if not isinstance(expr.type, TensorType):
+            return Support.no(Code.UNSUPPORTED_OP, "tuples are not taken")
+        if expr.type.dtype is not DType.FLOAT32:
+            return Support.no(
+                Code.UNSUPPORTED_DTYPE, f"only float32 is taken, not {expr.type.dtype}"
+            )
+        if not expr.type.is_static:
+            return Support.no(Code.UNSUPPORTED_SHAPE, f"the shape of {expr.type} is not static")
+        shape = expr.type.static_shape
+        if 0 in shape:
+            return Support.no(Code.UNSUPPORTED_SHAPE, f"{expr.type} has no elements")
+        if not shape and not isinstance(expr, Constant):
+            return Support.no(Code.UNSUPPORTED_SHAPE, "scalars computed at run time are not taken")
+        if len(shape) > MAX_RANK:
+            return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(shape)} is more than {MAX_RANK}")
+    return Support.yes()

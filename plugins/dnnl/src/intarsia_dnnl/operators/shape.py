@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views of the same memory, concatenation and resampling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intarsia.ir.pattern import Match, op
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, label_of, sizes
+from .row import Row, always
+
+
+def _supports_view(match: Match) -> Support:
+    if not sizes(match.root):
+        return Support.no(Code.UNSUPPORTED_SHAPE, "a scalar result")
+    return Support.yes()
+
+
+def _lower_reshape(draft: Draft, match: Match) -> int:
+    return draft.view(draft.value(match.root.args[0]), sizes(match.root))
+
+
+def _lower_transpose(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    if attrs.axes == tuple(range(len(attrs.axes))):
+        return value
+    numbers = {"axes": attrs.axes}
+    return draft.add("transpose", (value,), sizes(match.root), numbers, label=label_of(match.root))
+
+
+def _supports_slice(match: Match) -> Support:
+    attrs: Any = match.attrs
+    if any(stride != 1 for stride in attrs.strides):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"strides {attrs.strides}, only 1 is taken")
+    return Support.yes()
+
+
+def _lower_slice(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    if sizes(match.root) == draft.shape(value):
+        return value
+    numbers = {"begin": attrs.begin}
+    return draft.add("slice", (value,), sizes(match.root), numbers, label=label_of(match.root))
+
+
+def _lower_concatenate(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    args = tuple(draft.value(arg) for arg in match.root.args)
+    if len(args) == 1:
+        return args[0]
+    numbers = {"axis": attrs.axis}
+    return draft.add("concat", args, sizes(match.root), numbers, label=label_of(match.root))
+
+
+def _supports_resize(match: Match) -> Support:
+    attrs: Any = match.attrs
+    source, result = sizes(match.root.args[0]), sizes(match.root)
+    if attrs.mode not in ("nearest", "linear"):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"mode {attrs.mode}")
+    if not 3 <= len(source) <= 5 or source[:2] != result[:2]:
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE,
+            f"{list(source)} to {list(result)}: only spatial axes are resized",
+        )
+    pairs = list(zip(source, result, strict=True))
+    if attrs.scales and any(
+        abs(scale * of - to) > 1e-4 for scale, (of, to) in zip(attrs.scales, pairs, strict=True)
+    ):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, f"scales {attrs.scales} do not give whole sizes"
+        )
+    if attrs.mode == "linear":
+        if attrs.coordinate_mode == "half_pixel":
+            return Support.yes()
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"linear with {attrs.coordinate_mode}")
+    # The library rounds half-pixel coordinates; for whole factors that is what flooring does.
+    whole = all(to % of == 0 for of, to in pairs)
+    rule = (attrs.coordinate_mode, attrs.nearest_mode)
+    if whole and rule in (
+        ("asymmetric", "floor"),
+        ("half_pixel", "round_prefer_floor"),
+        ("half_pixel", "round_prefer_ceil"),
+    ):
+        return Support.yes()
+    return Support.no(
+        Code.UNSUPPORTED_ATTRIBUTE,
+        f"nearest with {attrs.coordinate_mode}, {attrs.nearest_mode} from {list(source)} to {list(result)}",
+    )
+
+
+def _lower_resize(draft: Draft, match: Match) -> int:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    numbers = {"algorithm": attrs.mode}
+    return draft.add("resampling", (value,), sizes(match.root), numbers, label=label_of(match.root))
+
+
+ROWS = (
+    Row("reshape", op("reshape"), _supports_view, _lower_reshape),
+    Row("transpose", op("transpose"), always, _lower_transpose),
+    Row("strided_slice", op("strided_slice"), _supports_slice, _lower_slice),
+    Row("concatenate", op("concatenate"), always, _lower_concatenate),
+    Row("nn.resize", op("nn.resize"), _supports_resize, _lower_resize),
+)

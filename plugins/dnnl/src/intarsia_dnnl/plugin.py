@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hooks: what the compiler asks of this plugin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from intarsia.plugin import (
+    CompiledUnit,
+    IntarsiaError,
+    Probe,
+    Region,
+    SupportTable,
+    Target,
+    TargetKind,
+    hookimpl,
+)
+
+from .codegen import compile_region, count_flops
+from .support import support_table
+from .target import DNNL, DnnlOptions
+
+
+@hookimpl
+def register_target_kind() -> Sequence[TargetKind]:
+    """Return the kind ``dnnl``."""
+    return (DNNL,)
+
+
+@hookimpl
+def annotate(target: Target) -> SupportTable:
+    """Return what oneDNN takes; the same for all options."""
+    return support_table()
+
+
+@hookimpl
+def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
+    """Keep the regions that do at least ``-min-flops`` work."""
+    least = cast("DnnlOptions", target.options).min_flops
+    return tuple(region for region in regions if count_flops(region) >= least)
+
+
+@hookimpl
+def relay_codegen(region: Region, target: Target) -> CompiledUnit:
+    """Compile a region to a program for the loader."""
+    return compile_region(region, cast("DnnlOptions", target.options))
+
+
+@hookimpl
+def probe(target: Target) -> Probe:
+    """Load the library and say which it is."""
+    from .sdk import Dnnl
+
+    try:
+        dnnl = Dnnl(cast("DnnlOptions", target.options).library)
+    except IntarsiaError as error:
+        return Probe(usable=False, detail=str(error))
+    version = ".".join(map(str, dnnl.version))
+    dnnl.close()
+    return Probe(usable=True, sdk=f"oneDNN {version}", device="cpu", detail=str(dnnl.path))

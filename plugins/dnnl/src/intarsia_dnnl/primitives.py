@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From each kind of node to the library's primitive for it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from intarsia.errors import ArtifactError
+
+from .assembly import Assembly, Home, Tensor
+from .names import (
+    BINARY,
+    CONVOLUTION_DIRECT,
+    DECONVOLUTION_DIRECT,
+    ELTWISE,
+    FORWARD_INFERENCE,
+    LRN_ACROSS_CHANNELS,
+    POOLING,
+    REDUCTION,
+    RESAMPLING,
+    SOFTMAX_ACCURATE,
+    SOFTMAX_LOG,
+    USE_GLOBAL_STATS,
+    USE_SCALE,
+    USE_SHIFT,
+    Arg,
+    Query,
+)
+from .program import Node
+from .sdk import longs
+
+
+def build_node(assembly: Assembly, node: Node) -> None:
+    """Make the primitives of one node.
+
+    Raises:
+        ArtifactError: No such kind of node.
+        UnsupportedError: The library has no implementation.
+    """
+    if node.kind not in _BUILDERS:
+        raise ArtifactError(f"the region uses '{node.kind}', which this plugin does not know")
+    _BUILDERS[node.kind](assembly, node)
+
+
+def _convolution(a: Assembly, node: Node) -> None:
+    transposed = node.kind == "deconv"
+    dnnl, source, weights = a.dnnl, node.args[0], node.args[1]
+    layout = _weights_layout(a, node, transposed=transposed)
+    shape = _grouped_shape(a, node)
+    if transposed:
+        order = list(range(len(shape)))
+        inner = len(shape) - len(a.shapes[source])
+        order[inner], order[inner + 1] = inner + 1, inner
+        shape = tuple(shape[axis] for axis in order)
+    name = "deconvolution" if transposed else "convolution"
+    algorithm = DECONVOLUTION_DIRECT if transposed else CONVOLUTION_DIRECT
+    bias = dnnl.plain(a.shapes[node.args[2]]) if len(node.args) > 2 else None
+    numbers = (
+        longs(node.ints("strides")),
+        longs([size - 1 for size in node.ints("dilation")]),
+        longs(node.ints("padding_low")),
+        longs(node.ints("padding_high")),
+    )
+    from_any = dnnl.any_layout(a.shapes[source])
+    weights_any, to_any = dnnl.any_layout(shape), dnnl.any_layout(a.shapes[node.result])
+
+    def create(_candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            f"{name}_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, algorithm),
+            *(from_any, weights_any, bias, to_any, *numbers, attribute),
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        kernel = Tensor(layout, a.values[weights].buffer)
+        arguments = [
+            (Arg.SRC, a.in_layout(a.values[source], dnnl.queried(made, Query.SRC))),
+            (Arg.WEIGHTS, a.in_layout(kernel, dnnl.queried(made, Query.WEIGHTS))),
+        ]
+        if bias is not None:
+            arguments.append((Arg.BIAS, a.plain(node.args[2])))
+        return arguments
+
+    a.build(node, create, operands, [()], free=True)
+
+
+def _grouped_shape(a: Assembly, node: Node) -> tuple[int, ...]:
+    shape, groups = a.shapes[node.args[1]], node.integer("groups")
+    return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
+
+
+def _weights_layout(a: Assembly, node: Node, *, transposed: bool) -> int:
+    """Describe row-major weights as the library sees them: groups apart, output channels first."""
+    shape = _grouped_shape(a, node)
+    layout = a.dnnl.plain(shape)
+    if not transposed:
+        return layout
+    first = 1 if node.integer("groups") > 1 else 0
+    order = list(range(len(shape)))
+    order[first], order[first + 1] = first + 1, first
+    return a.dnnl.permuted(layout, order)
+
+
+def _matmul(a: Assembly, node: Node) -> None:
+    dnnl = a.dnnl
+    left, right = node.args[0], node.args[1]
+    rank = len(a.shapes[node.result])
+    constant = a.values[right].buffer.home is Home.CONSTANT
+    sides = [_multiplicable(a, left)]
+    sides.append(a.values[right].desc if constant else _multiplicable(a, right).desc)
+    bias = None
+    if len(node.args) > 2:
+        bias = dnnl.plain((*(1,) * (rank - 1), a.shapes[node.result][-1]))
+    plain_to = dnnl.plain(a.shapes[node.result])
+    wish = a.wishes.get(node.result)
+    targets = [plain_to]
+    if wish is not None:
+        strides = dnnl.strides(wish.desc, rank)
+        if strides is not None and strides[-1] == 1:
+            targets.insert(0, wish.desc)
+    second = dnnl.any_layout(a.shapes[right]) if constant else sides[1]
+    candidates = [(sides[0].desc, second, target) for target in targets]
+    candidates.append((dnnl.plain(a.shapes[left]), second, plain_to))
+    if not constant:
+        plains = (dnnl.plain(a.shapes[left]), dnnl.plain(a.shapes[right]))
+        candidates.append((*plains, plain_to))
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        one, two, to = candidate
+        return dnnl.try_make(
+            "matmul_primitive_desc_create", dnnl.engine, one, two, bias, to, attribute
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        arguments = [
+            (Arg.SRC, a.in_layout(a.values[left], dnnl.queried(made, Query.SRC))),
+            (Arg.WEIGHTS, a.in_layout(a.values[right], dnnl.queried(made, Query.WEIGHTS))),
+        ]
+        if bias is not None:
+            arguments.append((Arg.BIAS, Tensor(bias, a.plain(node.args[2]).buffer)))
+        return arguments
+
+    a.build(node, create, operands, candidates)
+
+
+def _multiplicable(a: Assembly, value: int) -> Tensor:
+    """Return an operand whose rows or columns are dense, as matrix kernels need."""
+    tensor, shape = a.values[value], a.shapes[value]
+    strides = a.dnnl.strides(tensor.desc, len(shape))
+    if strides is None or 1 not in strides[-2:]:
+        return a.plain(value)
+    return tensor
+
+
+def _eltwise(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    algorithm = ELTWISE[node.text("algorithm")]
+    numbers = (node.number("alpha"), node.number("beta"))
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "eltwise_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, algorithm),
+            *(source.desc, candidate[0], *numbers, attribute),
+        )
+
+    _one_operand(a, node, source, create)
+
+
+def _one_operand(
+    a: Assembly, node: Node, source: Tensor, create: Callable[[tuple[int, ...], int], int | None]
+) -> None:
+    """Build a primitive whose result has the layout of its operand, or any."""
+
+    def operands(_made: int) -> list[tuple[int, Tensor]]:
+        return [(Arg.SRC, source)]
+
+    free = a.dnnl.any_layout(a.shapes[node.result])
+    same = a.shapes[node.args[0]] == a.shapes[node.result]
+    a.build(node, create, operands, [(source.desc,), (free,)] if same else [(free,)])
+
+
+def _binary(a: Assembly, node: Node) -> None:
+    dnnl = a.dnnl
+    left, right = node.args
+    algorithm = BINARY[node.text("algorithm")]
+    one, two = a.dense(left), a.dense(right)
+    free = dnnl.any_layout(a.shapes[node.result])
+    same = a.shapes[left] == a.shapes[right]
+    plains = (dnnl.plain(a.shapes[left]), dnnl.plain(a.shapes[right]))
+    candidates = [(one.desc, one.desc if same else two.desc, free)]
+    candidates += [(one.desc, plains[1], free), (*plains, dnnl.plain(a.shapes[node.result]))]
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "binary_primitive_desc_create", dnnl.engine, algorithm, *candidate, attribute
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        return [
+            (Arg.SRC, a.in_layout(a.values[left], dnnl.queried(made, Query.SRC, 0))),
+            (Arg.SRC_1, a.in_layout(a.values[right], dnnl.queried(made, Query.SRC, 1))),
+        ]
+
+    a.build(node, create, operands, candidates)
+
+
+def _pooling(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    algorithm = POOLING[node.text("algorithm")]
+    numbers = (
+        longs(node.ints("strides")),
+        longs(node.ints("kernel")),
+        longs([size - 1 for size in node.ints("dilation")]),
+        longs(node.ints("padding_low")),
+        longs(node.ints("padding_high")),
+    )
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "pooling_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, algorithm),
+            *(source.desc, candidate[0], *numbers, attribute),
+        )
+
+    def operands(_made: int) -> list[tuple[int, Tensor]]:
+        return [(Arg.SRC, source)]
+
+    a.build(node, create, operands, [(dnnl.any_layout(a.shapes[node.result]),)])
+
+
+def _softmax(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    algorithm = SOFTMAX_LOG if node.text("algorithm") == "log" else SOFTMAX_ACCURATE
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "softmax_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, algorithm),
+            *(source.desc, candidate[0], node.integer("axis"), attribute),
+        )
+
+    _one_operand(a, node, source, create)
+
+
+def _layer_norm(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.plain(node.args[0])
+    flags = USE_SCALE | (USE_SHIFT if len(node.args) > 2 else 0)
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "layer_normalization_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, source.desc, candidate[0], None),
+            *(node.number("epsilon"), flags, attribute),
+        )
+
+    def operands(_made: int) -> list[tuple[int, Tensor]]:
+        roles = (Arg.SCALE, Arg.SHIFT)
+        weights = [
+            (role, a.plain(value)) for role, value in zip(roles, node.args[1:], strict=False)
+        ]
+        return [(Arg.SRC, source), *weights]
+
+    a.build(node, create, operands, [(source.desc,)])
+
+
+def _batch_norm(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "batch_normalization_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, source.desc, candidate[0]),
+            *(node.number("epsilon"), flags, attribute),
+        )
+
+    def operands(_made: int) -> list[tuple[int, Tensor]]:
+        roles = (Arg.SCALE, Arg.SHIFT, Arg.MEAN, Arg.VARIANCE)
+        weights = [(role, a.plain(value)) for role, value in zip(roles, node.args[1:], strict=True)]
+        return [(Arg.SRC, source), *weights]
+
+    a.build(node, create, operands, [(source.desc,), (dnnl.any_layout(a.shapes[node.result]),)])
+
+
+def _lrn(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    numbers = (node.number("alpha"), node.number("beta"), node.number("bias"))
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "lrn_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, LRN_ACROSS_CHANNELS),
+            *(source.desc, candidate[0], node.integer("size"), *numbers, attribute),
+        )
+
+    _one_operand(a, node, source, create)
+
+
+def _prelu(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    slope = dnnl.any_layout(a.shapes[node.args[1]])
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "prelu_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, source.desc, slope, candidate[0], attribute),
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        weights = a.in_layout(a.values[node.args[1]], dnnl.queried(made, Query.WEIGHTS))
+        return [(Arg.SRC, source), (Arg.WEIGHTS, weights)]
+
+    a.build(node, create, operands, [(source.desc,), (dnnl.any_layout(a.shapes[node.result]),)])
+
+
+def _reduction(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    algorithm = REDUCTION[node.text("algorithm")]
+    free = dnnl.any_layout(a.shapes[node.result])
+    plain = dnnl.plain(a.shapes[node.args[0]])
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "reduction_primitive_desc_create",
+            *(dnnl.engine, algorithm, *candidate, 0.0, 0.0, attribute),
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        return [(Arg.SRC, a.in_layout(a.values[node.args[0]], dnnl.queried(made, Query.SRC)))]
+
+    a.build(node, create, operands, [(source.desc, free), (plain, free)])
+
+
+def _resampling(a: Assembly, node: Node) -> None:
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    algorithm = RESAMPLING[node.text("algorithm")]
+    sizes = zip(a.shapes[node.result][2:], a.shapes[node.args[0]][2:], strict=True)
+    scales = [to / of for to, of in sizes]
+    factors = (ctypes.c_float * len(scales))(*scales)
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "resampling_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, algorithm),
+            *(factors, source.desc, candidate[0], attribute),
+        )
+
+    def operands(_made: int) -> list[tuple[int, Tensor]]:
+        return [(Arg.SRC, source)]
+
+    a.build(node, create, operands, [(dnnl.any_layout(a.shapes[node.result]),)])
+
+
+def _concat(a: Assembly, node: Node) -> None:
+    dnnl, count = a.dnnl, len(node.args)
+    tensors = [a.dense(value) for value in node.args]
+    plains = [dnnl.plain(a.shapes[value]) for value in node.args]
+    free = dnnl.any_layout(a.shapes[node.result])
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        layouts = (ctypes.c_void_p * count)(*candidate[1:])
+        return dnnl.try_make(
+            "concat_primitive_desc_create",
+            *(dnnl.engine, candidate[0], count, node.integer("axis"), layouts, attribute),
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        return [
+            (
+                Arg.MULTIPLE_SRC + index,
+                a.in_layout(a.values[value], dnnl.queried(made, Query.SRC, index)),
+            )
+            for index, value in enumerate(node.args)
+        ]
+
+    a.build(node, create, operands, [(free, *(t.desc for t in tensors)), (free, *plains)])
+
+
+def _view(a: Assembly, node: Node) -> None:
+    value = node.args[0]
+    tensor = a.values[value]
+    desc = _seen(a, node, tensor.desc)
+    if desc is None:
+        tensor = a.plain(value)
+        desc = _seen(a, node, tensor.desc)
+    if desc is None:
+        raise ArtifactError(f"the region has a malformed {node.kind}", where=node.label)
+    a.values[node.result] = Tensor(desc, tensor.buffer)
+
+
+def _seen(a: Assembly, node: Node, desc: int) -> int | None:
+    if node.kind == "reshape":
+        return a.dnnl.reshaped(desc, a.shapes[node.result])
+    if node.kind == "transpose":
+        moves = [0] * len(node.ints("axes"))
+        for to, of in enumerate(node.ints("axes")):
+            moves[of] = to
+        return a.dnnl.permuted(desc, moves)
+    return a.dnnl.sliced(desc, a.shapes[node.result], node.ints("begin"))
+
+
+_BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
+    {
+        "conv": _convolution,
+        "deconv": _convolution,
+        "matmul": _matmul,
+        "eltwise": _eltwise,
+        "binary": _binary,
+        "pool": _pooling,
+        "softmax": _softmax,
+        "layer_norm": _layer_norm,
+        "batch_norm": _batch_norm,
+        "lrn": _lrn,
+        "prelu": _prelu,
+        "reduction": _reduction,
+        "resampling": _resampling,
+        "concat": _concat,
+        "reshape": _view,
+        "transpose": _view,
+        "slice": _view,
+    }
+)

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program of a region: what ``region.json`` holds, written when compiling and read when loading.
+
+Values are numbered; every node computes one value from others. Layouts are not in it: the library chooses
+them on the machine that runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias, cast
+
+from intarsia.errors import ArtifactError
+
+SCHEMA = 1
+FILE = "region.json"
+
+AttrValue: TypeAlias = "int | float | str | tuple[int, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class PostOp:
+    """Work that a primitive does on its result before it stores it.
+
+    Attributes:
+        kind: ``eltwise``, ``binary``, or ``sum`` (an add whose operand's memory becomes the result's).
+        algorithm: Name of the element-wise or binary function; empty for ``sum``.
+        alpha: First parameter of an element-wise function.
+        beta: Second parameter.
+        value: Second operand of ``binary`` and ``sum``; -1 for ``eltwise``.
+    """
+
+    kind: str
+    algorithm: str = ""
+    alpha: float = 0.0
+    beta: float = 0.0
+    value: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One primitive, or a view (``reshape``, ``transpose``, ``slice``) that moves no data if it can.
+
+    Attributes:
+        kind: Kind of primitive or view.
+        args: Values it reads.
+        result: Value it writes.
+        attrs: Numbers, names and lists of integers.
+        post: Work on the result, in order.
+        label: Names of the model's operators in it, for messages.
+    """
+
+    kind: str
+    args: tuple[int, ...]
+    result: int
+    attrs: Mapping[str, AttrValue] = field(default_factory=dict[str, AttrValue])
+    post: tuple[PostOp, ...] = ()
+    label: str = ""
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        """Every value it reads, operands of post-ops included."""
+        return (*self.args, *(op.value for op in self.post if op.value >= 0))
+
+    def ints(self, key: str) -> tuple[int, ...]:
+        """Return a list of integers."""
+        return cast("tuple[int, ...]", self.attrs[key])
+
+    def number(self, key: str) -> float:
+        """Return a number."""
+        return float(cast("float", self.attrs[key]))
+
+    def integer(self, key: str) -> int:
+        """Return an integer."""
+        return int(cast("int", self.attrs[key]))
+
+    def text(self, key: str) -> str:
+        """Return a name."""
+        return str(self.attrs[key])
+
+    def reading(self, mapping: Mapping[int, int]) -> Node:
+        """Return the node over other values."""
+        args = tuple(mapping.get(arg, arg) for arg in self.args)
+        post = tuple(replace(op, value=mapping.get(op.value, op.value)) for op in self.post)
+        return replace(self, args=args, post=post)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A region.
+
+    Attributes:
+        shapes: Shape of every value, by number; all are float32.
+        inputs: Values given by the caller, in order.
+        outputs: Values the caller gets, in order.
+        constants: Value to name of the constant.
+        nodes: In the order they run.
+        fpmath_mode: ``strict``, or what a matrix product may compute in.
+        threads: Number of threads; 0 takes the caller's.
+        library: Path of the library; empty finds it.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    constants: Mapping[int, str]
+    nodes: tuple[Node, ...]
+    fpmath_mode: str = "strict"
+    threads: int = 0
+    library: str = ""
+
+
+def print_program(program: Program) -> bytes:
+    """Return the program as JSON, the same bytes for the same program."""
+    body = {"schema": SCHEMA, **asdict(program)}
+    body["constants"] = {str(value): name for value, name in sorted(program.constants.items())}
+    body["nodes"] = [_node_to_json(node) for node in program.nodes]
+    return (json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n").encode()
+
+
+def parse_program(data: bytes) -> Program:
+    """Read a program that :func:`print_program` wrote.
+
+    Raises:
+        ArtifactError: It is damaged, or of another schema.
+    """
+    try:
+        body = json.loads(data)
+        schema = body["schema"]
+        if schema != SCHEMA:
+            raise ArtifactError(
+                f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
+                hint="compile the model again, or install the intarsia-dnnl that compiled it",
+            )
+        return Program(
+            shapes=tuple(tuple(shape) for shape in body["shapes"]),
+            inputs=tuple(body["inputs"]),
+            outputs=tuple(body["outputs"]),
+            constants={int(value): name for value, name in body["constants"].items()},
+            nodes=tuple(_node_from_json(node) for node in body["nodes"]),
+            fpmath_mode=body["fpmath_mode"],
+            threads=body["threads"],
+            library=body["library"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"{FILE} is damaged: {error!r}", hint="compile the model again"
+        ) from error
+
+
+def _node_to_json(node: Node) -> dict[str, Any]:
+    body: dict[str, Any] = {"kind": node.kind, "args": node.args, "result": node.result}
+    if node.attrs:
+        body["attrs"] = dict(node.attrs)
+    if node.post:
+        body["post"] = [
+            {key: item for key, item in asdict(op).items() if item != _DEFAULTS.get(key)}
+            for op in node.post
+        ]
+    if node.label:
+        body["label"] = node.label
+    return body
+
+
+def _node_from_json(body: dict[str, Any]) -> Node:
+    attrs = {
+        key: tuple(item) if isinstance(item, list) else item
+        for key, item in body.get("attrs", {}).items()
+    }
+    post = tuple(PostOp(**op) for op in body.get("post", ()))
+    args = tuple(body["args"])
+    return Node(body["kind"], args, body["result"], attrs, post, body.get("label", ""))
+
+
+_DEFAULTS: Mapping[str, object] = MappingProxyType(
+    {"algorithm": "", "alpha": 0.0, "beta": 0.0, "value": -1}
+)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The target kind ``dnnl`` and its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from intarsia.target.kind import Role, TargetKind
+from intarsia.target.options import option
+
+from .program import SCHEMA
+
+
+@dataclass(frozen=True, kw_only=True)
+class DnnlOptions:
+    """What a user may set."""
+
+    num_threads: int = option(
+        0, doc="threads of a primitive; 0 takes what the run asks for", minimum=0, maximum=1024
+    )
+    fpmath_mode: str = option(
+        "strict",
+        doc="what fp32 convolutions and matrix products may compute in",
+        choices=("strict", "bf16", "tf32", "any"),
+    )
+    library: str = option("", doc="path of libdnnl.so.3; empty finds it when the model is loaded")
+    min_flops: int = option(
+        1,
+        doc="drop regions with fewer floating-point operations; element-wise operators count as none",
+        minimum=0,
+    )
+
+
+def env_version() -> str:
+    """Return what compiled regions depend on: the schema of programs, not the library that runs them."""
+    return f"program {SCHEMA}"
+
+
+DNNL = TargetKind(
+    name="dnnl",
+    role=Role.ACCELERATOR,
+    options=DnnlOptions,
+    summary="oneDNN: convolution, matrix product, pooling, normalisation, fp32",
+    env_version=env_version,
+)
