@@ -19,8 +19,10 @@ from .errors import (
 )
 from .host.markers import hookimpl
 from .host.probe import Probe
+from .ir.expr import Call, Constant, Function, Var
 from .ir.pattern import ANY, CONST, Match, OpPattern, Wildcard, op
 from .ir.types import TensorType
+from .ir.walk import post_order
 from .lower.kernels import FusedGroup, TensorModule
 from .partition.region import Region
 from .partition.support import Code, Support, SupportRow, SupportTable
@@ -35,10 +37,13 @@ __all__ = [
     "CONST",
     "SHARED_LIBRARY",
     "ArtifactError",
+    "Call",
     "Code",
     "CompiledUnit",
     "CompositeTarget",
+    "Constant",
     "DType",
+    "Function",
     "FusedGroup",
     "IntarsiaError",
     "Intrinsic",
@@ -62,8 +67,10 @@ __all__ = [
     "TensorType",
     "ToolchainError",
     "UnsupportedError",
+    "Var",
     "Wildcard",
     "hookimpl",
     "op",
     "option",
+    "post_order",
 ]
