@@ -25,7 +25,7 @@ from .unary import NumberOp, UnaryOp
 
 
 class ActivationOp(Op):
-    """An activation with attributes; a subclass gives ``apply`` and ``element``, both of attrs and x."""
+    """An activation with attributes; a subclass gives ``apply`` and ``element``."""
 
     apply: ClassVar[Callable[..., Array]]
     element: ClassVar[Callable[..., PrimExpr]]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What NumPy references share: half precision in float32, conversions as the loop IR defines them."""
+"""What NumPy references share: half precision in float32, conversions as in the loop IR."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def in_float32(function: Callable[..., Any], *arrays: Array) -> Array:
 
 
 def convert(array: Array, dtype: DType) -> Array:
-    """Return the elements as ``dtype``: floats truncate and saturate, NaN gives 0, integers wrap."""
+    """Return the elements as ``dtype``: floats truncate and saturate, NaN is 0, integers wrap."""
     wanted = numpy_dtype(dtype)
     source = widen(array)
     if dtype is DType.BOOL:

@@ -217,20 +217,12 @@ class Power(ElementwiseBinaryOp):
     element = staticmethod(_power_element)
 
 
-def _floor_mod_element(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    if a.dtype.is_integer:
-        return tir.binary(BinaryOp.FLOOR_MOD, a, b)
-    rest = tir.binary(BinaryOp.TRUNC_MOD, a, b)
-    signs_differ = tir.binary(BinaryOp.XOR, rest < 0.0, b < 0.0)
-    return tir.select(tir.binary(BinaryOp.NE, rest, 0.0) & signs_differ, rest + b, rest)
-
-
 @operator("floor_mod", OpKind.ELEMWISE)
-class FloorMod(ElementwiseBinaryOp):
-    """The rest of a division that rounds down, with the sign of ``b``; ``x % 0`` of integers is 0."""
+class FloorMod(MachineOp):
+    """The rest of a division that rounds down, with the sign of ``b``; integer ``x % 0`` is 0."""
 
     function = staticmethod(np.mod)
-    element = staticmethod(_floor_mod_element)
+    machine = BinaryOp.FLOOR_MOD
 
 
 @operator("trunc_mod", OpKind.ELEMWISE)

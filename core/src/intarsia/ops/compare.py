@@ -19,7 +19,7 @@ from .rules import broadcast, operands, same_dtype
 
 
 class ComparisonOp(MachineOp):
-    """A comparison: bool in the shape that the operands broadcast to; false with NaN (but for ``!=``)."""
+    """A comparison of numbers that broadcast; with NaN it is false, but for ``!=``."""
 
     @classmethod
     def type_rule(cls, attrs: OpAttrs, *types: Type) -> TensorType:

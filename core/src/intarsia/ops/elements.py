@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What compute rules share: element-wise maps with broadcasting, and accumulation of half precision."""
+"""What compute rules share: maps with broadcasting, half precision in float32, index arithmetic."""
 
 from __future__ import annotations
 

@@ -82,9 +82,7 @@ class Arange(Op):
                 f"{cls.name}: {attrs.start}:{attrs.stop}:{attrs.step} is no range of numbers"
             )
         if not is_number(attrs.dtype):
-            raise TypeRuleError(
-                f"{cls.name}: element type must be a number type, not {attrs.dtype}"
-            )
+            raise TypeRuleError(f"{cls.name}: needs a number type, not {attrs.dtype}")
         return TensorType((attrs.count,), attrs.dtype)
 
     @staticmethod
@@ -116,7 +114,7 @@ class Triangular(Op):
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):
-        """``upper``: keep what is above the diagonal; ``diagonal``: which one, 0 is the main one."""
+        """``upper``: keep what is above the diagonal; ``diagonal``: which, 0 is the main one."""
 
         upper: bool
         diagonal: int = 0

@@ -139,7 +139,7 @@ class GatherElements(Op):
 
 @operator("gather_nd", OpKind.INJECTIVE)
 class GatherNd(Op):
-    """Slices of a tensor, each picked by a vector of indices (the last dimension of ``indices``)."""
+    """Slices of a tensor, each picked by a vector, the last dimension of ``indices``."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):

@@ -69,7 +69,7 @@ def _group_channel(output: PrimExpr, inner: PrimExpr, outputs: int, inputs: int)
 
 
 def _add_bias(x: Tensor, bias: Sequence[Tensor], name: str) -> Tensor:
-    """Add ``bias[0]``, if there is one, to every channel; the result has the bias's element type."""
+    """Add ``bias[0]``, if there is one, to every channel; the result has its element type."""
     if not bias:
         return x
 
@@ -85,7 +85,7 @@ def _bias_array(bias: Sequence[Array], rank: int) -> Array | int:
 
 @operator("nn.conv", OpKind.ANCHOR)
 class Conv(Op):
-    """Convolution of ``data[N, C, *S]`` with ``weight[O, C / groups, *K]``, plus ``bias[O]`` if given."""
+    """Convolution of ``data[N, C, *S]``, ``weight[O, C / groups, *K]``, optional ``bias[O]``."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):
@@ -108,8 +108,9 @@ class Conv(Op):
         _check_groups(cls.name, attrs.groups, outputs, "output")
         if not same_size(data.shape[1], inner * attrs.groups):
             raise TypeRuleError(
-                f"{cls.name}: data {shape_text(data.shape)} has {data.shape[1]} channels, weight"
-                f" {shape_text(weight.shape)} with groups={attrs.groups} takes {inner * attrs.groups}"
+                f"{cls.name}: data {shape_text(data.shape)} has {data.shape[1]} channels, but"
+                f" weight {shape_text(weight.shape)} with groups={attrs.groups} takes"
+                f" {inner * attrs.groups}"
             )
         if len(tensors) == 3:
             check_vector(cls.name, "bias", tensors[2], outputs)
@@ -181,11 +182,11 @@ class _Convolution:
 
 @operator("nn.conv_transpose", OpKind.ANCHOR)
 class ConvTranspose(Op):
-    """The gradient of a convolution as an operator: ``data[N, C, *S]``, ``weight[C, O / groups, *K]``."""
+    """A convolution's gradient: ``data[N, C, *S]``, ``weight[C, O / groups, *K]``, ``bias[O]``."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):
-        """Padding takes away from the result (a negative one adds); output_padding adds at its end."""
+        """Padding takes away from the result (negative adds); output_padding adds at its end."""
 
         strides: tuple[int, ...]
         padding: Padding

@@ -90,7 +90,7 @@ def _standardize(x: Array, axes: tuple[int, ...], epsilon: float, *, centre: boo
 
 @operator("nn.layer_norm", OpKind.OPAQUE)
 class LayerNorm(Op):
-    """Zero mean and unit variance over ``axis`` and all after it; times scale, plus bias if given."""
+    """Zero mean and unit variance over ``axis`` and all after it, times scale, plus bias if any."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):
@@ -200,7 +200,7 @@ class RmsNorm(Op):
 
 @operator("nn.batch_norm", OpKind.ELEMWISE)
 class BatchNorm(Op):
-    """``(x - mean) / sqrt(var + epsilon) * scale + bias`` with one of each for a channel (axis 1)."""
+    """``(x - mean) / sqrt(var + epsilon) * scale + bias`` with one of each per channel (axis 1)."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):
@@ -255,7 +255,7 @@ def _check_channel_norm(name: str, tensors: Sequence[TensorType], epsilon: float
 
 @operator("nn.instance_norm", OpKind.OPAQUE)
 class InstanceNorm(Op):
-    """Zero mean and unit variance over the spatial dimensions; a scale and bias for each channel."""
+    """Zero mean and unit variance over the spatial dimensions; scale and bias for each channel."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):
@@ -366,7 +366,7 @@ class L2Normalize(Op):
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):
-        """``axis``: the dimension; ``p``: 1 for the sum of magnitudes, 2 for the Euclidean length."""
+        """``axis``: the dimension; ``p``: 1 for the sum of magnitudes, 2 for the length."""
 
         axis: int
         p: int = 2

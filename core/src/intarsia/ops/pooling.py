@@ -194,7 +194,7 @@ def _window_elements(
 
 @operator("nn.lrn", OpKind.REDUCTION)
 class Lrn(Op):
-    """Each element by a power of the squares of its neighbours in the channel dimension (axis 1)."""
+    """Each element by a power of the squares of its neighbours along axis 1, the channels."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):

@@ -41,7 +41,7 @@ def reduce_tensor(
     keepdims: bool = True,
     name: str = "reduced",
 ) -> Tensor:
-    """Combine ``value`` of the elements along ``axes``, in the element type that ``value`` gives."""
+    """Combine ``value`` of the elements along ``axes``, in the element type ``value`` gives."""
     kept = [axis for axis in range(x.rank) if axis not in axes]
     loops = {axis: reduce_axis(x.shape[axis], f"k{axis}") for axis in axes}
     if keepdims:

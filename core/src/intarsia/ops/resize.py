@@ -34,7 +34,7 @@ _COORDINATE_MODES = (
 
 @dataclass(frozen=True, slots=True)
 class Resampling:
-    """Where along one dimension position ``i`` of the result lies: ``(i * step + shift) / by + start``.
+    """Where position ``i`` of the result lies in the operand: ``(i * step + shift) / by + start``.
 
     Reference and compute rule evaluate this in float64 in the same order, so that both round alike.
     """
@@ -240,7 +240,7 @@ def _interpolated(attrs: Resize.Attrs, x: Array, axis: int, along: Resampling) -
 
 
 def _interpolated_tensor(attrs: Resize.Attrs, x: Tensor, axis: int, along: Resampling) -> Tensor:
-    """Return ``x`` sampled along one dimension, in the type that arithmetic on it is carried out in."""
+    """Return ``x`` sampled along one dimension, in float32 for half precision."""
 
     def element(*indices: PrimExpr) -> PrimExpr:
         place = along.position(indices[axis])
@@ -287,7 +287,7 @@ class DepthToSpace(Op):
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):
-        """``block``: side of a square; ``mode``: ``DCR`` (the square is the slow part) or ``CRD``."""
+        """``block``: side of a square; ``mode``: ``DCR`` (the square is slow) or ``CRD``."""
 
         block: int
         mode: str = "DCR"
@@ -326,10 +326,8 @@ class DepthToSpace(Op):
 
         def element(i: PrimExpr, channel: PrimExpr, row: PrimExpr, column: PrimExpr) -> PrimExpr:
             square = (row % b) * b + column % b
-            if attrs.mode == "DCR":
-                source = square * kept + channel
-            else:
-                source = channel * (b * b) + square
+            slow = attrs.mode == "DCR"
+            source = square * kept + channel if slow else channel * (b * b) + square
             return x[i, source, row // b, column // b]
 
         return compute((n, c // b**2, h * b, w * b), element, name="nn_depth_to_space")

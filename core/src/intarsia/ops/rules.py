@@ -103,8 +103,8 @@ def same_dtype(name: str, *types: TensorType) -> DType:
 def broadcast(name: str, *types: TensorType) -> Shape:
     """Return the shape that all operands broadcast to, by NumPy's rule.
 
-    A symbolic size broadcasts with 1 and itself; next to a number it must turn out to be that number
-    (or 1), so the result is the number.
+    A symbolic size broadcasts with 1 and itself; next to a number it must turn out to be that
+    number (or 1), so the result is the number.
 
     Raises:
         TypeRuleError: Two sizes do not fit.

@@ -189,7 +189,9 @@ class Concatenate(Op):
                     f"{cls.name}: {shape_text(tensor.shape)} does not fit to"
                     f" {shape_text(first.shape)} along axis {attrs.axis}"
                 )
-            shape = [b if isinstance(a, Dim) else a for a, b in zip(shape, tensor.shape)]
+            shape = [
+                b if isinstance(a, Dim) else a for a, b in zip(shape, tensor.shape, strict=True)
+            ]
         shape[attrs.axis] = total([tensor.shape[attrs.axis] for tensor in tensors])
         return first.with_shape(shape)
 

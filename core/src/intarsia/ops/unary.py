@@ -28,7 +28,7 @@ from .rules import check_dtype, is_bool, is_float, is_number, operands
 
 
 class UnaryOp(Op):
-    """An operator that maps each element by itself; a subclass gives ``function`` and ``element``."""
+    """An operator on each element by itself; a subclass gives ``function`` and ``element``."""
 
     accepts: ClassVar[Callable[[DType], bool]] = staticmethod(is_float)
     wanted: ClassVar[str] = "floating-point"
@@ -380,7 +380,7 @@ class Cast(Op):
 
 @operator("clip", OpKind.ELEMWISE)
 class Clip(Op):
-    """The nearest number in ``min..max``; NaN stays NaN, and ``max`` wins if it is below ``min``."""
+    """The nearest number in ``min..max``; NaN stays NaN, ``max`` wins if below ``min``."""
 
     @dataclass(frozen=True, kw_only=True, slots=True)
     class Attrs(OpAttrs):

@@ -80,8 +80,8 @@ class Windows:
             room = plus(size, low + high - extent)
             if isinstance(room, int) and room < 0:
                 raise TypeRuleError(
-                    f"{name}: a window of {extent} does not fit into dimension {axis} of the spatial"
-                    f" shape {shape_text(spatial)} with padding {self.padding[axis]}"
+                    f"{name}: a window of {extent} does not fit into dimension {axis} of the"
+                    f" spatial shape {shape_text(spatial)} with padding {self.padding[axis]}"
                 )
             steps = floor_divide(plus(room, stride - 1) if self.ceil_mode else room, stride)
             count = plus(steps, 1)
