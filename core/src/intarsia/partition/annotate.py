@@ -130,7 +130,9 @@ def _ask(question: _Question, call: Call) -> Support:
                 refusal = _closest(refusal, 1, verdict)
             continue
         if verdict is None or not verdict:
-            refusal = _closest(refusal, len(found.calls), verdict or Support.yes())
+            # A no is false, so `verdict or ...` would lose its reason.
+            said = Support.yes() if verdict is None else verdict
+            refusal = _closest(refusal, len(found.calls), said)
             continue
         barred = _barred(question, found)
         if barred is not None:
