@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution of channels-last data with packed weights.
+
+Results are cut into strips of rows. The input of a strip is copied once into a padded scratch strip, which
+makes every window whole, and stays in the second-level cache while all channels are computed from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import PrimExpr, const, index, maximum, minimum
+from intarsia.tir.stmt import Allocate, Stmt
+
+from .dense import Matrix, dense_loops
+from .loops import Finish, copy_rows, cut, for_parts, load, parallel, seq, serial, store
+from .tile import Shape, best_rows, column_parts, register_tile
+from .window import Window
+
+_STRIP_BYTES = 224 * 1024
+_ITEMS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """Operands of one convolution.
+
+    Attributes:
+        data: ``[N, H, W, C]``.
+        weight: Packed ``[groups * blocks, KH * KW * C / groups, width]``.
+        outputs: Channels of the result.
+        groups: Groups of channels.
+        window: Geometry.
+    """
+
+    data: Buffer
+    weight: Buffer
+    outputs: int
+    groups: int
+    window: Window
+
+    @property
+    def inner(self) -> int:
+        """Input channels of a group."""
+        return self.data.shape[3] // self.groups
+
+    @property
+    def columns(self) -> int:
+        """Output channels of a group."""
+        return self.outputs // self.groups
+
+
+def conv_loops(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
+    """Return the loops; ``finish`` gets indices ``(n, row, column, channel)``."""
+    if conv.window.is_point and conv.groups == 1:
+        return _as_matrix(shape, conv, finish)
+    plan = _plan(shape, conv)
+    batch = conv.data.shape[0]
+    chunks = cut(plan.blocks, plan.blocks_at_once)
+    stmts: list[Stmt] = []
+    for chunk in chunks:
+
+        def item(p: PrimExpr, start: int = chunk.start, size: int = chunk.size) -> Stmt:
+            strip, rest = p % plan.strips, p // plan.strips
+            image, rest = rest % batch, rest // batch
+            group, part = rest % conv.groups, rest // conv.groups
+            place = _Place(image, strip * plan.height, group, part * size + start, size)
+            return _strip(shape, conv, plan, place, finish)
+
+        stmts.append(parallel(chunk.count * conv.groups * batch * plan.strips, item))
+    return seq(*stmts)
+
+
+def _as_matrix(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
+    batch, height, width, depth = conv.data.shape
+
+    def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return load(conv.data, row // (height * width), row // width % height, row % width, k)
+
+    matrix = Matrix(batch * height * width, depth, element, depth * conv.data.dtype.bytes)
+    return dense_loops(shape, matrix, conv.weight, conv.outputs, finish, [batch, height, width])
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How a convolution is cut: strips of ``height`` rows, tiles of ``tile`` results."""
+
+    height: int
+    strips: int
+    tile: tuple[int, int]
+    blocks: int
+    blocks_at_once: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """One item of work."""
+
+    image: PrimExpr
+    row: PrimExpr
+    group: PrimExpr
+    block: PrimExpr
+    blocks: int
+
+
+def _plan(shape: Shape, conv: Convolution) -> _Plan:
+    window = conv.window
+    rows, columns = window.output
+    width = conv.weight.shape[2]
+    blocks = -(-conv.columns // width)
+    limit = shape.rows_for(width // shape.lanes)
+    tile_width = best_rows(columns, limit)
+    tile_height = max(1, min(rows, limit // tile_width))
+    padded = window.span(1, columns)
+    items = conv.groups * conv.data.shape[0]
+
+    def fits(height: int) -> bool:
+        return window.span(0, height) * padded * conv.inner * 4 <= _STRIP_BYTES
+
+    heights = [h for h in range(rows, 0, -1) if rows % h == 0 and fits(h)] or [1]
+
+    def cost(height: int) -> float:
+        strips = rows // height * items
+        whole, rest = divmod(height, tile_height)
+        tiles = whole + (0.75 if rest else 0.0)
+        ideal = height / tile_height
+        halo = window.span(0, height) / height / window.strides[0]
+        copy = halo * 4.0 / (window.kernel[0] * window.kernel[1] * conv.columns)
+        uneven = max(-(-strips // t) * t / strips for t in (2, 4))
+        return tiles / ideal * min(uneven, 1.3) + copy
+
+    height = min(heights, key=cost)
+    strips = rows // height
+    at_once = blocks
+    while at_once > 1 and strips * items * -(-blocks // at_once) < _ITEMS:
+        at_once = -(-at_once // 2)
+    return _Plan(height, strips, (tile_height, tile_width), blocks, at_once)
+
+
+def _strip(shape: Shape, conv: Convolution, plan: _Plan, place: _Place, finish: Finish) -> Stmt:
+    """Compute a strip of rows for some blocks of channels."""
+    window = conv.window
+    if not window.is_padded:
+        return _blocks(shape, conv, plan, place, finish, _direct(conv, place))
+    span = (window.span(0, plan.height), window.span(1, window.output[1]))
+    strip = Buffer("strip", (span[0], span[1] * conv.inner), conv.data.dtype, Scope.STACK)
+    fill = _fill(shape, conv, place, strip, span)
+    body = _blocks(shape, conv, plan, place, finish, _from_strip(conv, strip))
+    return Allocate(strip, seq(fill, body))
+
+
+def _fill(
+    shape: Shape, conv: Convolution, place: _Place, strip: Buffer, span: tuple[int, int]
+) -> Stmt:
+    """Copy the rows that a strip reads; what is outside the input becomes 0."""
+    window, inner = conv.window, conv.inner
+    rows, columns = window.size
+    zero = const(0, strip.dtype)
+    before = min(window.padding[1], span[1])
+    inside = max(0, min(columns, span[1] - before))
+    after = span[1] - before - inside
+    first = place.row * window.strides[0] - window.padding[0]
+    channel = place.group * inner
+
+    def blank(row: PrimExpr, start: int, count: int) -> Stmt:
+        return copy_rows(
+            count * inner, shape.lanes, lambda c: store(strip, (row, c + start * inner), zero)
+        )
+
+    def copied(low: PrimExpr) -> Stmt:
+        def at(row: PrimExpr) -> Stmt:
+            source = first + row
+
+            def pixel(w: PrimExpr) -> Stmt:
+                return copy_rows(
+                    inner,
+                    shape.lanes,
+                    lambda c: store(
+                        strip,
+                        (row, (w + before) * inner + c),
+                        load(conv.data, place.image, source, w, channel + c),
+                    ),
+                )
+
+            def whole(c: PrimExpr) -> Stmt:
+                value = load(conv.data, place.image, source, index(0), c)
+                return store(strip, (row, c + before * inner), value)
+
+            if conv.groups == 1:
+                body = copy_rows(inside * inner, shape.lanes, whole)
+            else:
+                body = serial(inside, pixel, "w")
+            return seq(blank(row, 0, before), body, blank(row, before + inside, after))
+
+        return at(low)
+
+    low = minimum(maximum(index(0) - first, 0), span[0])
+    high = maximum(minimum(index(rows) - first, span[0]), low)
+    return seq(
+        serial(low, lambda r: blank(r, 0, span[1]), "r"),
+        serial(high - low, lambda r: copied(low + r), "r"),
+        serial(index(span[0]) - high, lambda r: blank(high + r, 0, span[1]), "r"),
+    )
+
+
+_Read = Callable[[PrimExpr, PrimExpr, "tuple[PrimExpr, ...]"], PrimExpr]
+
+
+def _direct(conv: Convolution, place: _Place) -> tuple[tuple[int, ...], _Read]:
+    """Read windows from the input itself; loops over rows, columns and channels of the kernel."""
+    window, inner = conv.window, conv.inner
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+
+    def read(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(
+            conv.data,
+            place.image,
+            (place.row + row) * sh + k[0] * dh,
+            column * sw + k[1] * dw,
+            place.group * inner + k[2],
+        )
+
+    return (*window.kernel, inner), read
+
+
+def _from_strip(conv: Convolution, strip: Buffer) -> tuple[tuple[int, ...], _Read]:
+    """Read windows from the padded strip; without dilation, a row of the kernel is one loop."""
+    window, inner = conv.window, conv.inner
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+    kh, kw = window.kernel
+
+    def joined(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(strip, row * sh + k[0] * dh, column * (sw * inner) + k[1])
+
+    def apart(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(strip, row * sh + k[0] * dh, (column * sw + k[1] * dw) * inner + k[2])
+
+    return ((kh, kw * inner), joined) if dw == 1 or kw == 1 else ((kh, kw, inner), apart)
+
+
+def _blocks(
+    shape: Shape,
+    conv: Convolution,
+    plan: _Plan,
+    place: _Place,
+    finish: Finish,
+    source: tuple[tuple[int, ...], _Read],
+) -> Stmt:
+    """Compute the blocks of channels of an item one after the other."""
+    width = conv.weight.shape[2]
+    blocks = plan.blocks
+
+    def body(number: PrimExpr, used: int) -> Stmt:
+        return _tiles(shape, conv, plan, place, finish, source, number, used)
+
+    stmts: list[Stmt] = []
+    for first, count, used in column_parts(conv.columns, width):
+        if count == blocks or place.blocks == blocks:
+            stmts.append(serial(count, lambda n, f=first, u=used: body(n + f, u), "n"))
+        else:
+            low = maximum(index(first), place.block)
+            high = minimum(index(first + count), place.block + place.blocks)
+            stmts.append(serial(high - low, lambda n, b=low, u=used: body(n + b, u), "n"))
+    if len(stmts) == 1 and place.blocks != blocks:
+        return serial(place.blocks, lambda n: body(place.block + n, column_parts(conv.columns, width)[0][2]), "n")
+    return seq(*stmts)
+
+
+def _tiles(
+    shape: Shape,
+    conv: Convolution,
+    plan: _Plan,
+    place: _Place,
+    finish: Finish,
+    source: tuple[tuple[int, ...], _Read],
+    number: PrimExpr,
+    used: int,
+) -> Stmt:
+    """Compute one block of channels of a strip, tile by tile."""
+    steps, read = source
+    width = conv.weight.shape[2]
+    strides = [1] * len(steps)
+    for axis in range(len(steps) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * steps[axis + 1]
+
+    def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
+        def at(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
+            position = index(r)
+            return row + position // columns, column + position % columns
+
+        def right(k: tuple[PrimExpr, ...], c: PrimExpr) -> PrimExpr:
+            depth = index(0)
+            for position, stride in zip(k, strides, strict=True):
+                depth = depth + position * stride
+            return load(conv.weight, place.group * plan.blocks + number, depth, c)
+
+        def done(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+            y, x = at(r)
+            channel = place.group * conv.columns + number * width + c
+            return finish(value, (place.image, place.row + y, x, channel))
+
+        return register_tile(
+            shape,
+            rows=height * columns,
+            columns=used,
+            steps=steps,
+            left=lambda r, k: read(*at(r), tuple(k)),
+            right=lambda k, c: right(tuple(k), c),
+            finish=done,
+            dtype=conv.weight.dtype,
+        )
+
+    down = cut(plan.height, min(plan.tile[0], plan.height))
+    across = cut(conv.window.output[1], plan.tile[1])
+    return for_parts(
+        down,
+        lambda y, h: for_parts(across, lambda x, w: tile(y, h, x, w), "x"),
+        "y",
+    )

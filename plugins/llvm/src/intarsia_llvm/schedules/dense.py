@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Product of a matrix and packed constant weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import PrimExpr, index
+from intarsia.tir.stmt import Allocate, Stmt
+
+from .loops import Finish, Part, copy_rows, cut, for_parts, load, parallel, seq, serial, store
+from .tile import Shape, best_rows, column_parts, register_tile
+
+_LINE = 64
+_SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
+_PANEL_BYTES = 192 * 1024
+_ITEMS = 8  # pieces of work that two or four threads can share evenly
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Rows to multiply.
+
+    Attributes:
+        rows: How many.
+        depth: Elements of a row.
+        element: ``element(row, k)``.
+        stride_bytes: Distance between rows.
+    """
+
+    rows: int
+    depth: int
+    element: Callable[[PrimExpr, PrimExpr], PrimExpr]
+    stride_bytes: int
+
+
+def flat_rows(buffer: Buffer) -> Matrix:
+    """Return a buffer of any rank as a matrix over its last dimension."""
+    *outer, depth = buffer.shape
+
+    def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return load(buffer, *unflatten(row, outer), k)
+
+    return Matrix(prod(outer), depth, element, depth * buffer.dtype.bytes)
+
+
+def unflatten(position: PrimExpr, shape: list[int]) -> list[PrimExpr]:
+    """Return the indices of element ``position`` of an array of ``shape``."""
+    indices: list[PrimExpr] = []
+    rest = position
+    for number, size in enumerate(reversed(shape)):
+        last = number == len(shape) - 1
+        indices.append(rest if last else rest % size)
+        rest = rest // size
+    return indices[::-1]
+
+
+def dense_loops(
+    shape: Shape, left: Matrix, weight: Buffer, outputs: int, finish: Finish, outer: list[int]
+) -> Stmt:
+    """Return the loops of ``left @ weight``.
+
+    Args:
+        shape: Register tile.
+        left: The rows.
+        weight: Packed ``[blocks, depth, width]``, zeros behind the last column.
+        outputs: Columns of the result.
+        finish: Stores an element.
+        outer: Dimensions that the rows of the result stand for.
+    """
+    width = weight.shape[2]
+    rows = best_rows(left.rows, shape.rows_for(width // shape.lanes))
+    blocks = -(-outputs // width)
+    panel = _panel_rows(left, rows, blocks)
+    panels = cut(left.rows, panel)
+
+    def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
+        return _panel(shape, left, weight, (start, size, rows), (first, count, used), finish, outer)
+
+    stmts: list[Stmt] = []
+    for part in panels:
+        for first, count, used in column_parts(outputs, width):
+            group = _blocks_at_once(count, sum(p.count for p in panels))
+            for chunk in cut(count, group):
+                stmts.append(_share(part, chunk, first, used, item))
+    return seq(*stmts)
+
+
+def _share(
+    part: Part,
+    chunk: Part,
+    first: int,
+    used: int,
+    item: Callable[[PrimExpr, int, PrimExpr, int, int], Stmt],
+) -> Stmt:
+    """Share panels and groups of blocks between threads; a thread stays with its weights."""
+
+    def body(p: PrimExpr) -> Stmt:
+        row = (p % part.count) * part.size + part.start
+        block = (p // part.count) * chunk.size + (first + chunk.start)
+        return item(row, part.size, block, chunk.size, used)
+
+    return parallel(part.count * chunk.count, body)
+
+
+def _panel_rows(left: Matrix, rows: int, blocks: int) -> int:
+    """Return how many rows share one pass over a block of weights, and one packed copy."""
+    tiles = -(-left.rows // rows)
+    most = min(tiles, max(1, _PANEL_BYTES // max(1, left.depth * 4 * rows)))
+    if blocks >= _ITEMS:
+        return min(left.rows, most * rows)
+    return min(left.rows, rows * even_share(tiles, most, -(-_ITEMS // blocks)))
+
+
+def even_share(total: int, most: int, pieces: int) -> int:
+    """Return how many of ``total`` go into a piece so that 2 and 4 threads get equal shares.
+
+    Args:
+        total: What there is to share.
+        most: At most so many in a piece.
+        pieces: Better at least so many pieces.
+    """
+
+    def waste(size: int) -> float:
+        count = -(-total // size)
+        lost = max(-(-count // t) * size * t / total for t in (2, 4))
+        return lost + (0.0 if count >= pieces else 0.05 * (pieces - count))
+
+    sizes = range(min(most, total), 0, -1)
+    least = min(waste(size) for size in sizes)
+    return next(size for size in sizes if waste(size) <= least + 0.02)
+
+
+def _blocks_at_once(blocks: int, panels: int) -> int:
+    """Return how many blocks of columns one item computes."""
+    wanted = -(-_ITEMS // panels)
+    return max(1, blocks // min(blocks, wanted))
+
+
+def _panel(
+    shape: Shape,
+    left: Matrix,
+    weight: Buffer,
+    rows: tuple[PrimExpr, int, int],
+    columns: tuple[PrimExpr, int, int],
+    finish: Finish,
+    outer: list[int],
+) -> Stmt:
+    """Multiply a panel of rows with some blocks of weights."""
+    start, size, tile = rows
+    first, blocks, used = columns
+    width = weight.shape[2]
+    packed = _needs_copy(left) and blocks > 1
+    panel = Buffer("panel", (size, left.depth + 16), weight.dtype, Scope.STACK)
+
+    def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return load(panel, row, k) if packed else left.element(start + row, k)
+
+    def block(number: PrimExpr) -> Stmt:
+        def tiled(row: PrimExpr, count: int) -> Stmt:
+            return register_tile(
+                shape,
+                rows=count,
+                columns=used,
+                steps=(left.depth,),
+                left=lambda r, k: element(row + r, k[0]),
+                right=lambda k, c: load(weight, number, k[0], c),
+                finish=lambda r, c, value: finish(
+                    value, (*unflatten(start + row + r, outer), number * width + c)
+                ),
+                dtype=weight.dtype,
+            )
+
+        return for_parts(cut(size, tile), tiled, "m")
+
+    body = serial(blocks, lambda n: block(first + n), "n") if blocks > 1 else block(first)
+    if not packed:
+        return body
+    copy = serial(
+        size,
+        lambda r: copy_rows(
+            left.depth, shape.lanes, lambda k: store(panel, (r, k), left.element(start + r, k))
+        ),
+    )
+    return Allocate(panel, seq(copy, body))
+
+
+def _needs_copy(left: Matrix) -> bool:
+    """Whether rows fall on top of each other in the cache."""
+    return left.rows > 1 and left.stride_bytes % (_LINE * _SETS) == 0

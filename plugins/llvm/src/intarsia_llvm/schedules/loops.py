@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shorthand for writing loops by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import PrimExpr, TirVar, index
+from intarsia.tir.expr import Load as LoadExpr
+from intarsia.tir.stmt import For, ForKind, Seq, Stmt
+from intarsia.tir.stmt import Store as StoreStmt
+
+Body: TypeAlias = Callable[[PrimExpr], Stmt]
+Finish: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
+"""``finish(value, indices)`` stores an element of an anchor's result after what is fused behind it."""
+
+
+def load(buffer: Buffer, *indices: PrimExpr | int) -> PrimExpr:
+    """Read one element."""
+    return LoadExpr(buffer, tuple([index(i) for i in indices]), buffer.dtype, 1)
+
+
+def store(buffer: Buffer, indices: Iterable[PrimExpr | int], value: PrimExpr) -> Stmt:
+    """Write one element."""
+    return StoreStmt(buffer, tuple([index(i) for i in indices]), value)
+
+
+def seq(*parts: Stmt) -> Stmt:
+    """Statements in order, nested sequences flattened."""
+    flat: list[Stmt] = []
+    for part in parts:
+        flat.extend(part.body if isinstance(part, Seq) else (part,))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def _loop(kind: ForKind, extent: PrimExpr | int, body: Body, name: str) -> Stmt:
+    var = TirVar(name)
+    return For(var, index(extent), kind, body(var))
+
+
+def serial(extent: PrimExpr | int, body: Body, name: str = "i") -> Stmt:
+    """``for i in range(extent): body(i)``."""
+    return _loop(ForKind.SERIAL, extent, body, name)
+
+
+def parallel(extent: PrimExpr | int, body: Body, name: str = "p") -> Stmt:
+    """The same, split over threads."""
+    return _loop(ForKind.PARALLEL, extent, body, name)
+
+
+def unrolled(extent: int, body: Body, name: str = "u") -> Stmt:
+    """The same, written out."""
+    return _loop(ForKind.UNROLLED, extent, body, name)
+
+
+def vectorized(extent: int, body: Body, name: str = "v") -> Stmt:
+    """The same, as one vector operation."""
+    return _loop(ForKind.VECTORIZED, extent, body, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """``count`` pieces of ``size``, one behind the other, the first at ``start``."""
+
+    start: int
+    count: int
+    size: int
+
+
+def cut(extent: int, size: int) -> tuple[Part, ...]:
+    """Cut a range into pieces of ``size`` and, if need be, one smaller piece."""
+    whole, rest = divmod(extent, size)
+    parts = [Part(0, whole, size)] if whole else []
+    if rest:
+        parts.append(Part(whole * size, 1, rest))
+    return tuple(parts)
+
+
+def for_parts(parts: Iterable[Part], body: Callable[[PrimExpr, int], Stmt], name: str) -> Stmt:
+    """Run ``body(start, size)`` for every piece; sizes are constants."""
+    stmts: list[Stmt] = []
+    for part in parts:
+        first, size = part.start, part.size
+        stmts.append(
+            serial(part.count, lambda i, f=first, s=size: body(i * s + f, s), name)
+            if part.count > 1
+            else body(index(first), size)
+        )
+    return seq(*stmts)
+
+
+def copy_rows(
+    width: int, lanes: int, element: Callable[[PrimExpr], Stmt], name: str = "c"
+) -> Stmt:
+    """Run ``element(i)`` for ``i`` in ``range(width)``, in vectors as wide as the machine has."""
+    stmts: list[Stmt] = []
+    start = 0
+    while width - start >= lanes:
+        whole = (width - start) // lanes
+        first = start
+        stmts.append(
+            serial(
+                whole,
+                lambda o, f=first: vectorized(lanes, lambda v: element(o * lanes + v + f)),
+                name,
+            )
+        )
+        start += whole * lanes
+    if start < width:
+        rest = start
+        stmts.append(vectorized(width - rest, lambda v: element(v + rest)))
+    return seq(*stmts)

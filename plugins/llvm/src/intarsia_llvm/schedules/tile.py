@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The register tile that every product of matrices is made of.
+
+``rows`` results of ``width`` neighbouring columns each are summed up in registers: for each step of the
+inner loops one element a row is broadcast and multiplied with ``width`` packed weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from intarsia.dtype import DType
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import PrimExpr, const, index
+from intarsia.tir.stmt import Allocate, Stmt
+
+from ..target import Machine
+from .loops import load, seq, serial, store, unrolled, vectorized
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large register tiles are on a machine.
+
+    Attributes:
+        lanes: Elements in a vector.
+        rows: Rows of a tile two vectors wide.
+    """
+
+    lanes: int
+    rows: int
+
+    def rows_for(self, vectors: int) -> int:
+        """Return the rows of a tile ``vectors`` wide."""
+        return self.rows if vectors > 1 else 2 * self.rows
+
+
+def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
+    """Return the tile that fills the registers but for the weights and one broadcast."""
+    lanes = max(1, machine.lanes * 4 // dtype.bytes)
+    return Shape(lanes, 14 if machine.registers == 32 else 6)
+
+
+def best_rows(extent: int, limit: int) -> int:
+    """Return how many rows a tile should have so that ``extent`` rows cost least.
+
+    A tile of few rows waits for its sums; a remainder is one more tile.
+    """
+    limit = min(limit, extent)
+
+    def cost(rows: int) -> float:
+        whole, rest = divmod(extent, rows)
+        return whole * _tile_cost(rows) + (_tile_cost(rest) if rest else 0.0)
+
+    return min(range(limit, 0, -1), key=cost)
+
+
+def _tile_cost(rows: int) -> float:
+    return max(float(rows), 4.0) + 0.5
+
+
+def block_width(outputs: int, shape: Shape) -> int:
+    """Return how many output columns are packed together: one or two vectors."""
+    return shape.lanes if outputs <= shape.lanes else 2 * shape.lanes
+
+
+def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:
+    """Return ``(first block, blocks, used columns)``: whole blocks, and the last if it is not full."""
+    whole, rest = divmod(outputs, width)
+    parts = [(0, whole, width)] if whole else []
+    if rest:
+        parts.append((whole, 1, rest))
+    return tuple(parts)
+
+
+def register_tile(
+    shape: Shape,
+    *,
+    rows: int,
+    columns: int,
+    steps: Sequence[int | PrimExpr],
+    left: Callable[[int | PrimExpr, Sequence[PrimExpr]], PrimExpr],
+    right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
+    finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+    dtype: DType = DType.FLOAT32,
+) -> Stmt:
+    """Return the loops of one tile.
+
+    Args:
+        shape: Tile of the machine.
+        rows: Rows of this tile.
+        columns: Columns of it that exist; the rest of the last vector is computed, not stored.
+        steps: Extents of the loops to sum over, outermost first.
+        left: ``left(row, step)``: the element to broadcast.
+        right: ``right(step, column)``: the packed weight.
+        finish: ``finish(row, column, sum)``: what to do with a result.
+        dtype: Element type.
+    """
+    lanes = shape.lanes
+    vectors = -(-columns // lanes)
+    acc = Buffer("acc", (rows, vectors * lanes), dtype, Scope.REGISTER)
+
+    def each(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        return unrolled(
+            rows,
+            lambda r: unrolled(
+                vectors, lambda v: vectorized(lanes, lambda l: body(r, v * lanes + l)), "v"
+            ),
+            "r",
+        )
+
+    def clear(row: PrimExpr, column: PrimExpr) -> Stmt:
+        return store(acc, (row, column), const(0, dtype))
+
+    def nest(done: tuple[PrimExpr, ...]) -> Stmt:
+        if len(done) < len(steps):
+            return serial(steps[len(done)], lambda k: nest((*done, k)), "k")
+
+        def add(row: PrimExpr, column: PrimExpr) -> Stmt:
+            product = left(row, done) * right(done, column)
+            return store(acc, (row, column), load(acc, row, column) + product)
+
+        return each(add)
+
+    def write(row: PrimExpr) -> Stmt:
+        stmts: list[Stmt] = []
+        for start in range(0, columns, lanes):
+            used = min(lanes, columns - start)
+            stmts.append(
+                vectorized(
+                    used,
+                    lambda l, s=start: finish(row, l + s, load(acc, row, l + s)),
+                )
+            )
+        return seq(*stmts)
+
+    body = seq(each(clear), nest(()), unrolled(rows, write, "r"))
+    return Allocate(acc, body)
+
+
+def row_index(start: PrimExpr, row: PrimExpr | int) -> PrimExpr:
+    """Return ``start + row``."""
+    return start + index(row)
