@@ -50,7 +50,7 @@ def from_onnx(
         UsageError: ``shapes`` or ``constants`` do not fit the model.
         ResourceError: The model is too large.
     """
-    read = read_model(model, native=CONVERTERS.keys(), max_bytes=max_bytes)
+    read = read_model(model, max_bytes=max_bytes)
     shapes = {} if shapes is None else shapes
     constants = {} if constants is None else constants
     try:

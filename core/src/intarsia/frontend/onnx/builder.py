@@ -43,7 +43,7 @@ class Builder:
 
     def scalar(self, value: float, dtype: DType) -> Constant:
         """Make a rank-0 constant."""
-        return constant(np.array(value, numpy_dtype(dtype)), span=self.span)
+        return constant(np.array(value).astype(numpy_dtype(dtype)), span=self.span)
 
     def full(self, shape: Sequence[int], value: float, dtype: DType) -> Expr:
         """Make a tensor of equal elements without storing them."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
@@ -128,6 +129,13 @@ class NodeContext(Builder):
         return (
             value.reshape(()).astype(np.float64).item() if value.dtype.kind == "V" else value.item()
         )
+
+    def required_integer(self, index: int, what: str) -> int:
+        """Return the only element of an operand as an integer; a float must be a whole number."""
+        value = self.required_scalar(index, what)
+        if not math.isfinite(value) or value != int(value):
+            raise self.model_error(f"{what} must be a whole number, got {value}")
+        return int(value)
 
     def has(self, name: str) -> bool:
         """Whether the attribute is set."""

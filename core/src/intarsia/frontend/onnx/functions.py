@@ -16,30 +16,44 @@ FunctionKey: TypeAlias = tuple[str, str]
 class AttributeMessage(Protocol):
     """The fields of ``AttributeProto`` that can hold nodes."""
 
-    g: GraphMessage
-    graphs: Iterable[GraphMessage]
+    @property
+    def g(self) -> GraphMessage: ...
+
+    @property
+    def graphs(self) -> Iterable[GraphMessage]: ...
 
 
 class NodeMessage(Protocol):
     """The fields of ``NodeProto`` that are read."""
 
-    domain: str
-    op_type: str
-    attribute: Iterable[AttributeMessage]
+    @property
+    def domain(self) -> str: ...
+
+    @property
+    def op_type(self) -> str: ...
+
+    @property
+    def attribute(self) -> Iterable[AttributeMessage]: ...
 
 
 class GraphMessage(Protocol):
     """The fields of ``GraphProto`` that are read."""
 
-    node: Sequence[NodeMessage]
+    @property
+    def node(self) -> Sequence[NodeMessage]: ...
 
 
 class FunctionMessage(Protocol):
     """The fields of ``FunctionProto`` that are read."""
 
-    domain: str
-    name: str
-    node: Sequence[NodeMessage]
+    @property
+    def domain(self) -> str: ...
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def node(self) -> Sequence[NodeMessage]: ...
 
 
 def verify_functions(

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...diagnostics import Span
     from ...ir.types import TensorType
 
-MAX_TENSOR_BYTES = 1 << 46  # what an x86-64 or AArch64 process can address, with room to spare
+MAX_TENSOR_BYTES = 1 << 35  # of one tensor; larger ones are mistakes or attacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +73,22 @@ class Graph:
 
 
 Attribute: TypeAlias = (
-    "int | float | str | np.ndarray | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]"
-    " | Graph | UnsupportedAttribute"
+    "int | float | str | np.ndarray | tuple[int | float | str, ...] | Graph | UnsupportedAttribute"
 )
+
+
+class Bodies(Protocol):
+    """Operators that are defined by other operators."""
+
+    def knows(self, node: Node, opset: int) -> bool:
+        """Whether the operator of ``node`` is defined so, for some types of its inputs."""
+        ...
+
+    def expand(
+        self, node: Node, opset: int, types: Sequence[TensorType | None]
+    ) -> tuple[Graph, int] | None:
+        """Return the body of ``node`` and the opset it is written in; ``None`` if it has none."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +99,10 @@ class Model:
         graph: The entry graph.
         opset: Version of the standard operator set.
         source: File name, for messages; ``<model>`` if it came from memory.
+        bodies: What ONNX itself defines by other operators.
     """
 
     graph: Graph
     opset: int
     source: str
+    bodies: Bodies

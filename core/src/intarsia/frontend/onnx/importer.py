@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import ModelError, UnsupportedError
-from ...ir.expr import Expr, Function, Var, constant, make_tuple
-from ...ir.types import TensorType, Type
+from ...ir.expr import Expr, Function, Var, constant, make_tuple, tensor_type
+from ...ir.types import TensorType
 from .context import Converter, NodeContext
 from .fold import ConstantFolder
-from .graph import MAX_TENSOR_BYTES, Graph, Model, Node
+from .graph import Graph, Model, Node
+from .tensors import check_sizes
 
 NAMES_SHOWN = 10
 
@@ -25,6 +26,7 @@ class _Scope:
 
     graph: Graph
     outer: _Scope | None
+    opset: int
     values: dict[str, Expr | None] = field(default_factory=dict)
 
     def find(self, name: str) -> Expr | None:
@@ -74,7 +76,7 @@ class Importer:
         """
         graph = self._model.graph
         params: list[Var] = []
-        scope = _Scope(graph, None)
+        scope = _Scope(graph, None, self._model.opset)
         for info in graph.inputs:
             if info.name in self._fixed:
                 scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
@@ -104,7 +106,7 @@ class Importer:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
         nothing: list[Expr | None] = [None] * len(node.outputs)
         converter = None if node.domain else self._converters.get(node.op_type)
-        if converter is None:
+        if converter is None and not self._model.bodies.knows(node, scope.opset):
             self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
             return nothing
         args: list[Expr | None] = []
@@ -114,14 +116,17 @@ class Importer:
                 return nothing
             args.append(value)
 
+        if converter is None:
+            return self._expanded(node, args, scope) or nothing
+
         def branch(graph: Graph) -> tuple[Expr, ...]:
-            results = self._import(_Scope(graph, scope))
+            results = self._import(_Scope(graph, scope, scope.opset))
             whole = tuple(value for value in results if value is not None)
             if len(whole) < len(results):
                 raise _BranchFailed
             return whole
 
-        context = NodeContext(node, args, self._model.opset, self._folder, used, branch)
+        context = NodeContext(node, args, scope.opset, self._folder, used, branch)
         try:
             converted = converter(context)
         except _BranchFailed:
@@ -133,12 +138,33 @@ class Importer:
             return nothing
         results = converted if isinstance(converted, tuple) else (converted,)
         for value in results:
-            _check_size(value.type, node)
+            if isinstance(value.type, TensorType):
+                sizes = tuple(size for size in value.type.shape if isinstance(size, int))
+                check_sizes(sizes, value.type.dtype, str(node.span))
         for name in node.outputs[len(results) :]:
             if name in used:
                 message = f"output '{name}' is used but cannot be computed"
                 self._problems.append(UnsupportedError(message, where=str(node.span)))
         return [*results, *nothing[len(results) :]]
+
+    def _expanded(
+        self, node: Node, args: Sequence[Expr | None], scope: _Scope
+    ) -> Sequence[Expr | None] | None:
+        """Import a node by the body that ONNX gives for it."""
+        types = [None if arg is None else tensor_type(arg) for arg in args]
+        try:
+            body = self._model.bodies.expand(node, scope.opset, types)
+        except UnsupportedError as error:
+            self._problems.append(error)
+            return None
+        if body is None:
+            self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
+            return None
+        graph, opset = body
+        inner = _Scope(graph, None, opset)
+        inner.values.update(zip(node.inputs, args, strict=True))
+        results = iter(self._import(inner))
+        return [next(results) if name else None for name in node.outputs]
 
     def _report(self) -> UnsupportedError:
         lines = [self._describe(*key, nodes) for key, nodes in self._unknown.items()]
@@ -164,11 +190,6 @@ class Importer:
 
 class _BranchFailed(Exception):
     """A graph inside a node could not be imported; why has been noted."""
-
-
-def _check_size(type_: Type, node: Node) -> None:
-    if isinstance(type_, TensorType) and type_.is_static and type_.bytes > MAX_TENSOR_BYTES:
-        raise ModelError(f"the result {type_} needs {type_.bytes} bytes", where=str(node.span))
 
 
 def _live_names(graph: Graph) -> set[str]:

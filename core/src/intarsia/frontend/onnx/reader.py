@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -17,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from ...diagnostics import Span
 from ...errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
 from ...ir.types import Dim, TensorType
+from .bodies import FunctionBodies
 from .external import ExternalFiles
 from .functions import verify_functions
 from .graph import Attribute, Graph, Model, Node, UnsupportedAttribute, ValueInfo
 from .sniff import describe_bytes, describe_mode, found_kind
 from .structure import MAX_NESTING, verify_graph
-from .tensors import checked_size, decode_tensor, element_type
+from .tensors import check_sizes, decode_tensor, element_type
 
 if TYPE_CHECKING:
     import onnx
@@ -35,15 +35,12 @@ STANDARD = ("", "ai.onnx")
 def read_model(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto,
     *,
-    native: Collection[str],
     max_bytes: int = MAX_MODEL_BYTES,
 ) -> Model:
     """Read a model from a path, its bytes, or an ``onnx.ModelProto`` (which is not changed).
 
     Args:
         model: Where the model is. External data are read only if it is a path.
-        native: Standard operators that have a converter; others that ONNX defines by a function
-            body are expanded.
         max_bytes: Limit on the size of the model file itself.
 
     Raises:
@@ -67,7 +64,7 @@ def read_model(
     else:
         raise UsageError(f"expected a path, bytes or onnx.ModelProto, got {type(model).__name__}")
     try:
-        return _Reader(onnx, ExternalFiles(folder), native, source).read(message)
+        return _Reader(onnx, ExternalFiles(folder), source).read(message)
     except (UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"damaged text or nesting: {error}", where=source) from None
     except IntarsiaError as error:
@@ -78,8 +75,6 @@ def read_model(
 def _import_onnx() -> ModuleType:
     try:
         import onnx
-        import onnx.inliner
-        import onnx.version_converter
     except ImportError as error:
         raise UsageError(
             f"reading ONNX models needs the package 'onnx': {error}",
@@ -95,11 +90,11 @@ def _read_file(path: Path, max_bytes: int) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise ModelError(f"cannot be opened: {reason}", where=str(path)) from None
-    with os.fdopen(handle, "rb") as file:
+    try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             found = describe_mode(status.st_mode)
-            raise ModelError(f"expected an ONNX model, found {found}", where=str(path))
+            raise ModelError(f"expected a regular file, found {found}", where=str(path))
         if status.st_size == 0:
             raise ModelError("expected an ONNX model, found an empty file", where=str(path))
         if status.st_size > max_bytes:
@@ -108,7 +103,10 @@ def _read_file(path: Path, max_bytes: int) -> bytes:
                 where=str(path),
                 hint="store weights as external data",
             )
-        return file.read()
+        with os.fdopen(handle, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(handle)
 
 
 def _parse(onnx: ModuleType, data: bytes, source: str) -> onnx.ModelProto:
@@ -132,12 +130,9 @@ def _parse(onnx: ModuleType, data: bytes, source: str) -> onnx.ModelProto:
 class _Reader:
     """Turns one message into plain values."""
 
-    def __init__(
-        self, onnx: ModuleType, files: ExternalFiles, native: Collection[str], source: str
-    ) -> None:
+    def __init__(self, onnx: ModuleType, files: ExternalFiles, source: str) -> None:
         self._onnx = onnx
         self._files = files
-        self._native = native
         self._source = source
         self._dims = 0
         self._schemas: dict[tuple[str, int], Any] = {}
@@ -146,17 +141,16 @@ class _Reader:
         opset = self._opset(message)
         if message.functions:
             verify_functions(message.graph, message.functions)
-            message = self._expand(message, None)
+            message = self._inlined(message)
         if opset < OLDEST_OPSET:
             message, opset = self._upgrade(message, opset)
-        bodied = self._bodied(message.graph, opset)
-        if bodied:
-            message = self._expand(message, bodied)
         graph = self._graph(message.graph, opset, 0)
         verify_graph(graph)
-        return Model(graph, opset, self._source)
+        bodies = FunctionBodies(self._onnx, self._schema, self._body_node)
+        return Model(graph, opset, self._source, bodies)
 
     def _opset(self, message: onnx.ModelProto) -> int:
+        _check_text(*(entry.domain for entry in message.opset_import))
         versions = {entry.domain: entry.version for entry in message.opset_import}
         found = versions.get("", versions.get("ai.onnx"))
         if found is None:
@@ -173,33 +167,21 @@ class _Reader:
 
     def _upgrade(self, message: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, int]:
         """Convert an operator set older than the converters speak."""
+        from onnx import version_converter
+
         try:
-            converted = self._onnx.version_converter.convert_version(message, OLDEST_OPSET)
+            converted = version_converter.convert_version(message, OLDEST_OPSET)
         except Exception as error:  # the C++ converter raises several unrelated types
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
             raise UnsupportedError(f"operator set {opset} cannot be upgraded: {reason}") from None
         return converted, OLDEST_OPSET
 
-    def _bodied(self, graph: onnx.GraphProto, opset: int) -> list[tuple[str, str]]:
-        """Return the operators without a converter that ONNX defines by a function body."""
-        names = {op for domain, op in _operators(graph) if domain in STANDARD}
-        found: list[tuple[str, str]] = []
-        for name in sorted(names - set(self._native)):
-            schema = self._schema(name, opset)
-            if schema is not None and (
-                schema.has_function or schema.has_context_dependent_function
-            ):
-                found.append(("", name))
-        return found
+    def _inlined(self, message: onnx.ModelProto) -> onnx.ModelProto:
+        """Expand the functions that the model itself defines."""
+        from onnx import inliner
 
-    def _expand(
-        self, message: onnx.ModelProto, names: list[tuple[str, str]] | None
-    ) -> onnx.ModelProto:
-        inliner = self._onnx.inliner
         try:
-            if names is None:
-                return inliner.inline_local_functions(message, True)
-            return inliner.inline_selected_functions(message, names, False, True)
+            return inliner.inline_local_functions(message, True)
         except Exception as error:  # the C++ inliner raises several unrelated types
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
             raise ModelError(f"functions cannot be expanded: {reason}") from None
@@ -217,7 +199,9 @@ class _Reader:
         if depth > MAX_NESTING:
             raise ModelError(f"graphs nested more than {MAX_NESTING} deep", where=message.name)
         weights: dict[str, Any] = {}
+        _check_text(message.name)
         for tensor in message.initializer:
+            _check_text(tensor.name)
             if not tensor.name or tensor.name in weights:
                 raise ModelError(f"two weights are called '{tensor.name}'")
             where = f"weight '{tensor.name}'"
@@ -233,6 +217,7 @@ class _Reader:
         return Graph(message.name, inputs, outputs, weights, nodes)
 
     def _value(self, info: onnx.ValueInfoProto, role: str) -> ValueInfo:
+        _check_text(info.name)
         where = f"{role} '{info.name}'"
         kind = info.type.WhichOneof("value")
         if kind is None and role == "output":
@@ -252,27 +237,32 @@ class _Reader:
             if dim.WhichOneof("value") == "dim_value":
                 dims.append(dim.dim_value)
             elif dim.dim_param:
+                _check_text(dim.dim_param)
                 dims.append(Dim(dim.dim_param))
             else:
                 self._dims += 1
                 dims.append(Dim(f"unknown_{self._dims}"))
-        checked_size(tuple(size for size in dims if isinstance(size, int)), dtype, where)
+        check_sizes(tuple(size for size in dims if isinstance(size, int)), dtype, where)
         return ValueInfo(info.name, TensorType(tuple(dims), dtype))
 
     def _node(self, node: onnx.NodeProto, opset: int, depth: int) -> Node:
-        outputs = tuple(node.output)
+        inputs, outputs = tuple(node.input), tuple(node.output)
         op_type = node.op_type
+        _check_text(node.name, op_type, node.domain, *inputs, *outputs)
         domain = "" if node.domain in STANDARD else node.domain
         span = Span(node.name or next((name for name in outputs if name), op_type), op_type)
-        inputs = tuple(node.input)
         attrs: dict[str, Attribute] = {}
         for attribute in node.attribute:
+            _check_text(attribute.name, attribute.ref_attr_name)
             if attribute.name in attrs:
                 raise ModelError(f"attribute '{attribute.name}' is set twice", where=str(span))
             attrs[attribute.name] = self._attribute(attribute, span, opset, depth)
         if not domain:
             self._check_signature(op_type, opset, len(inputs), len(outputs), attrs, span)
         return Node(op_type, domain, inputs, outputs, attrs, span)
+
+    def _body_node(self, node: onnx.NodeProto, opset: int) -> Node:
+        return self._node(node, opset, 0)
 
     def _check_signature(
         self,
@@ -335,13 +325,9 @@ class _Reader:
                 return UnsupportedAttribute(names.get(attribute.type, "unknown"))
 
 
-def _operators(graph: onnx.GraphProto) -> Iterator[tuple[str, str]]:
-    """Yield domain and name of every node, those in graphs inside nodes included."""
-    pending = [graph]
-    while pending:
-        for node in pending.pop().node:
-            yield node.domain, node.op_type
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    pending.append(attribute.g)
-                pending.extend(attribute.graphs)
+def _check_text(*names: str) -> None:
+    """Refuse names that are not UTF-8; protobuf hands them out as bytes."""
+    try:
+        "".join(names)
+    except TypeError as error:
+        raise ModelError(f"a name is not UTF-8 text: {error}") from None

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from ...dtype import DType
-from ...errors import ModelError, UnsupportedError
+from ...errors import ModelError, ResourceError, UnsupportedError
 from ...ops.arrays import numpy_dtype
 from .external import ExternalFiles
 from .graph import MAX_TENSOR_BYTES
@@ -46,31 +46,58 @@ _UNSUPPORTED = {
     25: "uint2",
     26: "int2",
 }
+MAX_RANK = 32  # of arrays here
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 
 
 class Entry(Protocol):
     """A key and a value (``StringStringEntryProto``)."""
 
-    key: str
-    value: str
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def value(self) -> str: ...
 
 
 class TensorMessage(Protocol):
     """The fields of ``TensorProto`` that are read."""
 
-    name: str
-    dims: Sequence[int]
-    data_type: int
-    data_location: int
-    raw_data: bytes
-    float_data: Sequence[float]
-    int32_data: Sequence[int]
-    int64_data: Sequence[int]
-    double_data: Sequence[float]
-    uint64_data: Sequence[int]
-    string_data: Sequence[bytes]
-    external_data: Iterable[Entry]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dims(self) -> Sequence[int]: ...
+
+    @property
+    def data_type(self) -> int: ...
+
+    @property
+    def data_location(self) -> int: ...
+
+    @property
+    def raw_data(self) -> bytes: ...
+
+    @property
+    def float_data(self) -> Sequence[float]: ...
+
+    @property
+    def int32_data(self) -> Sequence[int]: ...
+
+    @property
+    def int64_data(self) -> Sequence[int]: ...
+
+    @property
+    def double_data(self) -> Sequence[float]: ...
+
+    @property
+    def uint64_data(self) -> Sequence[int]: ...
+
+    @property
+    def string_data(self) -> Sequence[bytes]: ...
+
+    @property
+    def external_data(self) -> Iterable[Entry]: ...
 
 
 def element_type(code: int, where: str) -> DType:
@@ -88,6 +115,11 @@ def element_type(code: int, where: str) -> DType:
     raise ModelError(f"element type number {code} does not exist", where=where)
 
 
+def onnx_code(dtype: DType) -> int:
+    """Return the ONNX number of an element type."""
+    return next(code for code, known in _DTYPES.items() if known is dtype)
+
+
 def decode_tensor(tensor: TensorMessage, files: ExternalFiles, where: str) -> np.ndarray:
     """Return the array of one tensor message; external data stay memory-mapped.
 
@@ -97,13 +129,17 @@ def decode_tensor(tensor: TensorMessage, files: ExternalFiles, where: str) -> np
     """
     dtype = element_type(tensor.data_type, where)
     dims = tuple(tensor.dims)
-    count = checked_size(dims, dtype, where)
+    if any(size < 0 for size in dims):
+        raise ModelError(f"negative dimension in shape {dims}", where=where)
+    if len(dims) > MAX_RANK:
+        raise UnsupportedError(f"{len(dims)} dimensions; at most {MAX_RANK}", where=where)
+    count = math.prod(dims)
     array_type = numpy_dtype(dtype)
     fields = _typed_fields(tensor)
     if tensor.data_location == 1:
         if fields or tensor.raw_data:
             raise ModelError("both external and inline data are set", where=where)
-        entries = {entry.key: entry.value for entry in tensor.external_data}
+        entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         view = files.read(entries, count * dtype.bytes, where)
         return _aligned(np.frombuffer(view, array_type)).reshape(dims)
     if tensor.raw_data:
@@ -119,20 +155,24 @@ def decode_tensor(tensor: TensorMessage, files: ExternalFiles, where: str) -> np
     return _from_fields(tensor, dtype, dims, count, fields, where)
 
 
-def checked_size(dims: tuple[int, ...], dtype: DType, where: str) -> int:
-    """Return the number of elements of a shape.
+def check_sizes(dims: tuple[int, ...], dtype: DType, where: str) -> None:
+    """Check the numbers in the shape of a tensor that will be allocated.
 
     Raises:
-        ModelError: A negative dimension, or more bytes than a process can address.
+        ModelError: A negative dimension.
+        UnsupportedError: More dimensions than an array may have.
+        ResourceError: More than :data:`MAX_TENSOR_BYTES`.
     """
     if any(size < 0 for size in dims):
         raise ModelError(f"negative dimension in shape {dims}", where=where)
-    if len(dims) > 32:
-        raise UnsupportedError(f"{len(dims)} dimensions; at most 32 are supported", where=where)
-    count = math.prod(dims)
-    if count * dtype.bytes > MAX_TENSOR_BYTES:
-        raise ModelError(f"shape {dims} of {dtype} needs {count * dtype.bytes} bytes", where=where)
-    return count
+    if len(dims) > MAX_RANK:
+        raise UnsupportedError(f"{len(dims)} dimensions; at most {MAX_RANK}", where=where)
+    needed = math.prod(dims) * dtype.bytes
+    if needed > MAX_TENSOR_BYTES:
+        raise ResourceError(
+            f"shape {dims} of {dtype} needs {needed} bytes; the limit is {MAX_TENSOR_BYTES}",
+            where=where,
+        )
 
 
 def _typed_fields(tensor: TensorMessage) -> list[str]:

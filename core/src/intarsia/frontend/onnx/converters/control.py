@@ -6,6 +6,7 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from ....dtype import DType
+from ....errors import ModelError
 from ....ir.expr import Expr, If, get_item, make_tuple
 from ..builder import dtype_of
 from ..context import NodeContext
@@ -20,7 +21,7 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
         if known.size != 1:
             raise node.model_error(f"the condition must be one bool, got shape {known.shape}")
         return node.branch("then_branch" if known.reshape(()) else "else_branch")
-    then_values, else_values = node.branch("then_branch"), node.branch("else_branch")
+    then_values, else_values = _branch(node, "then_branch"), _branch(node, "else_branch")
     if len(then_values) != len(else_values):
         raise node.model_error(f"branches give {len(then_values)} and {len(else_values)} results")
     for a, b in zip(then_values, else_values, strict=True):
@@ -33,6 +34,18 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
     a, b = make_tuple(then_values, span=node.span), make_tuple(else_values, span=node.span)
     chosen = If(condition, a, b, a.type, node.span)
     return tuple(get_item(chosen, index, span=node.span) for index in range(len(then_values)))
+
+
+def _branch(node: NodeContext, name: str) -> tuple[Expr, ...]:
+    """Import a branch that may be taken; it may be one that these input shapes rule out."""
+    try:
+        return node.branch(name)
+    except ModelError as error:
+        raise node.unsupported(
+            f"the condition is only known at run time, and {name} does not fit: "
+            f"{error.where}: {error.message}",
+            "give the input that decides the condition a constant value",
+        ) from None
 
 
 CONVERTERS = MappingProxyType({"If": if_})

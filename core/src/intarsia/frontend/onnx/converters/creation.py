@@ -12,8 +12,7 @@ from ....ir.expr import Expr
 from ....ops.arrays import numpy_dtype
 from ..builder import STATIC_HINT, dtype_of
 from ..context import NodeContext
-from ..graph import MAX_TENSOR_BYTES
-from ..tensors import element_type
+from ..tensors import check_sizes, element_type
 
 STORED = 1 << 16  # elements of a Range that are stored; longer ones are refused
 
@@ -42,8 +41,7 @@ def constant_of_shape(node: NodeContext) -> Expr:
     if value.size != 1 or any(size < 0 for size in sizes):
         raise node.model_error(f"value of shape {value.shape}, shape {sizes}")
     dtype = dtype_of(node.array(value))
-    if math.prod(sizes) * dtype.bytes > MAX_TENSOR_BYTES:
-        raise node.model_error(f"shape {sizes} of {dtype} is too large")
+    check_sizes(sizes, dtype, str(node.span))
     if value.dtype.kind in "iu" and abs(int(value.reshape(-1)[0])) > 1 << 53:
         return node.broadcast(node.array(value.reshape(())), sizes)
     return node.full(sizes, value.reshape(-1).astype(np.float64).item(), dtype)
@@ -67,7 +65,10 @@ def size_of(node: NodeContext) -> Expr:
 
 def range_(node: NodeContext) -> Expr:
     """Convert Range of known limits."""
-    start, limit, delta = (node.required_value(i, "a limit").reshape(()) for i in range(3))
+    start, limit, delta = (node.required_value(index, "a limit") for index in range(3))
+    if not start.size == limit.size == delta.size == 1:
+        raise node.model_error("the limits must be one number each")
+    start, limit, delta = start.reshape(()), limit.reshape(()), delta.reshape(())
     if delta == 0:
         raise node.model_error("the step is 0")
     span = (limit.astype(np.float64) - start.astype(np.float64)) / delta.astype(np.float64)

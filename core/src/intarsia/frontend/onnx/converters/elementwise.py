@@ -130,12 +130,32 @@ def bitwise_not(node: NodeContext) -> Expr:
 def bit_shift(node: NodeContext) -> Expr:
     """Convert BitShift by a known amount as a product or quotient of a power of two."""
     x = node.input(0)
-    shift = node.required_value(1, "the shift").astype(object)
-    bits = dtype_of(x).bits
-    factor = np.array(np.where(shift < bits, 2 ** np.minimum(shift, bits - 1), 0))
-    scale = node.array(np.asarray(factor).astype(numpy_dtype(dtype_of(x))))
-    left = node.string("direction") == "LEFT"
-    return node.call(binary.Multiply if left else binary.Divide, x, scale)
+    dtype = dtype_of(x)
+    shift = node.required_value(1, "the shift")
+    if dtype.is_signed and (shift < 0).any():
+        raise node.unsupported("BitShift by a negative amount")
+    amount = np.minimum(shift.astype(np.float64), dtype.bits).astype(np.uint64)
+    if node.string("direction") == "LEFT":
+        factor = np.where(
+            amount < dtype.bits, np.left_shift(np.uint64(1), amount % np.uint64(64)), 0
+        )
+        return node.call(binary.Multiply, x, node.array(factor.astype(numpy_dtype(dtype))))
+    largest = dtype.bits - (2 if dtype.is_signed else 1)
+    power = np.left_shift(np.uint64(1), np.minimum(amount, np.uint64(largest)))
+    divisor = node.array(power.astype(numpy_dtype(dtype)))
+    whole = x
+    if dtype.is_signed:
+        whole = node.call(binary.Subtract, x, node.call(binary.FloorMod, x, divisor))
+    result = node.call(binary.Divide, whole, divisor)
+    far = amount > largest
+    if not far.any():
+        return result
+    zero = node.scalar(0, dtype)
+    sign = zero
+    if dtype.is_signed:
+        below = node.call(compare.Less, x, zero)
+        sign = node.call(compare.Where, below, node.scalar(-1, dtype), zero)
+    return node.call(compare.Where, node.array(far), sign, result)
 
 
 def clip(node: NodeContext) -> Expr:
@@ -255,8 +275,14 @@ def swish(node: NodeContext) -> Expr:
 
 
 def shrink(node: NodeContext) -> Expr:
-    """Convert Shrink: zero near zero, moved towards zero elsewhere."""
+    """Convert Shrink: zero near zero, moved towards zero elsewhere; in float for integers."""
     x = node.input(0)
+    if not dtype_of(x).is_float:
+        return node.cast(_shrunk(node, node.cast(x, DType.FLOAT64)), dtype_of(x))
+    return _shrunk(node, x)
+
+
+def _shrunk(node: NodeContext, x: Expr) -> Expr:
     dtype = dtype_of(x)
     threshold, bias = node.number("lambd", 0.5), node.scalar(node.number("bias", 0.0), dtype)
     below = node.call(compare.Less, x, node.scalar(-threshold, dtype))
@@ -275,8 +301,7 @@ def identity(node: NodeContext) -> Expr:
 def dropout(node: NodeContext) -> tuple[Expr, ...]:
     """Convert Dropout at inference: the operand itself, and a mask that drops nothing."""
     x = node.input(0)
-    training = node.constant_value(2)
-    if node.optional(2) is not None and (training is None or bool(training)):
+    if node.optional(2) is not None and node.required_scalar(2, "training_mode"):
         raise node.unsupported("dropout in training mode")
     if not node.wants(1):
         return (x,)

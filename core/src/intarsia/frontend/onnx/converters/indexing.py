@@ -48,14 +48,16 @@ def gather_nd(node: NodeContext) -> Expr:
 
 def one_hot(node: NodeContext) -> Expr:
     """Convert OneHot; depth must be known, the two values need not be."""
-    depth = int(node.required_scalar(1, "the depth"))
+    depth = node.required_integer(1, "the depth")
     if depth < 1:
         raise node.model_error(f"depth {depth} must be positive")
     indices = node.cast(node.input(0), DType.INT64)
     axis = node.axis("axis", rank_of(indices) + 1, -1)
     dtype = dtype_of(node.input(2))
+    if node.static_shape(2) != (2,):
+        raise node.model_error(f"the values must be two, got {node.type_of(2)}")
     values = node.constant_value(2)
-    if values is not None and values.shape == (2,) and dtype is not DType.BOOL:
+    if values is not None and dtype is not DType.BOOL:
         off, on = (float(value) for value in values.astype(np.float64))
         return hot(node, indices, axis, depth, dtype, on=on, off=off)
     is_hot = node.cast(hot(node, indices, axis, depth, DType.INT32), DType.BOOL)
@@ -80,7 +82,7 @@ def hot(
 
 def cumulative_sum(node: NodeContext) -> Expr:
     """Convert CumSum."""
-    axis = node.normal_axis(int(node.required_scalar(1, "the axis")), rank_of(node.input(0)))
+    axis = node.normal_axis(node.required_integer(1, "the axis"), rank_of(node.input(0)))
     attrs = generate.Cumsum.Attrs(
         axis=axis,
         exclusive=bool(node.integer("exclusive", 0)),

@@ -17,7 +17,7 @@ def max_pool(node: NodeContext) -> Expr:
     """Convert MaxPool without the indices."""
     node.only_first_output()
     window = read_window(node, None)
-    attrs = pooling.MaxPool.Attrs(
+    attrs = pooling.PoolAttrs(
         kernel=window.kernel,
         strides=window.strides,
         padding=window.padding,

@@ -56,6 +56,8 @@ def quantize(node: NodeContext) -> Expr:
 
 
 def _saturated(node: NodeContext, x: Expr, dtype: DType) -> Expr:
+    if not dtype.is_integer:
+        raise node.model_error(f"cannot quantise to {dtype}")
     limits = np.iinfo(numpy_dtype(dtype))
     attrs = unary.Clip.Attrs(min=float(limits.min), max=float(limits.max))
     return node.cast(node.call(unary.Clip, x, attrs=attrs), dtype)

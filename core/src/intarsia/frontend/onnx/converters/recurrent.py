@@ -132,7 +132,7 @@ def recurrent(node: NodeContext) -> tuple[Expr, ...]:
     if direction not in reversed_by:
         raise node.model_error(f"direction='{direction}' is not defined")
     flags = reversed_by[direction]
-    hidden = node.static_shape(2)[-1]
+    hidden = node.static_shape(2)[-1] if node.type_of(2).rank == 3 else 0
     _check_weights(node, len(flags), hidden)
     sequences: list[list[Expr]] = []
     finals: list[_State] = []

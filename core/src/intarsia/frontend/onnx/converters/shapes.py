@@ -131,8 +131,8 @@ def split(node: NodeContext) -> tuple[Expr, ...]:
         sections = node.required_ints(1, "the sizes of the parts")
     else:
         parts = node.integer("num_outputs", len(node.node.outputs))
-        if parts < 1:
-            raise node.model_error(f"num_outputs={parts}")
+        if parts != len(node.node.outputs):
+            raise node.model_error(f"num_outputs={parts} for {len(node.node.outputs)} outputs")
         part = -(-sizes[axis] // parts)
         sections = (part,) * (parts - 1) + (sizes[axis] - part * (parts - 1),)
     if any(size < 0 for size in sections) or sum(sections) != sizes[axis]:
@@ -267,7 +267,7 @@ def _pad_widths(node: NodeContext, rank: int) -> list[tuple[int, int]]:
 
 def trilu(node: NodeContext) -> Expr:
     """Convert Trilu."""
-    diagonal = 0 if node.optional(1) is None else int(node.required_scalar(1, "the diagonal"))
+    diagonal = 0 if node.optional(1) is None else node.required_integer(1, "the diagonal")
     attrs = generate.Triangular.Attrs(upper=bool(node.integer("upper", 1)), diagonal=diagonal)
     return node.call(generate.Triangular, node.input(0), attrs=attrs)
 

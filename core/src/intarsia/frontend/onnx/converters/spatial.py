@@ -137,9 +137,22 @@ def depth_to_space(node: NodeContext) -> Expr:
 
 
 def space_to_depth(node: NodeContext) -> Expr:
-    """Convert SpaceToDepth."""
+    """Convert SpaceToDepth; mode CRD is written out."""
+    if node.string("mode", "DCR") == "CRD":
+        return _space_to_depth_crd(node)
     attrs = resizing.SpaceToDepth.Attrs(block=node.integer("blocksize"))
     return node.call(resizing.SpaceToDepth, node.input(0), attrs=attrs)
+
+
+def _space_to_depth_crd(node: NodeContext) -> Expr:
+    """Put the block's two dimensions behind the channels."""
+    sizes, block = node.static_shape(0), node.integer("blocksize")
+    if len(sizes) != 4 or block < 1 or sizes[2] % block or sizes[3] % block:
+        raise node.model_error(f"blocksize {block} for shape {sizes}")
+    n, c, h, w = sizes
+    split = node.reshape(node.input(0), (n, c, h // block, block, w // block, block))
+    moved = node.transpose(split, (0, 1, 3, 5, 2, 4))
+    return node.reshape(moved, (n, c * block * block, h // block, w // block))
 
 
 CONVERTERS = MappingProxyType(

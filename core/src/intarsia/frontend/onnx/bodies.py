@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that ONNX itself defines by a function of others, expanded where they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ...errors import UnsupportedError
+from ...ir.types import TensorType
+from .graph import Graph, Node, UnsupportedAttribute, ValueInfo
+from .tensors import onnx_code
+
+
+class FunctionBodies:
+    """Finds the body of a node and fills in its attributes.
+
+    Args:
+        onnx: The ``onnx`` package.
+        schema: Returns ONNX's description of an operator at an opset, or ``None``.
+        convert: Turns a node message into a :class:`Node`, given its opset.
+    """
+
+    def __init__(
+        self,
+        onnx: ModuleType,
+        schema: Callable[[str, int], Any],
+        convert: Callable[[Any, int], Node],
+    ) -> None:
+        self._onnx = onnx
+        self._schema = schema
+        self._convert = convert
+
+    def knows(self, node: Node, opset: int) -> bool:
+        """Whether ONNX defines the operator of ``node`` by a function, for some types."""
+        schema = None if node.domain else self._schema(node.op_type, opset)
+        return schema is not None and (schema.has_function or schema.has_context_dependent_function)
+
+    def expand(
+        self, node: Node, opset: int, types: Sequence[TensorType | None]
+    ) -> tuple[Graph, int] | None:
+        """Return the body of a node as a graph with the node's own input and output names.
+
+        Args:
+            node: A node of the standard operator set.
+            opset: Its version.
+            types: Types of the node's inputs; ``None`` for one left out.
+
+        Returns:
+            The body and the version of its operator set; ``None`` if there is none.
+
+        Raises:
+            UnsupportedError: ONNX cannot write down a body for these types.
+        """
+        if not self.knows(node, opset):
+            return None
+        schema = self._schema(node.op_type, opset)
+        message = self._message(node, schema)
+        function = self._function(schema, opset, message, types, node)
+        if function is None:
+            return None
+        attributes = {attribute.name: attribute for attribute in message.attribute}
+        _bind_attributes(function.node, attributes)
+        names = _renaming(function.input, node.inputs) | _renaming(function.output, node.outputs)
+        versions = {entry.domain: entry.version for entry in function.opset_import}
+        version = versions.get("", opset)
+        nodes = tuple(
+            _renamed(self._convert(inner, version), names, node) for inner in function.node
+        )
+        inputs = tuple(ValueInfo(name, None) for name in node.inputs if name)
+        outputs = tuple(ValueInfo(name, None) for name in node.outputs if name)
+        return Graph(node.op_type, inputs, outputs, {}, nodes), version
+
+    def _message(self, node: Node, schema: Any) -> Any:
+        """Write the node as a message again, with the defaults of attributes it leaves out."""
+        helper, from_array = self._onnx.helper, self._onnx.numpy_helper.from_array
+        message = helper.make_node(node.op_type, node.inputs, node.outputs)
+        for name, value in node.attrs.items():
+            if isinstance(value, Graph | UnsupportedAttribute):
+                raise UnsupportedError(
+                    f"operator '{node.op_type}' has attribute '{name}', which cannot be expanded",
+                    where=str(node.span),
+                )
+            plain = from_array(value) if isinstance(value, np.ndarray) else value
+            kind = schema.attributes[name].type.value
+            message.attribute.append(helper.make_attribute(name, plain, attr_type=kind))
+        for name, attribute in schema.attributes.items():
+            if name not in node.attrs and attribute.default_value.name:
+                message.attribute.append(attribute.default_value)
+        return message
+
+    def _function(
+        self,
+        schema: Any,
+        opset: int,
+        message: Any,
+        types: Sequence[TensorType | None],
+        node: Node,
+    ) -> Any:
+        try:
+            if schema.has_function:
+                data = schema.get_function_with_opset_version(opset)
+            else:
+                written = [self._type(type_) for type_ in types]
+                version = max(
+                    (v for v in schema.context_dependent_function_opset_versions if v <= opset),
+                    default=opset,
+                )
+                data = schema.get_context_dependent_function_with_opset_version(
+                    version, message.SerializeToString(), written
+                )
+        except Exception as error:  # the C++ side raises several unrelated types
+            raise UnsupportedError(
+                f"operator '{node.op_type}' cannot be expanded for these operands: {error}",
+                where=str(node.span),
+            ) from None
+        function = self._onnx.FunctionProto()
+        function.ParseFromString(data)
+        return function if function.node else None
+
+    def _type(self, type_: TensorType | None) -> bytes:
+        if type_ is None:
+            return b""
+        sizes = [size if isinstance(size, int) else str(size) for size in type_.shape]
+        proto = self._onnx.helper.make_tensor_type_proto(onnx_code(type_.dtype), sizes)
+        return proto.SerializeToString()
+
+
+def _renaming(formal: Sequence[str], actual: Sequence[str]) -> dict[str, str]:
+    """Return the node's name for each name of the function; empty for one left out."""
+    names = [*actual, *("" for _ in range(len(formal) - len(actual)))]
+    return dict(zip(formal, names, strict=False))
+
+
+def _renamed(inner: Node, names: dict[str, str], outer: Node) -> Node:
+    """Give a body's node the names outside; names of its own are made unlike any other."""
+
+    def new(name: str) -> str:
+        return names.get(name, f"{name} in {outer.outputs[0]}") if name else ""
+
+    def result(name: str) -> str:
+        return names.get(name, "") or (f"{name} in {outer.outputs[0]}" if name else "")
+
+    for value in inner.attrs.values():
+        if isinstance(value, Graph):
+            raise UnsupportedError(
+                f"operator '{outer.op_type}' expands to '{inner.op_type}'", where=str(outer.span)
+            )
+    return replace(
+        inner,
+        inputs=tuple(new(name) for name in inner.inputs),
+        outputs=tuple(result(name) for name in inner.outputs),
+        span=outer.span,
+    )
+
+
+def _bind_attributes(nodes: Iterable[Any], values: dict[str, Any]) -> None:
+    """Replace references to the function's attributes by their values; unset ones go away."""
+    for node in nodes:
+        kept: list[Any] = []
+        for attribute in node.attribute:
+            reference = attribute.ref_attr_name
+            if not reference:
+                kept.append(attribute)
+            elif reference in values:
+                name = attribute.name
+                attribute.CopyFrom(values[reference])
+                attribute.name = name
+                kept.append(attribute)
+        kept = [type(attribute).FromString(attribute.SerializeToString()) for attribute in kept]
+        del node.attribute[:]
+        node.attribute.extend(kept)
