@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 class OpKind(Enum):
     """How an operator reads its inputs; decides what may fuse with what (TVM's TOpPattern)."""
 
-    ELEMWISE = "elemwise"  # one output element from the same element of every input (broadcast allowed)
+    ELEMWISE = (
+        "elemwise"  # one output element from the same element of every input (broadcast allowed)
+    )
     INJECTIVE = "injective"  # one output element from one element of each input: transpose, slice
     REDUCTION = "reduction"  # one output element from many: sum, max, softmax is OPAQUE
     ANCHOR = "anchor"  # heavy reduction that takes an element-wise epilogue: conv, matmul
@@ -50,13 +52,17 @@ class Op:
     Attrs: ClassVar[type[OpAttrs]] = OpAttrs
     type_rule: ClassVar[Callable[..., Type]]
     reference: ClassVar[Callable[..., Any]]
-    compute: ClassVar[Callable[..., Any] | None] = None
+    # Not a ClassVar: pyright takes a static method that overrides an optional ClassVar for an error.
+    compute: Callable[..., Any] | None = None
 
 
-def operator(name: str, kind: OpKind = OpKind.OPAQUE) -> Callable[[type[Op]], type[Op]]:
+OpClass = TypeVar("OpClass", bound=type[Op])
+
+
+def operator(name: str, kind: OpKind = OpKind.OPAQUE) -> Callable[[OpClass], OpClass]:
     """Name an operator class and state how it reads its inputs."""
 
-    def name_it(cls: type[Op]) -> type[Op]:
+    def name_it(cls: OpClass) -> OpClass:
         cls.name = name
         cls.kind = kind
         return cls

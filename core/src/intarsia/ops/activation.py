@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -39,7 +39,7 @@ class ActivationOp(Op):
         return x
 
     @classmethod
-    def check(cls, attrs: OpAttrs) -> None:
+    def check(cls, attrs: Any) -> None:
         """Raise TypeRuleError for attributes that mean nothing; every value is good by default."""
 
     @classmethod
@@ -157,9 +157,9 @@ class Celu(ActivationOp):
         alpha: float = 1.0
 
     @classmethod
-    def check(cls, attrs: OpAttrs) -> None:
+    def check(cls, attrs: Attrs) -> None:
         """Refuse an alpha of 0."""
-        if isinstance(attrs, Celu.Attrs) and attrs.alpha == 0:
+        if attrs.alpha == 0:
             raise TypeRuleError(f"{cls.name}: alpha must not be 0")
 
     @staticmethod

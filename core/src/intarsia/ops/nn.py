@@ -130,7 +130,7 @@ class Conv(Op):
         windows = Windows(tuple(kernel), attrs.strides, attrs.padding, attrs.dilation)
         spatial = windows.output_shape("nn.conv", data.shape[2:])
         shape = (data.shape[0], outputs, *(n for n in spatial if isinstance(n, int)))
-        channel = reduce_axis(inner, "c")
+        channel = reduce_axis(inner, "channel")
         taps = [reduce_axis(size, f"k{n}") for n, size in enumerate(kernel)]
 
         def element(n: PrimExpr, o: PrimExpr, *place: PrimExpr) -> Reduction:
@@ -241,7 +241,7 @@ class ConvTranspose(Op):
             inner * attrs.groups,
             *(size for size in spatial if isinstance(size, int)),
         )
-        channel = reduce_axis(depth, "c")
+        channel = reduce_axis(depth, "channel")
         taps = [reduce_axis(size, f"k{n}") for n, size in enumerate(kernel)]
 
         def element(n: PrimExpr, o: PrimExpr, *place: PrimExpr) -> Reduction:
