@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 import click
@@ -45,7 +45,7 @@ def _draw(cells: Sequence[Sequence[str]], columns: Sequence[str]) -> None:
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[int], None]]:
+def progress(label: str, total: int) -> Generator[Callable[[int], None]]:
     """Show progress on stderr while the block runs, if stderr is a terminal.
 
     Args:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
+from collections.abc import Mapping
 from typing import cast
 
 import pluggy
@@ -91,5 +92,5 @@ def _check_kinds(plugin: Found, manifest: Manifest, kinds: tuple[TargetKind, ...
             raise wrapped(error, plugin, f"target kind '{kind.name}'") from error
 
 
-def _listed(kinds: dict[str, object]) -> str:
+def _listed(kinds: Mapping[str, object]) -> str:
     return ", ".join(sorted(kinds)) or "none"

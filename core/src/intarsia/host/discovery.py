@@ -76,6 +76,14 @@ class Found:
         self.state, self.reason, self.remedy = state, reason, remedy
 
 
+class _Distribution(Protocol):
+    """The part of a distribution's metadata that is read."""
+
+    def read_text(self, filename: str) -> str | None: ...
+
+    def locate_file(self, path: str) -> object: ...
+
+
 class _Path(Protocol):
     """The part of a path that wheels inside a zip file have too."""
 
@@ -115,14 +123,14 @@ def _order(plugin: Found) -> tuple[str, str]:
     return plugin.name, plugin.distribution
 
 
-def _entry_points_text(distribution: importlib_metadata.Distribution) -> str:
+def _entry_points_text(distribution: _Distribution) -> str:
     try:
         return distribution.read_text("entry_points.txt") or ""
     except (OSError, ValueError):  # unreadable metadata of a stranger is not ours to report
         return ""
 
 
-def _identity(distribution: importlib_metadata.Distribution) -> tuple[str, str]:
+def _identity(distribution: _Distribution) -> tuple[str, str]:
     """Name and version from the head of METADATA; parsing all of it as mail costs ten times more."""
     try:
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
@@ -145,9 +153,7 @@ def _entries(text: str) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.strip()
 
 
-def _read(
-    plugin: Found, value: str, distribution: importlib_metadata.Distribution, path: Sequence[str]
-) -> None:
+def _read(plugin: Found, value: str, distribution: _Distribution, path: Sequence[str]) -> None:
     """Fill in the manifest, or the reason why there is none."""
     remedy = f"upgrade or uninstall {plugin.distribution}"
     match = _VALUE.fullmatch(value)
@@ -175,7 +181,7 @@ def _read(
 
 
 def _candidates(
-    distribution: importlib_metadata.Distribution, parts: tuple[str, ...], path: Sequence[str]
+    distribution: _Distribution, parts: tuple[str, ...], path: Sequence[str]
 ) -> Iterator[_Path]:
     """Where the file can be, nearest first."""
     yield cast("_Path", distribution.locate_file("/".join(parts)))
@@ -187,7 +193,7 @@ def _candidates(
         yield Path(folder or ".").joinpath(*parts)
 
 
-def _editable_root(distribution: importlib_metadata.Distribution) -> Path | None:
+def _editable_root(distribution: _Distribution) -> Path | None:
     """The project folder of an editable install (PEP 610)."""
     text = distribution.read_text("direct_url.json")
     if not text:

@@ -5,6 +5,9 @@ A hook about a target goes to the plugin that owns its kind and to no other. Eve
 exception becomes a ``PluginError`` that names the plugin and the hook.
 """
 
+# A specification has no body; pluggy reads its name and arguments.
+# pyright: reportReturnType=false
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @hookspec
-def register_target_kind() -> Sequence[TargetKind]:  # pyright: ignore[reportReturnType]
+def register_target_kind() -> Sequence[TargetKind]:
     """Return the kinds that the manifest declares, with the same names and roles.
 
     Asked once, when one of them is first used. May not import a vendor's SDK.
@@ -33,7 +36,7 @@ def register_target_kind() -> Sequence[TargetKind]:  # pyright: ignore[reportRet
 
 
 @hookspec
-def annotate(target: Target) -> SupportTable:  # pyright: ignore[reportReturnType]
+def annotate(target: Target) -> SupportTable:
     """Return what the accelerator takes: patterns, larger before their parts, each with a predicate.
 
     Asked once a build. May not look at the module: the host matches.
@@ -41,7 +44,7 @@ def annotate(target: Target) -> SupportTable:  # pyright: ignore[reportReturnTyp
 
 
 @hookspec
-def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:  # pyright: ignore[reportReturnType]
+def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Return the regions that the accelerator keeps; the others go to the fallback.
 
     Asked once a build. May drop regions; may not add calls to one.
@@ -49,7 +52,7 @@ def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:  #
 
 
 @hookspec
-def relay_codegen(region: Region, target: Target) -> CompiledUnit:  # pyright: ignore[reportReturnType]
+def relay_codegen(region: Region, target: Target) -> CompiledUnit:
     """Compile a region.
 
     Asked once a region. May not keep state between calls; equal regions give equal bytes.
@@ -57,7 +60,7 @@ def relay_codegen(region: Region, target: Target) -> CompiledUnit:  # pyright: i
 
 
 @hookspec
-def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:  # pyright: ignore[reportReturnType]
+def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
     """Return a rule for each intrinsic that the backend expresses in others.
 
     Asked once a build, never once a node.
@@ -65,17 +68,17 @@ def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:  # pyr
 
 
 @hookspec
-def register_executor_kind() -> Sequence[object]:  # pyright: ignore[reportReturnType]
+def register_executor_kind() -> Sequence[object]:
     """Return further kinds of executor. Asked once, when the plugin is first used."""
 
 
 @hookspec
-def register_runtime_kind() -> Sequence[object]:  # pyright: ignore[reportReturnType]
+def register_runtime_kind() -> Sequence[object]:
     """Return further kinds of runtime. Asked once, when the plugin is first used."""
 
 
 @hookspec
-def rewrite_relay(function: Function, target: Target) -> Function:  # pyright: ignore[reportReturnType]
+def rewrite_relay(function: Function, target: Target) -> Function:
     """Return an equivalent function that suits the backend better.
 
     Asked for the part that the backend compiles. May not change what the function computes, nor its
@@ -84,7 +87,7 @@ def rewrite_relay(function: Function, target: Target) -> Function:  # pyright: i
 
 
 @hookspec
-def rewrite_tir(function: PrimFunc, target: Target) -> PrimFunc:  # pyright: ignore[reportReturnType]
+def rewrite_tir(function: PrimFunc, target: Target) -> PrimFunc:
     """Return an equivalent kernel that suits the backend better.
 
     May not change what it computes, nor its parameters.
@@ -92,7 +95,7 @@ def rewrite_tir(function: PrimFunc, target: Target) -> PrimFunc:  # pyright: ign
 
 
 @hookspec
-def probe(target: Target) -> Probe:  # pyright: ignore[reportReturnType]
+def probe(target: Target) -> Probe:
     """Return the vendor component and the device found on this machine, or why there is none.
 
     Asked by ``doctor`` and ``run`` only, in a child process with a time limit.

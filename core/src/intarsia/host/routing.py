@@ -6,7 +6,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import cast
 
 import pluggy
 
@@ -113,26 +114,29 @@ def _checked(hook: str, answer: object, arguments: Mapping[str, object]) -> tupl
     if not isinstance(answer, wanted):
         return f"{_a(answer)}, not {wanted.__name__}", answer
     if isinstance(answer, SupportTable):
-        return _table_problem(answer), answer
+        return _rows_problem(answer.rows), answer
     if isinstance(answer, CompiledUnit):
-        return _unit_problem(answer, arguments.get("region")), answer
+        region = arguments.get("region")
+        if isinstance(region, Region) and answer.name != region.name:
+            return f"a unit called {answer.name!r} for region '{region.name}'", answer
+        return _unit_problem(answer.loader, answer.files, answer.constants), answer
     return "", answer
 
 
 def _rules_problem(answer: object) -> str:
     if not isinstance(answer, Mapping):
         return f"{_a(answer)}, not a mapping of Intrinsic to a rule"
-    for key, rule in answer.items():
+    for key, rule in cast("Mapping[object, object]", answer).items():
         if not isinstance(key, Intrinsic) or not callable(rule):
             return f"a mapping that holds {_a(key)}: {_a(rule)}"
     return ""
 
 
-def _table_problem(table: SupportTable) -> str:
-    if not isinstance(table.rows, list | tuple):
-        return f"a table whose rows are {_a(table.rows)}, not a list"
+def _rows_problem(rows: object) -> str:
+    if not isinstance(rows, list | tuple):
+        return f"a table whose rows are {_a(rows)}, not a list"
     names: set[str] = set()
-    for row in table.rows:
+    for row in cast("Sequence[object]", rows):
         if not isinstance(row, SupportRow) or not callable(row.predicate):
             return f"a table that holds {_a(row)}, or a predicate that cannot be called"
         if row.name in names:
@@ -141,14 +145,12 @@ def _table_problem(table: SupportTable) -> str:
     return ""
 
 
-def _unit_problem(unit: CompiledUnit, region: object) -> str:
-    if isinstance(region, Region) and unit.name != region.name:
-        return f"a unit called {unit.name!r} for region '{region.name}'"
-    if not isinstance(unit.loader, str) or not unit.loader:
+def _unit_problem(loader: object, files: object, constants: object) -> str:
+    if not isinstance(loader, str) or not loader:
         return "a unit without a loader"
-    if not isinstance(unit.files, Mapping) or not isinstance(unit.constants, Mapping):
+    if not isinstance(files, Mapping) or not isinstance(constants, Mapping):
         return "a unit whose files or constants are not mappings"
-    for name, content in unit.files.items():
+    for name, content in cast("Mapping[object, object]", files).items():
         if not isinstance(name, str) or not isinstance(content, bytes):
             return f"a unit whose file {name!r} is {_a(content)}, not bytes"
         if not name or name.startswith("/") or "\\" in name or ".." in name.split("/"):

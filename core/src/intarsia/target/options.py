@@ -98,7 +98,7 @@ def option(
         flag: What users write; the field's name in kebab case if empty.
     """
     spec = _Spec(doc, tuple(choices), minimum, maximum, flag)
-    return cast("T", dataclasses.field(default=default, metadata={_SPEC: spec}))
+    return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
 def option_rows(options: type) -> tuple[OptionRow, ...]:

@@ -3,9 +3,9 @@
 
 The forms of one value::
 
-    npu, llvm -mcpu=native                                        string; see intarsia.target.scan
-    {"kind": "composite", "accelerators": [{"kind": "npu"}], "fallback": {"kind": "llvm"}}
-    {"kind": "llvm", "accelerators": [{"kind": "npu"}]}
+    npu, loops -mcpu=native                                       string; see intarsia.target.scan
+    {"kind": "composite", "accelerators": [{"kind": "npu"}], "fallback": {"kind": "loops"}}
+    {"kind": "loops", "accelerators": [{"kind": "npu"}]}
     target.json                                                   a file with JSON
 
 An alias stands for a target string. As the last target it is the whole of it; in front of others it gives
