@@ -52,7 +52,7 @@ class Op:
     Attrs: ClassVar[type[OpAttrs]] = OpAttrs
     type_rule: ClassVar[Callable[..., Type]]
     reference: ClassVar[Callable[..., Any]]
-    # Not a ClassVar: pyright takes a static method that overrides an optional ClassVar for an error.
+    # Not a ClassVar: pyright refuses a static method in place of an optional ClassVar.
     compute: Callable[..., Any] | None = None
 
 
