@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..artifact.archive import OpenedArtifact, open_artifact
-from ..artifact.machine import check_machine, detect_machine
+from ..artifact.machine import check_machine
 from ..errors import UsageError
+from .cpu import this_machine
 from .executors.aot import AotExecutor
 from .executors.graph import GraphExecutor
 from .program import Program
@@ -46,6 +47,6 @@ def instantiate(
     kind = executor or str(opened.passport.executor.get("kind", "aot"))
     if kind not in ("aot", "graph"):
         raise UsageError(f"no executor '{kind}' runs here", hint="aot or graph")
-    check_machine(opened.passport, detect_machine())
+    check_machine(opened.passport, this_machine())
     program = Program(opened, threads)
     return AotExecutor(program) if kind == "aot" else GraphExecutor(program)

@@ -81,7 +81,7 @@ class Signature:
                 except KeyError:
                     pass
             raise self._wrong_names(values)
-        if not isinstance(values, list | tuple):
+        if not isinstance(values, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] # users
             raise ModelError(
                 f"the {self.role}s are a {type(values).__name__}, not a mapping or a sequence",
                 hint=f"pass {{{', '.join(repr(name) + ': array' for name in names)}}}",

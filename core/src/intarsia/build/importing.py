@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first stage: whatever the user calls a model becomes a module that can be compiled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from ..errors import ModelError, ResourceError, UnsupportedError
+from ..ir.expr import Constant, Expr, Var, constant
+from ..ir.module import IRModule
+from ..ir.types import TensorType, TupleType, Type
+from ..ir.walk import post_order, substitute
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Model: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
+"""A module, or an ONNX model: its path or its bytes."""
+
+
+def import_model(
+    model: Model,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    params: Mapping[str, np.ndarray] | None = None,
+) -> IRModule:
+    """Return the model as a module with ``params`` put in.
+
+    Args:
+        model: A module, or an ONNX model.
+        shapes: Shapes of inputs, for an ONNX model.
+        params: Values of inputs, which then are no inputs any more.
+
+    Raises:
+        ModelError: The model is broken, or ``params`` do not fit it.
+        UnsupportedError: The model uses what cannot be imported.
+        UsageError: ``shapes`` do not fit the model.
+    """
+    if not isinstance(model, IRModule):
+        from ..frontend.onnx import from_onnx  # a module that exists needs no importer
+
+        model = from_onnx(model, shapes=shapes)
+    elif shapes:
+        raise ModelError("shapes are given when a model is imported, this module has been")
+    return bind_params(model, params) if params else model
+
+
+def bind_params(module: IRModule, params: Mapping[str, np.ndarray]) -> IRModule:
+    """Replace parameters of ``main`` by constants.
+
+    Raises:
+        ModelError: ``main`` has no such parameter, or one of another shape or element type.
+    """
+    main = module.main
+    values: dict[Expr, Expr] = {}
+    named = {param.name: param for param in main.params}
+    for name, array in params.items():
+        if name not in named:
+            raise ModelError(f"params has '{name}', but the model has no such input")
+        value = constant(array, name=name, span=named[name].span)
+        if value.type != named[name].type:
+            raise ModelError(f"input '{name}' is {named[name].type}, params has {value.type}")
+        values[named[name]] = value
+    kept = tuple(param for param in main.params if param not in values)
+    return module.with_main(replace(main, params=kept, body=substitute(main.body, values)))
+
+
+def check_static(module: IRModule) -> None:
+    """Refuse a model with inputs of unknown size.
+
+    Raises:
+        UnsupportedError: An input has one; the hint shows the option to give.
+    """
+    unknown = [param for param in module.main.params if not _is_static(param.type)]
+    if unknown:
+        first = unknown[0]
+        raise UnsupportedError(
+            f"the size of input '{first.name}' is not known: {first.type}",
+            hint=f"--shape {first.name}:{_example(first)}",
+        )
+
+
+def check_budget(module: IRModule, budget: int | None = None) -> None:
+    """Refuse a model that cannot fit in memory, before anything is allocated.
+
+    Args:
+        module: Any module of static shapes.
+        budget: Bytes; ``None`` means the memory of this machine.
+
+    Raises:
+        ResourceError: One tensor, or all weights together, need more.
+    """
+    limit = physical_memory() if budget is None else budget
+    weights = 0
+    for function in module.functions.values():
+        for node in post_order(function.body):
+            size = _bytes(node.type)
+            weights += size if isinstance(node, Constant) else 0
+            if size > limit or weights > limit:
+                what = "the weights need" if weights > limit else "one tensor needs"
+                raise ResourceError(
+                    f"{what} {max(size, weights):,} bytes, the budget is {limit:,}",
+                    hint="use smaller inputs, or a machine with more memory",
+                    where=str(node.span),
+                )
+
+
+def physical_memory() -> int:
+    """Return the bytes of memory of this machine; 2**48 where it cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 48
+
+
+def _is_static(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.is_static
+
+
+def _example(param: Var) -> str:
+    if not isinstance(param.type, TensorType):
+        return "1"
+    return ",".join(str(size) if isinstance(size, int) else "1" for size in param.type.shape)
+
+
+def _bytes(type_: Type) -> int:
+    """Bytes of a value; what is not static counts as nothing, a later stage refuses it."""
+    if isinstance(type_, TupleType):
+        return sum(_bytes(field) for field in type_.fields)  # tuples of tuples do not nest deep
+    return type_.bytes if type_.is_static else 0

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays in and out of the command line: ``.npz`` files and random inputs."""
+
+from __future__ import annotations
+
+import errno
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ..artifact.plan import TensorSpec
+from ..dtype import DType
+from ..errors import ModelError, ResourceError, UsageError
+from ..runtime.abi import numpy_dtype
+
+_FULL = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
+
+RANDOM = "random"
+"""What ``--inputs`` says instead of a file name."""
+
+
+def read_inputs(source: str, specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
+    """Return the arrays of an ``.npz`` file, or random ones.
+
+    Raises:
+        ModelError: The file is missing or no ``.npz``.
+    """
+    if source == RANDOM:
+        return random_inputs(specs, seed)
+    try:
+        with np.load(source, allow_pickle=False) as file:
+            return {name: file[name] for name in file.files}
+    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        raise ModelError(
+            f"cannot read inputs from '{source}': {error}",
+            hint="an .npz file with the names of the model's inputs, or 'random'",
+        ) from None
+
+
+def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
+    """Return one array for each input; the same for the same seed.
+
+    Floats are normally distributed. Bytes cover their range; wider integers are 0 or 1, because
+    they are often indices, lengths or masks.
+    """
+    generator = np.random.default_rng(seed)
+    return {spec.name: _random(generator, spec) for spec in specs}
+
+
+def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
+    dtype = numpy_dtype(spec.dtype)
+    if spec.dtype.is_float:
+        return np.asarray(generator.standard_normal(spec.shape), np.float32).astype(dtype)
+    low, high = 0, 2
+    if spec.dtype in (DType.INT8, DType.UINT8):
+        low, high = (-128, 128) if spec.dtype is DType.INT8 else (0, 256)
+    return np.asarray(generator.integers(low, high, spec.shape)).astype(dtype)
+
+
+def write_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write an ``.npz`` file with the names and the order of ``arrays``.
+
+    NumPy's own ``savez`` cannot hold an array called ``file``, and writes in place.
+
+    Raises:
+        UsageError: The place cannot be written to.
+        ResourceError: The disk is full.
+    """
+    temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.tmp")
+    try:
+        with zipfile.ZipFile(temporary, "x") as archive:
+            for name, array in arrays.items():
+                entry = zipfile.ZipInfo(f"{name}.npy")
+                with archive.open(entry, "w", force_zip64=True) as file:
+                    np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+        os.replace(temporary, path)
+    except OSError as error:
+        kind = ResourceError if error.errno in _FULL else UsageError
+        raise kind(f"cannot write '{path}': {error.strerror}") from None
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the processor itself what it can do, besides the kernel.
+
+A user-mode emulator shows programs the ``/proc/cpuinfo`` of the machine it runs on, and then
+refuses the instructions listed there. NumPy asks the (emulated) processor when it is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from ..artifact.machine import Machine, detect_machine
+
+_NUMPY_NAMES = MappingProxyType({"fma": "fma3", "bmi1": "bmi", "abm": "lzcnt", "pni": "sse3"})
+
+
+def this_machine() -> Machine:
+    """Describe this machine; its features are those that kernel and processor agree on."""
+    machine = detect_machine()
+    if machine.cpu_features is None:
+        return machine
+    return replace(
+        machine, cpu_features=confirmed_features(machine.cpu_features, _processor_features())
+    )
+
+
+def confirmed_features(kernel: frozenset[str], processor: Mapping[str, bool]) -> frozenset[str]:
+    """Return the features without those that the processor denies.
+
+    Args:
+        kernel: Features as the Linux kernel names them.
+        processor: Features as NumPy names them, and whether they are there; what is not among them
+            is believed.
+    """
+    denied = {name.lower() for name, there in processor.items() if not there}
+    return frozenset(name for name in kernel if _numpy_name(name) not in denied)
+
+
+def _numpy_name(name: str) -> str:
+    return _NUMPY_NAMES.get(name, name.replace("_", ""))
+
+
+def _processor_features() -> Mapping[str, bool]:
+    try:
+        # NumPy has no public name for it; without it the kernel alone is believed.
+        from numpy._core._multiarray_umath import (  # pyright: ignore
+            __cpu_features__ as features,
+        )
+    except ImportError:
+        return {}
+    return features

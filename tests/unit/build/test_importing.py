@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from intarsia.build.importing import (
+    bind_params,
+    check_budget,
+    check_static,
+    import_model,
+    physical_memory,
+)
+from intarsia.dtype import DType
+from intarsia.errors import ModelError, ResourceError, UnsupportedError
+from intarsia.ir.expr import Constant, Function, Var, call, constant, make_tuple
+from intarsia.ir.module import IRModule
+from intarsia.ir.types import Dim, TensorType, TupleType
+from intarsia.ops.binary import Add
+
+
+def module_of(shape: tuple[int | Dim, ...] = (2, 3)) -> IRModule:
+    x, w = (Var(name, TensorType(shape, DType.FLOAT32)) for name in "xw")
+    return IRModule.from_function(Function((x, w), call(Add, x, w), ("y",)))
+
+
+def test_params_become_constants() -> None:
+    module = module_of()
+    bound = bind_params(module, {"w": np.ones((2, 3), np.float32)})
+    assert [param.name for param in bound.main.params] == ["x"]
+    (weight,) = (a for a in bound.main.body.args if isinstance(a, Constant))
+    assert weight.name == "w"
+    assert import_model(module) is module
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"v": np.ones(1, np.float32)}, "params has 'v', but the model has no such input"),
+        (
+            {"w": np.ones((3, 2), np.float32)},
+            r"input 'w' is Tensor\[\(2, 3\), float32\], params has",
+        ),
+        ({"w": np.ones((2, 3), np.float64)}, "params has Tensor.*float64"),
+    ],
+)
+def test_params_that_do_not_fit_are_refused(params: dict[str, np.ndarray], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        import_model(module_of(), params=params)
+
+
+def test_a_module_takes_no_shapes() -> None:
+    with pytest.raises(ModelError, match="shapes are given when a model is imported"):
+        import_model(module_of(), {"x": (1,)})
+
+
+def test_a_missing_file_is_a_model_error(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="absent"):
+        import_model(tmp_path / "absent.onnx")
+
+
+def test_an_unknown_size_names_the_option_to_give() -> None:
+    check_static(module_of())
+    with pytest.raises(UnsupportedError, match="size of input 'x' is not known") as caught:
+        check_static(module_of((Dim("N"), 3)))
+    assert caught.value.hint == "--shape x:1,3"
+    assert caught.value.exit_code == 4
+    pair = TupleType((TensorType((1,), DType.FLOAT32),))
+    with pytest.raises(UnsupportedError, match="input 'p'"):
+        check_static(IRModule.from_function(Function((Var("p", pair),), Var("p", pair))))
+
+
+def test_what_cannot_fit_in_memory_is_refused_before_it_is_allocated() -> None:
+    check_budget(module_of(), 24)
+    with pytest.raises(ResourceError, match="one tensor needs 24 bytes, the budget is 23"):
+        check_budget(module_of(), 23)
+    with pytest.raises(ResourceError, match="one tensor needs"):
+        check_budget(module_of((1 << 40, 1 << 40)))
+    weights = [constant(np.ones(4, np.float32)) for _ in range(3)]
+    body = make_tuple(weights[:2])
+    with pytest.raises(ResourceError, match="the weights need 32"):
+        check_budget(IRModule.from_function(Function((), body)), 16)
+    total = call(Add, call(Add, weights[0], weights[1]), weights[2])
+    with pytest.raises(ResourceError, match="the weights need 48 bytes"):
+        check_budget(IRModule.from_function(Function((), total)), 40)
+
+
+def test_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert physical_memory() > 1 << 28
+    monkeypatch.delattr(os, "sysconf")
+    assert physical_memory() == 1 << 48
