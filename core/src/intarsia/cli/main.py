@@ -34,6 +34,7 @@ COMMANDS = MappingProxyType(
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _INTERRUPTED = 130
+_CLOSED_PIPE = 141
 _RESOURCE = 8
 _INPUT = 3
 
@@ -116,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: What stands behind ``intarsia``; the process's own if ``None``.
     """
     args = sys.argv[1:] if arguments is None else list(arguments)
+    stdout = sys.stdout
     try:
         result = cli.main(args=args, prog_name="intarsia", standalone_mode=False)
         sys.stdout.flush()
@@ -133,13 +135,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say("interrupted", _INTERRUPTED)
     except MemoryError:
         return _say("out of memory", _RESOURCE)
-    except BrokenPipeError:  # the reader went away: nothing to say, and nobody to say it to
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+    except BrokenPipeError:
+        return _hang_up()
+    except SystemExit as error:
+        if isinstance(
+            sys.stdout, PacifyFlushWrapper
+        ):  # what click leaves when it meets a closed pipe
+            return _hang_up()
+        return _report(error, args)
     except OSError as error:
         return _say(str(error), _RESOURCE if error.errno in _FULL else _INPUT)
     except Exception as error:  # the one place that may catch everything: a bug becomes a report
         return _report(error, args)
+
+
+def _hang_up() -> int:
+    """Leave quietly: the reader went away, so there is nobody to say it to."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return _CLOSED_PIPE
 
 
 def _say(message: str, code: int) -> int:
