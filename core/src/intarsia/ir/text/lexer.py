@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ...errors import ParseError
 from .spelling import WORD
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TOKEN = re.compile(
-    rf"""(?P<space>[ \t\r]+)
-    | (?P<newline>\n)
+    rf"""[ \t\r]*(?:(?P<newline>\n)
     | (?P<comment>//[^\n]*)
     | (?P<ref>%(?:\d+|{WORD}|{_STRING})(?:\#\d+)?)
     | (?P<global>@(?:{WORD}|{_STRING}))
@@ -21,13 +20,13 @@ _TOKEN = re.compile(
     | (?P<number>-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?))
     | (?P<word>{WORD})
     | (?P<mark>->|[][(){{}},;:=])
+    | (?P<end>\Z))
     """,
     re.VERBOSE,
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """A piece of text.
 
     Attributes:
@@ -61,13 +60,15 @@ def tokenize(text: str) -> list[Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
+            at += len(text[at:]) - len(text[at:].lstrip(" \t\r"))
             bad = Token("mark", text[at], line, at - start + 1)
             raise bad.fail(f"unexpected character {text[at]!r}")
         kind = match.lastgroup or ""
         if kind == "newline":
             line, start = line + 1, match.end()
-        elif kind != "space":
-            tokens.append(Token(kind, match.group(), line, at - start + 1))
+        elif kind != "end":
+            column = match.start(kind) - start + 1
+            tokens.append(Token(kind, match.group(kind), line, column))
         at = match.end()
     tokens.append(Token("end", "", line, at - start + 1))
     return tokens

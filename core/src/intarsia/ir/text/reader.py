@@ -263,9 +263,10 @@ def _array(token: Token, elements: Any, dtype: DType) -> np.ndarray[Any, Any]:
 
             return np.array(elements, np.float64).astype(ml_dtypes.bfloat16)
         if dtype.is_float:
-            return np.array(elements, np.float64).astype(dtype.value)
-        made = np.array(elements)
-        if made.size and made.dtype.kind not in ("b" if dtype is DType.BOOL else "iu"):
+            with np.errstate(over="ignore"):
+                return np.array(elements, np.float64).astype(dtype.value)
+        leaves = np.array(elements, object).reshape(-1)
+        if any(type(leaf) is not (bool if dtype is DType.BOOL else int) for leaf in leaves):
             raise token.fail(f"elements do not fit element type {dtype}")
         return np.array(elements, dtype.value)
     except ParseError:

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia explain``: for every node and every accelerator, a yes or a no with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import click
+
+from ..build.importing import import_model
+from ..build.stages import cut, read_target
+from ..errors import UsageError
+from ..partition.cost import Plan
+from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates
+from ..partition.rules import parse_place_rule
+from ..passes.prepare import PREPARE
+from ..target.options import did_you_mean
+from .model_options import parse_shape
+from .output import emit_json, table
+from .session import Session
+
+
+@click.command("explain")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("nodes", nargs=-1, metavar="[NODE]...")
+@click.option("--target", required=True, metavar="TARGET", help="Accelerators, then a backend.")
+@click.option("--shape", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
+@click.option(
+    "--plan",
+    type=click.Choice([plan.value for plan in Plan]),
+    default=Plan.COST.value,
+    show_default=True,
+    help="How regions are chosen.",
+)
+@click.option("--place", multiple=True, metavar="NODES=KIND", help="Nodes that go to KIND only.")
+@click.option("--require-offload", type=click.FloatRange(0, 100), metavar="PCT", help="A gate.")
+@click.option("--max-regions", type=click.IntRange(0), metavar="N", help="A gate.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(
+    session: Session,
+    model: Path,
+    nodes: tuple[str, ...],
+    target: str,
+    shape: tuple[str, ...],
+    plan: str,
+    place: tuple[str, ...],
+    require_offload: float | None,
+    max_regions: int | None,
+    as_json: bool,
+) -> None:
+    """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
+    host = session.host()
+    parts = read_target(host, target, None)
+    rules = [parse_place_rule(text) for text in place]
+    module = PREPARE.run(import_model(model, dict(parse_shape(text) for text in shape)))
+    placement = cut(host, module, parts, Plan(plan), rules).placement
+    verdicts = _chosen(placement.verdicts, nodes)
+    if as_json:
+        emit_json({**placement.to_json(), "verdicts": [row.to_json() for row in verdicts]})
+    else:
+        _print(placement, verdicts)
+    check_gates(placement, require_offload=require_offload, max_regions=max_regions)
+
+
+def _chosen(verdicts: Sequence[Verdict], wanted: Sequence[str]) -> list[Verdict]:
+    """Return the rows of the nodes that the user names; all without names.
+
+    Raises:
+        UsageError: A name or pattern fits no node.
+    """
+    names = dict.fromkeys(row.node for row in verdicts)
+    chosen: set[str] = set()
+    for pattern in wanted:
+        found = [n for n in names if n == pattern or fnmatchcase(n, pattern)]
+        if not found:
+            hint = did_you_mean(pattern, names) if names else "the target has no accelerator"
+            raise UsageError(f"no node is called '{pattern}' after preparation", hint=hint)
+        chosen.update(found)
+    return [row for row in verdicts if not wanted or row.node in chosen]
+
+
+def _print(placement: Placement, verdicts: Sequence[Verdict]) -> None:
+    rows = [(v.node, v.op, v.accelerator, v.verdict, v.code, v.detail) for v in verdicts]
+    if rows:
+        table(rows, ("node", "op", "accelerator", "verdict", "code", "detail"))
+        click.echo("")
+    if placement.regions:
+        regions = [_region(region) for region in placement.regions]
+        table(regions, ("region", "accelerator", "nodes", "bytes in", "bytes out"))
+        click.echo("")
+    for pair in placement.apart:
+        click.echo(
+            f"'{pair.producer.name}' and '{pair.consumer.name}' are in two regions of "
+            f"'{pair.kind}': merged, they would make a cycle through '{pair.via.name}'"
+        )
+    click.echo(str(placement))
+
+
+def _region(region: RegionRow) -> tuple[str, str, int, str, str]:
+    counted = len(region.nodes)
+    sizes = bytes_text(region.bytes_in), bytes_text(region.bytes_out)
+    return (region.name, region.accelerator, counted, *sizes)
