@@ -18,7 +18,7 @@ class _State:
     """A partial match: what is left to match, and what has been decided so far."""
 
     todo: _Link
-    calls: tuple[tuple[int, Call], ...] = ()
+    calls: tuple[tuple[OpPattern, Call], ...] = ()
     inputs: tuple[Expr, ...] = ()
     bound: tuple[tuple[str, Expr], ...] = ()
 
@@ -104,14 +104,14 @@ def _wildcard(state: _State, pattern: Wildcard, expr: Expr, rest: _Link) -> Iter
 
 
 def _operator(state: _State, pattern: OpPattern, expr: Call, rest: _Link) -> Iterator[_State]:
-    for key, known in state.calls:
-        if key == id(pattern):
+    for earlier, known in state.calls:
+        if earlier is pattern:
             if known is expr:
                 yield _State(rest, state.calls, state.inputs, state.bound)
             return
     if expr.name != pattern.op or (pattern.where is not None and not pattern.where(expr)):
         return
-    calls = (*state.calls, (id(pattern), expr))
+    calls = (*state.calls, (pattern, expr))
     args = pattern.args
     if args is None:
         yield _State(rest, calls, (*state.inputs, *expr.args), state.bound)

@@ -100,7 +100,7 @@ def _verify_node(module: IRModule, node: Expr) -> None:
 
 
 def _type_of_call(node: Call) -> Type:
-    if not isinstance(node.attrs, node.op.Attrs):
+    if type(node.attrs) is not node.op.Attrs:
         raise VerifyError(
             f"'{node.name}' has attributes of class {type(node.attrs).__qualname__}",
             where=str(node.span),
@@ -147,8 +147,6 @@ def _expect(wanted: Type, node: Expr) -> None:
 def _verify_variables(function: Function) -> None:
     """Check that every variable is bound once, and used only where it is bound."""
     params = set(function.params)
-    if len(params) != len(function.params):
-        raise VerifyError("one variable is two parameters")
     binders: dict[Var, Let] = {}
     order = list(post_order(function.body))
     for node in order:
