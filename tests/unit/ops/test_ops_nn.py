@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -353,3 +354,50 @@ def test_l2_normalize(check_operator, p):
     length = np.abs(x).sum(1, keepdims=True) if p == 1 else np.linalg.norm(x, axis=1)[:, None]
     wanted = x / np.where(length == 0, 1, length)
     check_operator(wanted.astype(np.float32), "nn.l2_normalize", x, axis=1, p=p)
+
+
+HALF_CASES = [
+    ("nn.lrn", [(2, 3, 2)], {"size": 3}),
+    ("nn.batch_norm", [(2, 3, 2), (3,), (3,), (3,), (3,)], {}),
+    ("nn.instance_norm", [(2, 3, 4), (3,), (3,)], {}),
+    ("nn.group_norm", [(2, 4, 3), (4,), (4,)], {"groups": 2}),
+    ("nn.l2_normalize", [(3, 4)], {"axis": 1}),
+    ("nn.rms_norm", [(3, 4), (4,)], {"axis": 1}),
+    ("nn.softmax", [(3, 4)], {"axis": 1}),
+    ("nn.prelu", [(3, 4), (4,)], {}),
+    ("nn.gelu", [(3, 4)], {}),
+    ("matmul", [(3, 4), (4, 2)], {}),
+    ("sum", [(3, 4)], {"axes": (0,)}),
+    ("mean", [(3, 4)], {"axes": (0,)}),
+    ("cumsum", [(3, 4)], {"axis": 0}),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize(("name", "shapes", "attrs"), HALF_CASES, ids=[c[0] for c in HALF_CASES])
+def test_half_precision_is_computed_in_float32(run_operator, name, shapes, attrs, dtype):
+    halves = [RNG.uniform(0.1, 1, shape).astype(dtype) for shape in shapes]
+    (found,) = run_operator(name, *halves, **attrs)
+    (wide,) = run_operator(name, *(x.astype(np.float32) for x in halves), **attrs)
+    np.testing.assert_array_equal(found, wide.astype(dtype))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_convolutions(run_operator, seed):
+    rng = np.random.default_rng(seed)
+    rank, groups = int(rng.integers(1, 3)), int(rng.integers(1, 3))
+    kernel = [int(k) for k in rng.integers(1, 4, rank)]
+    attrs = {
+        "strides": tuple(int(s) for s in rng.integers(1, 3, rank)),
+        "padding": tuple((int(a), int(b)) for a, b in rng.integers(0, 3, (rank, 2))),
+        "dilation": tuple(int(d) for d in rng.integers(1, 3, rank)),
+        "groups": groups,
+    }
+    x = rng.uniform(-1, 1, (1, 2 * groups, *rng.integers(5, 7, rank)))
+    w = rng.uniform(-1, 1, (3 * groups, 2, *kernel))
+    (found,) = run_operator("nn.conv", x, w, **attrs)
+    np.testing.assert_allclose(found, convolve(x, w, attrs), rtol=1e-10, atol=1e-10)
+    back = rng.uniform(-1, 1, (2 * groups, 3, *kernel))
+    (found,) = run_operator("nn.conv_transpose", x, back, **attrs)
+    wanted = scatter(x, back, attrs, (0,) * rank)
+    np.testing.assert_allclose(found, wanted, rtol=1e-10, atol=1e-10)

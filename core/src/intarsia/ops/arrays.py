@@ -72,7 +72,7 @@ def is_floating(array: Array) -> bool:
     return array.dtype.kind == "f" or is_half(array)
 
 
-def in_float32(function: Callable[..., Any], *arrays: Array) -> Array:
+def in_float32(function: Callable[..., Array], *arrays: Array) -> Array:
     """Apply ``function``, in float32 for half precision, and return the first array's element type.
 
     Floating-point warnings are off: infinities and NaN are results like others.

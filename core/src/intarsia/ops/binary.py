@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class ElementwiseBinaryOp(Op):
 
     accepts: ClassVar[Callable[[DType], bool]] = staticmethod(is_number)
     wanted: ClassVar[str] = "integer or floating-point"
-    function: ClassVar[Callable[..., Any]]
+    function: ClassVar[Callable[..., Array]]
     element: ClassVar[Callable[[PrimExpr, PrimExpr], PrimExpr]]
 
     @classmethod

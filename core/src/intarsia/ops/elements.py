@@ -8,7 +8,7 @@ from itertools import zip_longest
 from math import prod
 
 from ..dtype import DType
-from ..tir.expr import BinaryOp, IntImm, PrimExpr, all_of, binary, cast
+from ..tir.expr import IntImm, PrimExpr, all_of, cast
 from ..tir.tensor import Tensor, compute
 
 HALF = (DType.FLOAT16, DType.BFLOAT16)
@@ -91,8 +91,3 @@ def unflatten_index(number: PrimExpr, shape: Sequence[int]) -> list[PrimExpr]:
             index = IntImm(0)
         result.append(index % size if any(extent != 1 for extent in shape[:axis]) else index)
     return result
-
-
-def either(condition: PrimExpr, other: PrimExpr) -> PrimExpr:
-    """Logical or of two conditions."""
-    return binary(BinaryOp.OR, condition, other)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -85,6 +86,21 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
     return len(range(begin, end, stride))
 
 
+def _reflected(x: Array, widths: list[tuple[int, int]]) -> Array:
+    return np.pad(x, widths, mode="reflect")
+
+
+def _edged(x: Array, widths: list[tuple[int, int]]) -> Array:
+    return np.pad(x, widths, mode="edge")
+
+
+def _wrapped(x: Array, widths: list[tuple[int, int]]) -> Array:
+    return np.pad(x, widths, mode="wrap")
+
+
+_PADDED = MappingProxyType({"reflect": _reflected, "edge": _edged, "wrap": _wrapped})
+
+
 @operator("nn.pad", OpKind.INJECTIVE)
 class Pad(Op):
     """A tensor grown (or, by negative widths, cut) at its edges."""
@@ -131,7 +147,7 @@ class Pad(Op):
         if attrs.mode == "constant":
             fill = np.asarray(attrs.value).astype(x.dtype)
             return np.pad(x[cuts], grown, constant_values=fill)
-        return np.array(np.pad(x[cuts], grown, mode=attrs.mode), order="C")  # type: ignore[call-overload]  # the mode is one of NumPy's
+        return np.array(_PADDED[attrs.mode](x[cuts], grown), order="C")
 
     @staticmethod
     def compute(attrs: Attrs, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class UnaryOp(Op):
 
     accepts: ClassVar[Callable[[DType], bool]] = staticmethod(is_float)
     wanted: ClassVar[str] = "floating-point"
-    function: ClassVar[Callable[..., Any]]
+    function: ClassVar[Callable[..., Array]]
     element: ClassVar[Callable[[PrimExpr], PrimExpr]]
 
     @classmethod
