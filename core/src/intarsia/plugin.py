@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plugin author's face: everything that a plugin's compiling half imports from the host.
 
-What loads a plugin's units at run time imports ``intarsia.runtime.loading`` and ``intarsia.artifact`` only.
+What loads a plugin's units at run time imports ``intarsia.runtime.loading`` and
+``intarsia.artifact`` only.
 """
 
 from __future__ import annotations

@@ -198,6 +198,10 @@ def test_progress_goes_to_stderr_only(
 
 def test_states_are_the_five_of_the_documentation() -> None:
     assert [state.value for state in State] == [
-        "discovered", "blocked", "incompatible", "broken", "loaded",
-    ]  # fmt: skip
+        "discovered",
+        "blocked",
+        "incompatible",
+        "broken",
+        "loaded",
+    ]
     assert Found("a", "b", "1").state is State.DISCOVERED

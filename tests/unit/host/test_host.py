@@ -42,11 +42,16 @@ def test_a_kind_is_loaded_when_it_is_used() -> None:
     [
         (("npu",), {}, "--no-plugin names it", "leave --no-plugin out"),
         (("acme-npu",), {}, "--no-plugin names it", "leave"),
-        ((), {"INTARSIA_DISABLE_PLUGINS": " npu ,x"}, "INTARSIA_DISABLE_PLUGINS names it", "take it out"),
+        (
+            (),
+            {"INTARSIA_DISABLE_PLUGINS": " npu ,x"},
+            "INTARSIA_DISABLE_PLUGINS names it",
+            "take it out",
+        ),
         ((), {"INTARSIA_DISABLE_PLUGINS": "acme-npu"}, "INTARSIA_DISABLE_PLUGINS names it", "take"),
         ((), {"INTARSIA_PLUGINS": "loops"}, "INTARSIA_PLUGINS does not name it", "add npu to"),
     ],
-)  # fmt: skip
+)
 def test_a_setting_blocks_a_plugin(
     disabled: tuple[str, ...], env: dict[str, str], reason: str, remedy: str
 ) -> None:

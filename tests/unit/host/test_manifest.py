@@ -44,11 +44,19 @@ def test_a_manifest_is_read_as_data() -> None:
         ("schema = 1", "schema = 2", "has schema 2; this host reads 1"),
         ("schema = 1", "schema = true", "has schema True"),
         ("schema = 1", "", "has schema None"),
-        ('name = "npu"\napi', 'name = "Npu"\napi', "'name' of plugin.toml is not well-formed: 'Npu'"),
+        (
+            'name = "npu"\napi',
+            'name = "Npu"\napi',
+            "'name' of plugin.toml is not well-formed: 'Npu'",
+        ),
         ('name = "npu"\napi', "name = 3\napi", "plugin.toml has no text 'name'"),
         ('api = ">=1.0,<2"', "", "plugin.toml has no text 'api'"),
         ("An accelerator", "", "plugin.toml has no text 'summary'"),
-        ("An accelerator", "two\\nlines", "'summary' of plugin.toml is too long or is not one line"),
+        (
+            "An accelerator",
+            "two\\nlines",
+            "'summary' of plugin.toml is too long or is not one line",
+        ),
         ("An accelerator", "x" * 501, "'summary' of plugin.toml is too long"),
         ("acme_npu.plugin", "acme-npu.plugin", "'hooks' of plugin.toml is not well-formed"),
         ("acme_npu.plugin", "os; import x", "'hooks' of plugin.toml is not well-formed"),
@@ -60,13 +68,17 @@ def test_a_manifest_is_read_as_data() -> None:
         ('name = "npu"\nrole', 'name = "composite"\nrole', "'composite' is the host's own word"),
         ("[[alias]]", "[alias]", "'alias' in plugin.toml is not a list of tables"),
         ("[[hardware]]\nfile", "hardware = [3]\n#", "unknown key 'hardware'"),
-        ('file = "hardware.toml"', 'file = "../x.toml"', "'file' of [[hardware]] 1 is not well-formed"),
+        (
+            'file = "hardware.toml"',
+            'file = "../x.toml"',
+            "'file' of [[hardware]] 1 is not well-formed",
+        ),
         ("schema = 1", "schema = ", "plugin.toml does not parse"),
         ("schema = 1", "hardware = [3]\nschema = 1", "does not parse"),
         ("schema = 1", "# " + "x" * 70_000, "at most 65536 are read"),
         ("schema = 1", "a = " + "[" * 5000, "does not parse"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_are_told(old: str, new: str, message: str) -> None:
     assert old in GOOD
     with pytest.raises(PluginError) as caught:

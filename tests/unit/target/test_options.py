@@ -49,7 +49,10 @@ def make(hint: object, default: object, **settings: object) -> type:
     [
         (int, "options class int is not a dataclass"),
         (dataclasses.make_dataclass("Thawed", []), "options class Thawed is not frozen"),
-        (dataclasses.make_dataclass("Plain", [("x", int, 3)], frozen=True), "not declared with option"),
+        (
+            dataclasses.make_dataclass("Plain", [("x", int, 3)], frozen=True),
+            "not declared with option",
+        ),
         (make("Unknown.Thing", 1), "do not evaluate"),
         (make(dict, ()), "which no option may have"),
         (make(tuple[float, ...], ()), "which no option may have"),
@@ -62,7 +65,7 @@ def make(hint: object, default: object, **settings: object) -> type:
         (make(int, 1, flag="Kind"), "reserved, given twice or not kebab case"),
         (make(int, 1, flag="accelerators"), "reserved"),
     ],
-)  # fmt: skip
+)
 def test_a_broken_options_class_is_refused(options: type, message: str) -> None:
     with pytest.raises(PluginError, match=message):
         option_rows(options)

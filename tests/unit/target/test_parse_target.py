@@ -21,8 +21,10 @@ from .target_kinds import KINDS
         ("loops", "loops"),
         ("  loops\t-mcpu=x\n", "loops -mcpu=x"),
         ("loops -mcpu=generic", "loops"),
-        ("loops -mcpu=skylake-avx512 -mattr=+avx512f,+avx2 -num-threads=2",
-         "loops -mcpu=skylake-avx512 -mattr=+avx512f,+avx2 -num-threads=2"),
+        (
+            "loops -mcpu=skylake-avx512 -mattr=+avx512f,+avx2 -num-threads=2",
+            "loops -mcpu=skylake-avx512 -mattr=+avx512f,+avx2 -num-threads=2",
+        ),
         ("loops --num-threads 2 --mcpu a72", "loops -mcpu=a72 -num-threads=2"),
         ("loops -num_threads=2", "loops -num-threads=2"),
         ("loops -fast-math", "loops -fast-math=true"),
@@ -41,8 +43,10 @@ from .target_kinds import KINDS
         ("loops -mcpu=native", "loops -mcpu=host-cpu"),
         ("npu, loops", "npu, loops"),
         ("npu,loops", "npu, loops"),
-        ("npu,ethos-like -accelerator-config=u55-256,c99",
-         "npu, ethos-like -accelerator-config=u55-256, c99"),
+        (
+            "npu,ethos-like -accelerator-config=u55-256,c99",
+            "npu, ethos-like -accelerator-config=u55-256, c99",
+        ),
         ("npu -sram-size=8 -level=2, loops", "npu -level=2 -sram-size=8, loops"),
         ("gpu", "gpu, loops"),
         ("npu, gpu, c99", "npu, gpu, c99"),
@@ -51,7 +55,7 @@ from .target_kinds import KINDS
         ("both", "ethos-like, npu -variant=n77, loops"),
         ("npu, cpu", "npu, loops -num-threads=1"),
     ],
-)  # fmt: skip
+)
 def test_strings_have_one_canonical_form(text: str, canonical: str | None) -> None:
     if canonical is None:
         with pytest.raises(TargetError):
@@ -104,11 +108,15 @@ def test_strings_have_one_canonical_form(text: str, canonical: str | None) -> No
         ("npu -variant=n79, loops", "-variant cannot be 'n79'", "did you mean"),
         ("npu -variant=a, loops", "-variant cannot be 'a'", "one of n77, n78"),
         ("npu -level=7, loops", "-level cannot be 7", "one of 0, 1, 2"),
-        ("npu", "'npu' is an accelerator and cannot compile a whole model", "npu -variant=n77, loops"),
+        (
+            "npu",
+            "'npu' is an accelerator and cannot compile a whole model",
+            "npu -variant=n77, loops",
+        ),
         ("npu -level=2", "'npu -level=2' is an accelerator", "'npu -level=2, loops'"),
         ("npu, ethos-like", "'npu, ethos-like' are accelerators", "'npu, ethos-like, loops'"),
         ("npu, npu, loops", "accelerator 'npu' is given twice", ""),
-        ("loops, npu", "nothing behind it gets any part", "'npu, loops'"),
+        ("loops, npu", "nothing behind it gets one", "'npu, loops'"),
         ("loops, c99", "both backends for the CPU", "name one"),
         ("gpu, loops, c99", "3 backends in one target", "one fallback"),
         ("gpu, orphan", "cannot be the host", "a backend for the CPU"),
@@ -120,7 +128,7 @@ def test_strings_have_one_canonical_form(text: str, canonical: str | None) -> No
         ("loops -fast-math -mcpu=strict", "-fast-math does not go with -mcpu=strict", ""),
         ("x" * (MAX_LENGTH + 1), "at most 100000 are read", ""),
     ],
-)  # fmt: skip
+)
 def test_mistakes_say_what_is_wrong(text: str, message: str, hint: str) -> None:
     with pytest.raises(TargetError) as caught:
         parse_target(text, KINDS)

@@ -23,17 +23,26 @@ NPU, LOOPS = {"kind": "npu"}, {"kind": "loops"}
         ({"num_threads": 2, "mcpu": "x", "kind": "loops"}, "loops -mcpu=x -num-threads=2"),
         ({"kind": "loops", "mattr": ["+a", "+b"], "scale": 2}, "loops -mattr=+a,+b -scale=2.0"),
         ({"kind": "loops", "accelerators": ["npu"]}, "npu, loops"),
-        ({"kind": "loops", "accelerators": ({"kind": "npu", "level": 2},), "host": "loops"},
-         "npu -level=2, loops"),
+        (
+            {"kind": "loops", "accelerators": ({"kind": "npu", "level": 2},), "host": "loops"},
+            "npu -level=2, loops",
+        ),
         ({"kind": "gpu", "accelerators": [NPU], "target_host": "c99"}, "npu, gpu, c99"),
         ({"kind": "gpu"}, "gpu, loops"),
         ({"kind": "composite", "accelerators": [NPU], "fallback": LOOPS}, "npu, loops"),
         ({"kind": "composite", "accelerators": [NPU], "target_host": LOOPS}, "npu, loops"),
-        ({"kind": "composite", "accelerators": [NPU], "target_host": LOOPS, "fallback": {"kind": "gpu"}},
-         "npu, gpu, loops"),
+        (
+            {
+                "kind": "composite",
+                "accelerators": [NPU],
+                "target_host": LOOPS,
+                "fallback": {"kind": "gpu"},
+            },
+            "npu, gpu, loops",
+        ),
         ({"kind": "composite", "fallback": "loops"}, "loops"),
     ],
-)  # fmt: skip
+)
 def test_objects_say_the_same_as_strings(value: object, canonical: str) -> None:
     target = composite_from_json(value, KINDS)
     assert str(target) == canonical
@@ -50,7 +59,11 @@ def test_objects_say_the_same_as_strings(value: object, canonical: str) -> None:
         ({"kind": "loops", 3: 4}, "key 3 is not a string", "target"),
         ({"kind": "lops"}, "no target kind or alias is called 'lops'", ""),
         ({"kind": "loops", "exector": 1}, "has no option '-exector'", "target.exector"),
-        ({"kind": "loops", "num-threads": "8"}, "-num-threads is an integer, not '8'", "target.num-threads"),
+        (
+            {"kind": "loops", "num-threads": "8"},
+            "-num-threads is an integer, not '8'",
+            "target.num-threads",
+        ),
         ({"kind": "loops", "num-threads": True}, "-num-threads is an integer, not True", ""),
         ({"kind": "loops", "num-threads": 2.0}, "-num-threads is an integer, not 2.0", ""),
         ({"kind": "loops", "num-threads": 1, "num_threads": 2}, "-num-threads is given twice", ""),
@@ -65,10 +78,21 @@ def test_objects_say_the_same_as_strings(value: object, canonical: str) -> None:
         ({"kind": "loops", "tiles": [4, "8"]}, "-tiles is an integer, not '8'", ""),
         ({"kind": "loops", "tag": "x"}, "'tag' cannot stand in this place", "target.tag"),
         ({"kind": "loops", "accelerators": "npu"}, "'accelerators' is not a list", ""),
-        ({"kind": "loops", "accelerators": ["c99"]}, "'c99' is a backend", "target.accelerators[0]"),
-        ({"kind": "loops", "accelerators": [{"kind": "composite"}]}, "composite cannot stand inside", ""),
-        ({"kind": "loops", "accelerators": [{"kind": "npu", "accelerators": []}]},
-         "'accelerators' cannot stand in this place", "target.accelerators[0].accelerators"),
+        (
+            {"kind": "loops", "accelerators": ["c99"]},
+            "'c99' is a backend",
+            "target.accelerators[0]",
+        ),
+        (
+            {"kind": "loops", "accelerators": [{"kind": "composite"}]},
+            "composite cannot stand inside",
+            "",
+        ),
+        (
+            {"kind": "loops", "accelerators": [{"kind": "npu", "accelerators": []}]},
+            "'accelerators' cannot stand in this place",
+            "target.accelerators[0].accelerators",
+        ),
         ({"kind": "npu", "accelerators": ["ethos-like"]}, "cannot have accelerators", ""),
         ({"kind": "npu"}, "cannot compile a whole model", ""),
         ({"kind": "composite"}, "the target names nothing", ""),
@@ -79,7 +103,7 @@ def test_objects_say_the_same_as_strings(value: object, canonical: str) -> None:
         ({"kind": "loops", "target_host": "c99"}, "target_host 'c99' is not the host", ""),
         ({"kind": "gpu", "target_host": "c99", "host": "c99"}, "two names of one thing", ""),
     ],
-)  # fmt: skip
+)
 def test_mistakes_say_where_they_stand(value: object, message: str, where: str) -> None:
     with pytest.raises(TargetError) as caught:
         composite_from_json(value, KINDS)

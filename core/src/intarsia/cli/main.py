@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``intarsia``: finds the subcommand, turns every error into a message and an exit code."""
+"""The command ``intarsia``: finds the subcommand, turns errors into messages and exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COMMANDS = MappingProxyType(
         "bench": ("bench:command", "Measure models, also against other runtimes."),
     }
 )
-"""Command to the attribute that has it and its line in ``--help``, so that help imports none of them."""
+"""Command to the attribute that has it and its line in ``--help``; help imports none of them."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _INTERRUPTED = 130
@@ -138,9 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return _hang_up()
     except SystemExit as error:
-        if isinstance(
-            sys.stdout, PacifyFlushWrapper
-        ):  # what click leaves when it meets a closed pipe
+        if sys.stdout is not stdout:  # click replaces it when it meets a closed pipe
             return _hang_up()
         return _report(error, args)
     except OSError as error:
@@ -170,6 +168,7 @@ def _report(error: BaseException, arguments: Sequence[str]) -> int:
     except OSError as cause:
         return _say(f"internal error: {type(error).__name__}: {error} (no report: {cause})", 1)
     return _say(
-        f"internal error: {type(error).__name__}: {error}\n  hint: please report it with the file {name}",
+        f"internal error: {type(error).__name__}: {error}\n"
+        f"  hint: please report it with the file {name}",
         1,
     )

@@ -43,7 +43,8 @@ def list_targets(session: Session, as_json: bool) -> None:
         click.echo("no plugin is installed; e.g. pip install 'intarsia[all]'")
         return
     table(
-        [(k.name, k.role, k.distribution, k.summary) for k in kinds], ("kind", "role", "from", "summary")
+        [(k.name, k.role, k.distribution, k.summary) for k in kinds],
+        ("kind", "role", "from", "summary"),
     )
     if aliases:
         click.echo("")

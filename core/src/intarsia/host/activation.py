@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Imports a plugin, registers its hooks and takes its kinds; undoes all of it if anything is wrong."""
+"""Imports a plugin, registers its hooks, takes its kinds; undoes all of it if anything is wrong."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def activate(pm: pluggy.PluginManager, plugin: Found) -> tuple[TargetKind, ...]:
     """Import and register a plugin; returns its kinds.
 
     Raises:
-        PluginError: It cannot be imported, has a hook that does not exist, or registers other kinds than
-            its manifest says. Nothing of it stays registered, and its state is ``broken``.
+        PluginError: It cannot be imported, has a hook that does not exist, or registers other
+            kinds than its manifest says. Nothing of it stays registered, and its state is
+            ``broken``.
     """
     assert plugin.manifest is not None
     try:

@@ -2,8 +2,9 @@
 """Finds plugins through the metadata of installed distributions; imports none of them.
 
 A plugin is an entry point of group ``intarsia.plugins`` whose value names a data file in a package:
-``npu = "acme_npu:plugin.toml"``. The file is looked for where the distribution's files are (also inside a
-wheel on ``sys.path``), then in the source tree of an editable install, then along ``sys.path``.
+``npu = "acme_npu:plugin.toml"``. The file is looked for where the distribution's files are (also
+inside a wheel on ``sys.path``), then in the source tree of an editable install, then along
+``sys.path``.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def _entry_points_text(distribution: _Distribution) -> str:
 
 
 def _identity(distribution: _Distribution) -> tuple[str, str]:
-    """Name and version from the head of METADATA; parsing all of it as mail costs ten times more."""
+    """Name and version from the head of METADATA; parsing it as mail costs ten times more."""
     try:
         text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
     except (OSError, ValueError):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hooks: what the host asks plugins, and what it may rely on.
 
-A hook about a target goes to the plugin that owns its kind and to no other. Every answer is checked; an
-exception becomes a ``PluginError`` that names the plugin and the hook.
+A hook about a target goes to the plugin that owns its kind and to no other. Every answer is
+checked; an exception becomes a ``PluginError`` that names the plugin and the hook.
 """
 
 # A specification has no body; pluggy reads its name and arguments.
@@ -37,7 +37,7 @@ def register_target_kind() -> Sequence[TargetKind]:
 
 @hookspec
 def annotate(target: Target) -> SupportTable:
-    """Return what the accelerator takes: patterns, larger before their parts, each with a predicate.
+    """Return what the accelerator takes: patterns with predicates, larger before their parts.
 
     Asked once a build. May not look at the module: the host matches.
     """

@@ -62,8 +62,8 @@ class Host:
     """Finds plugins when made, imports one when one of its kinds is used.
 
     Args:
-        env: Environment with ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS``; the process's own if
-            ``None``.
+        env: Environment with ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS``; the process's
+            own if ``None``.
         disabled: Further plugins or distributions not to use.
         path: Searched for distributions instead of ``sys.path``.
         local: Plugins that are not installed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which plugins there are, which may be used, who owns which name; imports a plugin when it is used."""
+"""Which plugins there are, which may be used, who owns what; imports a plugin when it is used."""
 
 from __future__ import annotations
 
@@ -165,8 +165,8 @@ class PluginManager:
             )
             if kind in kinds and plugin.state is not State.DISCOVERED:
                 return PluginError(
-                    f"target kind '{kind}' belongs to {plugin.label}, which is {plugin.state.value}: "
-                    f"{plugin.reason}",
+                    f"target kind '{kind}' belongs to {plugin.label}, "
+                    f"which is {plugin.state.value}: {plugin.reason}",
                     hint=plugin.remedy,
                 )
         return unknown_kind(kind, sorted({*self._owners, *self._aliases}))
@@ -183,7 +183,8 @@ class PluginManager:
         with self._lock:
             if owner.state is State.BROKEN:
                 raise PluginError(
-                    f"target kind '{name}' belongs to {owner.label}, which is broken: {owner.reason}",
+                    f"target kind '{name}' belongs to {owner.label}, "
+                    f"which is broken: {owner.reason}",
                     hint=owner.remedy,
                 )
             if owner.state is not State.LOADED:

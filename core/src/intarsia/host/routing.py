@@ -45,7 +45,8 @@ def ask(
 
     Raises:
         PluginError: The plugin does not implement the hook, failed, or answered what it may not.
-        IntarsiaError: Whatever error of the tree the plugin raised on purpose, with the plugin named.
+        IntarsiaError: Whatever error of the tree the plugin raised on purpose, with the plugin
+            named.
     """
     if not implements(pm, hook, owner.name):
         raise PluginError(f"{owner.label} does not implement {hook}()", hint=_upgrade(owner))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rules of a composite: accelerators first, then the fallback, then the host if it is another."""
+"""The rules of a composite: accelerators, then the fallback, then the host if it is another."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def compose(
     """Return the composite of targets in the user's order.
 
     Args:
-        targets: Accelerators, then a backend as fallback; behind a fallback for another device, a CPU
-            backend may follow as host. Accelerators alone need ``host``, which is then the fallback too.
+        targets: Accelerators, then a backend as fallback; behind a fallback for another device, a
+            CPU backend may follow as host. Accelerators alone need ``host``, which is then the
+            fallback too.
         kinds: Used for the default host and for hints.
         host: ``target_host``; must equal the host that ``targets`` name, if they name one.
 
@@ -67,7 +68,7 @@ def _check_order(
     if list(targets) != [*accelerators, *backends]:
         order = ", ".join(t.kind.name for t in (*accelerators, *backends))
         raise TargetError(
-            f"backend '{backends[0].kind.name}' compiles any graph, so nothing behind it gets any part",
+            f"backend '{backends[0].kind.name}' takes every part, so nothing behind it gets one",
             hint=f"accelerators first: '{order}'",
         )
     if len(backends) > 2:
@@ -110,7 +111,8 @@ def _alone(accelerators: Sequence[Target], kinds: KindSource) -> TargetError:
         example = f"'{examples[0]}'"
     many = len(accelerators) > 1
     return TargetError(
-        f"'{names}' {'are accelerators' if many else 'is an accelerator'} and cannot compile a whole model",
+        f"'{names}' {'are accelerators' if many else 'is an accelerator'} "
+        "and cannot compile a whole model",
         hint=f"add a backend behind {'them' if many else 'it'}: {example}",
     )
 

@@ -48,9 +48,11 @@ class TargetKind:
         device_type: DLPack device type; 1 is the CPU.
         default_keys: General to special, e.g. ``("cpu",)``; used for dispatch.
         memory: Levels of memory, outermost first.
-        schedules: Operator name to a function ``schedule(group: FusedGroup, target: Target) -> PrimFunc | None``
-            that replaces the default loops of a fused group with that operator as its anchor.
-        tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) -> CompiledUnit``.
+        schedules: Operator name to a function ``schedule(group: FusedGroup, target: Target) ->
+            PrimFunc | None`` that replaces the default loops of a fused group with that operator
+            as its anchor.
+        tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) ->
+            CompiledUnit``.
         canonicalise: Checks options against each other and fills in what depends on the machine;
             raises :class:`~intarsia.errors.TargetError`.
         env_version: Version of the vendor component that a build depends on; part of cache keys.

@@ -33,7 +33,7 @@ class KindSource(Protocol):
         ...
 
     def kind(self, name: str) -> TargetKind:
-        """The kind called ``name``; raises TargetError for an unknown one, PluginError for a broken one."""
+        """The kind called ``name``; TargetError for an unknown one, PluginError for a broken one."""
         ...
 
 
@@ -108,7 +108,8 @@ def _canonical(kind: TargetKind, options: object) -> object:
         raise
     except (Exception, SystemExit) as cause:
         raise PluginError(
-            f"target kind '{kind.name}' failed to check its options: {type(cause).__name__}: {cause}"
+            f"target kind '{kind.name}' failed to check its options: "
+            f"{type(cause).__name__}: {cause}"
         ) from cause
     if not isinstance(result, kind.options):
         raise PluginError(

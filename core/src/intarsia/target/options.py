@@ -9,9 +9,9 @@
         num_threads: int = option(0, doc="threads; 0 means all", minimum=0)
         mattr: tuple[str, ...] = option((), doc="features, e.g. +dot")
 
-Users write a field in kebab case: ``npu -variant=n77 -num-threads=2 -mattr=+a,+b``. A field's type is
-``bool``, ``int``, ``float``, ``str``, ``tuple[str, ...]``, ``tuple[int, ...]`` or a ``Literal`` of strings or
-integers.
+Users write a field in kebab case: ``npu -variant=n77 -num-threads=2 -mattr=+a,+b``. A field's type
+is ``bool``, ``int``, ``float``, ``str``, ``tuple[str, ...]``, ``tuple[int, ...]`` or a ``Literal``
+of strings or integers.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ The forms of one value::
     {"kind": "loops", "accelerators": [{"kind": "npu"}]}
     target.json                                                   a file with JSON
 
-An alias stands for a target string. As the last target it is the whole of it; in front of others it gives
-its accelerators only, so that ``fast-npu, llvm -mcpu=native`` sets the options of the fallback. An alias
+An alias stands for a target string. As the last target it is the whole of it; in front of others
+it gives its accelerators only, so that ``fast-npu, llvm -mcpu=native`` sets the options of the
+fallback. An alias
 takes no options of its own: the message shows what it stands for.
 """
 
@@ -120,7 +121,7 @@ class _Reader:
         if len(segment.words) > 1:
             raise TargetError(
                 f"'{name}' stands for '{meaning}' and takes no options of its own",
-                hint="write the targets it stands for, with the options behind the one they belong to",
+                hint="write the targets it stands for, each with its options",
             )
         if name in self._inside:
             loop = " -> ".join((*self._inside, name))

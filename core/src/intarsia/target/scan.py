@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words of a target string, and messages that point into it.
 
-A string is a comma-separated list of targets; each is a kind (or an alias) followed by options. Words are
-separated by white space; single or double quotes group. A comma separates two targets if a known kind or
-alias follows it, or if it does not stand inside an option's value; so ``llvm -mattr=+a,+b`` is one target
-and ``npu -variant=x,llvm`` is two.
+A string is a comma-separated list of targets; each is a kind (or an alias) followed by options.
+Words are separated by white space; single or double quotes group. A comma separates two targets if
+a known kind or alias follows it, or if it does not stand inside an option's value; so ``llvm
+-mattr=+a,+b`` is one target and ``npu -variant=x,llvm`` is two.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def scan(text: str, known: Collection[str]) -> list[Segment]:
         known: Names of kinds and aliases; a comma in front of one always separates.
 
     Raises:
-        TargetError: The string is too long, empty, has an open quote or a comma with nothing beside it.
+        TargetError: The string is too long, empty, has an open quote or a comma with nothing
+            beside it.
     """
     if len(text) > MAX_LENGTH:
         raise TargetError(f"the target has {len(text)} characters; at most {MAX_LENGTH} are read")

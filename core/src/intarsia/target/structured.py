@@ -50,7 +50,8 @@ def load_json(text: str) -> object:
         return json.loads(text, object_pairs_hook=_unique, parse_constant=_not_a_number)
     except json.JSONDecodeError as cause:
         raise TargetError(
-            f"the target's JSON does not parse: {cause.msg} at line {cause.lineno}, column {cause.colno}"
+            f"the target's JSON does not parse: {cause.msg} "
+            f"at line {cause.lineno}, column {cause.colno}"
         ) from None
     except ValueError as cause:  # an integer of thousands of digits
         raise TargetError(f"the target's JSON does not parse: {cause}") from None
@@ -74,8 +75,9 @@ def composite_from_json(
 ) -> CompositeTarget:
     """Return the composite that a JSON object or a dict says.
 
-    ``{"kind": "composite", "accelerators": [...], "fallback": {...}, "target_host": {...}}``, where one of
-    the last two may be missing, or a backend with a key ``accelerators``, or one target.
+    ``{"kind": "composite", "accelerators": [...], "fallback": {...}, "target_host": {...}}``,
+    where one of the last two may be missing, or a backend with a key ``accelerators``, or one
+    target.
 
     Raises:
         TargetError: A key, a type or a value is wrong; the message says where it stands.

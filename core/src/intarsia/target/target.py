@@ -15,8 +15,8 @@ from .options import json_value, option_rows, print_value, set_options
 class Target:
     """A kind with the values of its options; canonical, hashable, equal by value.
 
-    Two targets are equal if the names of their kinds and the values of all options are: targets of two
-    hosts compare.
+    Two targets are equal if the names of their kinds and the values of all options are: targets of
+    two hosts compare.
 
     Attributes:
         kind: The kind.

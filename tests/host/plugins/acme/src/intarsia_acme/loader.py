@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 
 import numpy as np
+
 from intarsia.artifact.plan import TensorSpec
 from intarsia.runtime.loading import LoadRequest
 
