@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..artifact.plan import CallPlan
+from ..ir.walk import calls
 
 if TYPE_CHECKING:
     from ..ir.expr import Call, Function
@@ -19,7 +20,8 @@ class FusedGroup:
 
     Attributes:
         name: A C identifier made of the operators, e.g. ``nn_conv_add_nn_relu``.
-        function: Inputs (constants included, scalars inlined) are parameters; the body is the group.
+        function: Inputs (constants included, scalars inlined) are parameters; the body is the
+            group.
         anchor: The heavy operator whose schedule decides, if there is one.
         nodes: Names of the model's nodes in it.
     """
@@ -32,7 +34,7 @@ class FusedGroup:
     @property
     def label(self) -> str:
         """Operators joined by ``+``, for profiles."""
-        return self.name
+        return "+".join(call.name for call in calls(self.function))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -67,12 +67,17 @@ def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
     match expr:
         case Binary():
             return binary(expr.op, new[0], new[1])
-        case Select() | IfThenElse():
-            return replace(expr, condition=new[0], a=new[1], b=new[2], lanes=_lanes(*new))
+        case Select():
+            condition, a, b = _widened(new)
+            return replace(expr, condition=condition, a=a, b=b, lanes=a.lanes)
+        case IfThenElse():
+            a, b = _widened(new[1:]) if new[0].lanes == 1 else _widened(new)[1:]
+            return replace(expr, condition=new[0], a=a, b=b, lanes=a.lanes)
         case Cast():
             return Cast(new[0], expr.dtype, new[0].lanes)
         case CallIntrinsic() | CallTarget():
-            return replace(expr, args=new, lanes=_lanes(*new))
+            args = _widened(new)
+            return replace(expr, args=args, lanes=_lanes(*args))
         case Load() | Read():
             return replace(expr, indices=new, lanes=_lanes(*new))
         case Broadcast():
@@ -89,6 +94,15 @@ def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
 
 def _lanes(*operands: PrimExpr) -> int:
     return max((operand.lanes for operand in operands), default=1)
+
+
+def _widened(operands: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
+    """Give every operand the lanes of the widest."""
+    lanes = _lanes(*operands)
+    return tuple(
+        operand if operand.lanes == lanes else Broadcast(operand, lanes, operand.dtype)
+        for operand in operands
+    )
 
 
 def post_order(*roots: PrimExpr) -> Iterator[PrimExpr]:

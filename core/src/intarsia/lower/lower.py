@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Go down a level: from a graph function to kernels and the plan that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..errors import PluginError
+from ..ir.expr import Call, Constant, Expr, Function, Var
+from ..ir.walk import post_order
+from ..tir.func import PrimFunc
+from .call_plan import plan_calls
+from .fuse import KernelCall, fuse
+from .kernels import FusedGroup, TensorModule
+from .loops import default_loops
+from .tensors import stages_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..partition.region import Region
+    from ..target.target import Target
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lowered:
+    """What a backend compiles, and the constants its plan reads.
+
+    Attributes:
+        module: Kernels and the plan.
+        constants: Arrays by the names in ``module.plan.constants``, in that order.
+    """
+
+    module: TensorModule
+    constants: Mapping[str, np.ndarray]
+
+
+def lower(
+    main: Function, regions: Sequence[Region], *, target: Target, name: str = "main"
+) -> Lowered:
+    """Fuse, schedule and plan a function.
+
+    Args:
+        main: Entry function; calls of outlined regions are :class:`~intarsia.ir.expr.CallFunction`.
+        regions: The outlined regions.
+        target: Its kind's schedules replace default loops; nothing else of it is used.
+        name: Name of the unit.
+
+    Raises:
+        UnsupportedError: Control flow, a symbolic shape, or an operator without a compute rule.
+        PluginError: A schedule returned a kernel whose parameters do not fit its group.
+    """
+    fusion = fuse(main)
+    known: dict[object, PrimFunc] = {}
+    names: dict[str, int] = {}
+    kernels: dict[KernelCall, PrimFunc] = {}
+    for item in fusion.items:
+        if not isinstance(item, KernelCall):
+            continue
+        key = _structure(item.group)
+        if key not in known:
+            known[key] = _kernel(_renamed(item.group, names), target)
+        kernels[item] = known[key]
+    plan, constants = plan_calls(main, fusion, kernels, regions)
+    return Lowered(TensorModule(tuple(known.values()), plan, name), constants)
+
+
+def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:
+    count = names.get(group.name, 0)
+    names[group.name] = count + 1
+    return replace(group, name=f"{group.name}_{count}")
+
+
+def _kernel(group: FusedGroup, target: Target) -> PrimFunc:
+    """Return the kernel of a group: its schedule's, or default loops."""
+    anchor = group.anchor
+    schedule = None if anchor is None else target.kind.schedules.get(anchor.name)
+    kernel = None if schedule is None else schedule(group, target)
+    if kernel is None:
+        return default_loops(group.name, stages_of(group.function))
+    if not isinstance(kernel, PrimFunc) or len(kernel.input_params) != len(group.function.params):
+        raise PluginError(
+            f"the schedule of '{'' if anchor is None else anchor.name}' of target kind "
+            f"'{target.kind.name}' returned no kernel for '{group.name}'",
+            hint="a schedule returns None or a PrimFunc with one input for each group parameter",
+        )
+    return replace(kernel, name=group.name)
+
+
+def _structure(group: FusedGroup) -> object:
+    """Return a key that is equal for groups that compute the same on the same types."""
+    numbers: dict[Expr, int] = {param: n for n, param in enumerate(group.function.params)}
+    rows: list[object] = [tuple(param.type for param in group.function.params)]
+    for node in post_order(group.function.body):
+        if isinstance(node, Var):
+            continue
+        numbers[node] = len(numbers)
+        if isinstance(node, Constant):
+            rows.append((node.type, node.data.tobytes()))
+        elif isinstance(node, Call):
+            rows.append((node.op, node.attrs, tuple(numbers[arg] for arg in node.args)))
+    return tuple(rows)

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loop nests of one tensor: element-wise, reduced, or the place of an extreme."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import TypeAlias
+
+from ..dtype import DType
+from ..tir.buffer import Buffer, Scope
+from ..tir.expr import (
+    INDEX,
+    BinaryOp,
+    Broadcast,
+    IfThenElse,
+    IntImm,
+    Load,
+    PrimExpr,
+    Ramp,
+    Read,
+    ReduceLanes,
+    TirVar,
+    binary,
+    cast,
+    const,
+    intrinsic,
+    select,
+)
+from ..tir.intrinsic import Intrinsic
+from ..tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Store
+from ..tir.tensor import ArgReduction, Axis, Reduction, Tensor, highest, lowest
+from ..tir.walk import map_statement, rewrite, substitute
+from .linear import is_linear, vectorizes
+
+BLOCK = 4096
+"""Elements of a parallel iteration over a single long dimension."""
+
+Place: TypeAlias = "dict[TirVar, PrimExpr]"
+Emit: TypeAlias = "Callable[[PrimExpr], Stmt]"
+LoadRule: TypeAlias = "Callable[[PrimExpr], PrimExpr]"
+
+
+def loads(
+    buffers: Mapping[Tensor, Buffer], dropped: Mapping[Tensor, int], place: Place
+) -> LoadRule:
+    """Return what turns reads of tensors into loads of buffers, at a place of some variables."""
+
+    def load(node: PrimExpr) -> PrimExpr | None:
+        if not isinstance(node, Read):
+            return None
+        indices = node.indices[dropped.get(node.tensor, 0) :]
+        return Load(buffers[node.tensor], indices, node.dtype, 1)
+
+    def rule(expr: PrimExpr) -> PrimExpr:
+        return rewrite(substitute(expr, place), load)
+
+    return rule
+
+
+def parallel_loops(
+    row: Sequence[TirVar], extents: Sequence[int], body: Stmt, *, parallel: bool
+) -> Stmt:
+    """Wrap ``body`` in loops over ``row``; as one parallel loop if it is worth it."""
+    wanted = [(var, extent) for var, extent in zip(row, extents, strict=True)]
+    if not parallel or prod(extents) < 2:
+        for var, extent in reversed(wanted):
+            body = For(var, IntImm(extent), ForKind.SERIAL, body)
+        return body
+    # As few loops as give every thread enough iterations: each fused one costs a division.
+    count = next((n for n in range(1, len(wanted) + 1) if prod(extents[:n]) >= 64), len(wanted))
+    for var, extent in reversed(wanted[count:]):
+        body = For(var, IntImm(extent), ForKind.SERIAL, body)
+    if count == 1:
+        return For(wanted[0][0], IntImm(extents[0]), ForKind.PARALLEL, body)
+    fused = TirVar("fused")
+    for number in reversed(range(count)):
+        var, extent = wanted[number]
+        step = prod(extents[number + 1 : count])
+        value = fused // step if number == 0 else (fused // step) % extent
+        body = LetStmt(var, value, body)
+    return For(fused, IntImm(prod(extents[:count])), ForKind.PARALLEL, body)
+
+
+def neutral(combine: BinaryOp, dtype: DType) -> PrimExpr:
+    """Return the value that changes nothing when combined."""
+    match combine:
+        case BinaryOp.MUL:
+            return const(1, dtype)
+        case BinaryOp.MIN:
+            return const(highest(dtype), dtype)
+        case BinaryOp.MAX:
+            return const(lowest(dtype), dtype)
+        case BinaryOp.AND:
+            return const(1 if dtype is DType.BOOL or not dtype.is_signed else -1, dtype)
+        case _:
+            return const(0, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """The loops of one tensor.
+
+    Attributes:
+        axes: Loops to write.
+        buffer: Where elements go.
+        leading: Indices of ``buffer`` in front of the axes.
+        lanes: Elements of a vector.
+        parallel: Whether outer loops run on several threads.
+    """
+
+    axes: tuple[Axis, ...]
+    buffer: Buffer
+    leading: tuple[PrimExpr, ...]
+    lanes: int
+    parallel: bool
+
+    def _indices(self, last: PrimExpr | None) -> tuple[PrimExpr, ...]:
+        """Return the place in the buffer, with ``last`` as the innermost index."""
+        own: list[PrimExpr] = [axis.var for axis in self.axes]
+        if last is not None and own:
+            own[-1] = last
+        return (*self.leading, *own)
+
+    def _outer(self, body: Stmt) -> Stmt:
+        outer = self.axes[:-1]
+        extents = [axis.extent for axis in outer]
+        return parallel_loops([a.var for a in outer], extents, body, parallel=self.parallel)
+
+    def elementwise(self, value: PrimExpr) -> Stmt:
+        """Store ``value`` at every place; along the innermost axis in vectors where that works."""
+        if not self.axes:
+            return Store(self.buffer, self.leading, value)
+        split = _split_point(value, self.axes)
+        if split is not None:
+            return self._halves(*split)
+        last = self.axes[-1]
+
+        def store(at: PrimExpr) -> Stmt:
+            return Store(self.buffer, self._indices(at), substitute(value, {last.var: at}))
+
+        if not vectorizes(value, last.var):
+            at = TirVar(last.var.name)
+            return self._outer(For(at, IntImm(last.extent), ForKind.SERIAL, store(at)))
+        if len(self.axes) == 1 and self.parallel and last.extent >= 2 * BLOCK:
+            return self._blocks(last, store)
+        return self._outer(vector_loops(last, self.lanes, store))
+
+    def _blocks(self, axis: Axis, store: Emit) -> Stmt:
+        """Split a single long axis among threads."""
+        block = TirVar("block")
+
+        def store_in_block(at: PrimExpr) -> Stmt:
+            return store(block * BLOCK + at)
+
+        def store_rest(at: PrimExpr) -> Stmt:
+            return store(at + axis.extent // BLOCK * BLOCK)
+
+        body = vector_loops(Axis(axis.var, BLOCK), self.lanes, store_in_block)
+        parts: list[Stmt] = [For(block, IntImm(axis.extent // BLOCK), ForKind.PARALLEL, body)]
+        if axis.extent % BLOCK:
+            parts.append(vector_loops(Axis(axis.var, axis.extent % BLOCK), self.lanes, store_rest))
+        return Seq(tuple(parts))
+
+    def _halves(self, node: IfThenElse, number: int, at: int) -> Stmt:
+        """Split axis ``number`` at ``at``, where the condition of ``node`` turns false."""
+        axis = self.axes[number]
+        halves: list[Stmt] = []
+        for start, extent, chosen in ((0, at, node.a), (at, axis.extent - at, node.b)):
+            var = TirVar(axis.var.name)
+            moved = substitute(chosen, {axis.var: var + start})
+            axes = (*self.axes[:number], Axis(var, extent), *self.axes[number + 1 :])
+            halves.append(_Shifted(self, axes, len(self.leading) + number, start).emit(moved))
+        return Seq(tuple(halves))
+
+    def reduction(self, body: Reduction, load: LoadRule) -> Stmt:
+        """Store the combination of ``body.value`` at every place."""
+        value, init = load(body.value), load(body.init)
+        last = self.axes[-1] if self.axes else None
+        if last is not None and last.extent >= 4 and vectorizes(value, last.var):
+            return self._reduce_across(body, value, init, last)
+        inner = body.axes[-1]
+        if inner.extent >= 8 and vectorizes(value, inner.var) and value.dtype is not DType.BOOL:
+            return self._every_place(self._reduce_along(body, value, init))
+        return self._every_place(self._reduce_scalar(body, value, init))
+
+    def _every_place(self, body: Stmt) -> Stmt:
+        axes = self.axes
+        extents = [axis.extent for axis in axes]
+        return parallel_loops([a.var for a in axes], extents, body, parallel=self.parallel)
+
+    def _reduce_scalar(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
+        total = Buffer("total", (1,), value.dtype, Scope.REGISTER)
+        at = (IntImm(0),)
+        current = Load(total, at, value.dtype, 1)
+        step = Store(total, at, binary(body.combine, current, value))
+        loop = _loops(body.axes, step)
+        done = Store(self.buffer, self._indices(None), cast(current, self.buffer.dtype))
+        return Allocate(total, Seq((Store(total, at, init), loop, done)))
+
+    def _reduce_along(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
+        """Reduce with a vector of partial results along the innermost reduction axis."""
+        inner = body.axes[-1]
+        lanes = _power_of_two(min(4 * self.lanes, inner.extent))
+        partial = Buffer("partial", (lanes,), value.dtype, Scope.REGISTER)
+        total = Buffer("total", (1,), value.dtype, Scope.REGISTER)
+        all_lanes, at = (Ramp(IntImm(0), 1, lanes),), (IntImm(0),)
+        vector = Load(partial, all_lanes, value.dtype, lanes)
+        scalar = Load(total, at, value.dtype, 1)
+        chunk, lane = TirVar(inner.var.name), TirVar("lane")
+        item = substitute(value, {inner.var: chunk * lanes + lane})
+        step = Store(
+            partial, (lane,), binary(body.combine, Load(partial, (lane,), value.dtype, 1), item)
+        )
+        loop: Stmt = For(lane, IntImm(lanes), ForKind.VECTORIZED, step)
+        loop = For(chunk, IntImm(inner.extent // lanes), ForKind.SERIAL, loop)
+        parts: list[Stmt] = [
+            Store(
+                partial,
+                all_lanes,
+                Broadcast(neutral(body.combine, value.dtype), lanes, value.dtype),
+            ),
+            _loops(body.axes[:-1], loop),
+            Store(
+                total,
+                at,
+                binary(body.combine, init, ReduceLanes(body.combine, vector, value.dtype)),
+            ),
+        ]
+        rest = inner.extent % lanes
+        if rest:
+            var = TirVar(inner.var.name)
+            tail = substitute(value, {inner.var: var + (inner.extent - rest)})
+            store = Store(total, at, binary(body.combine, scalar, tail))
+            parts.append(_loops((*body.axes[:-1], Axis(var, rest)), store))
+        parts.append(Store(self.buffer, self._indices(None), cast(scalar, self.buffer.dtype)))
+        return Allocate(partial, Allocate(total, Seq(tuple(parts))))
+
+    def _reduce_across(self, body: Reduction, value: PrimExpr, init: PrimExpr, last: Axis) -> Stmt:
+        """Reduce a vector of neighbouring results at once."""
+
+        def piece(start: PrimExpr, lanes: int) -> Stmt:
+            total = Buffer("total", (lanes,), value.dtype, Scope.REGISTER)
+
+            def vector(emit: Callable[[TirVar, PrimExpr], Stmt]) -> Stmt:
+                lane = TirVar("lane")
+                statement = emit(lane, start + lane)
+                return For(lane, IntImm(lanes), ForKind.VECTORIZED, statement)
+
+            def begin(lane: TirVar, at: PrimExpr) -> Stmt:
+                return Store(total, (lane,), substitute(init, {last.var: at}))
+
+            def step(lane: TirVar, at: PrimExpr) -> Stmt:
+                item = substitute(value, {last.var: at})
+                current = Load(total, (lane,), value.dtype, 1)
+                return Store(total, (lane,), binary(body.combine, current, item))
+
+            def end(lane: TirVar, at: PrimExpr) -> Stmt:
+                current = Load(total, (lane,), value.dtype, 1)
+                return Store(self.buffer, self._indices(at), cast(current, self.buffer.dtype))
+
+            loop = _loops(body.axes, vector(step))
+            return Allocate(total, Seq((vector(begin), loop, vector(end))))
+
+        return self._outer(_pieces(last, self.lanes, piece))
+
+    def arg_reduction(self, body: ArgReduction, load: LoadRule) -> Stmt:
+        """Store the index of the extreme at every place."""
+        value = load(body.value)
+        best = Buffer("best", (1,), value.dtype, Scope.REGISTER)
+        found = Buffer("found", (1,), INDEX, Scope.REGISTER)
+        at = (IntImm(0),)
+        current = Load(best, at, value.dtype, 1)
+        item, better = TirVar("item", value.dtype), TirVar("better", DType.BOOL)
+        step = LetStmt(
+            item,
+            value,
+            LetStmt(
+                better,
+                _better(body, item, current),
+                Seq(
+                    (
+                        Store(found, at, select(better, body.axis.var, Load(found, at, INDEX, 1))),
+                        Store(best, at, select(better, item, current)),
+                    )
+                ),
+            ),
+        )
+        result = cast(Load(found, at, INDEX, 1), self.buffer.dtype)
+        parts = (
+            Store(best, at, substitute(value, {body.axis.var: IntImm(0)})),
+            Store(found, at, IntImm(0)),
+            _loops((body.axis,), step),
+            Store(self.buffer, self._indices(None), result),
+        )
+        return self._every_place(Allocate(best, Allocate(found, Seq(parts))))
+
+
+def _better(body: ArgReduction, item: PrimExpr, best: PrimExpr) -> PrimExpr:
+    """Whether ``item`` replaces ``best``; NaN beats every number, as in NumPy."""
+    if body.last:
+        better = item >= best if body.largest else item <= best
+    else:
+        better = item > best if body.largest else item < best
+    if not item.dtype.is_float:
+        return better
+    nan = intrinsic(Intrinsic.ISNAN, item)
+    if not body.last:
+        nan = binary(BinaryOp.AND, nan, binary(BinaryOp.EQ, best, best))
+    return binary(BinaryOp.OR, better, nan)
+
+
+def _loops(axes: Sequence[Axis], body: Stmt) -> Stmt:
+    for axis in reversed(axes):
+        body = For(axis.var, IntImm(axis.extent), ForKind.SERIAL, body)
+    return body
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (max(number, 1).bit_length() - 1)
+
+
+def vector_loops(axis: Axis, lanes: int, store: Emit) -> Stmt:
+    """Return vectorised loops over an axis: whole vectors, then ever smaller ones."""
+
+    def piece(start: PrimExpr, width: int) -> Stmt:
+        lane = TirVar("lane")
+        return For(lane, IntImm(width), ForKind.VECTORIZED, store(start + lane))
+
+    return _pieces(axis, lanes, piece)
+
+
+def _pieces(axis: Axis, lanes: int, piece: Callable[[PrimExpr, int], Stmt]) -> Stmt:
+    """Cover an axis with pieces of ``lanes`` elements, then with smaller powers of two."""
+    parts: list[Stmt] = []
+    start, width = 0, _power_of_two(min(lanes, axis.extent))
+    while start < axis.extent:
+        count = (axis.extent - start) // width
+        if count == 1:
+            parts.append(piece(IntImm(start), width))
+        elif count > 1:
+            var = TirVar(axis.var.name)
+            loop = piece(var * width + start, width)
+            parts.append(For(var, IntImm(count), ForKind.SERIAL, loop))
+        start += count * width
+        # Few sizes: every one is another copy of the body.
+        width = 4 if width > 4 and axis.extent - start >= 4 else 1
+    return parts[0] if len(parts) == 1 else Seq(tuple(parts))
+
+
+def _split_point(value: PrimExpr, axes: Sequence[Axis]) -> tuple[IfThenElse, int, int] | None:
+    """Find a choice between two ranges of one axis at the root of ``value``: a concatenation."""
+    if not isinstance(value, IfThenElse):
+        return None
+    found = is_linear(value.condition, axes)
+    return None if found is None else (value, *found)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shifted:
+    """A nest over part of an axis: the buffer's index is the loop variable plus ``start``."""
+
+    nest: Nest
+    axes: tuple[Axis, ...]
+    dimension: int
+    start: int
+
+    def emit(self, value: PrimExpr) -> Stmt:
+        inner = Nest(
+            self.axes, self.nest.buffer, self.nest.leading, self.nest.lanes, self.nest.parallel
+        )
+        return _shift_stores(inner.elementwise(value), self.nest.buffer, self.dimension, self.start)
+
+
+def _shift_stores(stmt: Stmt, buffer: Buffer, dimension: int, start: int) -> Stmt:
+    def on_stmt(inner: Stmt) -> Stmt:
+        if isinstance(inner, Store) and inner.buffer is buffer:
+            indices = list(inner.indices)
+            indices[dimension] = indices[dimension] + start
+            return Store(buffer, tuple(indices), inner.value)
+        return map_statement(inner, on_stmt, _same)
+
+    return on_stmt(stmt)
+
+
+def _same(expr: PrimExpr) -> PrimExpr:
+    return expr
