@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build: a model and a target in, an artifact out. The story, one line a stage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from ..errors import UsageError
+from ..host.host import Host
+from ..ir.module import IRModule
+from ..ir.verify import verify
+from ..passes.base import Remarks
+from ..passes.prepare import PREPARE
+from ..target.options import did_you_mean
+from ..target.target import CompositeTarget, Target
+from .artifact import Artifact
+from .config import Executor, Runtime, check_combination
+from .dump import Dump
+from .importing import Model, check_budget, check_static, import_model
+from .pack import pack
+from .stages import compile_kernels, compile_regions, cut, lower_rest, read_target, rewrite_rest
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..partition.cost import Plan
+    from ..partition.rules import PlaceRule
+
+TargetSpec: TypeAlias = "str | Mapping[str, object] | Target | CompositeTarget"
+STAGES = ("import", "prepare", "partition", "regions", "lower", "compile", "pack")
+"""Names of the stages, in the order :data:`Progress` hears of them."""
+
+Progress: TypeAlias = Callable[[str], object]
+"""Called with the name of each stage when it begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
+    """What a build may be told besides model and target.
+
+    Attributes:
+        shapes: Shapes of inputs, for a model that is imported.
+        plan: How regions are chosen; the cost model if ``None``.
+        rules: What the user says of single nodes.
+        require_offload: At least this many percent of the nodes must be offloaded.
+        max_regions: At most this many regions.
+        dump_ir: Folder for each stage's result as numbered text files.
+        memory_budget: Bytes that a tensor, or all weights, may have; the machine's memory if
+            ``None``.
+        progress: Called with the name of each stage.
+    """
+
+    shapes: Mapping[str, Sequence[int]] | None = None
+    plan: Plan | None = None
+    rules: Sequence[PlaceRule] = ()
+    require_offload: float | None = None
+    max_regions: int | None = None
+    dump_ir: str | os.PathLike[str] | None = None
+    memory_budget: int | None = None
+    progress: Progress | None = None
+
+
+def build(
+    ir_mod: Model,
+    target: TargetSpec | None = None,
+    target_host: str | Mapping[str, object] | Target | None = None,
+    executor: Executor | None = None,
+    runtime: Runtime | None = None,
+    params: Mapping[str, np.ndarray] | None = None,
+    mod_name: str = "default",
+    *,
+    host: Host | None = None,
+    **options: Any,
+) -> Artifact:
+    """Compile a model.
+
+    Args:
+        ir_mod: A module, or an ONNX model: its path or its bytes.
+        target: What to compile for, e.g. ``"accelerator, backend -option=value"``.
+        target_host: The backend that drives the target; must equal the composite's host, if it
+            names one.
+        executor: How the model is driven; ``aot`` if ``None``.
+        runtime: Where it runs; in a process if ``None``.
+        params: Values of inputs that are weights.
+        mod_name: Name of the model.
+        host: The plugins; those installed if ``None``.
+        options: Fields of :class:`BuildOptions`.
+
+    Raises:
+        UsageError: The target, an option or a combination is wrong.
+        ModelError: The model is broken.
+        UnsupportedError: The model, or a size in it, cannot be compiled.
+        PluginError: A plugin failed.
+        ToolchainError: A linker or LLVM failed.
+        ResourceError: The model does not fit in memory.
+        GateFailed: ``require_offload`` or ``max_regions`` is not met.
+    """
+    host = Host() if host is None else host
+    chosen = _chosen(options)
+    dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
+    stage = chosen.progress or _silent
+    parts = read_target(host, target, target_host)
+
+    stage("import")
+    imported = import_model(ir_mod, chosen.shapes, params)
+    settings = _annotated(imported, parts, executor or Executor(), runtime or Runtime())
+    dump.module("imported", settings)
+    stage("prepare")
+    prepared = _prepare(settings, chosen.memory_budget)
+    dump.module("prepared", prepared)
+    stage("partition")
+    cutting = cut(host, prepared, parts, chosen.plan, chosen.rules)
+    cutting.check(chosen.require_offload, chosen.max_regions)
+    dump.module("partitioned", cutting.module)
+    stage("regions")
+    regions = compile_regions(host, cutting.regions, parts)
+    stage("lower")
+    rest = rewrite_rest(host, cutting.module, parts.fallback)
+    lowered = lower_rest(host, rest, cutting.regions, parts.fallback)
+    dump.plan("plan", lowered.module.plan)
+    stage("compile")
+    main = compile_kernels(host, lowered.module, parts.fallback)
+    stage("pack")
+    return pack(host, mod_name, settings, cutting, (main, *regions), lowered)
+
+
+def _chosen(options: Mapping[str, Any]) -> BuildOptions:
+    known = [field.name for field in fields(BuildOptions)]
+    for name in options:
+        if name not in known:
+            raise UsageError(f"build() has no option '{name}'", hint=did_you_mean(name, known))
+    return BuildOptions(**options)
+
+
+def _annotated(
+    module: IRModule, target: CompositeTarget, executor: Executor, runtime: Runtime
+) -> IRModule:
+    """Put the settings on the module, where every stage finds them."""
+    check_combination(executor, runtime)
+    with_executor = module.with_attr(Executor, executor).with_attr(Runtime, runtime)
+    return with_executor.with_attr(CompositeTarget, target)
+
+
+def _prepare(module: IRModule, budget: int | None) -> IRModule:
+    verify(module)
+    check_static(module)
+    check_budget(module, budget)
+    return PREPARE.run(module, remarks=Remarks())
+
+
+def _silent(stage: str) -> None:
+    """Progress that nobody asked for."""

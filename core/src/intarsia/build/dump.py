@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what each stage made as numbered text files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from ..artifact.plan import CallPlan
+from ..artifact.plan_json import plan_to_json
+from ..errors import UsageError
+from ..ir.module import IRModule
+from ..ir.text.printer import print_module
+
+
+class Dump:
+    """A folder of numbered text files, one a stage; does nothing without a folder.
+
+    Args:
+        folder: Where to; made if it is not there. ``None`` writes nothing.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._number = 0
+
+    def module(self, stage: str, module: IRModule) -> None:
+        """Write a module after ``stage``."""
+        if self._folder is not None:
+            self._write(f"{stage}.txt", print_module(module))
+
+    def plan(self, stage: str, plan: CallPlan) -> None:
+        """Write the call plan as JSON."""
+        if self._folder is not None:
+            self._write(f"{stage}.json", json.dumps(plan_to_json(plan), indent=1) + "\n")
+
+    def _write(self, name: str, text: str) -> None:
+        assert self._folder is not None
+        self._number += 1
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            (self._folder / f"{self._number:02}-{name}").write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"cannot write to '{self._folder}': {error.strerror}") from None

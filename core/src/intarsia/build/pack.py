@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packs what the stages made into an artifact, with a passport that says where it may run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
+
+from ..artifact.machine import detect_machine
+from ..artifact.passport import Passport, UnitEntry
+from ..artifact.plan import TensorSpec
+from ..artifact.unit import CompiledUnit
+from ..errors import UnsupportedError
+from ..host.host import Host
+from ..ir.expr import Function, tensor_type
+from ..ir.module import IRModule
+from ..lower.lower import Lowered
+from ..target.target import CompositeTarget
+from .artifact import Artifact, collect_constants
+from .config import Executor, Runtime
+from .stages import Cut
+
+
+def pack(
+    host: Host,
+    name: str,
+    module: IRModule,
+    cutting: Cut,
+    units: Sequence[CompiledUnit],
+    lowered: Lowered,
+) -> Artifact:
+    """Return the artifact.
+
+    Args:
+        host: Knows who owns which kind.
+        name: Name of the model.
+        module: Carries target, executor and runtime.
+        cutting: The regions and the placement.
+        units: ``main`` first, then the regions.
+        lowered: The plan and its weights.
+
+    Raises:
+        UnsupportedError: The runtime asks for what no backend of the target makes.
+        PluginError: Two units use one name for two weights.
+    """
+    target, executor, runtime = _settings(module)
+    if runtime.row.freestanding:
+        raise UnsupportedError(
+            f"'{target.fallback.kind.name}' makes no code for runtime '{runtime.kind}'",
+            hint="leave the runtime away",
+        )
+    owners = {part.kind.name: host.owner(part.kind.name) for part in target.targets}
+    machine = detect_machine()
+    kinds = {"main": target.fallback.kind.name} | {r.name: r.kind for r in cutting.regions}
+    functions = {region.name: region.function for region in cutting.regions}
+    passport = Passport(
+        name=name,
+        intarsia=own_version(),
+        target=str(target),
+        os=machine.os,
+        arch=machine.arch,
+        plan=lowered.module.plan,
+        units=tuple(
+            _entry(unit, functions.get(unit.name), _requirement(host, kinds[unit.name]))
+            for unit in units
+        ),
+        cpu_features=tuple(sorted({f for unit in units for f in unit.cpu_features})),
+        executor=MappingProxyType(executor.to_json()),
+        runtime=MappingProxyType(runtime.to_json()),
+        plugins=MappingProxyType({o.distribution: o.version for o in owners.values()}),
+        versions=MappingProxyType(
+            {key: value for unit in units for key, value in unit.versions.items()}
+        ),
+        placement=MappingProxyType(_summary(cutting)),
+    )
+    constants = collect_constants(lowered.constants, units)
+    return Artifact(passport, tuple(units), MappingProxyType(constants), cutting.placement)
+
+
+def own_version() -> str:
+    """Return the version of Intarsia; ``0`` when it runs without being installed."""
+    try:
+        return version("intarsia")
+    except PackageNotFoundError:
+        return "0"
+
+
+def _settings(module: IRModule) -> tuple[CompositeTarget, Executor, Runtime]:
+    target = module.attr(CompositeTarget)
+    assert target is not None  # build() put it there
+    return target, module.attr(Executor) or Executor(), module.attr(Runtime) or Runtime()
+
+
+def _entry(unit: CompiledUnit, function: Function | None, plugin: str) -> UnitEntry:
+    entry = UnitEntry(
+        unit.name,
+        unit.loader,
+        tuple(sorted(unit.files)),
+        tuple(sorted(unit.constants)),
+        plugin=plugin,
+    )
+    return entry if function is None else replace(entry, **_signature(function))
+
+
+def _signature(function: Function) -> dict[str, tuple[TensorSpec, ...]]:
+    inputs = tuple(
+        TensorSpec(param.name, tensor_type(param).static_shape, tensor_type(param).dtype)
+        for param in function.params
+    )
+    outputs = tuple(
+        TensorSpec(f"output{index}", tensor_type(value).static_shape, tensor_type(value).dtype)
+        for index, value in enumerate(function.outputs)
+    )
+    return {"inputs": inputs, "outputs": outputs}
+
+
+def _requirement(host: Host, kind: str) -> str:
+    owner = host.owner(kind)
+    return f"{owner.distribution}=={owner.version}"
+
+
+def _summary(cutting: Cut) -> Mapping[str, object]:
+    placement = cutting.placement
+    return {
+        "summary": str(placement),
+        "nodes": placement.nodes,
+        "offloaded": placement.offloaded,
+        "border_bytes": placement.border_bytes,
+        "regions": [row.to_json() for row in placement.regions],
+    }

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stages of a build that ask plugins; each takes values and returns a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
+
+from ..artifact.unit import CompiledUnit
+from ..errors import IntarsiaError, PluginError, TargetError, UnsupportedError
+from ..host.host import Host
+from ..ir.expr import Function
+from ..ir.module import IRModule
+from ..lower.kernels import TensorModule
+from ..lower.lower import Lowered, lower
+from ..partition.cost import Plan
+from ..partition.partition import Partitioned, codegen_refused, partition
+from ..partition.region import Region
+from ..partition.report import Placement, check_gates
+from ..partition.support import SupportTable
+from ..target.target import CompositeTarget, Target
+from ..tir.func import PrimFunc
+
+if TYPE_CHECKING:
+    from ..partition.rules import PlaceRule
+
+_CPU = 1  # DLPack's kDLCPU
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """A module cut among the accelerators of a target.
+
+    Attributes:
+        module: ``main`` calls the regions.
+        regions: In the order in which they can run.
+        placement: What was offloaded, and why not more.
+    """
+
+    module: IRModule
+    regions: tuple[Region, ...]
+    placement: Placement
+
+    def check(self, require_offload: float | None, max_regions: int | None) -> None:
+        """Hold the placement against what the user demands.
+
+        Raises:
+            GateFailed: A demand is not met.
+        """
+        check_gates(self.placement, require_offload=require_offload, max_regions=max_regions)
+
+
+def read_target(
+    host: Host,
+    target: str | Mapping[str, object] | Target | CompositeTarget | None,
+    target_host: str | Mapping[str, object] | Target | None,
+) -> CompositeTarget:
+    """Return the canonical target.
+
+    Raises:
+        TargetError: It is missing or wrong.
+        UnsupportedError: Its fallback is a device that this version cannot drive.
+    """
+    if target is None:
+        known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
+        raise TargetError("no target is given", hint=f"installed backends: {known}")
+    parts = host.target(target, target_host)
+    for backend in (parts.fallback, parts.host):
+        if backend.kind.device_type != _CPU:
+            raise UnsupportedError(
+                f"'{backend.kind.name}' compiles for a device, and this version drives CPUs only",
+                where=str(parts),
+            )
+    return parts
+
+
+def cut(
+    host: Host,
+    module: IRModule,
+    target: CompositeTarget,
+    plan: Plan | None = None,
+    rules: Sequence[PlaceRule] = (),
+) -> Cut:
+    """Ask every accelerator, and cut ``main`` among them and the fallback.
+
+    Raises:
+        PluginError: A plugin failed or broke its contract.
+        UsageError: A rule names no node.
+    """
+    owners = {accelerator.kind.name: accelerator for accelerator in target.accelerators}
+    tables = [(kind, _support(host, owner)) for kind, owner in owners.items()]
+    asked = {kind for kind in owners if host.has_hook(kind, "partition")}
+
+    def keep(kind: str, regions: Sequence[Region]) -> Sequence[Region]:
+        if kind not in asked:
+            return regions
+        answer = host.call("partition", kind, regions=regions, target=owners[kind])
+        return cast("Sequence[Region]", answer)
+
+    found: Partitioned = partition(
+        module, tables, plan=plan or Plan.COST, rules=rules, ask=keep if asked else None
+    )
+    return Cut(found.module, found.regions, found.report)
+
+
+def compile_regions(
+    host: Host, regions: Sequence[Region], target: CompositeTarget
+) -> tuple[CompiledUnit, ...]:
+    """Have every region compiled by the owner of its kind.
+
+    Raises:
+        PluginError: A plugin failed, or took what it cannot compile.
+    """
+    owners = {accelerator.kind.name: accelerator for accelerator in target.accelerators}
+    units: list[CompiledUnit] = []
+    for region in regions:
+        try:
+            unit = host.call(
+                "relay_codegen", region.kind, region=region, target=owners[region.kind]
+            )
+        except UnsupportedError as error:
+            raise codegen_refused(region, error) from error
+        units.append(cast("CompiledUnit", unit))
+    return tuple(units)
+
+
+def rewrite_rest(host: Host, module: IRModule, fallback: Target) -> IRModule:
+    """Let the fallback rewrite the part of the graph that it compiles, if it wants to.
+
+    Raises:
+        PluginError: The plugin failed, or changed parameters or result type.
+    """
+    kind = fallback.kind.name
+    if not host.has_hook(kind, "rewrite_relay"):
+        return module
+    answer = host.call("rewrite_relay", kind, function=module.main, target=fallback)
+    main = cast("Function", answer)
+    same_inputs = [p.type for p in main.params] == [p.type for p in module.main.params]
+    if not same_inputs or main.body.type != module.main.body.type:
+        raise PluginError(f"rewrite_relay() of '{kind}' changed parameters or the result type")
+    return module.with_main(replace(main, output_names=module.main.output_names))
+
+
+def lower_rest(
+    host: Host, module: IRModule, regions: Sequence[Region], fallback: Target
+) -> Lowered:
+    """Lower what ``main`` computes itself to kernels and a call plan.
+
+    Raises:
+        UnsupportedError: An operator cannot be lowered.
+        PluginError: The fallback's plugin failed.
+    """
+    lowered = lower(module.main, regions, target=fallback)
+    kind = fallback.kind.name
+    if not host.has_hook(kind, "rewrite_tir"):
+        return lowered
+    functions = tuple(
+        _rewrite_kernel(host, fallback, function) for function in lowered.module.functions
+    )
+    return replace(lowered, module=replace(lowered.module, functions=functions))
+
+
+def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> CompiledUnit:
+    """Have the kernels and the plan compiled by the fallback.
+
+    Raises:
+        PluginError: Its kind has no code generator, or that fails or breaks its contract.
+        ToolchainError: A linker or compiler failed.
+    """
+    kind = fallback.kind
+    owner = host.owner(kind.name).distribution
+    if kind.tir_codegen is None:
+        raise PluginError(
+            f"target kind '{kind.name}' of {owner} is a backend, but has no tir_codegen",
+            hint=f"upgrade {owner}",
+        )
+    try:
+        generate: Callable[..., object] = kind.tir_codegen
+        unit = generate(module, fallback)
+    except (IntarsiaError, MemoryError):
+        raise
+    except Exception as error:  # a plugin may raise anything
+        raise PluginError(
+            f"{owner} failed in tir_codegen of '{kind.name}': {type(error).__name__}: {error}",
+            hint=f"report it to {owner}",
+        ) from error
+    if not isinstance(unit, CompiledUnit) or unit.name != module.name:
+        raise PluginError(f"{owner} answered tir_codegen of '{kind.name}' with {unit!r:.80}")
+    return unit
+
+
+def _support(host: Host, accelerator: Target) -> SupportTable:
+    return cast("SupportTable", host.call("annotate", accelerator.kind.name, target=accelerator))
+
+
+def _rewrite_kernel(host: Host, fallback: Target, function: PrimFunc) -> PrimFunc:
+    kind = fallback.kind.name
+    answer = cast("PrimFunc", host.call("rewrite_tir", kind, function=function, target=fallback))
+    if answer.params != function.params or answer.name != function.name:
+        raise PluginError(f"rewrite_tir() of '{kind}' changed the interface of '{function.name}'")
+    return answer

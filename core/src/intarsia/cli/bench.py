@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia bench``: measure models for targets, also against other runtimes, interleaved."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import numpy as np
+
+from ..build.build import build
+from ..errors import UsageError
+from .arrays import random_inputs
+from .model_options import parse_shape
+from .output import emit_json, progress, table
+from .peers import PEERS, open_peer
+from .session import Session
+
+ROUND_SECONDS = 0.05
+"""Time that one contestant gets in one round, at least one run."""
+
+_REST_SECONDS = 0.01  # lets the spinning threads of the contestant before go to sleep
+
+Contestant = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRow:
+    """One comparison, or one measurement if there is no peer.
+
+    Attributes:
+        model: Name of the model.
+        target: The target.
+        peer: Name of the other runtime; empty if there is none.
+        threads: Threads of both.
+        median_ms: Median time of a run of ours, over the rounds.
+        peer_ms: The same of the peer; 0 if there is none.
+        ratio: Median over the rounds of our time by the peer's of the same round; 0 without a peer.
+        ratio_low: Lower quartile of that.
+        ratio_high: Upper quartile of that.
+    """
+
+    model: str
+    target: str
+    peer: str
+    threads: int
+    median_ms: float
+    peer_ms: float = 0.0
+    ratio: float = 0.0
+    ratio_low: float = 0.0
+    ratio_high: float = 0.0
+
+    def to_json(self) -> dict[str, object]:
+        """Return the row as plain JSON; what does not exist without a peer is null."""
+        peer = bool(self.peer)
+        return {
+            "model": self.model,
+            "target": self.target,
+            "peer": self.peer or None,
+            "threads": self.threads,
+            "median_ms": self.median_ms,
+            "peer_ms": self.peer_ms if peer else None,
+            "ratio": self.ratio if peer else None,
+            "ratio_low": self.ratio_low if peer else None,
+            "ratio_high": self.ratio_high if peer else None,
+        }
+
+
+@click.command("bench")
+@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--target", "targets", multiple=True, required=True, help="Once for each target.")
+@click.option(
+    "--vs",
+    "peers",
+    multiple=True,
+    type=click.Choice(sorted(PEERS)),
+    help="Another runtime; once for each.",
+)
+@click.option("--threads", default="1", show_default=True, help="Numbers, e.g. 1,2.")
+@click.option("--rounds", type=click.IntRange(1), default=7, show_default=True)
+@click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
+@click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(
+    session: Session,
+    models: Sequence[Path],
+    targets: Sequence[str],
+    peers: Sequence[str],
+    threads: str,
+    rounds: int,
+    shapes: Sequence[str],
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Measure MODELS, ONNX files. In each round everyone runs in turn; ratio = ours / peer's."""
+    counts = _parse_threads(threads)
+    sizes = dict(parse_shape(text) for text in shapes)
+    rows: list[BenchRow] = []
+    with progress("measuring", len(models) * len(counts)) as advance:
+        for model in models:
+            for count in counts:
+                rows += _measure(session, model, targets, peers, count, rounds, sizes, seed)
+                advance(1)
+    if as_json:
+        emit_json({"rows": [row.to_json() for row in rows]})
+        return
+    cells = [
+        (r.model, r.target, r.threads, f"{r.median_ms:.3f}", r.peer, *_ratio_cells(r)) for r in rows
+    ]
+    table(cells, ("model", "target", "threads", "ms", "peer", "peer ms", "ratio", "quartiles"))
+
+
+def _measure(
+    session: Session,
+    model: Path,
+    targets: Sequence[str],
+    peers: Sequence[str],
+    threads: int,
+    rounds: int,
+    shapes: dict[str, tuple[int, ...]],
+    seed: int,
+) -> list[BenchRow]:
+    contestants: dict[tuple[str, str], Contestant] = {}
+    inputs: dict[str, np.ndarray] = {}
+    for target in targets:
+        artifact = build(model, target, host=session.host(), shapes=shapes, mod_name=model.stem)
+        executable = artifact.load(threads=threads)
+        inputs = random_inputs(executable.inputs, seed)
+        contestants["ours", target] = _bound(executable.run, inputs)
+    for peer in peers:
+        contestants["peer", peer] = _bound(open_peer(peer, model, threads), inputs)
+    times = interleave(contestants, rounds)
+    rows: list[BenchRow] = []
+    for target in targets:
+        ours = times["ours", target]
+        found = [
+            compare(model.stem, target, peer, threads, ours, times["peer", peer]) for peer in peers
+        ]
+        rows += found or [BenchRow(model.stem, target, "", threads, 1e3 * statistics.median(ours))]
+    return rows
+
+
+def interleave(
+    contestants: dict[tuple[str, str], Contestant], rounds: int
+) -> dict[tuple[str, str], list[float]]:
+    """Let everyone run in turn, ``rounds`` times; return the seconds of one run in each round."""
+    repeats: dict[tuple[str, str], int] = {}
+    for name, run in contestants.items():
+        run()
+        start = time.perf_counter()
+        run()
+        repeats[name] = max(1, int(ROUND_SECONDS / max(time.perf_counter() - start, 1e-7)))
+    times: dict[tuple[str, str], list[float]] = {name: [] for name in contestants}
+    for _ in range(rounds):
+        for name, run in contestants.items():
+            time.sleep(_REST_SECONDS)
+            run()
+            start = time.perf_counter()
+            for _ in range(repeats[name]):
+                run()
+            times[name].append((time.perf_counter() - start) / repeats[name])
+    return times
+
+
+def compare(
+    model: str,
+    target: str,
+    peer: str,
+    threads: int,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+) -> BenchRow:
+    """Return the row of one comparison from the seconds of each round."""
+    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
+    low, high = ratios[0], ratios[0]
+    if len(ratios) > 1:
+        low, _, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return BenchRow(
+        model,
+        target,
+        peer,
+        threads,
+        1e3 * statistics.median(ours),
+        1e3 * statistics.median(theirs),
+        statistics.median(ratios),
+        low,
+        high,
+    )
+
+
+def _bound(
+    run: Callable[[dict[str, np.ndarray]], object], inputs: dict[str, np.ndarray]
+) -> Contestant:
+    def call() -> object:
+        return run(inputs)
+
+    return call
+
+
+def _parse_threads(text: str) -> list[int]:
+    numbers = text.split(",")
+    if not all(number.strip().isdigit() and int(number) for number in numbers):
+        raise UsageError(f"'{text}' is no list of thread counts", hint="for example --threads 1,2")
+    return [int(number) for number in numbers]
+
+
+def _ratio_cells(row: BenchRow) -> tuple[str, str, str]:
+    if not row.peer:
+        return "", "", ""
+    return (
+        f"{row.peer_ms:.3f}",
+        f"{row.ratio:.3f}",
+        f"{row.ratio_low:.3f} .. {row.ratio_high:.3f}",
+    )

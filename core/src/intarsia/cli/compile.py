@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia compile``: a model and a target in, an artifact out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..build.artifact import Artifact
+from ..build.build import STAGES, build
+from ..partition.report import bytes_text
+from .model_options import BuildSettings, build_options
+from .output import emit_json, progress
+from .session import Session
+
+
+@click.command("compile")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write it."
+)
+@build_options(target_required=True)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(
+    session: Session, model: Path, output: Path, settings: BuildSettings, as_json: bool
+) -> None:
+    """Compile MODEL, an ONNX file, into an artifact that runs without the compiler."""
+    artifact = compile_model(session, model, settings)
+    path = artifact.save(output)
+    if as_json:
+        passport = artifact.passport
+        emit_json(
+            {
+                "artifact": str(path),
+                "bytes": path.stat().st_size,
+                "target": passport.target,
+                "executor": dict(passport.executor),
+                "runtime": dict(passport.runtime),
+                "placement": dict(passport.placement),
+            }
+        )
+        return
+    click.echo(str(artifact.placement))
+    click.echo(f"wrote {path} ({bytes_text(path.stat().st_size)})")
+
+
+def compile_model(session: Session, model: Path, settings: BuildSettings) -> Artifact:
+    """Build an artifact as the options say, with progress on a terminal."""
+    with progress(f"compiling {model.name}", len(STAGES)) as advance:
+
+        def stage(_: str) -> None:
+            advance(1)
+
+        return build(
+            model,
+            target=settings.target,
+            target_host=settings.target_host,
+            executor=settings.executor,
+            runtime=settings.runtime,
+            mod_name=model.stem,
+            host=session.host(),
+            shapes=settings.shapes,
+            rules=settings.rules,
+            plan=settings.plan,
+            require_offload=settings.require_offload,
+            max_regions=settings.max_regions,
+            dump_ir=settings.dump_ir,
+            progress=stage,
+        )

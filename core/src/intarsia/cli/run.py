@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia run``: run a model or an artifact, time it, profile it, verify it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ..artifact.archive import is_artifact
+from ..errors import GateFailed, UsageError
+from ..runtime.executors.graph import GraphExecutor
+from ..runtime.load import Executable, load
+from .arrays import RANDOM, read_inputs, write_outputs
+from .compile import compile_model
+from .model_options import BuildSettings, build_options
+from .output import emit_json, table
+from .session import Session
+from .verify import OutputCheck, verify_outputs
+
+
+@click.command("run")
+@click.argument("model", type=click.Path(path_type=Path))
+@build_options(target_required=False)
+@click.option("--inputs", default=RANDOM, show_default=True, help="An .npz file, or 'random'.")
+@click.option("--outputs", type=click.Path(path_type=Path), help="An .npz file to write.")
+@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option("--threads", type=click.IntRange(1), help="Threads; all processors by default.")
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Runs to time.")
+@click.option("--profile", is_flag=True, help="Time each kernel and region.")
+@click.option("--verify", is_flag=True, help="Compare with the NumPy reference of every operator.")
+@click.option("--model", "reference", type=click.Path(path_type=Path), metavar="MODEL",
+              help="For --verify: the ONNX file that an artifact was compiled from.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(
+    session: Session,
+    model: Path,
+    settings: BuildSettings,
+    inputs: str,
+    outputs: Path | None,
+    seed: int,
+    threads: int | None,
+    repeat: int,
+    profile: bool,
+    verify: bool,
+    reference: Path | None,
+    as_json: bool,
+) -> None:
+    """Run MODEL, an ONNX file (compiled first for --target) or an artifact."""
+    source = _reference(model, reference) if verify else model
+    with _prepare(session, model, settings, threads, profile) as executable:
+        arrays = read_inputs(inputs, executable.inputs, seed)
+        results, times = _timed(executable, arrays, repeat)
+        profiler = executable if profile and isinstance(executable, GraphExecutor) else None
+        rows = profiler.profile(arrays, repeat) if profiler is not None else ()
+    checks = verify_outputs(source, settings.shapes, arrays, results) if verify else ()
+    if outputs is not None:
+        write_outputs(outputs, results)
+    said: dict[str, Any] = {
+        "outputs": [
+            {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+            for name, array in results.items()
+        ],
+        "runs": repeat,
+        "median_ms": statistics.median(times),
+        "min_ms": min(times),
+    }
+    if profile:
+        said["profile"] = [
+            {"label": r.label, "nodes": list(r.nodes), "ms": r.milliseconds, "share": r.share}
+            for r in rows
+        ]
+    if verify:
+        said["verify"] = [check.to_json() for check in checks]
+    if as_json:
+        emit_json(said)
+    else:
+        _print(said, results)
+    _require(checks)
+
+
+def _reference(model: Path, reference: Path | None) -> Path:
+    if reference is not None:
+        return reference
+    if is_artifact(model):
+        raise UsageError(
+            "--verify needs the model that the artifact was compiled from", hint="--model FILE.onnx"
+        )
+    return model
+
+
+def _prepare(
+    session: Session, model: Path, settings: BuildSettings, threads: int | None, profile: bool
+) -> Executable:
+    executor = "graph" if profile else None
+    if is_artifact(model):
+        if settings.target is not None:
+            raise UsageError("an artifact has its target; --target is for models")
+        return load(model, threads=threads, executor=executor)
+    if settings.target is None:
+        known = ", ".join(session.host().backends()) or "none is installed"
+        raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")
+    artifact = compile_model(session, model, settings)
+    click.echo(str(artifact.placement), err=True)
+    return artifact.load(threads=threads, executor=executor)
+
+
+def _timed(
+    executable: Executable, arrays: dict[str, np.ndarray], repeat: int
+) -> tuple[dict[str, np.ndarray], list[float]]:
+    """Run once to warm up, then ``repeat`` times; return results and milliseconds of each run."""
+    results = executable.run(arrays)
+    times: list[float] = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        results = executable.run(arrays)
+        times.append(1e3 * (time.perf_counter() - start))
+    return results, times
+
+
+def _print(said: dict[str, Any], results: dict[str, np.ndarray]) -> None:
+    rows = [
+        (name, str(array.dtype), "x".join(map(str, array.shape)), _range(array))
+        for name, array in results.items()
+    ]
+    table(rows, ("output", "dtype", "shape", "range"))
+    click.echo(f"{said['median_ms']:.3f} ms (median of {said['runs']})")
+    if "profile" in said:
+        click.echo("")
+        lines = [
+            (f"{row['ms']:.3f}", f"{100 * row['share']:.1f}", row["label"], " ".join(row["nodes"]))
+            for row in said["profile"]
+        ]
+        table(lines, ("ms", "%", "step", "nodes"))
+    for check in said.get("verify", ()):
+        verdict = "ok" if check["ok"] else "DIFFERS"
+        click.echo(f"verify {check['name']}: {verdict}, largest error {check['max_error']:.3g}")
+
+
+def _range(array: np.ndarray) -> str:
+    if not array.size:
+        return "empty"
+    low, high = array.min(), array.max()
+    return f"{low:.6g} .. {high:.6g}" if array.dtype.kind == "f" else f"{low} .. {high}"
+
+
+def _require(checks: tuple[OutputCheck, ...]) -> None:
+    bad = [check for check in checks if not check.ok]
+    if bad:
+        names = ", ".join(f"'{check.name}'" for check in bad[:5])
+        raise GateFailed(
+            f"{len(bad)} of {len(checks)} outputs differ from the reference: {names}",
+            hint="run --profile names the steps; explain tells who computes which node",
+        )

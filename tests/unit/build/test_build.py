@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.artifact.archive import open_artifact
+from intarsia.build.artifact import Artifact
+from intarsia.build.build import STAGES, build
+from intarsia.build.config import Executor, Runtime
+from intarsia.dtype import DType
+from intarsia.errors import (
+    ArtifactError,
+    GateFailed,
+    IntarsiaError,
+    PluginError,
+    TargetError,
+    ToolchainError,
+    UnsupportedError,
+    UsageError,
+)
+from intarsia.host.host import Host
+from intarsia.ir.expr import Function, Var, call, constant
+from intarsia.ir.module import IRModule
+from intarsia.ir.types import TensorType
+from intarsia.ops.activation import Relu
+from intarsia.ops.nn import Matmul
+from intarsia.partition.cost import Plan
+from intarsia.plugin import CompiledUnit, Region, Target, hookimpl
+
+from .toy import Accelerator, Backend, Choosy, host_of
+
+
+def model() -> IRModule:
+    x = Var("x", TensorType((4, 5), DType.FLOAT32))
+    weight = constant(np.arange(15, dtype=np.float32).reshape(5, 3), name="w")
+    product = call(Matmul, x, weight, attrs=Matmul.Attrs())
+    return IRModule.from_function(Function((x,), call(Relu, product), ("y",)))
+
+
+def compiled(target: str = "fast, toy", host: Host | None = None, **options: Any) -> Artifact:
+    return build(model(), target, host=host or host_of(), plan=Plan.GREEDY, **options)
+
+
+def test_the_passport_says_what_was_built_by_whom() -> None:
+    passport = compiled(mod_name="sample").passport
+    assert passport.name == "sample"
+    assert passport.target == "fast, toy"
+    assert [unit.name for unit in passport.units] == ["main", "fast_0"]
+    assert [unit.loader for unit in passport.units] == ["shared-library", "fast"]
+    assert [unit.plugin.split("==")[0] for unit in passport.units] == ["acme-toy", "acme-fast"]
+    assert passport.units[1].inputs[0].shape == (4, 5)
+    assert passport.units[1].outputs[0].shape == (4, 3)
+    assert passport.units[1].constants == ("fast_0.scale",)
+    assert passport.plan.regions == ("fast_0",)
+    assert [spec.name for spec in passport.plan.inputs] == ["x"]
+    assert [spec.name for spec in passport.plan.outputs] == ["y"]
+    assert passport.cpu_features == ("fastbit",)
+    assert passport.versions == {"toycc": "3"}
+    assert set(passport.plugins) == {"acme-toy", "acme-fast"}
+    assert passport.placement["summary"].startswith("1/2 nodes offloaded (50 %), 1 region")
+    assert passport.executor == Executor("aot").to_json()
+
+
+def test_an_artifact_is_saved_the_same_every_time(tmp_path: Path) -> None:
+    first = compiled().save(tmp_path / "a.intarsia")
+    second = compiled().save(tmp_path / "b.intarsia")
+    assert first.read_bytes() == second.read_bytes()
+    opened = open_artifact(first)
+    assert opened.unit_files("fast_0") == {"graph.json": b"{}"}
+    assert "fast_0.scale" in opened.weights
+
+
+def test_a_backend_alone_compiles_everything() -> None:
+    artifact = compiled("toy")
+    assert artifact.placement.offloaded == 0
+    assert artifact.passport.plan.regions == ()
+
+
+def test_loading_checks_the_machine() -> None:
+    with pytest.raises(ArtifactError, match="this machine has no fastbit"):
+        compiled().load()
+
+
+def test_stages_are_told_in_order() -> None:
+    heard: list[str] = []
+    compiled(progress=heard.append)
+    assert tuple(heard) == STAGES
+
+
+def test_params_are_weights(tmp_path: Path) -> None:
+    x, w = (Var(name, TensorType((4, 4), DType.FLOAT32)) for name in "xw")
+    module = IRModule.from_function(
+        Function((x, w), call(Matmul, x, w, attrs=Matmul.Attrs()), ("y",))
+    )
+    artifact = build(
+        module, "toy", host=host_of(), params={"w": np.arange(16, dtype=np.float32).reshape(4, 4)}
+    )
+    assert [spec.name for spec in artifact.passport.plan.inputs] == ["x"]
+    assert len(artifact.constants) == 1
+
+
+def test_each_stage_can_be_dumped(tmp_path: Path) -> None:
+    folder = tmp_path / "dump"
+    compiled(dump_ir=folder)
+    names = sorted(path.name for path in folder.iterdir())
+    assert names[:3] == ["01-imported.txt", "02-prepared.txt", "03-partitioned.txt"]
+    assert names[-1].endswith("plan.json")
+    assert "matmul" in (folder / "01-imported.txt").read_text()
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(UsageError, match="cannot write to"):
+        compiled(dump_ir=blocked)
+
+
+def test_a_plugin_may_give_its_regions_back() -> None:
+    assert compiled(host=host_of(accelerator=Choosy())).placement.offloaded == 0
+
+
+class Refusing(Accelerator):
+    @hookimpl
+    def relay_codegen(self, region: Region, target: Target) -> CompiledUnit:
+        raise UnsupportedError("too many rows")
+
+
+class Renaming(Accelerator):
+    @hookimpl
+    def relay_codegen(self, region: Region, target: Target) -> CompiledUnit:
+        return CompiledUnit(region.name, "fast", {}, {"w": np.zeros(15, np.float32)})
+
+
+class Rewriting(Backend):
+    """Rewrites graph and kernels as told."""
+
+    def __init__(self, main: Any = None, kernel: Any = None) -> None:
+        super().__init__()
+        self.change = (main, kernel)
+
+    @hookimpl
+    def rewrite_relay(self, function: Function, target: Target) -> Function:
+        return self.change[0](function) if self.change[0] else function
+
+    @hookimpl
+    def rewrite_tir(self, function: Any, target: Target) -> Any:
+        return self.change[1](function) if self.change[1] else function
+
+
+def without_inputs(function: Function) -> Function:
+    return replace(function, params=())
+
+
+def renamed(function: Any) -> Any:
+    return replace(function, name="other")
+
+
+def fail_with(error: Exception) -> Any:
+    def generate(module: object, target: object) -> CompiledUnit:
+        raise error
+
+    return generate
+
+
+def answer_with(value: object) -> Any:
+    def generate(module: object, target: object) -> object:
+        return value
+
+    return generate
+
+
+@pytest.mark.parametrize(
+    ("host", "error", "message"),
+    [
+        (
+            host_of(accelerator=Refusing()),
+            PluginError,
+            "'fast' took region 'fast_0'.*too many rows",
+        ),
+        (
+            host_of(Backend(None)),
+            PluginError,
+            "'toy' of acme-toy is a backend, but has no tir_codegen",
+        ),
+        (
+            host_of(Backend(fail_with(ValueError("x")))),
+            PluginError,
+            "acme-toy failed.*ValueError: x",
+        ),
+        (host_of(Backend(fail_with(ToolchainError("no ld")))), ToolchainError, "no ld"),
+        (host_of(Backend(answer_with(3))), PluginError, "acme-toy answered tir_codegen.*with 3"),
+        (host_of(Rewriting(without_inputs)), PluginError, "rewrite_relay.*changed parameters"),
+        (host_of(Rewriting(None, renamed)), PluginError, "rewrite_tir.*changed the interface"),
+    ],
+    ids=["refuses", "no-codegen", "raises", "toolchain", "nonsense", "relay", "tir"],
+)
+def test_what_a_plugin_does_wrong_is_told(
+    host: Host, error: type[IntarsiaError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        compiled(host=host)
+
+
+def test_a_device_is_not_driven_yet() -> None:
+    with pytest.raises(UnsupportedError, match="'toy' compiles for a device"):
+        compiled("toy, plain", host_of(Backend(device=2)))
+
+
+def test_a_rewrite_that_changes_nothing_passes() -> None:
+    assert compiled(host=host_of(Rewriting())).passport.units[0].name == "main"
+
+
+def test_two_weights_of_one_name_are_refused() -> None:
+    from intarsia.build.artifact import collect_constants
+
+    unit = CompiledUnit("fast_0", "fast", {}, {"w": np.zeros(3)})
+    with pytest.raises(PluginError, match="unit 'fast_0' calls a weight 'w'"):
+        collect_constants({"w": np.zeros(3)}, [unit])
+
+
+def test_gates() -> None:
+    with pytest.raises(GateFailed, match="90 % required"):
+        compiled(require_offload=90)
+    with pytest.raises(GateFailed, match="at most 0 allowed"):
+        compiled(max_regions=0)
+
+
+def test_what_is_asked_must_exist() -> None:
+    with pytest.raises(TargetError, match=r"no target is given\n.*installed backends: plain, toy"):
+        build(model(), host=host_of())
+    with pytest.raises(UsageError, match=r"build.. has no option 'max_region'"):
+        compiled(max_region=3)
+    with pytest.raises(UsageError, match="unpacked-api needs a freestanding runtime"):
+        compiled(executor=Executor("aot", {"unpacked-api": True}))
+    with pytest.raises(UnsupportedError, match="'toy' makes no code for runtime 'c'"):
+        compiled(runtime=Runtime("c"))
+
+
+def test_the_faces_of_the_package() -> None:
+    assert intarsia.build is build or callable(intarsia.build)
+    assert intarsia.Executor is Executor
+    assert set(intarsia.__all__) <= set(dir(intarsia))
+    for name in intarsia.__all__:
+        assert getattr(intarsia, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'absent'"):
+        intarsia.absent  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "order",
+    ["import intarsia.build.config", "from intarsia import Executor", "intarsia.build"],
+)
+def test_build_can_be_called_whatever_was_imported_before(order: str) -> None:
+    code = (
+        f"import intarsia\n{order}\n"
+        "try: intarsia.build('absent.onnx', 'x')\n"
+        "except intarsia.IntarsiaError as error: print(type(error).__name__)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "TargetError"

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from intarsia.artifact.plan import TensorSpec
+from intarsia.cli.arrays import random_inputs, read_inputs, write_outputs
+from intarsia.cli.verify import compare
+from intarsia.dtype import DType
+from intarsia.errors import ModelError, ResourceError, UsageError
+
+F = np.float32
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "ok"),
+    [
+        (F([1, 2, 100]), F([1.0005, 2, 100]), True),
+        (F([1, 2, 100]), F([1, 2, 101]), False),
+        (F([np.nan, np.inf, 1]), F([np.nan, np.inf, 1]), True),
+        (F([np.nan]), F([1]), False),
+        (F([np.inf]), F([-np.inf]), False),
+        (F([1]), F([np.inf]), False),
+        (np.int64([1, 2]), np.int64([1, 2]), True),
+        (np.int64([1, 2]), np.int64([1, 3]), False),
+        (np.int64([1]), np.int32([1]), False),
+        (F([1]), F([[1]]), False),
+        (np.zeros((0, 3), F), np.zeros((0, 3), F), True),
+        (np.array(True), np.array(True), True),
+    ],
+)
+def test_compare(found: np.ndarray, expected: np.ndarray, ok: bool) -> None:
+    check = compare("y", found, expected)
+    assert check.ok is ok
+    assert check.to_json()["name"] == "y"
+
+
+def test_random_inputs_are_the_same_for_the_same_seed() -> None:
+    specs = [TensorSpec(dtype.value, (2, 50), dtype) for dtype in DType]
+    first, again, other = (random_inputs(specs, seed) for seed in (1, 1, 2))
+    for spec in specs:
+        assert first[spec.name].dtype.name == spec.dtype.value
+        assert first[spec.name].shape == spec.shape
+        assert first[spec.name].tobytes() == again[spec.name].tobytes()
+    assert first["float32"].tobytes() != other["float32"].tobytes()
+    assert set(np.unique(first["int64"])) == {0, 1}
+    assert random_inputs([TensorSpec("s", (), DType.INT8)], 0)["s"].shape == ()
+
+
+def test_npz_keeps_names_and_order(tmp_path: Path) -> None:
+    path = tmp_path / "y.npz"
+    arrays = {"z/out": np.arange(3), "file": np.array(1.5), "a": np.zeros((0, 2))}
+    write_outputs(path, arrays)
+    with np.load(path) as file:
+        assert list(file.files) == list(arrays)
+    read = read_inputs(str(path), (), 0)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(read[name], array)
+    assert [file.name for file in tmp_path.iterdir()] == ["y.npz"]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 damaged", b"\x80\x04pickle"])
+def test_inputs_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "x.npz"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ModelError, match="cannot read inputs"):
+        read_inputs(str(path), (), 0)
+
+
+def test_outputs_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="cannot write"):
+        write_outputs(tmp_path / "absent" / "y.npz", {})
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(ResourceError, match="No space left"):
+        write_outputs(tmp_path / "y.npz", {"a": np.zeros(1)})
+    assert list(tmp_path.iterdir()) == []
