@@ -32,7 +32,8 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"[intarsia.plugins]\n{name} = {name}_plugin:plugin.toml\n"
         )
         (package / "plugin.toml").write_text(
-            f'schema = 1\nname = "{name}"\napi = ">=1.0,<2"\nsummary = "s"\nhooks = "{name}_plugin"\n'
+            f'schema = 1\nname = "{name}"\napi = ">=1.0,<2"\n'
+            f'summary = "s"\nhooks = "{name}_plugin"\n'
             f'[[target-kind]]\nname = "{kind}"\nrole = "{role}"\nsummary = "s"\n'
         )
         (package / "__init__.py").write_text(
@@ -88,7 +89,8 @@ def test_other_listings_import_no_plugin_either(run_python: Run, command: list[s
         "import sys\n"
         "from intarsia.cli.main import main\n"
         f"main({command!r})\n"
-        "print(sorted(m for m in sys.modules if m.startswith(('intarsia_', 'acme_'))), file=sys.stderr)\n"
+        "plugins = [m for m in sys.modules if m.startswith(('intarsia_', 'acme_'))]\n"
+        "print(plugins, file=sys.stderr)\n"
         "print('numpy' in sys.modules, 'pluggy' in sys.modules, file=sys.stderr)\n"
     )
     assert run_python("-c", code, **ONLY).stderr == "[]\nFalse False\n"
@@ -212,12 +214,14 @@ def test_the_running_half_imports_no_compiler(run_python: Run) -> None:
         "spec = TensorSpec('x', (3,), DType.FLOAT32)\n"
         "steps = [{'op': 'add', 'args': [['input', 0], ['constant', 'w']]},\n"
         "         {'op': 'nn.relu', 'args': [['step', 0]]}]\n"
-        "files = {'program.json': json.dumps({'steps': steps, 'outputs': [['step', 1]]}).encode()}\n"
+        "program = {'steps': steps, 'outputs': [['step', 1]]}\n"
+        "files = {'program.json': json.dumps(program).encode()}\n"
         "weights = {'w': np.array([1, 1, 1], 'float32')}\n"
         "call = entry.load()(LoadRequest('r', files, weights, (spec,), (spec,), 1, 0))\n"
         "out = np.zeros(3, 'float32')\n"
         "call(np.array([-3, 0, 2], 'float32'), out)\n"
-        "print(out.tolist(), [m for m in ('intarsia.ir', 'intarsia.host', 'pluggy') if m in sys.modules])"
+        "compiler = ('intarsia.ir', 'intarsia.host', 'pluggy')\n"
+        "print(out.tolist(), [m for m in compiler if m in sys.modules])"
     )
     run = run_python("-c", code, **ONLY)
     assert run.stdout == "[0.0, 1.0, 3.0] []\n", run.stderr

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Discovery reads metadata and data files, however a distribution is installed, and imports nothing."""
+"""Discovery reads metadata and data files, however installed, and imports nothing."""
 
 from __future__ import annotations
 

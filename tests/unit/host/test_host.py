@@ -62,7 +62,7 @@ def test_a_setting_blocks_a_plugin(
     assert remedy in info.remedy
     assert [kind.name for kind in host.kinds()] == ["loops"]
     assert "npu-auto" not in host.aliases()
-    with pytest.raises(PluginError, match="belongs to plugin 'npu' .* is blocked") as caught:
+    with pytest.raises(PluginError, match=r"belongs to plugin 'npu' .* is blocked") as caught:
         host.target("npu, loops")
     assert remedy in caught.value.hint
 

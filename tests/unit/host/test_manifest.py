@@ -88,5 +88,5 @@ def test_mistakes_are_told(old: str, new: str, message: str) -> None:
 
 def test_a_list_of_numbers_is_no_list_of_tables() -> None:
     text = GOOD.split("[[hardware]]")[0].replace("schema", "hardware = [3]\nschema")
-    with pytest.raises(PluginError, match="'hardware' in plugin.toml is not a list of tables"):
+    with pytest.raises(PluginError, match=r"'hardware' in plugin.toml is not a list of tables"):
         parse_manifest(text)

@@ -234,5 +234,5 @@ def test_a_greedy_plugin_is_asked_about_its_own_kind_only() -> None:
     host = host_of(local(Greedy(lambda: 1), "greedy"), local(Npu()))
     host.kind("greedy")
     assert host.call("annotate", "npu", target=None) == SupportTable(())
-    with pytest.raises(PluginError, match="'greedy'.*asked about a kind"):
+    with pytest.raises(PluginError, match=r"'greedy'.*asked about a kind"):
         host.call("annotate", "greedy", target=None)

@@ -201,8 +201,8 @@ def test_a_file_holds_a_target(tmp_path: Path) -> None:
         parse_target(str(good), KINDS)
     with pytest.raises(TargetError, match="no such target file"):
         parse_target(str(tmp_path / "missing.json"), KINDS)
+    (tmp_path / "folder.json").mkdir()
     with pytest.raises(TargetError, match="no such target file"):
-        (tmp_path / "folder.json").mkdir()
         parse_target(str(tmp_path / "folder.json"), KINDS)
     with pytest.raises(TargetError, match=r"cannot be read|no such target file"):
         parse_target("\x00.json", KINDS)

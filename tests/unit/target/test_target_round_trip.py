@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Properties: printing and parsing are inverses; arbitrary text raises TargetError and nothing else."""
+"""Printing and parsing are inverses; arbitrary text raises TargetError and nothing else."""
 
 from __future__ import annotations
 

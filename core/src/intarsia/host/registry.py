@@ -33,7 +33,7 @@ class Registry(Generic[T]):
             other = self._rows[name][1]
             raise DuplicateName(
                 f"{self._what} '{name}' is registered by both '{other}' and '{owner}'",
-                hint=f"INTARSIA_DISABLE_PLUGINS={owner} decides, or INTARSIA_DISABLE_PLUGINS={other}",
+                hint=f"INTARSIA_DISABLE_PLUGINS={owner} (or ={other}) decides",
             )
         self._rows[name] = (value, owner)
 

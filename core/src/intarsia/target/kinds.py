@@ -33,7 +33,7 @@ class KindSource(Protocol):
         ...
 
     def kind(self, name: str) -> TargetKind:
-        """The kind called ``name``; TargetError for an unknown one, PluginError for a broken one."""
+        """The kind called ``name``; raises TargetError (unknown) or PluginError (broken)."""
         ...
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The compiling half: which operators the accelerator takes, and the program it runs for a region."""
+"""The compiling half: which operators the accelerator takes, and its program for a region."""
 
 from __future__ import annotations
 
