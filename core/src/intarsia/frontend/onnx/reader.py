@@ -21,7 +21,7 @@ from .external import ExternalFiles
 from .functions import verify_functions
 from .graph import Attribute, Graph, Model, Node, UnsupportedAttribute, ValueInfo
 from .sniff import describe_bytes, describe_mode, found_kind
-from .structure import MAX_NESTING, verify_graph
+from .structure import verify_graph
 from .tensors import check_sizes, decode_tensor, element_type
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
 OLDEST_OPSET = 7
+MAX_NESTING = 28  # graphs inside graphs; protobuf itself gives up soon after
 STANDARD = ("", "ai.onnx")
 
 

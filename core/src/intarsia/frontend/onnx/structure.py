@@ -8,22 +8,17 @@ from collections.abc import Set as AbstractSet
 from ...errors import ModelError
 from .graph import Graph, Node
 
-MAX_NESTING = 64  # graphs inside graphs; deeper than any exporter goes
 
-
-def verify_graph(graph: Graph, outer: AbstractSet[str] = frozenset(), depth: int = 0) -> None:
+def verify_graph(graph: Graph, outer: AbstractSet[str] = frozenset()) -> None:
     """Check the names of a graph and of every graph inside its nodes.
 
     Args:
         graph: Graph to check.
         outer: Names that enclosing graphs define before the node that holds this graph.
-        depth: How many graphs enclose this one.
 
     Raises:
         ModelError: A name is defined twice, used undefined or too early, or nodes form a cycle.
     """
-    if depth > MAX_NESTING:
-        raise ModelError(f"graphs nested more than {MAX_NESTING} deep", where=graph.name)
     if not graph.outputs:
         raise ModelError(f"graph '{graph.name}' has no outputs")
     local: set[str] = set()
@@ -35,7 +30,7 @@ def verify_graph(graph: Graph, outer: AbstractSet[str] = frozenset(), depth: int
         local.add(info.name)
     local.update(graph.initializers)
     for node in graph.nodes:
-        _verify_node(graph, node, local, outer, depth)
+        _verify_node(graph, node, local, outer)
     seen: set[str] = set()
     for info in graph.outputs:
         if info.name not in local and info.name not in outer:
@@ -45,15 +40,13 @@ def verify_graph(graph: Graph, outer: AbstractSet[str] = frozenset(), depth: int
         seen.add(info.name)
 
 
-def _verify_node(
-    graph: Graph, node: Node, local: set[str], outer: AbstractSet[str], depth: int
-) -> None:
+def _verify_node(graph: Graph, node: Node, local: set[str], outer: AbstractSet[str]) -> None:
     for name in node.inputs:
         if name and name not in local and name not in outer:
             raise _undefined(graph, node, name, local | outer)
     for value in node.attrs.values():
         if isinstance(value, Graph):
-            verify_graph(value, local | outer, depth + 1)
+            verify_graph(value, local | outer)
     for name in node.outputs:
         if not name:
             continue
