@@ -55,6 +55,6 @@ def llvm_text(module: TensorModule, options: LlvmOptions) -> str:
 
 def llvm_version() -> str:
     """Return the version of LLVM inside llvmlite, e.g. ``22.1.0``."""
-    from llvmlite import binding  # noqa: PLC0415  # an SDK: loaded when code is generated
+    from llvmlite import binding  # an SDK: loaded when code is generated
 
     return ".".join(str(part) for part in binding.llvm_version_info)

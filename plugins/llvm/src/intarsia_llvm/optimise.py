@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def _initialise() -> None:
-    from llvmlite import binding  # noqa: PLC0415  # an SDK: loaded when code is generated
+    from llvmlite import binding  # an SDK: loaded when code is generated
 
     binding.initialize_all_targets()
     binding.initialize_all_asmprinters()
 
 
 def _target_machine(machine: Machine, level: int) -> binding.TargetMachine:
-    from llvmlite import binding  # noqa: PLC0415
+    from llvmlite import binding
 
     try:
         target = binding.Target.from_triple(machine.triple)
@@ -54,7 +54,7 @@ def compile_assembly(text: str, machine: Machine, level: int) -> str:
 def _optimised(
     text: str, machine: Machine, level: int
 ) -> tuple[binding.ModuleRef, binding.TargetMachine]:
-    from llvmlite import binding  # noqa: PLC0415
+    from llvmlite import binding
 
     _initialise()
     target_machine = _target_machine(machine, level)

@@ -125,7 +125,7 @@ def host_cpu() -> tuple[str, tuple[str, ...]]:
 
     The name alone must not be trusted: virtual machines mask and mix what it stands for.
     """
-    from llvmlite import binding  # noqa: PLC0415  # an SDK: loaded when a target asks for it
+    from llvmlite import binding  # an SDK: loaded when a target asks for it
 
     has = binding.get_host_cpu_features()
     return binding.get_host_cpu_name(), tuple(name for name in X86_FEATURES if has.get(name))

@@ -241,7 +241,9 @@ def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -
         return emit_rounded(w, value, target, lanes)
     if target is DType.BOOL:
         compare = "fcmp une" if source.is_float else "icmp ne"
-        return w.emit(f"{compare} {old} {value}, {'zeroinitializer' if lanes > 1 else _zero(source)}")
+        return w.emit(
+            f"{compare} {old} {value}, {'zeroinitializer' if lanes > 1 else _zero(source)}"
+        )
     if source.is_float:
         name = "llvm.fptosi.sat" if target.is_signed else "llvm.fptoui.sat"
         suffix = f"{overload(target, lanes)}.{overload(source, lanes)}"

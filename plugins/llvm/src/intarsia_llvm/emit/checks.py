@@ -82,9 +82,7 @@ class Statics:
                 f"i32 {len(spec.shape)}, ptr {self.shape(spec.shape)}, ptr {messages} }}"
             )
         kind = "{ i8, i8, i16, i32, ptr, ptr }"
-        return self._add(
-            "args", what, f"[{len(rows)} x {kind}] [{', '.join(rows)}], align 8"
-        )
+        return self._add("args", what, f"[{len(rows)} x {kind}] [{', '.join(rows)}], align 8")
 
 
 def elements(spec: TensorSpec) -> int:

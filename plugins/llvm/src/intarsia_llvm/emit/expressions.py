@@ -58,7 +58,9 @@ class Expressions:
         """Write an expression; a subexpression that occurs twice in a statement is written once."""
         match expr:
             case IntImm():
-                return splat(int_text(expr.value, expr.dtype), register_type(expr.dtype), expr.lanes)
+                return splat(
+                    int_text(expr.value, expr.dtype), register_type(expr.dtype), expr.lanes
+                )
             case FloatImm():
                 scalar = register_type(expr.dtype)
                 return splat(float_text(expr.value, scalar), scalar, expr.lanes)

@@ -65,7 +65,11 @@ def exp(x: PrimExpr) -> PrimExpr:
     single = x.dtype is DType.FLOAT32
     low, high = (-104.0, 89.0) if single else (-746.0, 710.0)
     magic = 12582912.0 if single else 6755399441055744.0  # 1.5 * 2**mantissa: rounds to integers
-    ln2 = (0.693359375, -2.12194440e-4) if single else (6.93145751953125e-1, 1.42860682030941723212e-6)
+    ln2 = (
+        (0.693359375, -2.12194440e-4)
+        if single
+        else (6.93145751953125e-1, 1.42860682030941723212e-6)
+    )
     mantissa, bias = (23, 127) if single else (52, 1023)
     inside = minimum(maximum(x, low), high)
     shifted = inside * math.log2(math.e) + magic

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from intarsia.dtype import DType
 from intarsia.tir.expr import (
+    BinaryOp,
     Broadcast,
     CallTarget,
     FloatImm,
     IntImm,
     PrimExpr,
     binary,
-    BinaryOp,
     intrinsic,
     select,
 )

@@ -264,7 +264,11 @@ def _blocks(
             high = minimum(index(first + count), place.block + place.blocks)
             stmts.append(serial(high - low, lambda n, b=low, u=used: body(n + b, u), "n"))
     if len(stmts) == 1 and place.blocks != blocks:
-        return serial(place.blocks, lambda n: body(place.block + n, column_parts(conv.columns, width)[0][2]), "n")
+        return serial(
+            place.blocks,
+            lambda n: body(place.block + n, column_parts(conv.columns, width)[0][2]),
+            "n",
+        )
     return seq(*stmts)
 
 

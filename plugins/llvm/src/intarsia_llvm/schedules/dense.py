@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import PrimExpr, index
+from intarsia.tir.expr import PrimExpr
 from intarsia.tir.stmt import Allocate, Stmt
 
 from .loops import Finish, Part, copy_rows, cut, for_parts, load, parallel, seq, serial, store

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import PrimExpr, TirVar, index
 from intarsia.tir.expr import Load as LoadExpr
+from intarsia.tir.expr import PrimExpr, TirVar, index
 from intarsia.tir.stmt import For, ForKind, Seq, Stmt
 from intarsia.tir.stmt import Store as StoreStmt
 
@@ -92,9 +92,7 @@ def for_parts(parts: Iterable[Part], body: Callable[[PrimExpr, int], Stmt], name
     return seq(*stmts)
 
 
-def copy_rows(
-    width: int, lanes: int, element: Callable[[PrimExpr], Stmt], name: str = "c"
-) -> Stmt:
+def copy_rows(width: int, lanes: int, element: Callable[[PrimExpr], Stmt], name: str = "c") -> Stmt:
     """Run ``element(i)`` for ``i`` in ``range(width)``, in vectors as wide as the machine has."""
     stmts: list[Stmt] = []
     start = 0

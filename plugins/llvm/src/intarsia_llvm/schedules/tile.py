@@ -105,7 +105,7 @@ def register_tile(
         return unrolled(
             rows,
             lambda r: unrolled(
-                vectors, lambda v: vectorized(lanes, lambda l: body(r, v * lanes + l)), "v"
+                vectors, lambda v: vectorized(lanes, lambda i: body(r, v * lanes + i)), "v"
             ),
             "r",
         )
@@ -130,7 +130,7 @@ def register_tile(
             stmts.append(
                 vectorized(
                     used,
-                    lambda l, s=start: finish(row, l + s, load(acc, row, l + s)),
+                    lambda i, s=start: finish(row, i + s, load(acc, row, i + s)),
                 )
             )
         return seq(*stmts)

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run convolution networks channels last, and pack constant weights.
+
+Every value of rank 4 may exist in two forms: as the model has it, and channels last. A node is built in
+the form that its operands have already; the other form is one transpose, made when somebody asks for it.
+So only the borders between the two worlds transpose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    TupleGetItem,
+    call,
+    constant,
+    get_item,
+    make_tuple,
+    tensor_type,
+)
+from intarsia.ir.op import OpAttrs, OpKind
+from intarsia.ir.types import TensorType, TupleType
+from intarsia.ir.walk import children, post_order, with_children
+from intarsia.ops.binary import Add
+from intarsia.ops.nn import Conv, Matmul
+from intarsia.ops.pooling import AvgPool
+from intarsia.ops.reduce import ReduceOp
+from intarsia.ops.resize import Resize
+from intarsia.ops.shape import Concatenate, Reshape, Split, Transpose
+from intarsia.ops.slicing import Pad, StridedSlice
+
+from .operators import ConvAttrs, Dense, Depthwise, LastAvgPool, LastMaxPool, PackedConv
+from .packing import pack_conv, pack_dense, pack_depthwise
+from .schedules.tile import Shape, block_width
+
+TO_LAST = (0, 2, 3, 1)
+TO_FIRST = (0, 3, 1, 2)
+_FLOATS = (DType.FLOAT32,)
+
+
+def use_channels_last(function: Function, shape: Shape) -> Function:
+    """Return an equivalent function over this backend's operators.
+
+    Args:
+        function: What the backend compiles; shapes are static.
+        shape: Register tile of the machine.
+    """
+    layout = _Layout(shape)
+    for node in post_order(function.body):
+        layout.visit(node)
+    body = layout.plain(function.body)
+    return function if body is function.body else replace(function, body=body)
+
+
+@dataclass(slots=True)
+class _Layout:
+    """Both forms of the nodes visited so far.
+
+    Attributes:
+        shape: Register tile, which decides how weights are packed.
+        first: Node to its equivalent in the model's layout.
+        last: Node to its equivalent channels last.
+        packed: Weights packed already, by the constant and how.
+    """
+
+    shape: Shape
+    first: dict[Expr, Expr] = field(default_factory=dict)
+    last: dict[Expr, Expr] = field(default_factory=dict)
+    packed: dict[tuple[object, ...], Constant] = field(default_factory=dict)
+
+    def visit(self, node: Expr) -> None:
+        """Build the equivalent of a node whose operands have been visited."""
+        if isinstance(node, Call) and self._convert(node):
+            return
+        if isinstance(node, TupleGetItem) and node.tuple in self.last:
+            self.last[node] = get_item(self.last[node.tuple], node.index, span=node.span)
+            return
+        self.first[node] = with_children(node, tuple(self.plain(arg) for arg in children(node)))
+
+    def plain(self, node: Expr) -> Expr:
+        """Return a node's equivalent in the model's layout."""
+        if node not in self.first:
+            found = self.last[node]
+            if isinstance(found.type, TupleType):
+                parts = [
+                    _moved(get_item(found, i), TO_FIRST) for i in range(len(found.type.fields))
+                ]
+                self.first[node] = make_tuple(parts, span=node.span)
+            else:
+                self.first[node] = _moved(found, TO_FIRST)
+        return self.first[node]
+
+    def channels_last(self, node: Expr) -> Expr:
+        """Return a node's equivalent channels last; the node has rank 4."""
+        if node not in self.last:
+            self.last[node] = _moved(self.plain(node), TO_LAST)
+        return self.last[node]
+
+    def _convert(self, node: Call) -> bool:
+        """Build ``node`` in another way than its own; whether that was done."""
+        if node.op is Conv:
+            return self._conv(node)
+        if node.op is Matmul:
+            return self._matmul(node)
+        if node.op is Transpose:
+            return self._transpose(node)
+        ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
+        if not ready or not _is_picture(node.args[0].type):
+            return False
+        if node.op.kind is OpKind.ELEMWISE:
+            return self._elementwise(node)
+        if node.op is Concatenate:
+            args = [self.channels_last(arg) for arg in node.args]
+            return self._set(node, call(node.op, *args, attrs=_at(node.attrs), span=node.span))
+        if node.name in ("nn.max_pool", "nn.avg_pool"):
+            return self._pool(node)
+        if issubclass(node.op, ReduceOp):
+            return self._reduce(node)
+        attrs = _permuted(node)
+        if attrs is None:
+            return False
+        source = self.channels_last(node.args[0])
+        return self._set(node, call(node.op, source, attrs=attrs, span=node.span))
+
+    def _set(self, node: Expr, value: Expr) -> bool:
+        self.last[node] = value
+        return True
+
+    def _conv(self, node: Call) -> bool:
+        data, weight, *bias = node.args
+        kind = tensor_type(data)
+        if kind.rank == 3 and isinstance(weight, Constant) and kind.dtype in _FLOATS:
+            return self._conv_of_line(node)
+        if kind.rank != 4 or not isinstance(weight, Constant) or kind.dtype not in _FLOATS:
+            return False
+        source = self.channels_last(data)
+        result = self._packed_conv(node, source, weight)
+        for term in bias:
+            result = call(Add, result, self.plain(term), span=node.span)
+        return self._set(node, result)
+
+    def _packed_conv(self, node: Call, source: Expr, weight: Constant) -> Expr:
+        plain = node.attrs
+        if not isinstance(plain, Conv.Attrs):
+            raise AssertionError("nn.conv has Conv.Attrs")
+        outputs, inner, kh, kw = weight.data.shape
+        groups = plain.groups
+        attrs = ConvAttrs(
+            outputs=outputs,
+            kernel=(kh, kw),
+            strides=(plain.strides[0], plain.strides[1]),
+            padding=plain.padding,
+            dilation=(plain.dilation[0], plain.dilation[1]),
+            groups=groups,
+        )
+        if groups == outputs and inner == 1 and groups > 1:
+            packed = self._pack(weight, ("depthwise",))
+            return call(Depthwise, source, packed, attrs=attrs, span=node.span)
+        width = block_width(outputs // groups, self.shape)
+        packed = self._pack(weight, ("conv", groups, width))
+        return call(PackedConv, source, packed, attrs=attrs, span=node.span)
+
+    def _pack(self, weight: Constant, how: tuple[object, ...]) -> Constant:
+        key = (weight, *how)
+        if key not in self.packed:
+            match how:
+                case ("conv", int(groups), int(width)):
+                    array = pack_conv(weight.data, groups, width)
+                case ("dense", bool(flipped), int(width)):
+                    array = pack_dense(weight.data.T if flipped else weight.data, width)
+                case _:
+                    array = pack_depthwise(weight.data)
+            self.packed[key] = constant(array, name=weight.name, span=weight.span)
+        return self.packed[key]
+
+    def _conv_of_line(self, node: Call) -> bool:
+        """A one-dimensional convolution is one over pictures of height 1."""
+        data, weight, *bias = node.args
+        plain = node.attrs
+        if not isinstance(weight, Constant) or not isinstance(plain, Conv.Attrs):
+            return False
+        n, c, width = tensor_type(data).static_shape
+        line = call(Reshape, self.plain(data), attrs=Reshape.Attrs(shape=(n, c, 1, width)))
+        flat = constant(weight.data[:, :, None, :], name=weight.name, span=weight.span)
+        attrs = Conv.Attrs(
+            strides=(1, *plain.strides),
+            padding=((0, 0), *plain.padding),
+            dilation=(1, *plain.dilation),
+            groups=plain.groups,
+        )
+        wide = call(Conv, line, flat, attrs=attrs, span=node.span)
+        result = self._packed_conv(wide, _moved(line, TO_LAST), flat)
+        for term in bias:
+            result = call(Add, result, self.plain(term), span=node.span)
+        shape = tensor_type(node).static_shape
+        moved = _moved(result, TO_FIRST)
+        self.first[node] = call(Reshape, moved, attrs=Reshape.Attrs(shape=shape), span=node.span)
+        return True
+
+    def _matmul(self, node: Call) -> bool:
+        a, b = node.args
+        attrs = node.attrs
+        if not isinstance(b, Constant) or not isinstance(attrs, Matmul.Attrs):
+            return False
+        if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
+            return False
+        outputs = b.data.shape[0 if attrs.transpose_b else 1]
+        width = block_width(outputs, self.shape)
+        packed = self._pack(b, ("dense", attrs.transpose_b, width))
+        self.first[node] = call(
+            Dense, self.plain(a), packed, attrs=Dense.Attrs(outputs=outputs), span=node.span
+        )
+        return True
+
+    def _transpose(self, node: Call) -> bool:
+        """A transpose between the layouts costs nothing; any other starts from what there is."""
+        (source,) = node.args
+        axes: tuple[int, ...] = node.attrs.axes  # type: ignore[attr-defined]  # transpose has axes
+        if source in self.last and source not in self.first and len(axes) == 4:
+            composed = tuple(TO_FIRST[axis] for axis in axes)
+            self.first[node] = _moved(self.last[source], composed)
+            return True
+        if axes == TO_FIRST:
+            return self._set(node, self.plain(source))
+        return False
+
+    def _elementwise(self, node: Call) -> bool:
+        if node.name == "nn.batch_norm":
+            return False
+        if not all(isinstance(arg.type, TensorType) for arg in node.args):
+            return False
+        args = [self._operand(arg) for arg in node.args]
+        return self._set(node, call(node.op, *args, attrs=node.attrs, span=node.span))
+
+    def _operand(self, arg: Expr) -> Expr:
+        """Return an element-wise operand, of whatever rank, so that it broadcasts channels last."""
+        kind = tensor_type(arg)
+        if kind.rank == 4:
+            return self.channels_last(arg)
+        plain = self.plain(arg)
+        if kind.rank == 0 or kind.elements == 1:
+            return plain
+        shape = (1,) * (4 - kind.rank) + kind.static_shape
+        if isinstance(plain, Constant):
+            moved = plain.data.reshape(shape).transpose(TO_LAST)
+            return constant(np.ascontiguousarray(moved), name=plain.name, span=plain.span)
+        return _moved(call(Reshape, plain, attrs=Reshape.Attrs(shape=shape)), TO_LAST)
+
+    def _pool(self, node: Call) -> bool:
+        op = LastAvgPool if node.op is AvgPool else LastMaxPool
+        source = self.channels_last(node.args[0])
+        return self._set(node, call(op, source, attrs=node.attrs, span=node.span))
+
+    def _reduce(self, node: Call) -> bool:
+        attrs = node.attrs
+        if not isinstance(attrs, ReduceOp.Attrs):
+            return False
+        axes = tuple(sorted(TO_LAST.index(axis) for axis in attrs.axes))
+        kept = [TO_LAST[axis] for axis in range(4) if axis not in axes]
+        if not attrs.keepdims and kept != sorted(kept):
+            return False
+        source = self.channels_last(node.args[0])
+        result = call(node.op, source, attrs=replace(attrs, axes=axes), span=node.span)
+        if attrs.keepdims:
+            return self._set(node, result)
+        self.first[node] = result
+        return True
+
+
+def _is_picture(kind: object) -> bool:
+    return isinstance(kind, TensorType) and kind.rank == 4
+
+
+def _at(attrs: OpAttrs) -> OpAttrs:
+    """Attributes with one axis, channels last."""
+    return replace(attrs, axis=TO_LAST.index(attrs.axis))  # type: ignore[attr-defined,call-arg]
+
+
+def _permuted(node: Call) -> OpAttrs | None:
+    """Return the attributes of an operator of one picture, channels last; ``None`` if unknown."""
+    attrs = node.attrs
+    match attrs:
+        case Pad.Attrs():
+            widths = tuple(attrs.widths[axis] for axis in TO_LAST)
+            return replace(attrs, widths=widths)
+        case StridedSlice.Attrs():
+            begin, end, strides = (
+                tuple(values[axis] for axis in TO_LAST)
+                for values in (attrs.begin, attrs.end, attrs.strides)
+            )
+            return replace(attrs, begin=begin, end=end, strides=strides)
+        case Split.Attrs():
+            return _at(attrs)
+        case Resize.Attrs():
+            scales = attrs.scales and tuple(attrs.scales[axis] for axis in TO_LAST)
+            return replace(attrs, sizes=tuple(attrs.sizes[a] for a in TO_LAST), scales=scales)
+        case _:
+            return None
+
+
+def _moved(value: Expr, axes: tuple[int, ...]) -> Expr:
+    """Return ``value`` transposed; transposes of constants and of transposes are carried out."""
+    if axes == tuple(range(len(axes))):
+        return value
+    if isinstance(value, Constant):
+        moved = np.ascontiguousarray(value.data.transpose(axes))
+        return constant(moved, name=value.name, span=value.span)
+    if isinstance(value, Call) and value.op is Transpose:
+        inner: tuple[int, ...] = value.attrs.axes  # type: ignore[attr-defined]
+        return _moved(value.args[0], tuple(inner[axis] for axis in axes))
+    return call(Transpose, value, attrs=Transpose.Attrs(axes=axes), span=value.span)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of this backend alone: channels-last data, and weights packed for its register tiles.
+
+Packed weights are ``[blocks, depth, width]``: ``width`` output columns lie side by side, zeros behind the
+last of them. The rewriting in ``layout.py`` makes these operators; no model contains them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from intarsia.ir.op import Op, OpAttrs, OpKind, operator
+from intarsia.ir.types import TensorType
+from intarsia.ops.nn import Conv, Matmul
+from intarsia.ops.pooling import AvgPool, MaxPool, PoolAttrs
+from intarsia.ops.windows import Padding, Windows
+from intarsia.tir.expr import PrimExpr, all_of, if_then_else
+from intarsia.tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
+
+from .packing import unpack_conv, unpack_dense, unpack_depthwise
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_TO_FIRST = (0, 3, 1, 2)
+_TO_LAST = (0, 2, 3, 1)
+
+
+def _output(shape: tuple[Any, ...], windows: Windows, name: str, channels: int) -> tuple[Any, ...]:
+    return (shape[0], *windows.output_shape(name, shape[1:3]), channels)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConvAttrs(OpAttrs):
+    """As of ``nn.conv``; ``outputs`` and ``kernel`` are what packing hides."""
+
+    outputs: int
+    kernel: tuple[int, int]
+    strides: tuple[int, int]
+    padding: Padding
+    dilation: tuple[int, int]
+    groups: int = 1
+
+    @property
+    def windows(self) -> Windows:
+        """The windows."""
+        return Windows(self.kernel, self.strides, self.padding, self.dilation)
+
+    @property
+    def plain(self) -> Conv.Attrs:
+        """Attributes of the canonical operator."""
+        return Conv.Attrs(
+            strides=self.strides, padding=self.padding, dilation=self.dilation, groups=self.groups
+        )
+
+
+@operator("llvm.conv", OpKind.ANCHOR)
+class PackedConv(Op):
+    """Convolution of ``data[N, H, W, C]`` and ``weight[groups * blocks, KH * KW * C/groups, width]``."""
+
+    Attrs = ConvAttrs
+
+    @staticmethod
+    def type_rule(attrs: ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
+        """``[N, OH, OW, outputs]``."""
+        return data.with_shape(_output(data.shape, attrs.windows, "llvm.conv", attrs.outputs))
+
+    @staticmethod
+    def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
+        """The canonical convolution between two transposes."""
+        plain = unpack_conv(weight, attrs.outputs, attrs.kernel, attrs.groups)
+        result = Conv.reference(attrs.plain, data.transpose(_TO_FIRST), plain)
+        return np.ascontiguousarray(result.transpose(_TO_LAST))
+
+    @staticmethod
+    def compute(attrs: ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
+        """Sum over the taps and the input channels of the group."""
+        _, rows, columns, channels = data.shape
+        inner, width = channels // attrs.groups, weight.shape[2]
+        own = attrs.outputs // attrs.groups
+        blocks = weight.shape[0] // attrs.groups
+        kh, kw = (reduce_axis(n, f"k{d}") for d, n in enumerate(attrs.kernel))
+        c = reduce_axis(inner, "c")
+
+        def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
+            at_y = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
+            at_x = x * attrs.strides[1] + kw.var * attrs.dilation[1] - attrs.padding[1][0]
+            group, column = o // own, o % own
+            value = data[n, at_y, at_x, group * inner + c.var]
+            inside = all_of([at_y >= 0, at_y < rows, at_x >= 0, at_x < columns])
+            depth = (kh.var * attrs.kernel[1] + kw.var) * inner + c.var
+            taken = weight[group * blocks + column // width, depth, column % width]
+            return sum_over(if_then_else(inside, value, 0) * taken, (kh, kw, c))
+
+        shape = _output(data.shape, attrs.windows, "llvm.conv", attrs.outputs)
+        return compute(shape, element, name="llvm_conv")
+
+
+@operator("llvm.depthwise", OpKind.ANCHOR)
+class Depthwise(Op):
+    """Convolution of each channel of ``data[N, H, W, C]`` with its own ``weight[KH, KW, C]``."""
+
+    Attrs = ConvAttrs
+
+    @staticmethod
+    def type_rule(attrs: ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
+        """``[N, OH, OW, C]``."""
+        return data.with_shape(_output(data.shape, attrs.windows, "llvm.depthwise", attrs.outputs))
+
+    @staticmethod
+    def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
+        """The canonical convolution between two transposes."""
+        result = Conv.reference(attrs.plain, data.transpose(_TO_FIRST), unpack_depthwise(weight))
+        return np.ascontiguousarray(result.transpose(_TO_LAST))
+
+    @staticmethod
+    def compute(attrs: ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
+        """Sum over the taps."""
+        _, rows, columns, _ = data.shape
+        kh, kw = (reduce_axis(n, f"k{d}") for d, n in enumerate(attrs.kernel))
+
+        def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
+            at_y = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
+            at_x = x * attrs.strides[1] + kw.var * attrs.dilation[1] - attrs.padding[1][0]
+            inside = all_of([at_y >= 0, at_y < rows, at_x >= 0, at_x < columns])
+            value = if_then_else(inside, data[n, at_y, at_x, o], 0)
+            return sum_over(value * weight[kh.var, kw.var, o], (kh, kw))
+
+        shape = _output(data.shape, attrs.windows, "llvm.depthwise", attrs.outputs)
+        return compute(shape, element, name="llvm_depthwise")
+
+
+@operator("llvm.dense", OpKind.ANCHOR)
+class Dense(Op):
+    """Product of ``a[..., K]`` and ``weight[blocks, K, width]``."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Attrs(OpAttrs):
+        """``outputs``: columns of the result."""
+
+        outputs: int
+
+    @staticmethod
+    def type_rule(attrs: Attrs, a: TensorType, _weight: TensorType) -> TensorType:
+        """``[..., outputs]``."""
+        return a.with_shape((*a.shape[:-1], attrs.outputs))
+
+    @staticmethod
+    def reference(attrs: Attrs, a: Array, weight: Array) -> Array:
+        """The product with the unpacked matrix."""
+        return Matmul.reference(Matmul.Attrs(), a, unpack_dense(weight, attrs.outputs))
+
+    @staticmethod
+    def compute(attrs: Attrs, a: Tensor, weight: Tensor) -> Tensor:
+        """Sum over the depth."""
+        k, width = reduce_axis(a.shape[-1]), weight.shape[2]
+
+        def element(*indices: PrimExpr) -> Reduction:
+            *outer, o = indices
+            return sum_over(a[(*outer, k.var)] * weight[o // width, k.var, o % width], (k,))
+
+        return compute((*a.shape[:-1], attrs.outputs), element, name="llvm_dense")
+
+
+def _pool_compute(op: type[Op], attrs: PoolAttrs, x: Tensor) -> Tensor:
+    """Pool through the canonical rule, read and written channels last."""
+    n, h, w, c = x.shape
+
+    def first(i: PrimExpr, j: PrimExpr, y: PrimExpr, z: PrimExpr) -> PrimExpr:
+        return x[i, y, z, j]
+
+    if op.compute is None:
+        raise AssertionError("pools have a compute rule")
+    pooled: Tensor = op.compute(attrs, compute((n, c, h, w), first, name="channels_first"))
+
+    def last(i: PrimExpr, y: PrimExpr, z: PrimExpr, j: PrimExpr) -> PrimExpr:
+        return pooled[i, j, y, z]
+
+    return compute(tuple(pooled.shape[a] for a in _TO_LAST), last, name="channels_last")
+
+
+def _pool_type(attrs: PoolAttrs, x: TensorType, name: str) -> TensorType:
+    return x.with_shape((x.shape[0], *attrs.windows.output_shape(name, x.shape[1:3]), x.shape[3]))
+
+
+@operator("llvm.max_pool", OpKind.REDUCTION)
+class LastMaxPool(Op):
+    """``nn.max_pool`` of ``x[N, H, W, C]``."""
+
+    Attrs = PoolAttrs
+
+    @staticmethod
+    def type_rule(attrs: PoolAttrs, x: TensorType) -> TensorType:
+        """``[N, OH, OW, C]``."""
+        return _pool_type(attrs, x, "llvm.max_pool")
+
+    @staticmethod
+    def reference(attrs: PoolAttrs, x: Array) -> Array:
+        """The canonical pool between two transposes."""
+        return np.ascontiguousarray(
+            MaxPool.reference(attrs, x.transpose(_TO_FIRST)).transpose(_TO_LAST)
+        )
+
+    @staticmethod
+    def compute(attrs: PoolAttrs, x: Tensor) -> Tensor:
+        """The canonical rule at permuted indices."""
+        return _pool_compute(MaxPool, attrs, x)
+
+
+@operator("llvm.avg_pool", OpKind.REDUCTION)
+class LastAvgPool(Op):
+    """``nn.avg_pool`` of ``x[N, H, W, C]``."""
+
+    Attrs = AvgPool.Attrs
+
+    @staticmethod
+    def type_rule(attrs: AvgPool.Attrs, x: TensorType) -> TensorType:
+        """``[N, OH, OW, C]``."""
+        return _pool_type(attrs, x, "llvm.avg_pool")
+
+    @staticmethod
+    def reference(attrs: AvgPool.Attrs, x: Array) -> Array:
+        """The canonical pool between two transposes."""
+        return np.ascontiguousarray(
+            AvgPool.reference(attrs, x.transpose(_TO_FIRST)).transpose(_TO_LAST)
+        )
+
+    @staticmethod
+    def compute(attrs: AvgPool.Attrs, x: Tensor) -> Tensor:
+        """The canonical rule at permuted indices."""
+        return _pool_compute(AvgPool, attrs, x)

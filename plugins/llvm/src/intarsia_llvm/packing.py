@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights in the order in which register tiles read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def pack_dense(weight: Array, width: int) -> Array:
+    """Return ``weight[K, N]`` as ``[blocks, K, width]``."""
+    depth, outputs = weight.shape
+    blocks = -(-outputs // width)
+    padded = np.zeros((depth, blocks * width), weight.dtype)
+    padded[:, :outputs] = weight
+    return np.ascontiguousarray(padded.reshape(depth, blocks, width).transpose(1, 0, 2))
+
+
+def unpack_dense(packed: Array, outputs: int) -> Array:
+    """Undo :func:`pack_dense`."""
+    blocks, depth, width = packed.shape
+    return packed.transpose(1, 0, 2).reshape(depth, blocks * width)[:, :outputs]
+
+
+def pack_conv(weight: Array, groups: int, width: int) -> Array:
+    """Return ``weight[O, I, KH, KW]`` as ``[groups * blocks, KH * KW * I, width]``."""
+    outputs, inner, height, breadth = weight.shape
+    own = outputs // groups
+    depth = height * breadth * inner
+    matrix = weight.transpose(0, 2, 3, 1).reshape(groups, own, depth)
+    return np.concatenate([pack_dense(part.T, width) for part in matrix])
+
+
+def unpack_conv(packed: Array, outputs: int, kernel: tuple[int, int], groups: int) -> Array:
+    """Undo :func:`pack_conv`."""
+    own = outputs // groups
+    parts = np.split(packed, groups)
+    matrix = np.stack([unpack_dense(part, own).T for part in parts]).reshape(outputs, *kernel, -1)
+    return np.ascontiguousarray(matrix.transpose(0, 3, 1, 2))
+
+
+def pack_depthwise(weight: Array) -> Array:
+    """Return ``weight[C, 1, KH, KW]`` as ``[KH, KW, C]``."""
+    return np.ascontiguousarray(weight[:, 0].transpose(1, 2, 0))
+
+
+def unpack_depthwise(packed: Array) -> Array:
+    """Undo :func:`pack_depthwise`."""
+    return np.ascontiguousarray(packed.transpose(2, 0, 1)[:, None])

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host asks of this backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from intarsia.ir.expr import Function
+from intarsia.plugin import Intrinsic, Memory, Role, Target, TargetKind, hookimpl
+from intarsia.tir.intrinsic import IntrinsicRule
+
+from .codegen import llvm_version, tir_codegen
+from .intrinsics.expand import RULES
+from .layout import use_channels_last
+from .schedules.table import SCHEDULES
+from .schedules.tile import tile_shape
+from .target import LlvmOptions, canonicalise, machine
+
+
+@hookimpl
+def register_target_kind() -> Sequence[TargetKind]:
+    """The one kind of this plugin."""
+    return (
+        TargetKind(
+            name="llvm",
+            role=Role.BACKEND,
+            options=LlvmOptions,
+            summary="CPUs, through LLVM: x86-64, AArch64, RISC-V",
+            memory=(Memory("global", 64),),
+            schedules=SCHEDULES,
+            tir_codegen=tir_codegen,
+            canonicalise=canonicalise,
+            env_version=llvm_version,
+        ),
+    )
+
+
+@hookimpl
+def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
+    """Polynomials for what no instruction computes."""
+    return RULES
+
+
+@hookimpl
+def rewrite_relay(function: Function, target: Target) -> Function:
+    """Channels last, and weights packed for the machine's registers."""
+    return use_channels_last(function, tile_shape(machine(target.options)))

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows that stay within a channel: depthwise convolution and pools over channels-last data.
+
+Rows of the result are shared between threads. Results whose window is whole are computed several at a
+time, so that the input elements they share are loaded once; those at the left and right border one at a
+time, with the taps that exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import PrimExpr, index, maximum, minimum
+from intarsia.tir.stmt import Allocate, Stmt
+
+from .loops import cut, load, parallel, seq, serial, store, unrolled, vectorized
+from .window import Window
+
+_RESULTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Channelwise:
+    """What happens in a window.
+
+    Attributes:
+        data: ``[N, H, W, C]``.
+        window: Geometry.
+        start: Value before the first tap.
+        combine: ``combine(sum, element, (tap row, tap column), channel)``.
+        finish: ``finish(sum, (n, row, column, channel), taps)``: stores a result; ``taps`` is how
+            many taps of its window exist.
+    """
+
+    data: Buffer
+    window: Window
+    start: PrimExpr
+    combine: Callable[[PrimExpr, PrimExpr, tuple[PrimExpr, PrimExpr], PrimExpr], PrimExpr]
+    finish: Callable[[PrimExpr, tuple[PrimExpr, ...], PrimExpr], Stmt]
+
+
+def channelwise_loops(work: Channelwise, lanes: int) -> Stmt:
+    """Return the loops; ``lanes`` channels are computed at once."""
+    batch = work.data.shape[0]
+    rows = work.window.output[0]
+
+    def row(p: PrimExpr) -> Stmt:
+        return _row(work, lanes, p // rows, p % rows)
+
+    return parallel(batch * rows, row)
+
+
+def _row(work: Channelwise, lanes: int, image: PrimExpr, row: PrimExpr) -> Stmt:
+    """Compute a row of results."""
+    window = work.window
+    low, high = window.interior(1)
+    stmts: list[Stmt] = []
+    for column in range(low):
+        stmts.append(_piece(work, lanes, (image, row, index(column)), 1, window.taps(1, column)))
+    whole = range(window.kernel[1])
+    for part in cut(high - low, _RESULTS) if high > low else ():
+        first = part.start + low
+        stmts.append(
+            serial(
+                part.count,
+                lambda i, f=first, s=part.size: _piece(
+                    work, lanes, (image, row, i * s + f), s, whole
+                ),
+                "x",
+            )
+        )
+    for column in range(high, window.output[1]):
+        stmts.append(_piece(work, lanes, (image, row, index(column)), 1, window.taps(1, column)))
+    return seq(*stmts)
+
+
+def _piece(
+    work: Channelwise,
+    lanes: int,
+    place: tuple[PrimExpr, PrimExpr, PrimExpr],
+    results: int,
+    taps: range,
+) -> Stmt:
+    """Compute ``results`` neighbours for all channels."""
+    channels = work.data.shape[3]
+    stmts: list[Stmt] = []
+    for part in cut(channels, lanes):
+        stmts.append(
+            serial(
+                part.count,
+                lambda o, f=part.start, s=part.size: _vectors(
+                    work, place, results, taps, (o * s + f, s)
+                ),
+                "c",
+            )
+        )
+    return seq(*stmts)
+
+
+def _vectors(
+    work: Channelwise,
+    place: tuple[PrimExpr, PrimExpr, PrimExpr],
+    results: int,
+    taps: range,
+    channels: tuple[PrimExpr, int],
+) -> Stmt:
+    """Compute ``results`` neighbours for one vector of channels."""
+    image, row, column = place
+    first, lanes = channels
+    window = work.window
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+    acc = Buffer("acc", (results, lanes), work.start.dtype, Scope.REGISTER)
+    top = row * sh - window.padding[0]
+    # Taps low...high of the window's rows are inside the input.
+    low = maximum((index(dh - 1) - top) // dh, 0)
+    high = minimum((index(window.size[0] - 1) - top) // dh + 1, window.kernel[0])
+    if window.interior(0) == (0, window.output[0]):
+        low, high = index(0), index(window.kernel[0])
+
+    def each(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        return unrolled(results, lambda r: vectorized(lanes, lambda i: body(r, i)))
+
+    def tap(kh: PrimExpr, kw: PrimExpr) -> Stmt:
+        def add(r: PrimExpr, i: PrimExpr) -> Stmt:
+            x = (column + r) * sw + kw * dw - window.padding[1]
+            element = load(work.data, image, top + kh * dh, x, first + i)
+            value = work.combine(load(acc, r, i), element, (kh, kw), first + i)
+            return store(acc, (r, i), value)
+
+        return each(add)
+
+    def rows_of(number: PrimExpr) -> Stmt:
+        return unrolled(len(taps), lambda k: tap(low + number, k + taps.start), "kw")
+
+    count = maximum(high - low, 0) * len(taps)
+    body = seq(
+        each(lambda r, i: store(acc, (r, i), work.start)),
+        serial(high - low, rows_of, "kh") if len(taps) else seq(),
+        each(lambda r, i: work.finish(load(acc, r, i), (image, row, column + r, first + i), count)),
+    )
+    return Allocate(acc, body)

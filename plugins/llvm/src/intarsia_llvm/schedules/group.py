@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a fused group to the operands and the end of its loops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from intarsia.lower.epilogue import Epilogue, epilogue
+from intarsia.lower.kernels import FusedGroup
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import PrimExpr
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.stmt import Stmt
+
+from .loops import store
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """What a schedule starts from.
+
+    Attributes:
+        group: The fused group.
+        fused: Its buffers and epilogue.
+        args: Buffers of the anchor's arguments, all of which are given.
+    """
+
+    group: FusedGroup
+    fused: Epilogue
+    args: tuple[Buffer, ...]
+
+    def finish(self, value: PrimExpr, indices: tuple[PrimExpr, ...]) -> Stmt:
+        """Store an element of the anchor's result after what is fused behind it."""
+        return store(self.fused.output, indices, self.fused.apply(value, indices))
+
+    def function(self, body: Stmt) -> PrimFunc:
+        """Return the kernel."""
+        return PrimFunc(self.group.name, self.fused.buffers, self.fused.outputs, body)
+
+
+def operands(group: FusedGroup) -> Operands | None:
+    """Return the operands; ``None`` if the group computes one of them itself."""
+    fused = epilogue(group)
+    args = tuple(arg for arg in fused.anchor_args if arg is not None)
+    return Operands(group, fused, args) if len(args) == len(fused.anchor_args) else None
