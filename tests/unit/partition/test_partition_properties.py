@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever the graph and whatever is supported: regions are convex, complete and compute the same."""
+"""Whatever the graph and whatever is supported: regions are convex, complete and same results."""
 
 from __future__ import annotations
 
