@@ -9,6 +9,7 @@ from .eliminate_dead_code import ELIMINATE_DEAD_CODE
 from .fold_constants import FOLD_CONSTANTS
 from .fuse_batch_norm import FUSE_BATCH_NORM
 from .inline_lets import INLINE_LETS
+from .recognise import RECOGNISE
 from .simplify import SIMPLIFY
 
 PREPARE = Pipeline(
@@ -18,6 +19,7 @@ PREPARE = Pipeline(
         FOLD_CONSTANTS,
         SIMPLIFY,
         DEDUPLICATE,
+        RECOGNISE,
         FUSE_BATCH_NORM,
         FOLD_CONSTANTS,
         SIMPLIFY,
