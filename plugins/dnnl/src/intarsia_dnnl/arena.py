@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places intermediate tensors in one block of memory, sharing what is not alive at the same time."""
+"""Places intermediate tensors in one block of memory; what is not alive at once shares it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 ALIGNMENT = 64
+CHUNK = 32 << 20
+"""Bytes of a piece of the pool; large, so that it gets huge pages and few page faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class ArenaPlan:
 
 
 def plan_arena(lifetimes: Mapping[int, Lifetime]) -> ArenaPlan:
-    """Give every buffer an offset such that no two alive at once overlap; the largest are placed first."""
+    """Give every buffer an offset such that no two alive at once overlap; largest first."""
     placed: list[tuple[int, int, Lifetime]] = []
     offsets: dict[int, int] = {}
     total = 0
@@ -59,3 +63,36 @@ def _first_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
             return offset
         offset = max(offset, end)
     return offset
+
+
+def aligned_bytes(size: int) -> np.ndarray:
+    """Allocate at least one byte, aligned to 64."""
+    block = np.empty(size + ALIGNMENT, np.uint8)
+    start = -block.ctypes.data % ALIGNMENT
+    return block[start : start + max(1, size)]
+
+
+class Pool:
+    """Memory for weights that the library reordered, taken in large pieces.
+
+    Attributes:
+        blocks: What must live as long as the weights are used.
+    """
+
+    def __init__(self) -> None:
+        self.blocks: list[np.ndarray] = []
+        self._next = 0
+        self._end = 0
+
+    def allocate(self, size: int) -> int:
+        """Return the address of ``size`` bytes, aligned to 64."""
+        if size > self._end - self._next:
+            block = aligned_bytes(max(size, CHUNK))
+            self.blocks.append(block)
+            if size > CHUNK // 2:
+                return block.ctypes.data
+            self._next = block.ctypes.data
+            self._end = self._next + block.nbytes
+        address = self._next
+        self._next += -(-size // ALIGNMENT) * ALIGNMENT
+        return address

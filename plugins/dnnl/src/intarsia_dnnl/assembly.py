@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A region under construction: tensors with the layouts the library chose, and what runs on them."""
+"""A region under construction: tensors in layouts the library chose, and what runs on them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from intarsia.errors import ArtifactError, UnsupportedError
 
+from .arena import Pool, aligned_bytes
 from .names import BINARY, ELTWISE, F32, FPMATH, USER_SCRATCHPAD, Arg, Query
 from .program import Node, PostOp, Program
 from .sdk import Dnnl
@@ -56,11 +57,19 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """A primitive and its arguments; ``label`` says of what, for messages."""
+    """A primitive and its arguments.
+
+    Attributes:
+        primitive: Address.
+        arguments: Role and tensor of each.
+        label: Names of the model's operators in it, for messages.
+        implementation: The library's name of the kernel, e.g. ``brgconv:avx512_core``.
+    """
 
     primitive: int
     arguments: tuple[tuple[int, Tensor], ...]
     label: str
+    implementation: str
 
 
 Operands = Callable[[int], Sequence[tuple[int, Tensor]]]
@@ -77,6 +86,8 @@ class Assembly:
         values: Where each value is.
         executions: What runs, in order.
         scratch_bytes: The largest scratch memory any of them needs.
+        keep_alive: Constants that are used where they are.
+        pool: Memory of the constants that were reordered.
     """
 
     def __init__(
@@ -94,6 +105,7 @@ class Assembly:
         self.executions: list[Execution] = []
         self.scratch_bytes = 0
         self.keep_alive: list[np.ndarray] = []
+        self.pool = Pool()
         self._alternates: dict[tuple[int, int], list[Tensor]] = {}
         self._buffers = 0
         self._scratch = self.new_buffer(Home.SCRATCH)
@@ -126,7 +138,8 @@ class Assembly:
         data = constants[name]
         if data.dtype != np.float32 or data.size != prod(shape):
             raise ArtifactError(
-                f"the constant '{name}' is {data.dtype}{list(data.shape)}, not float32{list(shape)}",
+                f"the constant '{name}' is {data.dtype}{list(data.shape)}, "
+                f"not float32{list(shape)}",
                 where="dnnl",
             )
         # The library wants its operands aligned to their element size at least.
@@ -153,9 +166,8 @@ class Assembly:
     def _reordered(self, tensor: Tensor, desc: int) -> Tensor:
         size = self.dnnl.size(desc)
         if tensor.buffer.home is Home.CONSTANT:
-            memory = aligned_bytes(size)
-            self.keep_alive.append(memory)
-            target = Tensor(desc, self.new_buffer(Home.CONSTANT, size, memory.ctypes.data))
+            address = self.pool.allocate(size)
+            target = Tensor(desc, self.new_buffer(Home.CONSTANT, size, address))
             self._run_now(self._reorder(tensor.desc, desc), tensor, target)
             return target
         target = Tensor(desc, self.new_buffer(Home.ARENA, size))
@@ -251,7 +263,8 @@ class Assembly:
             node: What it computes.
             create: From layouts and attributes, a primitive descriptor, or ``None``.
             operands: From the primitive descriptor, its inputs.
-            candidates: Layouts to try, best first; a fast implementation is preferred to an earlier candidate.
+            candidates: Layouts to try, best first; a fast implementation is preferred to an
+                earlier candidate.
             free: See :meth:`attribute`.
 
         Raises:
@@ -353,7 +366,8 @@ class Assembly:
             scratch = Tensor(self.dnnl.scratchpad(primitive_desc), self._scratch)
             arguments = (*arguments, (Arg.SCRATCHPAD, scratch))
         primitive = self.dnnl.make("primitive_create", primitive_desc)
-        self.executions.append(Execution(primitive, tuple(arguments), label))
+        implementation = self.dnnl.implementation(primitive_desc)
+        self.executions.append(Execution(primitive, tuple(arguments), label, implementation))
 
     def finish(self) -> None:
         """Copy to the caller's arrays the outputs that were not computed in place."""
@@ -366,10 +380,3 @@ class Assembly:
                 self.dnnl.plain(self.shapes[value]), self.new_buffer(Home.ARGUMENT, 0, number)
             )
             self.copy(tensor, target)
-
-
-def aligned_bytes(size: int) -> np.ndarray:
-    """Allocate at least one byte, aligned to 64."""
-    block = np.empty(size + 64, np.uint8)
-    start = -block.ctypes.data % 64
-    return block[start : start + max(1, size)]

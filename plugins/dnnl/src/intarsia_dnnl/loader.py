@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, cast
 from intarsia.errors import ArtifactError, PluginError
 from intarsia.runtime.loading import LoadRequest, NativeCall
 
-from .arena import Lifetime, plan_arena
-from .assembly import Assembly, Home, Tensor, aligned_bytes
+from .arena import Lifetime, aligned_bytes, plan_arena
+from .assembly import Assembly, Home, Tensor
 from .primitives import build_node
 from .program import FILE, Program, parse_program
 from .sdk import Dnnl, describe_status
@@ -61,6 +61,7 @@ class LoadedRegion:
 
     Attributes:
         table: What ``intarsia_run_steps`` takes as its handle.
+        implementations: The library's names of the kernels, in the order they run.
     """
 
     def __init__(self, program: Program, request: LoadRequest) -> None:
@@ -68,15 +69,16 @@ class LoadedRegion:
         self.name = request.name
         self._dnnl = Dnnl(program.library)
         try:
-            # Primitives split their work by the thread count at creation, light ones by that at the run;
-            # so the count stays set.
+            # Heavy primitives split their work by the thread count at their creation, light ones by
+            # that at the run; so the count stays set.
             self._dnnl.set_threads(program.threads or request.threads)
             assembly = Assembly(self._dnnl, program, request.constants, build_node)
             for node in program.nodes:
                 build_node(assembly, node)
             assembly.finish()
             self._labels = [execution.label for execution in assembly.executions]
-            self._keep_alive: list[object] = [assembly.keep_alive, request.constants]
+            self.implementations = tuple(item.implementation for item in assembly.executions)
+            self._keep_alive: list[object] = [assembly.keep_alive, assembly.pool]
             self.table, kept = self._make_table(assembly)
             self._keep_alive.append(kept)
         except BaseException:

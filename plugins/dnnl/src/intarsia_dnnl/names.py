@@ -56,24 +56,45 @@ ELTWISE: Mapping[str, int] = MappingProxyType(
     {
         name: 0x20 + index
         for index, name in enumerate(
-            (
-                "relu tanh elu square abs sqrt linear soft_relu hardsigmoid logistic exp gelu_tanh"
-                " swish log clip clip_v2 pow gelu_erf round mish hardswish"
-            ).split()
+            [
+                "relu",
+                "tanh",
+                "elu",
+                "square",
+                "abs",
+                "sqrt",
+                "linear",
+                "soft_relu",
+                "hardsigmoid",
+                "logistic",
+                "exp",
+                "gelu_tanh",
+                "swish",
+                "log",
+                "clip",
+                "clip_v2",
+                "pow",
+                "gelu_erf",
+                "round",
+                "mish",
+                "hardswish",
+            ]
         )
     }
 )
 BINARY: Mapping[str, int] = MappingProxyType(
     {
         name: 0x1FFF0 + index
-        for index, name in enumerate("add mul max min div sub ge gt le lt eq ne".split())
+        for index, name in enumerate(
+            ["add", "mul", "max", "min", "div", "sub", "ge", "gt", "le", "lt", "eq", "ne"]
+        )
     }
 )
 POOLING: Mapping[str, int] = MappingProxyType(
     {"max": 0x1FF, "avg_include_padding": 0x2FF, "avg_exclude_padding": 0x3FF}
 )
 REDUCTION: Mapping[str, int] = MappingProxyType(
-    {name: 0x2FFF2 + index for index, name in enumerate("max min sum mul mean".split())}
+    {name: 0x2FFF2 + index for index, name in enumerate(["max", "min", "sum", "mul", "mean"])}
 )
 RESAMPLING: Mapping[str, int] = MappingProxyType({"nearest": 0x2FFF0, "linear": 0x2FFF1})
 FPMATH: Mapping[str, int] = MappingProxyType(

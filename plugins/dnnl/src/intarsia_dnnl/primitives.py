@@ -232,17 +232,31 @@ def _pooling(a: Assembly, node: Node) -> None:
 
 
 def _softmax(a: Assembly, node: Node) -> None:
-    dnnl, source = a.dnnl, a.dense(node.args[0])
+    dnnl = a.dnnl
     algorithm = SOFTMAX_LOG if node.text("algorithm") == "log" else SOFTMAX_ACCURATE
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
         return dnnl.try_make(
             "softmax_forward_primitive_desc_create",
             *(dnnl.engine, FORWARD_INFERENCE, algorithm),
-            *(source.desc, candidate[0], node.integer("axis"), attribute),
+            *(*candidate, node.integer("axis"), attribute),
         )
 
-    _one_operand(a, node, source, create)
+    _along(a, node, node.integer("axis"), create)
+
+
+def _along(
+    a: Assembly, node: Node, axis: int, create: Callable[[tuple[int, ...], int], int | None]
+) -> None:
+    """Build a primitive along one axis, which is fast where that axis is dense."""
+    shape, source = a.shapes[node.result], a.dense(node.args[0])
+    order = [*(place for place in range(len(shape)) if place != axis), axis]
+    dense = a.dnnl.permuted(a.dnnl.plain([shape[place] for place in order]), order)
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        return [(Arg.SRC, a.in_layout(source, a.dnnl.queried(made, Query.SRC)))]
+
+    a.build(node, create, operands, [(source.desc, source.desc), (dense, dense)])
 
 
 def _layer_norm(a: Assembly, node: Node) -> None:
@@ -286,17 +300,17 @@ def _batch_norm(a: Assembly, node: Node) -> None:
 
 
 def _lrn(a: Assembly, node: Node) -> None:
-    dnnl, source = a.dnnl, a.dense(node.args[0])
+    dnnl = a.dnnl
     numbers = (node.number("alpha"), node.number("beta"), node.number("bias"))
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
         return dnnl.try_make(
             "lrn_forward_primitive_desc_create",
             *(dnnl.engine, FORWARD_INFERENCE, LRN_ACROSS_CHANNELS),
-            *(source.desc, candidate[0], node.integer("size"), *numbers, attribute),
+            *(*candidate, node.integer("size"), *numbers, attribute),
         )
 
-    _one_operand(a, node, source, create)
+    _along(a, node, 1, create)
 
 
 def _prelu(a: Assembly, node: Node) -> None:

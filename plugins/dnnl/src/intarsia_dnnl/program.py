@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program of a region: what ``region.json`` holds, written when compiling and read when loading.
+"""The program of a region: what ``region.json`` holds, written by codegen, read by the loader.
 
-Values are numbered; every node computes one value from others. Layouts are not in it: the library chooses
-them on the machine that runs.
+Values are numbered; every node computes one value from others. Layouts are not in it: the library
+chooses them on the machine that runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class PostOp:
     """Work that a primitive does on its result before it stores it.
 
     Attributes:
-        kind: ``eltwise``, ``binary``, or ``sum`` (an add whose operand's memory becomes the result's).
+        kind: ``eltwise``, ``binary``, or ``sum`` (an add in the memory of its operand).
         algorithm: Name of the element-wise or binary function; empty for ``sum``.
         alpha: First parameter of an element-wise function.
         beta: Second parameter.
@@ -42,7 +42,7 @@ class PostOp:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One primitive, or a view (``reshape``, ``transpose``, ``slice``) that moves no data if it can.
+    """One primitive, or a view (``reshape``, ``transpose``, ``slice``), moving no data if it can.
 
     Attributes:
         kind: Kind of primitive or view.

@@ -79,7 +79,7 @@ _PROTOTYPES = {
 
 
 def find_library(path: str = "") -> Path:
-    """Return the file of the library: ``path`` if given, else that of the ``onednn-cpu-gomp`` distribution.
+    """Return the library's file: ``path`` if given, else that of ``onednn-cpu-gomp``.
 
     Raises:
         PluginError: There is none.
@@ -101,7 +101,7 @@ def find_library(path: str = "") -> Path:
         return Path(found)
     raise PluginError(
         f"no {SUPPORTED} was found",
-        hint=f"pip install {DISTRIBUTION}==2023.2.0, or give libdnnl.so.3 with 'dnnl -library=PATH'",
+        hint=f"pip install {DISTRIBUTION}==2023.2.0, or name a file with 'dnnl -library=PATH'",
         where="dnnl",
     )
 
@@ -117,8 +117,8 @@ def _distribution_files() -> list[Path]:
 class Dnnl:
     """One loaded library with an engine and a stream, and everything made with them.
 
-    Descriptors, attributes and primitives that it hands out are addresses; :meth:`close` destroys them all,
-    primitives before memories before the engine. Not safe for use by two threads at once.
+    What it hands out are addresses; :meth:`close` destroys them all, primitives before memories
+    before the engine. Not safe for use by two threads at once.
     """
 
     def __init__(self, path: str = "") -> None:
@@ -229,7 +229,7 @@ class Dnnl:
         return self.make("memory_desc_create_with_tag", len(shape), longs(shape), F32, ANY_TAG)
 
     def permuted(self, desc: int, permutation: Sequence[int]) -> int:
-        """Describe the same memory with its axes moved: axis ``i`` becomes axis ``permutation[i]``."""
+        """Describe the same memory with axis ``i`` moved to place ``permutation[i]``."""
         moves = (c_int * len(permutation))(*permutation)
         return self.make("memory_desc_permute_axes", desc, moves)
 

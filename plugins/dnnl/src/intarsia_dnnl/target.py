@@ -26,13 +26,13 @@ class DnnlOptions:
     library: str = option("", doc="path of libdnnl.so.3; empty finds it when the model is loaded")
     min_flops: int = option(
         1,
-        doc="drop regions with fewer floating-point operations; element-wise operators count as none",
+        doc="drop regions with fewer operations than this; element-wise operators count as none",
         minimum=0,
     )
 
 
 def env_version() -> str:
-    """Return what compiled regions depend on: the schema of programs, not the library that runs them."""
+    """Return what compiled regions depend on: the schema of programs, no library."""
     return f"program {SCHEMA}"
 
 

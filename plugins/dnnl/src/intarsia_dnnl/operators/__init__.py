@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the plugin takes, one family a file: for each operator a predicate and its lowering, side by side."""
+"""What the plugin takes, a family a file: a predicate and a lowering for each operator."""

@@ -90,7 +90,7 @@ _COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
 
 
 def _folded(call: Call) -> tuple[Expr, str, float, float] | None:
-    """Return operand, function and parameters of an operator with one scalar constant, else ``None``."""
+    """Return operand, function and parameters if one operand is a constant scalar."""
     left, right = call.args
     number, first = scalar(right), scalar(left)
     if number is not None and sizes(left) == sizes(call) and math.isfinite(number):
@@ -127,17 +127,17 @@ def _aligned(shape: tuple[int, ...], rank: int) -> tuple[int, ...]:
 
 
 def fast_broadcast(shape: tuple[int, ...], result: tuple[int, ...]) -> bool:
-    """Whether the library has a fast kernel that broadcasts ``shape``, of the same rank, to ``result``."""
-    # A dimension of 1 in the result says nothing about the form.
+    """Whether a fast kernel broadcasts ``shape``, of the same rank, to ``result``."""
+    rank = len(result)
     kept = [axis for axis, size in enumerate(shape) if size != 1]
     full = [axis for axis, size in enumerate(result) if size != 1]
     if kept == full or not kept:
         return True
-    last = len(result) - 1
-    if kept in ([1], [last], [0, last]):
-        return True
-    # All but the batch; or the batch and everything but the channels.
-    return kept == [axis for axis in full if axis != 0]
+    if kept == [1] or kept == ([0] if rank == 2 else [0, 1]):
+        return True  # one number for each channel, or for each channel of each image
+    inner = [axis for axis in kept if axis != 0]
+    # The innermost axes, shared by all images or not.
+    return bool(inner) and inner == list(range(inner[0], rank))
 
 
 def _operands(call: Call) -> tuple[Expr, Expr] | None:
@@ -192,20 +192,28 @@ def _lower_binary(draft: Draft, match: Match) -> int:
 
 def _supports_prelu(match: Match) -> Support:
     data, slope = (sizes(arg) for arg in match.root.args)
-    if len(data) > 5:
-        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(data)} is more than 5")
-    if len(slope) > len(data) or not fast_broadcast(_aligned(slope, len(data)), data):
+    if scalar(match.root.args[1]) is not None:
+        return Support.yes()
+    if not 2 <= len(data) <= 5:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(data)} (2 to 5 are)")
+    aligned = _aligned(slope, len(data))
+    by_channel = tuple(size if axis == 1 else 1 for axis, size in enumerate(data))
+    if aligned not in (data, by_channel):
         return Support.no(
-            Code.UNSUPPORTED_SHAPE, f"no fast kernel broadcasts {list(slope)} to {list(data)}"
+            Code.UNSUPPORTED_SHAPE,
+            f"a slope {list(slope)} for {list(data)} (one for each channel or element is)",
         )
     return Support.yes()
 
 
 def _lower_prelu(draft: Draft, match: Match) -> int:
-    data, slope = (draft.value(arg) for arg in match.root.args)
-    rank = len(draft.shape(data))
-    weights = draft.view(slope, _aligned(draft.shape(slope), rank))
-    return draft.add("prelu", (data, weights), sizes(match.root), label=label_of(match.root))
+    data, label = draft.value(match.root.args[0]), label_of(match.root)
+    number = scalar(match.root.args[1])
+    if number is not None:
+        return draft.eltwise("relu", data, number, label=label)
+    slope = draft.value(match.root.args[1])
+    weights = draft.view(slope, _aligned(draft.shape(slope), len(draft.shape(data))))
+    return draft.add("prelu", (data, weights), sizes(match.root), label=label)
 
 
 ROWS = (

@@ -87,10 +87,6 @@ def _supports_reduction(match: Match) -> Support:
         return Support.yes()
     if len(shape) > 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(shape)} is more than 5")
-    if attrs.axes != tuple(range(len(shape) - len(attrs.axes), len(shape))):
-        return Support.no(
-            Code.UNSUPPORTED_ATTRIBUTE, f"no fast kernel reduces axes {attrs.axes} of {len(shape)}"
-        )
     if all(shape[axis] == 1 for axis in attrs.axes):
         return Support.no(
             Code.UNSUPPORTED_SHAPE, f"axes {attrs.axes} of {list(shape)} hold one element"
@@ -110,17 +106,23 @@ def _lower_reduction(draft: Draft, match: Match) -> int:
         numbers |= {"padding_low": zeros, "padding_high": zeros}
         numbers["algorithm"] = "max" if match.root.name == "max" else "avg_exclude_padding"
         value = draft.add("pool", (value,), kept, numbers, label=label)
-    else:
-        numbers = {"algorithm": _REDUCTIONS[match.root.name]}
-        value = draft.add("reduction", (value,), kept, numbers, label=label)
+        return draft.view(value, sizes(match.root))
+    # Only the innermost axes are reduced fast.
+    order = (*(axis for axis in range(len(shape)) if axis not in attrs.axes), *attrs.axes)
+    if order != tuple(range(len(shape))):
+        moved = tuple(shape[axis] for axis in order)
+        value = draft.add("transpose", (value,), moved, {"axes": order}, label=label)
+        kept = tuple(kept[axis] for axis in order)
+    numbers = {"algorithm": _REDUCTIONS[match.root.name]}
+    value = draft.add("reduction", (value,), kept, numbers, label=label)
     return draft.view(value, sizes(match.root))
 
 
 def _supports_lrn(match: Match) -> Support:
     attrs: Any = match.attrs
     rank = len(sizes(match.root))
-    if not 3 <= rank <= 5:
-        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} (3 to 5 are)")
+    if rank != 4:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} (4 is)")
     if attrs.size % 2 == 0:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"an even window of {attrs.size} channels")
     return Support.yes()

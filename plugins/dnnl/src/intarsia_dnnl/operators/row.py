@@ -58,7 +58,7 @@ def always(_match: Match) -> Support:
 
 
 def check_tensors(match: Match) -> Support:
-    """Refuse what no primitive takes: other element types than fp32, symbolic, empty or huge-rank shapes."""
+    """Refuse what no primitive takes: not fp32, or a symbolic, empty or high-rank shape."""
     for expr in (*match.inputs, *match.calls):
         if not isinstance(expr.type, TensorType):
             return Support.no(Code.UNSUPPORTED_OP, "tuples are not taken")

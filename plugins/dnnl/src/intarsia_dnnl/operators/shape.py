@@ -88,7 +88,7 @@ def _supports_resize(match: Match) -> Support:
         return Support.yes()
     return Support.no(
         Code.UNSUPPORTED_ATTRIBUTE,
-        f"nearest with {attrs.coordinate_mode}, {attrs.nearest_mode} from {list(source)} to {list(result)}",
+        f"nearest with {', '.join(rule)} from {list(source)} to {list(result)}",
     )
 
 
