@@ -87,6 +87,11 @@ def test_a_reason_is_printed_beside_the_table(capsys: pytest.CaptureFixture[str]
     )
 
 
+def test_a_plugin_to_leave_out_must_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--no-plugin", "npx", "plugins", "list"]) == 2
+    assert "no plugin is called 'npx'\n  hint: did you mean 'npu'?" in capsys.readouterr().err
+
+
 def test_plugins_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plugins", "show", "npu"]) == 0
     assert capsys.readouterr().out == (

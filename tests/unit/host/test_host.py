@@ -48,6 +48,7 @@ def test_a_kind_is_loaded_when_it_is_used() -> None:
             "INTARSIA_DISABLE_PLUGINS names it",
             "take it out",
         ),
+        (("Acme_NPU",), {}, "--no-plugin names it", "leave"),
         ((), {"INTARSIA_DISABLE_PLUGINS": "acme-npu"}, "INTARSIA_DISABLE_PLUGINS names it", "take"),
         ((), {"INTARSIA_PLUGINS": "loops"}, "INTARSIA_PLUGINS does not name it", "add npu to"),
     ],
@@ -113,6 +114,15 @@ def test_an_alias_with_two_owners_is_refused_when_it_is_used() -> None:
     assert str(host.target("npu, loops")) == "npu, loops"
     with pytest.raises(DuplicateName, match="alias 'npu-auto' is claimed by both"):
         host.target("npu-auto")
+
+
+def test_a_kind_wins_over_an_alias_of_its_name_and_the_list_says_so() -> None:
+    other = local(Loops(), "loops", Role.BACKEND, aliases=(AliasRow("npu", "loops"),))
+    host = host_of(NPU, other)
+    assert str(host.target("npu, loops")) == "npu, loops"
+    assert host.plugin("loops")[0].reason == (
+        "its alias 'npu' is hidden: plugin 'npu' (acme-npu 0) has a kind of that name"
+    )
 
 
 def test_targets_come_in_every_form() -> None:

@@ -19,5 +19,12 @@ class Session:
     disabled: tuple[str, ...] = ()
 
     def host(self) -> Host:
-        """A new host that keeps the disabled plugins out."""
-        return Host(disabled=self.disabled)
+        """A new host that keeps the disabled plugins out.
+
+        Raises:
+            UsageError: No plugin has the name of a disabled one.
+        """
+        host = Host(disabled=self.disabled)
+        for name in self.disabled:
+            host.plugin(name)
+        return host

@@ -109,7 +109,7 @@ def find_plugins(path: Sequence[str] | None = None) -> list[Found]:
         if GROUP not in text:
             continue
         name, version = _identity(distribution)
-        key = re.sub(r"[-_.]+", "-", name).lower()
+        key = name_key(name)
         if key in seen:
             continue
         seen.add(key)
@@ -118,6 +118,11 @@ def find_plugins(path: Sequence[str] | None = None) -> list[Found]:
             _read(plugin, value, distribution, where)
             found.append(plugin)
     return sorted(found, key=_order)
+
+
+def name_key(name: str) -> str:
+    """The form in which names of distributions and plugins compare (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _order(plugin: Found) -> tuple[str, str]:

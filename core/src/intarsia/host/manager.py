@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..errors import DuplicateName, PluginError, TargetError, UsageError
 from ..target.kinds import unknown_kind
 from ..target.options import did_you_mean
-from .discovery import Found, State, find_plugins
+from .discovery import Found, State, find_plugins, name_key
 from .manifest import Manifest
 from .registry import Registry
 
@@ -82,9 +82,10 @@ class PluginManager:
 
     def _block(self, env: Mapping[str, str], disabled: frozenset[str]) -> None:
         allowed, denied = _listed(env, ALLOW), _listed(env, DENY)
+        named = {name_key(name) for name in disabled}
         for plugin in self.found:
-            names = {plugin.name, plugin.distribution, plugin.distribution.lower()}
-            if names & disabled:
+            names = {name_key(plugin.name), name_key(plugin.distribution)}
+            if names & named:
                 reason, remedy = "--no-plugin names it", "leave --no-plugin out"
             elif denied is not None and names & denied:
                 reason, remedy = f"{DENY} names it", f"take it out of {DENY}"
@@ -106,6 +107,14 @@ class PluginManager:
                 error = _conflict(what, name, owners)
                 for plugin in owners:
                     plugin.reason, plugin.remedy = error.message, error.hint
+
+        for name in self._aliases.keys() & self._owners.keys():
+            kind = self._owners[name][0]
+            for plugin, _ in self._aliases[name]:
+                plugin.reason = (
+                    f"its alias '{name}' is hidden: {kind.label} has a kind of that name"
+                )
+                plugin.remedy = f"write out what it stands for, or set {DENY}={kind.distribution}"
 
     def kind_names(self) -> Collection[str]:
         """Names of the kinds of all usable plugins."""
@@ -131,7 +140,8 @@ class PluginManager:
         Raises:
             UsageError: There is none.
         """
-        chosen = [p for p in self.found if name in (p.name, p.distribution)]
+        keys = [(p, {name_key(p.name), name_key(p.distribution)}) for p in self.found]
+        chosen = [plugin for plugin, names in keys if name_key(name) in names]
         if not chosen:
             names = sorted({p.name for p in self.found})
             raise UsageError(
@@ -226,7 +236,7 @@ def _listed(env: Mapping[str, str], name: str) -> frozenset[str] | None:
     text = env.get(name)
     if text is None or not text.strip():
         return None
-    return frozenset(part.strip() for part in text.split(","))
+    return frozenset(name_key(part.strip()) for part in text.split(","))
 
 
 def _conflict(what: str, name: str, owners: Sequence[Found]) -> DuplicateName:
