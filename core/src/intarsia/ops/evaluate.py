@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from ..ir.types import Dim, TensorType
 from ..ir.walk import children, count_uses
 from .arrays import Array, numpy_dtype
 
-Value: TypeAlias = "Array | tuple[Any, ...]"
+Value: TypeAlias = "Array | tuple[Value, ...]"
 
 
 def evaluate(
@@ -51,7 +51,8 @@ def evaluate(
         values[param] = np.asarray(inputs[param.name])
     body = function.body
     result = _Run(body, values, module).value(body)
-    return result if isinstance(result, tuple) else (result,)
+    fields = result if isinstance(result, tuple) else (result,)
+    return tuple(np.asarray(field) for field in fields)
 
 
 def _check_inputs(function: Function, inputs: Mapping[str, Array]) -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,11 +20,11 @@ from .importer import Importer
 from .reader import MAX_MODEL_BYTES, read_model
 
 if TYPE_CHECKING:
-    import onnx
+    from .reader import ModelSource
 
 
 def from_onnx(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    model: ModelSource,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,

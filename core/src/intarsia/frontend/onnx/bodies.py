@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -14,6 +14,12 @@ from ...errors import UnsupportedError
 from ...ir.types import TensorType
 from .graph import Graph, Node, UnsupportedAttribute, ValueInfo
 from .tensors import onnx_code
+
+Message: TypeAlias = Any
+"""A protobuf message; its class has a name only where onnx is imported."""
+
+Schema: TypeAlias = Any
+"""An ``onnx.defs.OpSchema``."""
 
 
 class FunctionBodies:
@@ -28,8 +34,8 @@ class FunctionBodies:
     def __init__(
         self,
         onnx: ModuleType,
-        schema: Callable[[str, int], Any],
-        convert: Callable[[Any, int], Node],
+        schema: Callable[[str, int], Schema | None],
+        convert: Callable[[Message, int], Node],
     ) -> None:
         self._onnx = onnx
         self._schema = schema
@@ -75,7 +81,7 @@ class FunctionBodies:
         outputs = tuple(ValueInfo(name, None) for name in node.outputs if name)
         return Graph(node.op_type, inputs, outputs, {}, nodes), version
 
-    def _message(self, node: Node, schema: Any) -> Any:
+    def _message(self, node: Node, schema: Schema) -> Message:
         """Write the node as a message again, with the defaults of attributes it leaves out."""
         helper, from_array = self._onnx.helper, self._onnx.numpy_helper.from_array
         message = helper.make_node(node.op_type, node.inputs, node.outputs)
@@ -95,12 +101,12 @@ class FunctionBodies:
 
     def _function(
         self,
-        schema: Any,
+        schema: Schema,
         opset: int,
-        message: Any,
+        message: Message,
         types: Sequence[TensorType | None],
         node: Node,
-    ) -> Any:
+    ) -> Message:
         try:
             if schema.has_function:
                 data = schema.get_function_with_opset_version(opset)
@@ -158,10 +164,10 @@ def _renamed(inner: Node, names: dict[str, str], outer: Node) -> Node:
     )
 
 
-def _bind_attributes(nodes: Iterable[Any], values: dict[str, Any]) -> None:
+def _bind_attributes(nodes: Iterable[Message], values: dict[str, Message]) -> None:
     """Replace references to the function's attributes by their values; unset ones go away."""
     for node in nodes:
-        kept: list[Any] = []
+        kept: list[Message] = []
         for attribute in node.attribute:
             reference = attribute.ref_attr_name
             if not reference:

@@ -13,17 +13,17 @@ MAX_EXPANDED_NODES = 1_000_000
 FunctionKey: TypeAlias = tuple[str, str]
 
 
-class AttributeMessage(Protocol):
+class _AttributeMessage(Protocol):
     """The fields of ``AttributeProto`` that can hold nodes."""
 
     @property
-    def g(self) -> GraphMessage: ...
+    def g(self) -> _GraphMessage: ...
 
     @property
-    def graphs(self) -> Iterable[GraphMessage]: ...
+    def graphs(self) -> Iterable[_GraphMessage]: ...
 
 
-class NodeMessage(Protocol):
+class _NodeMessage(Protocol):
     """The fields of ``NodeProto`` that are read."""
 
     @property
@@ -33,17 +33,17 @@ class NodeMessage(Protocol):
     def op_type(self) -> str: ...
 
     @property
-    def attribute(self) -> Iterable[AttributeMessage]: ...
+    def attribute(self) -> Iterable[_AttributeMessage]: ...
 
 
-class GraphMessage(Protocol):
+class _GraphMessage(Protocol):
     """The fields of ``GraphProto`` that are read."""
 
     @property
-    def node(self) -> Sequence[NodeMessage]: ...
+    def node(self) -> Sequence[_NodeMessage]: ...
 
 
-class FunctionMessage(Protocol):
+class _FunctionMessage(Protocol):
     """The fields of ``FunctionProto`` that are read."""
 
     @property
@@ -53,11 +53,11 @@ class FunctionMessage(Protocol):
     def name(self) -> str: ...
 
     @property
-    def node(self) -> Sequence[NodeMessage]: ...
+    def node(self) -> Sequence[_NodeMessage]: ...
 
 
 def verify_functions(
-    graph: GraphMessage, functions: Sequence[FunctionMessage], limit: int = MAX_EXPANDED_NODES
+    graph: _GraphMessage, functions: Sequence[_FunctionMessage], limit: int = MAX_EXPANDED_NODES
 ) -> None:
     """Check that expanding ``functions`` in ``graph`` ends and stays small.
 
@@ -89,7 +89,7 @@ def verify_functions(
         raise ResourceError(f"{total} nodes once functions are expanded; the limit is {limit}")
 
 
-def _nested(nodes: Iterable[NodeMessage]) -> Iterable[FunctionKey]:
+def _nested(nodes: Iterable[_NodeMessage]) -> Iterable[FunctionKey]:
     """Yield the operator of every node, those in graphs inside nodes included."""
     pending = [iter(nodes)]
     while pending:

@@ -11,12 +11,12 @@ import os
 import stat
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from ...diagnostics import Span
 from ...errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
 from ...ir.types import Dim, TensorType
-from .bodies import FunctionBodies
+from .bodies import FunctionBodies, Schema
 from .external import ExternalFiles
 from .functions import verify_functions
 from .graph import Attribute, Graph, Model, Node, UnsupportedAttribute, ValueInfo
@@ -25,7 +25,10 @@ from .structure import verify_graph
 from .tensors import check_sizes, decode_tensor, element_type
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+
+    ModelSource: TypeAlias = str | os.PathLike[str] | bytes | onnx.ModelProto
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
 OLDEST_OPSET = 7
@@ -34,7 +37,7 @@ STANDARD = ("", "ai.onnx")
 
 
 def read_model(
-    model: str | os.PathLike[str] | bytes | onnx.ModelProto,
+    model: ModelSource,
     *,
     max_bytes: int = MAX_MODEL_BYTES,
 ) -> Model:
@@ -136,7 +139,7 @@ class _Reader:
         self._files = files
         self._source = source
         self._dims = 0
-        self._schemas: dict[tuple[str, int], Any] = {}
+        self._schemas: dict[tuple[str, int], Schema | None] = {}
 
     def read(self, message: onnx.ModelProto) -> Model:
         opset = self._opset(message)
@@ -187,7 +190,7 @@ class _Reader:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else "no reason given"
             raise ModelError(f"functions cannot be expanded: {reason}") from None
 
-    def _schema(self, op_type: str, opset: int) -> Any:
+    def _schema(self, op_type: str, opset: int) -> Schema | None:
         key = (op_type, opset)
         if key not in self._schemas:
             try:
@@ -199,7 +202,7 @@ class _Reader:
     def _graph(self, message: onnx.GraphProto, opset: int, depth: int) -> Graph:
         if depth > MAX_NESTING:
             raise ModelError(f"graphs nested more than {MAX_NESTING} deep", where=message.name)
-        weights: dict[str, Any] = {}
+        weights: dict[str, np.ndarray] = {}
         _check_text(message.name)
         for tensor in message.initializer:
             _check_text(tensor.name)

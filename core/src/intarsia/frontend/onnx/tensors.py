@@ -50,7 +50,7 @@ MAX_RANK = 32  # of arrays here
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 
 
-class Entry(Protocol):
+class _Entry(Protocol):
     """A key and a value (``StringStringEntryProto``)."""
 
     @property
@@ -60,7 +60,7 @@ class Entry(Protocol):
     def value(self) -> str: ...
 
 
-class TensorMessage(Protocol):
+class _TensorMessage(Protocol):
     """The fields of ``TensorProto`` that are read."""
 
     @property
@@ -97,7 +97,7 @@ class TensorMessage(Protocol):
     def string_data(self) -> Sequence[bytes]: ...
 
     @property
-    def external_data(self) -> Iterable[Entry]: ...
+    def external_data(self) -> Iterable[_Entry]: ...
 
 
 def element_type(code: int, where: str) -> DType:
@@ -120,7 +120,7 @@ def onnx_code(dtype: DType) -> int:
     return next(code for code, known in _DTYPES.items() if known is dtype)
 
 
-def decode_tensor(tensor: TensorMessage, files: ExternalFiles, where: str) -> np.ndarray:
+def decode_tensor(tensor: _TensorMessage, files: ExternalFiles, where: str) -> np.ndarray:
     """Return the array of one tensor message; external data stay memory-mapped.
 
     Raises:
@@ -175,7 +175,7 @@ def check_sizes(dims: tuple[int, ...], dtype: DType, where: str) -> None:
         )
 
 
-def _typed_fields(tensor: TensorMessage) -> list[str]:
+def _typed_fields(tensor: _TensorMessage) -> list[str]:
     """Return the names of the typed data fields that hold something."""
     fields = (
         ("float_data", tensor.float_data),
@@ -189,7 +189,7 @@ def _typed_fields(tensor: TensorMessage) -> list[str]:
 
 
 def _from_fields(
-    tensor: TensorMessage,
+    tensor: _TensorMessage,
     dtype: DType,
     dims: tuple[int, ...],
     count: int,
