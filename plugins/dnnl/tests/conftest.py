@@ -14,7 +14,8 @@ import pytest
 
 WALKER = """
 #include <stdint.h>
-struct step { int32_t (*function)(void *, void *, int64_t, void *); void *a, *b; int64_t c; void *d; };
+struct step { int32_t (*function)(void *, void *, int64_t, void *);
+              void *a, *b; int64_t c; void *d; };
 struct binding { int64_t step, argument; };
 struct table { int64_t bindings_count; struct binding *bindings;
                int64_t steps_count; struct step *steps; int64_t failed_step, status; };

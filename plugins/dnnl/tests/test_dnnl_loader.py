@@ -158,14 +158,16 @@ def test_what_the_library_lacks_is_named() -> None:
 
 
 def test_a_library_given_by_a_wrong_path() -> None:
-    with pytest.raises(PluginError, match="there is no oneDNN library at '/nowhere/libdnnl.so.3'"):
+    with pytest.raises(
+        PluginError, match=r"there is no oneDNN library at '/nowhere/libdnnl\.so\.3'"
+    ):
         Dnnl("/nowhere/libdnnl.so.3")
 
 
 def test_a_file_that_is_no_library(tmp_path: Path) -> None:
     file = tmp_path / "libdnnl.so.3"
     file.write_bytes(b"not an ELF file")
-    with pytest.raises(PluginError, match="does not load as oneDNN"):
+    with pytest.raises(PluginError, match=r"does not load as oneDNN"):
         Dnnl(str(file))
 
 
@@ -173,7 +175,7 @@ def test_a_library_that_is_not_onednn() -> None:
     file = subprocess.run(
         ["cc", "-print-file-name=libm.so.6"], capture_output=True, text=True, check=True
     ).stdout.strip()
-    with pytest.raises(PluginError, match="does not load as oneDNN"):
+    with pytest.raises(PluginError, match=r"does not load as oneDNN"):
         Dnnl(file)
 
 
@@ -190,7 +192,7 @@ def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(sdk, "DISTRIBUTION", "no-such-distribution")
     monkeypatch.setattr(sdk.ctypes.util, "find_library", nothing)
-    with pytest.raises(PluginError, match="no oneDNN >= 3.0, < 4 was found") as raised:
+    with pytest.raises(PluginError, match=r"no oneDNN >= 3\.0, < 4 was found") as raised:
         Dnnl()
     assert "pip install" in raised.value.hint
 
@@ -248,5 +250,5 @@ def test_flops_count_no_elementwise_work() -> None:
 
 def test_a_region_with_a_foreign_call_is_refused() -> None:
     region = region_of(function_of(apply("nn.relu", var("x", 2, 3))))
-    with pytest.raises(PluginError, match="has a nn.relu that no row of the support table takes"):
+    with pytest.raises(PluginError, match=r"has a nn\.relu that no row of the support table takes"):
         compile_region(replace(region, rows={}), DnnlOptions())

@@ -191,12 +191,13 @@ def _flatten(draft: Draft) -> list[Node]:
             continue
         mapping: dict[int, int] = {}
         shape = draft.shape(node.result)
+        rows, columns = prod(shape[:-1]), shape[-1]
         for value in (*node.args[:2], *(op.value for op in node.post if op.value >= 0)):
             mapping[value] = draft.new_value(_flat_shape(draft.shape(value), shape))
             result.append(Node("reshape", (value,), mapping[value]))
-        rows = draft.new_value((prod(shape[:-1]), shape[-1]))
-        result.append(replace(node.reading(mapping), result=rows))
-        result.append(Node("reshape", (rows,), node.result))
+        flat = draft.new_value((rows, columns))
+        result.append(replace(node.reading(mapping), result=flat))
+        result.append(Node("reshape", (flat,), node.result))
     return result
 
 
@@ -213,8 +214,8 @@ def _is_flat(draft: Draft, node: Node) -> bool:
     return True
 
 
-def _flat_shape(shape: tuple[int, ...], result: tuple[int, ...]) -> tuple[int, int]:
+def _flat_shape(shape: tuple[int, ...], result: tuple[int, ...]) -> tuple[int, ...]:
     if shape[:-2] != result[:-2] and prod(shape[:-2]) == 1 and len(shape) > 2:
         # The matrix, or an operand that is broadcast over the rows.
-        return (shape[-2], shape[-1])
-    return (prod(shape[:-1]), shape[-1])
+        return shape[-2:]
+    return (prod(shape[:-1]), *shape[-1:])

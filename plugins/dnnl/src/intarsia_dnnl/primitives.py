@@ -75,7 +75,7 @@ def _convolution(a: Assembly, node: Node) -> None:
 
     def operands(made: int) -> list[tuple[int, Tensor]]:
         kernel = Tensor(layout, a.values[weights].buffer)
-        arguments = [
+        arguments: list[tuple[int, Tensor]] = [
             (Arg.SRC, a.in_layout(a.values[source], dnnl.queried(made, Query.SRC))),
             (Arg.WEIGHTS, a.in_layout(kernel, dnnl.queried(made, Query.WEIGHTS))),
         ]
@@ -108,8 +108,8 @@ def _matmul(a: Assembly, node: Node) -> None:
     left, right = node.args[0], node.args[1]
     rank = len(a.shapes[node.result])
     constant = a.values[right].buffer.home is Home.CONSTANT
-    sides = [_multiplicable(a, left)]
-    sides.append(a.values[right].desc if constant else _multiplicable(a, right).desc)
+    one_desc = _multiplicable(a, left).desc
+    two_desc = a.values[right].desc if constant else _multiplicable(a, right).desc
     bias = None
     if len(node.args) > 2:
         bias = dnnl.plain((*(1,) * (rank - 1), a.shapes[node.result][-1]))
@@ -120,8 +120,8 @@ def _matmul(a: Assembly, node: Node) -> None:
         strides = dnnl.strides(wish.desc, rank)
         if strides is not None and strides[-1] == 1:
             targets.insert(0, wish.desc)
-    second = dnnl.any_layout(a.shapes[right]) if constant else sides[1]
-    candidates = [(sides[0].desc, second, target) for target in targets]
+    second = dnnl.any_layout(a.shapes[right]) if constant else two_desc
+    candidates = [(one_desc, second, target) for target in targets]
     candidates.append((dnnl.plain(a.shapes[left]), second, plain_to))
     if not constant:
         plains = (dnnl.plain(a.shapes[left]), dnnl.plain(a.shapes[right]))
@@ -134,7 +134,7 @@ def _matmul(a: Assembly, node: Node) -> None:
         )
 
     def operands(made: int) -> list[tuple[int, Tensor]]:
-        arguments = [
+        arguments: list[tuple[int, Tensor]] = [
             (Arg.SRC, a.in_layout(a.values[left], dnnl.queried(made, Query.SRC))),
             (Arg.WEIGHTS, a.in_layout(a.values[right], dnnl.queried(made, Query.WEIGHTS))),
         ]

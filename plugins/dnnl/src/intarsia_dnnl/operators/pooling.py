@@ -102,10 +102,11 @@ def _lower_reduction(draft: Draft, match: Match) -> int:
     if _is_global_pool(match):
         spatial = shape[2:]
         zeros, ones = (0,) * len(spatial), (1,) * len(spatial)
-        numbers = {"kernel": spatial, "strides": ones, "dilation": ones}
-        numbers |= {"padding_low": zeros, "padding_high": zeros}
-        numbers["algorithm"] = "max" if match.root.name == "max" else "avg_exclude_padding"
-        value = draft.add("pool", (value,), kept, numbers, label=label)
+        window = {"kernel": spatial, "strides": ones, "dilation": ones}
+        window |= {"padding_low": zeros, "padding_high": zeros}
+        algorithm = "max" if match.root.name == "max" else "avg_exclude_padding"
+        pool = {**window, "algorithm": algorithm}
+        value = draft.add("pool", (value,), kept, pool, label=label)
         return draft.view(value, sizes(match.root))
     # Only the innermost axes are reduced fast.
     order = (*(axis for axis in range(len(shape)) if axis not in attrs.axes), *attrs.axes)
