@@ -1,10 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m intarsia``: the command line without its script."""
+"""The program: ``python -m intarsia``, and what the script ``intarsia`` calls."""
 
 from __future__ import annotations
 
 import sys
 
-from .cli.main import main
+_INTERRUPTED = 130
 
-sys.exit(main())
+
+def run() -> int:
+    """Run the command line and return its exit code, also when interrupted while importing it."""
+    try:
+        from .cli.main import main  # an interrupt during this import is one like any other
+
+        return main()
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted\n")
+        return _INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(run())

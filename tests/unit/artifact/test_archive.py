@@ -81,6 +81,8 @@ def test_what_is_written_is_read(path: Path) -> None:
         assert bytes(weight.data) == array.tobytes()
     assert read_passport(path) == opened.passport
     assert is_artifact(path)
+    assert is_artifact(path.with_name("absent.intarsia"))
+    assert is_artifact(path.rename(path.with_suffix(".zip")))
     assert not is_artifact(path.parent)
 
 
@@ -296,7 +298,7 @@ def test_the_one_name_that_a_weight_cannot_have(tmp_path: Path) -> None:
     ("failure", "expected"),
     [
         (OSError(errno.ENOSPC, "No space left on device"), ResourceError),
-        (OSError(errno.EROFS, "Read-only file system"), UsageError),
+        (OSError(errno.EROFS, "Read-only file system"), ResourceError),
         (KeyboardInterrupt(), KeyboardInterrupt),
     ],
 )

@@ -84,6 +84,15 @@ def test_a_backend_alone_compiles_everything() -> None:
     assert artifact.passport.plan.regions == ()
 
 
+def test_code_for_another_machine_is_known_by_its_header() -> None:
+    elf = bytearray(b"\x7fELF\x02\x01".ljust(64, b"\0"))
+    for number, arch in ((183, "aarch64"), (62, "x86_64"), (999, "elf-999")):
+        elf[18:20] = number.to_bytes(2, "little")
+        unit = CompiledUnit("main", "shared-library", {"lib.so": bytes(elf)})
+        artifact = compiled("toy", host_of(Backend(answer_with(unit))))
+        assert artifact.passport.arch == arch
+
+
 def test_loading_checks_the_machine() -> None:
     with pytest.raises(ArtifactError, match="this machine has no fastbit"):
         compiled().load()

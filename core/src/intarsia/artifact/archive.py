@@ -20,6 +20,9 @@ from .plan_json import step_arguments
 from .tensors import read_layout
 from .write import PARAMS, PASSPORT, UNITS, check_member_path, member_name
 
+SUFFIX = ".intarsia"
+"""What the name of an artifact ends with by convention."""
+
 _MAX_PASSPORT = 256 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
@@ -58,7 +61,9 @@ class OpenedArtifact:
 
 
 def is_artifact(path: Path) -> bool:
-    """Say whether the file at ``path`` begins like an artifact (as a zip); False if unreadable."""
+    """Say whether ``path`` is meant as an artifact: by its name, or because it begins as a zip."""
+    if path.suffix == SUFFIX:
+        return True
     try:
         with open(path, "rb") as file:
             return file.read(4) == b"PK\x03\x04"

@@ -32,6 +32,7 @@ _PADDING_ID = 0xD935  # the zip extra field that Android's zipalign uses for the
 _EXHAUSTED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
+_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 Content = Callable[[], Iterable[memoryview]]
 
@@ -56,7 +57,7 @@ def write_artifact(
         constants: Every weight that the plan or a unit reads; written without a copy.
 
     Raises:
-        ResourceError: The disk is full, or an input or output error.
+        ResourceError: The disk is full or read-only, or an input or output error.
         UsageError: The place cannot be written to.
         PluginError: A unit names a file in a way that would leave its folder.
 
@@ -110,6 +111,8 @@ def _explain(path: Path, error: OSError) -> ResourceError | UsageError:
         return ResourceError(
             f"cannot write '{path}': {reason}", hint="free some space, or write elsewhere"
         )
+    if error.errno in _FORBIDDEN:
+        return ResourceError(f"cannot write '{path}': {reason}", hint="name another place with -o")
     return UsageError(f"cannot write '{path}': {reason}", hint="name another place with -o")
 
 

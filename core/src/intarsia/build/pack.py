@@ -22,6 +22,8 @@ from .artifact import Artifact, collect_constants
 from .config import Executor, Runtime
 from .stages import Cut
 
+_ELF_MACHINES = MappingProxyType({62: "x86_64", 183: "aarch64", 243: "riscv64"})
+
 
 def pack(
     host: Host,
@@ -60,7 +62,7 @@ def pack(
         intarsia=own_version(),
         target=str(target),
         os=machine.os,
-        arch=machine.arch,
+        arch=_arch(units[0], machine.arch),
         plan=lowered.module.plan,
         units=tuple(
             _entry(unit, functions.get(unit.name), _requirement(host, kinds[unit.name]))
@@ -85,6 +87,15 @@ def own_version() -> str:
         return version("intarsia")
     except PackageNotFoundError:
         return "0"
+
+
+def _arch(unit: CompiledUnit, default: str) -> str:
+    """Return the instruction set a shared library is for, from its ELF header."""
+    for content in unit.files.values():
+        if content[:6] == b"\x7fELF\x02\x01":  # 64 bits, little-endian
+            number = int.from_bytes(content[18:20], "little")
+            return _ELF_MACHINES.get(number, f"elf-{number}")
+    return default
 
 
 def _settings(module: IRModule) -> tuple[CompositeTarget, Executor, Runtime]:

@@ -113,8 +113,7 @@ class Signature:
         self, array: np.ndarray, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
     ) -> ModelError:
         return ModelError(
-            f"{self.role} '{name}' must be {dtype} {list(shape)}, "
-            f"got {_dtype_text(array)} {list(array.shape)}"
+            f"{self.role} '{name}' must be {dtype} {shape}, got {_dtype_text(array)} {array.shape}"
         )
 
 
