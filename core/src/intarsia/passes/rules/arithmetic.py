@@ -14,8 +14,8 @@ from ...ir.types import Type
 from ...ir.walk import RewriteRule
 from ...ops import OPERATORS
 from ...ops.shape import BroadcastTo
-from ...ops.unary import Cast
-from .constants import is_float, is_scalar
+from ...ops.unary import Cast, Clip
+from .constants import is_float, is_scalar, scalar_value
 
 BROADCASTING = (
     "add",
@@ -130,6 +130,43 @@ def drop_cast_to_same(expr: Expr) -> Expr | None:
             return None
 
 
+def drop_quantised_round_trip(expr: Expr) -> Expr | None:
+    """cast(cast(clip(round(x), 0, 255), uint8), float32) --> clip(round(x), 0, 255)
+
+    Whole numbers within the range of the integer type come back as they were; only a NaN, which is
+    no number in the integer type, stays one.
+    """
+    match expr:
+        case Call(
+            "cast",
+            (
+                Call(
+                    "cast",
+                    (Call("clip", (x,), Clip.Attrs(min=low, max=high)) as y,),
+                    Cast.Attrs(dtype=d),
+                ),
+            ),
+        ) if y.type == expr.type and d.is_integer and is_float(y):
+            whole = float(low).is_integer() and float(high).is_integer()
+            bottom = -(2.0 ** (d.bits - 1)) if d.is_signed else 0.0
+            fits = bottom <= low <= high <= bottom + 2.0**d.bits - 1 and d.bits <= 16
+            return y if whole and fits and _is_whole(x) else None
+        case _:
+            return None
+
+
+def _is_whole(expr: Expr) -> bool:
+    """Whether every element is known to be a whole number: rounded, then perhaps shifted by one."""
+    match expr:
+        case Call("round"):
+            return True
+        case Call("add" | "subtract", (Call("round"), shift)) | Call("add", (shift, Call("round"))):
+            value = scalar_value(shift)
+            return value is not None and value.is_integer() and abs(value) <= 65536
+        case _:
+            return False
+
+
 def drop_broadcast_before_elementwise(expr: Expr) -> Expr | None:
     """add(broadcast_to(x), y) --> add(x, y) if the result keeps its shape"""
     match expr:
@@ -178,5 +215,6 @@ ARITHMETIC: tuple[tuple[str, RewriteRule], ...] = (
     ("sign", drop_repeated),
     ("nn.relu", drop_repeated),
     ("cast", drop_cast_to_same),
+    ("cast", drop_quantised_round_trip),
     *((name, drop_broadcast_before_elementwise) for name in BROADCASTING),
 )
