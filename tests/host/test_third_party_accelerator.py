@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A third party's accelerator, installed from its wheel: compile, run, explain; and two bad ones."""
+"""A third party's accelerator from its wheel: compile, run, explain; and two bad ones."""
 
 from __future__ import annotations
 
