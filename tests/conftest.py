@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of all tests: golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--update-golden``."""
+    parser.addoption(
+        "--update-golden", action="store_true", help="write golden files instead of comparing"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Compare a text with the test's golden file, ``tests/golden/<module>/<test>.ir``."""
+    module = Path(request.node.path).stem.removeprefix("test_")
+    path = GOLDEN / module / f"{request.node.originalname.removeprefix('test_')}.ir"
+
+    def compare(text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.is_file(), f"{path} is missing; write it with --update-golden, and read it"
+        assert text == path.read_text()
+
+    return compare

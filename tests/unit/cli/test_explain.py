@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia explain``: one row for every node and accelerator, and gates."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner, Result
+from onnx import TensorProto, helper, numpy_helper
+
+from intarsia.cli.explain import command
+from intarsia.errors import GateFailed, UsageError
+from intarsia.host.host import Host
+from intarsia.host.manager import LocalPlugin
+from intarsia.host.manifest import KindRow, Manifest
+from intarsia.ir.pattern import op
+from intarsia.partition.support import Support, SupportRow, SupportTable
+from intarsia.plugin import Role, Target, TargetKind, hookimpl
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """A kind without options."""
+
+
+def yes(_match: object) -> Support:
+    return Support.yes()
+
+
+class Npu:
+    """Takes products and ReLU."""
+
+    @hookimpl
+    def register_target_kind(self) -> list[TargetKind]:
+        return [TargetKind("npu", Role.ACCELERATOR, NoOptions)]
+
+    @hookimpl
+    def annotate(self, target: Target) -> SupportTable:
+        return SupportTable([SupportRow(name, op(name), yes) for name in ("matmul", "nn.relu")])
+
+
+class Loops:
+    """A backend."""
+
+    @hookimpl
+    def register_target_kind(self) -> list[TargetKind]:
+        return [TargetKind("loops", Role.BACKEND, NoOptions)]
+
+
+class Session:
+    """Stands in for the session of the command line, with plugins that are not installed."""
+
+    def host(self) -> Host:
+        rows = (("npu", Npu(), Role.ACCELERATOR), ("loops", Loops(), Role.BACKEND))
+        plugins = [
+            LocalPlugin(
+                Manifest(name, ">=1.0,<2", "", "", (KindRow(name, role, ""),), (), ()), hooks, name
+            )
+            for name, hooks, role in rows
+        ]
+        return Host(env={}, path=[], local=plugins)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    weight = numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "product"),
+        helper.make_node("Relu", ["a"], ["b"], "rectify"),
+        helper.make_node("Tanh", ["b"], ["c"], "squash"),
+        helper.make_node("MatMul", ["c", "w"], ["d"], "product2"),
+        helper.make_node("Add", ["d", "b"], ["y"], "residual"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    graph = helper.make_graph(nodes, "g", [x], [y], [weight])
+    opset = [helper.make_opsetid("", 17)]
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    return str(path)
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(command, [*arguments, "--target", "npu, loops"], obj=Session())
+
+
+def test_the_table_has_a_row_for_every_node_and_a_line_at_the_end(model):
+    result = run(model, "--shape", "x:2,4")
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
+    assert lines[0].split() == ["NODE", "OP", "ACCELERATOR", "VERDICT", "CODE", "DETAIL"]
+    assert lines[1].split() == ["product", "matmul", "npu", "yes", "ok", "matmul"]
+    assert "squash    tanh     npu          no       unsupported-op  no row for 'tanh'" in lines
+    assert "npu_0   npu          2      32 B      32 B" in lines
+    assert lines[-1] == "3/5 nodes offloaded (60 %), 2 regions, 128 B across borders"
+
+
+def test_json_has_verdicts_and_regions(model):
+    result = run(model, "--json")
+    found = json.loads(result.output)
+    assert found["schema"] == 1
+    assert [row["verdict"] for row in found["verdicts"]] == ["yes", "yes", "no", "yes", "no"]
+    assert set(found["verdicts"][0]) >= {"node", "accelerator", "verdict", "code", "detail"}
+    assert [region["nodes"] for region in found["regions"]] == [
+        ["product", "rectify"],
+        ["product2"],
+    ]
+
+
+def test_nodes_may_be_named_by_patterns(model):
+    result = run(model, "product*", "squash", "--json")
+    assert [v["node"] for v in json.loads(result.output)["verdicts"]] == [
+        "product",
+        "squash",
+        "product2",
+    ]
+
+
+def test_a_wrong_node_gets_the_nearest_name(model):
+    result = run(model, "prodct")
+    assert isinstance(result.exception, UsageError)
+    assert "no node is called 'prodct'" in result.exception.message
+    assert "'product'" in result.exception.hint
+
+
+def test_rules_and_plans_are_obeyed(model):
+    result = run(model, "rectify", "--place", "product!=npu", "--json")
+    (row,) = json.loads(result.output)["verdicts"]
+    assert row["code"] == "too-small"
+    result = run(model, "rectify", "--place", "product!=npu", "--plan", "greedy", "--json")
+    (row,) = json.loads(result.output)["verdicts"]
+    assert row["code"] == "ok"
+
+
+def test_gates_fail_after_the_report_is_printed(model):
+    result = run(model, "--require-offload", "90")
+    assert isinstance(result.exception, GateFailed)
+    assert "3/5 nodes offloaded" in result.output
+    assert isinstance(run(model, "--max-regions", "1").exception, GateFailed)
+    assert run(model, "--max-regions", "2", "--require-offload", "60").exit_code == 0
+
+
+def test_merges_refused_are_explained(tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["x", "x"], ["a"], "first"),
+        helper.make_node("Tanh", ["a"], ["b"], "detour"),
+        helper.make_node("MatMul", ["a", "b"], ["y"], "second"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "m.onnx")
+    result = run(str(tmp_path / "m.onnx"))
+    assert (
+        "'first' and 'second' are in two regions of 'npu': "
+        "merged, they would make a cycle through 'detour'" in result.output
+    )
