@@ -1,157 +1,193 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fewer, longer dimensions: an element-wise kernel over (1, 64, 7, 7) runs over one of 3136."""
+"""Fewer, longer dimensions: an element-wise kernel over (1, 64, 7, 7) runs over one of 3136.
+
+Dimensions of size 1 go first. Then loops that every access walks through side by side, over
+dimensions that lie side by side in memory, become one loop. Buffers of the kernel take the shapes
+that result.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from math import prod
+from typing import TypeAlias
 
 from ..tir.expr import IntImm, PrimExpr, Read, TirVar
 from ..tir.tensor import ArgReduction, Axis, Reduction, Tensor
 from ..tir.walk import body_exprs, children, post_order, rewrite, rewrite_body
 from .tensors import Stages
 
-
-@dataclass(frozen=True, slots=True)
-class _Layout:
-    """How one tensor's dimensions combine: runs of dimensions that become one each."""
-
-    runs: tuple[tuple[int, ...], ...]
-
-    def shape(self, old: tuple[int, ...]) -> tuple[int, ...]:
-        sizes: list[int] = []
-        for run in self.runs:
-            size = 1
-            for dimension in run:
-                size *= old[dimension]
-            sizes.append(size)
-        return tuple(sizes)
+Keep: TypeAlias = Callable[[Tensor], tuple[int, ...]]
+"""Which dimensions of a tensor survive: of merged ones the first."""
 
 
 def collapse(stages: Stages) -> Stages:
-    """Merge loops that every access of a kernel of one stage walks through in order.
-
-    Kernels of several stages, and dimensions that any index computes with, stay as they are.
-    """
-    if len(stages.stages) != 1:
+    """Return the same computation with as few dimensions as its accesses allow."""
+    if any(0 in tensor.shape for tensor in (*stages.inputs, *stages.stages)):
         return stages
-    (stage,) = stages.stages
-    if stage.body is None or isinstance(stage.body, ArgReduction) or 0 in stage.shape:
-        return stages
-    loops = list(stage.axes)
-    inner = list(stage.body.axes) if isinstance(stage.body, Reduction) else []
-    sites = _sites(stage)
-    if sites is None:
-        return stages
-    merged = _Merger(stage, sites)
-    return merged.apply(stages, merged.groups(loops), merged.groups(inner))
+    squeezed = _squeeze(stages)
+    merger = _Merger()
+    for stage in squeezed.stages:
+        merger.add_stage(stage)
+    return merger.apply(squeezed)
 
 
-def _sites(stage: Tensor) -> dict[Tensor, Read] | None:
-    """Return one read of each tensor; ``None`` if a tensor is read at several places."""
-    found: dict[Tensor, Read] = {}
-    for node in post_order(*body_exprs(stage.body)):
-        if isinstance(node, Read):
-            other = found.setdefault(node.tensor, node)
-            pairs = zip(other.indices, node.indices, strict=True)
-            if not all(a is b or _both_same_number(a, b) for a, b in pairs):
-                return None
-    return found
+def _squeeze(stages: Stages) -> Stages:
+    """Drop dimensions and loops of size 1; their index can only be 0."""
+    replaced: dict[TirVar, PrimExpr] = {}
+    for stage in stages.stages:
+        replaced.update((axis.var, IntImm(0)) for axis in stage.axes if axis.extent == 1)
+        if isinstance(stage.body, Reduction):
+            dropped = [axis for axis in stage.body.axes if axis.extent == 1]
+            replaced.update((axis.var, IntImm(0)) for axis in dropped)
+
+    def kept(tensor: Tensor) -> tuple[int, ...]:
+        return tuple(n for n, size in enumerate(tensor.shape) if size != 1)
+
+    def axes(old: Iterable[Axis]) -> tuple[Axis, ...]:
+        return tuple(axis for axis in old if axis.extent != 1)
+
+    return _rebuilt(stages, kept, _sizes_of(kept), axes, replaced)
 
 
-def _both_same_number(a: PrimExpr, b: PrimExpr) -> bool:
-    return isinstance(a, IntImm) and isinstance(b, IntImm) and a.value == b.value
+def _sizes_of(kept: Keep) -> Callable[[Tensor], tuple[int, ...]]:
+    def sizes(tensor: Tensor) -> tuple[int, ...]:
+        return tuple(tensor.shape[n] for n in kept(tensor))
+
+    return sizes
 
 
-class _Merger:
-    def __init__(self, stage: Tensor, sites: dict[Tensor, Read]) -> None:
-        self._stage = stage
-        self._sites = sites
-        self._bound = self._computed_with()
+def _rebuilt(
+    stages: Stages,
+    kept: Keep,
+    sizes: Callable[[Tensor], tuple[int, ...]],
+    axes: Callable[[Iterable[Axis]], tuple[Axis, ...]],
+    replaced: dict[TirVar, PrimExpr],
+) -> Stages:
+    """Rebuild tensors with other shapes and loops, and every read to match."""
+    new = {tensor: replace(tensor, shape=sizes(tensor)) for tensor in stages.inputs}
 
-    def _computed_with(self) -> set[TirVar]:
-        """Return loop variables used other than as a whole index."""
-        indices = {id(at) for site in self._sites.values() for at in site.indices}
-        used: set[TirVar] = set()
-        for node in post_order(*body_exprs(self._stage.body)):
-            if isinstance(node, TirVar) and id(node) not in indices:
-                used.add(node)
-            if not isinstance(node, Read):
-                used.update(child for child in children(node) if isinstance(child, TirVar))
-        return used
+    def rule(node: PrimExpr) -> PrimExpr | None:
+        if isinstance(node, TirVar):
+            return replaced.get(node)
+        if not isinstance(node, Read):
+            return None
+        indices = tuple(node.indices[n] for n in kept(node.tensor))
+        return replace(node, tensor=new[node.tensor], indices=indices)
 
-    def groups(self, axes: list[Axis]) -> list[list[Axis]]:
-        """Partition adjacent loops into runs that merge."""
-        runs: list[list[Axis]] = []
-        for axis in axes:
-            if runs and self._merges(runs[-1][-1], axis):
-                runs[-1].append(axis)
-            else:
-                runs.append([axis])
-        return runs
+    def on_expr(expr: PrimExpr) -> PrimExpr:
+        return rewrite(expr, rule)
 
-    def _merges(self, outer: Axis, inner: Axis) -> bool:
-        """Whether every access has both loops next to each other, or neither."""
-        if outer.var in self._bound or inner.var in self._bound:
-            return False
-        for site in self._sites.values():
-            at = [n for n, index in enumerate(site.indices) if index is outer.var]
-            next_at = [n for n, index in enumerate(site.indices) if index is inner.var]
-            if not at and not next_at:
-                continue
-            if len(at) != 1 or next_at != [at[0] + 1]:
-                return False
-            if site.tensor.shape[next_at[0]] != inner.extent:
-                return False
-        return True
-
-    def apply(self, stages: Stages, loops: list[list[Axis]], inner: list[list[Axis]]) -> Stages:
-        """Rebuild the stage over merged loops."""
-        if all(len(run) == 1 for run in (*loops, *inner)):
-            return stages
-        absorbed = {axis.var for run in (*loops, *inner) for axis in run[1:]}
-        new = {tensor: self._layout(tensor, absorbed) for tensor in stages.inputs}
-        shaped = {
-            tensor: replace(tensor, shape=layout.shape(tensor.shape))
-            for tensor, layout in new.items()
-        }
-
-        def rule(node: PrimExpr) -> PrimExpr | None:
-            if not isinstance(node, Read) or node.tensor not in new:
-                return None
-            indices = tuple(node.indices[run[0]] for run in new[node.tensor].runs)
-            return replace(node, tensor=shaped[node.tensor], indices=indices)
-
-        def on_expr(expr: PrimExpr) -> PrimExpr:
-            return rewrite(expr, rule)
-
-        stage = self._stage
+    for stage in stages.stages:
         if stage.body is None:
-            return stages
+            continue
         body = rewrite_body(stage.body, on_expr)
         if isinstance(body, Reduction):
-            body = replace(body, axes=_merged_axes(inner))
-        axes = _merged_axes(loops)
-        result = replace(stage, shape=tuple(a.extent for a in axes), axes=axes, body=body)
-        return Stages(tuple(shaped[t] for t in stages.inputs), (result,), (result,))
+            body = replace(body, axes=axes(body.axes) or body.axes[:1])
+        new[stage] = replace(stage, shape=sizes(stage), axes=axes(stage.axes), body=body)
+    return Stages(
+        tuple(new[tensor] for tensor in stages.inputs),
+        tuple(new[stage] for stage in stages.stages),
+        tuple(new[tensor] for tensor in stages.outputs),
+    )
 
-    def _layout(self, tensor: Tensor, absorbed: set[TirVar]) -> _Layout:
-        site = self._sites.get(tensor)
-        if site is None:
-            return _Layout(tuple((n,) for n in range(tensor.rank)))
-        runs: list[tuple[int, ...]] = []
-        for dimension, at in enumerate(site.indices):
-            if isinstance(at, TirVar) and at in absorbed and runs:
-                runs[-1] = (*runs[-1], dimension)
+
+@dataclass(slots=True)
+class _Merger:
+    """Finds the pairs of neighbouring dimensions and loops that merge, by ruling out all others.
+
+    Attributes:
+        pairs: Inner loop to the loop around it, while they may merge.
+        dims: For each tensor, the dimensions that may merge with the one before.
+        sites: For each access, the tensor and its indices; a stage's own loops are one too.
+    """
+
+    pairs: dict[TirVar, Axis] = field(default_factory=dict)
+    extents: dict[TirVar, int] = field(default_factory=dict)
+    dims: dict[Tensor, set[int]] = field(default_factory=dict)
+    sites: list[tuple[Tensor, tuple[PrimExpr, ...]]] = field(default_factory=list)
+
+    def add_stage(self, stage: Tensor) -> None:
+        """Take in the loops of a stage and its accesses."""
+        inner = stage.body.axes if isinstance(stage.body, Reduction) else ()
+        for loops in (stage.axes, inner):
+            for outer, axis in pairwise(loops):
+                self.pairs[axis.var] = outer
+            self.extents.update((axis.var, axis.extent) for axis in loops)
+        self._add_site(stage, tuple(axis.var for axis in stage.axes))
+        computed: set[TirVar] = set()
+        for expr in body_exprs(stage.body):
+            if isinstance(expr, TirVar):
+                computed.add(expr)
+        for node in post_order(*body_exprs(stage.body)):
+            if isinstance(node, Read):
+                self._add_site(node.tensor, node.indices)
             else:
-                runs.append((dimension,))
-        return _Layout(tuple(runs))
+                computed.update(c for c in children(node) if isinstance(c, TirVar))
+        if isinstance(stage.body, ArgReduction):
+            computed.add(stage.body.axis.var)
+        for axis in (*stage.axes, *inner):
+            outer = self.pairs.get(axis.var)
+            if outer is not None and (axis.var in computed or outer.var in computed):
+                del self.pairs[axis.var]
 
+    def _add_site(self, tensor: Tensor, indices: tuple[PrimExpr, ...]) -> None:
+        self.sites.append((tensor, indices))
+        self.dims.setdefault(tensor, set(range(1, tensor.rank)))
 
-def _merged_axes(runs: list[list[Axis]]) -> tuple[Axis, ...]:
-    axes: list[Axis] = []
-    for run in runs:
-        extent = 1
-        for axis in run:
-            extent *= axis.extent
-        axes.append(Axis(run[0].var, extent))
-    return tuple(axes)
+    def _settle(self) -> None:
+        """Rule out pairs until every access agrees."""
+        changed = True
+        while changed:
+            changed = False
+            for tensor, indices in self.sites:
+                changed |= self._check(tensor, indices)
+
+    def _check(self, tensor: Tensor, indices: tuple[PrimExpr, ...]) -> bool:
+        """Rule out what one access does not allow; whether anything was ruled out."""
+        before = len(self.pairs) + len(self.dims[tensor])
+        for dimension in tuple(self.dims[tensor]):
+            outer, inner = indices[dimension - 1], indices[dimension]
+            pair = self.pairs.get(inner) if isinstance(inner, TirVar) else None
+            full = isinstance(inner, TirVar) and self.extents.get(inner) == tensor.shape[dimension]
+            if pair is None or pair.var is not outer or not full:
+                self.dims[tensor].discard(dimension)
+        seen = [at for at in indices if isinstance(at, TirVar)]
+        for dimension, at in enumerate(indices):
+            if not isinstance(at, TirVar):
+                continue
+            if seen.count(at) > 1 or dimension not in self.dims[tensor]:
+                self.pairs.pop(at, None)
+            # The loop inside this one, if any, must sit at the next dimension.
+            following = indices[dimension + 1] if dimension + 1 < len(indices) else None
+            for inner in [v for v, outer in self.pairs.items() if outer.var is at]:
+                if inner is not following or dimension + 1 not in self.dims[tensor]:
+                    del self.pairs[inner]
+        return len(self.pairs) + len(self.dims[tensor]) != before
+
+    def apply(self, stages: Stages) -> Stages:
+        """Return the stages with what is left merged."""
+        self._settle()
+        if not self.pairs:
+            return stages
+
+        def kept(tensor: Tensor) -> tuple[int, ...]:
+            merged = self.dims.get(tensor, set())
+            return tuple(n for n in range(tensor.rank) if n not in merged)
+
+        def sizes(tensor: Tensor) -> tuple[int, ...]:
+            starts = (*kept(tensor), tensor.rank)
+            return tuple(prod(tensor.shape[a:b]) for a, b in pairwise(starts))
+
+        def axes(old: Iterable[Axis]) -> tuple[Axis, ...]:
+            result: list[Axis] = []
+            for axis in old:
+                if axis.var in self.pairs:
+                    result[-1] = Axis(result[-1].var, result[-1].extent * axis.extent)
+                else:
+                    result.append(axis)
+            return tuple(result)
+
+        return _rebuilt(stages, kept, sizes, axes, {})

@@ -36,8 +36,8 @@ class Epilogue:
 
     Attributes:
         buffers: Parameters of the kernel: one for each parameter of the group, then the output.
-            Operands that only the epilogue reads have no dimensions of size 1, so that a vector along
-            the channels of a bias ``(1, C, 1, 1)`` is a vector load of ``(C,)``.
+            Operands that only the epilogue reads have no dimensions of size 1, so that a vector
+            along the channels of a bias ``(1, C, 1, 1)`` is a vector load of ``(C,)``.
         anchor_args: For each argument of the anchor its buffer; ``None`` if the group computes it.
         output: Last of ``buffers``; has the shape of the anchor's result.
     """

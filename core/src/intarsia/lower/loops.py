@@ -14,7 +14,7 @@ from ..tir.tensor import ArgReduction, Reduction, Tensor
 from ..tir.walk import body_exprs, post_order
 from .collapse import collapse
 from .cost import operations, points
-from .nests import Nest, loads, parallel_loops
+from .nests import Nest, goes_across, loads, parallel_loops
 from .tensors import Stages
 
 VECTOR_BYTES = 64
@@ -83,6 +83,9 @@ def _shared_rows(stages: Stages) -> int:
         for node in post_order(*body_exprs(stage.body)):
             if isinstance(node, Read) and node.tensor in own:
                 count = min(count, _own_row(node, axes))
+        if isinstance(stage.body, Reduction) and stage.axes:
+            across = goes_across(stage.axes[-1], stage.body.value)
+            count = min(count, stage.rank - 1 if across else count)
     return count
 
 

@@ -178,7 +178,7 @@ class Nest:
         """Store the combination of ``body.value`` at every place."""
         value, init = load(body.value), load(body.init)
         last = self.axes[-1] if self.axes else None
-        if last is not None and last.extent >= 4 and vectorizes(value, last.var):
+        if last is not None and goes_across(last, value):
             return self._reduce_across(body, value, init, last)
         inner = body.axes[-1]
         if inner.extent >= 8 and vectorizes(value, inner.var) and value.dtype is not DType.BOOL:
@@ -202,7 +202,9 @@ class Nest:
     def _reduce_along(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
         """Reduce with a vector of partial results along the innermost reduction axis."""
         inner = body.axes[-1]
-        lanes = _power_of_two(min(4 * self.lanes, inner.extent))
+        # Four registers of partial results hide the latency of adding; short rows need one.
+        wide = 4 * self.lanes if inner.extent >= 8 * self.lanes else self.lanes
+        lanes = _power_of_two(min(wide, inner.extent))
         partial = Buffer("partial", (lanes,), value.dtype, Scope.REGISTER)
         total = Buffer("total", (1,), value.dtype, Scope.REGISTER)
         all_lanes, at = (Ramp(IntImm(0), 1, lanes),), (IntImm(0),)
@@ -243,20 +245,22 @@ class Nest:
         def piece(start: PrimExpr, lanes: int) -> Stmt:
             total = Buffer("total", (lanes,), value.dtype, Scope.REGISTER)
 
-            def vector(emit: Callable[[TirVar, PrimExpr], Stmt]) -> Stmt:
+            def vector(emit: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+                if lanes == 1:
+                    return emit(IntImm(0), start)
                 lane = TirVar("lane")
                 statement = emit(lane, start + lane)
                 return For(lane, IntImm(lanes), ForKind.VECTORIZED, statement)
 
-            def begin(lane: TirVar, at: PrimExpr) -> Stmt:
+            def begin(lane: PrimExpr, at: PrimExpr) -> Stmt:
                 return Store(total, (lane,), substitute(init, {last.var: at}))
 
-            def step(lane: TirVar, at: PrimExpr) -> Stmt:
+            def step(lane: PrimExpr, at: PrimExpr) -> Stmt:
                 item = substitute(value, {last.var: at})
                 current = Load(total, (lane,), value.dtype, 1)
                 return Store(total, (lane,), binary(body.combine, current, item))
 
-            def end(lane: TirVar, at: PrimExpr) -> Stmt:
+            def end(lane: PrimExpr, at: PrimExpr) -> Stmt:
                 current = Load(total, (lane,), value.dtype, 1)
                 return Store(self.buffer, self._indices(at), cast(current, self.buffer.dtype))
 
@@ -297,6 +301,11 @@ class Nest:
         return self._every_place(Allocate(best, Allocate(found, Seq(parts))))
 
 
+def goes_across(last: Axis, value: PrimExpr) -> bool:
+    """Whether a reduction computes a vector of neighbouring results rather than one at a time."""
+    return last.extent >= 4 and vectorizes(value, last.var)
+
+
 def _better(body: ArgReduction, item: PrimExpr, best: PrimExpr) -> PrimExpr:
     """Whether ``item`` replaces ``best``; NaN beats every number, as in NumPy."""
     if body.last:
@@ -325,6 +334,8 @@ def vector_loops(axis: Axis, lanes: int, store: Emit) -> Stmt:
     """Return vectorised loops over an axis: whole vectors, then ever smaller ones."""
 
     def piece(start: PrimExpr, width: int) -> Stmt:
+        if width == 1:
+            return store(start)
         lane = TirVar("lane")
         return For(lane, IntImm(width), ForKind.VECTORIZED, store(start + lane))
 

@@ -15,7 +15,6 @@ from ..tir.walk import body_exprs, post_order, rewrite, rewrite_body, substitute
 from .cost import is_cheap_expr, points
 from .interning import Interner
 
-
 MAX_PLACES = 8
 """Different places at which a tensor that is not cheap may be computed again."""
 
@@ -110,12 +109,19 @@ def _own(tensor: Tensor) -> Tensor:
     return compute(tensor.shape, element, name=f"{tensor.name}_copy")
 
 
+def is_light(tensor: Tensor, *, dear: bool) -> bool:
+    """Whether a tensor needs no memory: it is no reduction, and cheap if it is computed often."""
+    if isinstance(tensor.body, Reduction | ArgReduction):
+        return False
+    return not dear or tensor.body is None or is_cheap_expr(tensor.body)
+
+
 def _kept(outputs: tuple[Tensor, ...]) -> set[Tensor]:
     """Decide which tensors get memory instead of being computed where they are read.
 
-    A tensor is computed once for each kept reader and each different place that reader, or a tensor
-    inlined into it, reads it at; it is kept if that is more often than it has elements, unless it is
-    cheap.
+    A tensor is computed once for each kept reader and each different place that reader, or a
+    tensor inlined into it, reads it at; it is kept if that is more often than it has elements,
+    unless it is cheap.
     """
     interner = Interner()
     uses: dict[Tensor, dict[tuple[Tensor, tuple[int, ...]], tuple[PrimExpr, ...]]] = {}
@@ -124,9 +130,8 @@ def _kept(outputs: tuple[Tensor, ...]) -> set[Tensor]:
         if tensor.body is None:
             continue
         own = uses.get(tensor, {})
-        heavy = isinstance(tensor.body, Reduction | ArgReduction) or tensor in outputs
         dear = len(own) > MAX_PLACES or sum(points(root) for root, _ in own) > points(tensor)
-        if heavy or (dear and not is_cheap_expr(tensor.body)):
+        if tensor in outputs or not is_light(tensor, dear=dear):
             kept.add(tensor)
             axes = tuple(axis.var for axis in tensor.axes)
             own = {(tensor, ()): axes}

@@ -15,7 +15,7 @@ class Value(NamedTuple):
     """One tensor: the node that makes it, and which of the node's results it is."""
 
     node: Expr
-    index: int = 0
+    number: int = 0
 
     @property
     def type(self) -> TensorType:
@@ -26,7 +26,7 @@ class Value(NamedTuple):
         """
         kind = self.node.type
         if isinstance(kind, TupleType):
-            kind = kind.fields[self.index]
+            kind = kind.fields[self.number]
         if not isinstance(kind, TensorType):
             raise UnsupportedError(
                 "nested tuples have no place in memory", where=str(self.node.span)

@@ -92,9 +92,8 @@ def _evaluate_reduction(
     result = init
     for point in np.ndindex(*(axis.extent for axis in body.axes[:outer])):
         grid = _with_reduction_axes(env, len(shape), inner)
-        grid.update(
-            (axis.var, np.int64(at)) for axis, at in zip(body.axes[:outer], point, strict=True)
-        )
+        for axis, at in zip(body.axes[:outer], point, strict=True):
+            grid[axis.var] = np.asarray(at, np.int64)
         part = Evaluator(grid, values).value(body.value)
         part = np.broadcast_to(part, (*shape, *(axis.extent for axis in inner)))
         reduced = reduce_trailing(body.combine, part, len(inner))

@@ -141,7 +141,7 @@ def rewrite(
 
 def substitute(root: PrimExpr, mapping: Mapping[TirVar, PrimExpr]) -> PrimExpr:
     """Replace variables by expressions; the same object if none occurs."""
-    return rewrite(root, _keep, dict(mapping)) if mapping else root
+    return rewrite(root, _keep, {**mapping}) if mapping else root
 
 
 def _keep(_node: PrimExpr) -> PrimExpr | None:
@@ -260,7 +260,7 @@ def map_statement(
         case Store():
             return replace(stmt, indices=new_exprs[:-1], value=new_exprs[-1])
         case If():
-            orelse = new_subs[1] if len(new_subs) > 1 else None
+            orelse = None if stmt.orelse is None else new_subs[1]
             return If(new_exprs[0], new_subs[0], orelse)
         case LetStmt():
             return replace(stmt, value=new_exprs[0], body=new_subs[0])

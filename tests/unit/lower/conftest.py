@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs to lower, and what carries a plan out with the interpreter."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import intarsia.ops
+from intarsia.artifact.plan import Argument, CopyStep, KernelStep, Place
+from intarsia.dtype import DType
+from intarsia.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var, call
+from intarsia.ir.op import collect_operators
+from intarsia.ir.types import TensorType
+from intarsia.ir.walk import post_order
+from intarsia.lower.lower import Lowered, lower
+from intarsia.target.kind import Role, TargetKind
+from intarsia.target.target import Target
+from intarsia.tir.evaluate import numpy_dtype
+from intarsia.tir.interp import run
+from intarsia.tir.passes.simplify import simplify
+from intarsia.tir.passes.unroll import unroll
+from intarsia.tir.passes.vectorize import vectorize
+from intarsia.tir.verify import verify_func
+
+MODULES = [
+    importlib.import_module(f"intarsia.ops.{module.name}")
+    for module in pkgutil.iter_modules(intarsia.ops.__path__)
+]
+OPERATORS = collect_operators(MODULES)
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """Options of a kind that has none."""
+
+
+def make_target(**schedules: Callable) -> Target:
+    """A backend kind with these schedules; two underscores stand for a dot."""
+    table = {name.replace("__", "."): schedule for name, schedule in schedules.items()}
+    return Target(TargetKind("loops", Role.BACKEND, NoOptions, schedules=table), NoOptions())
+
+
+def apply(name: str, *args, **attrs) -> Call:
+    """Apply an operator by name."""
+    op = OPERATORS[name]
+    return call(op, *args, attrs=op.Attrs(**attrs))
+
+
+def var(name: str, *shape: int, dtype: DType = DType.FLOAT32) -> Var:
+    """A parameter."""
+    return Var(name, TensorType(shape, dtype))
+
+
+def carry_out(lowered: Lowered, inputs: list, *, compiled: bool = False) -> list:
+    """Follow a plan on the interpreter; ``compiled`` runs the passes of backends first."""
+    plan = lowered.module.plan
+    workspace = np.full(plan.workspace_bytes, 0xA5, np.uint8)
+    places = {
+        Place.INPUT: inputs,
+        Place.OUTPUT: [np.zeros(o.shape, numpy_dtype(o.dtype)) for o in plan.outputs],
+        Place.CONSTANT: [lowered.constants[name] for name in plan.constants],
+    }
+    kernels = {function.name: function for function in lowered.module.functions}
+
+    def array(argument: Argument):
+        if argument.place is Place.WORKSPACE:
+            piece = workspace[argument.index : argument.index + argument.bytes]
+            return piece.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
+        return places[argument.place][argument.index].reshape(argument.shape)
+
+    for step in plan.steps:
+        if isinstance(step, CopyStep):
+            array(step.destination)[...] = array(step.source)
+        else:
+            assert isinstance(step, KernelStep)
+            kernel = kernels[step.function]
+            kernel = vectorize(simplify(unroll(kernel))) if compiled else kernel
+            verify_func(kernel)
+            run(kernel, *(array(argument) for argument in step.args))
+    return places[Place.OUTPUT]
+
+
+def reference(function: Function, inputs: list) -> list:
+    """Evaluate a function by the NumPy definitions of its operators."""
+    known = dict(zip(function.params, inputs, strict=True))
+    for node in post_order(function.body):
+        match node:
+            case Constant():
+                known[node] = node.data
+            case Call():
+                known[node] = node.op.reference(node.attrs, *(known[arg] for arg in node.args))
+            case Tuple():
+                known[node] = tuple(known[field] for field in node.fields)
+            case TupleGetItem():
+                known[node] = known[node.tuple][node.index]
+            case _:
+                pass
+    return [known[output] for output in function.outputs]
+
+
+@pytest.fixture
+def graphs() -> SimpleNamespace:
+    """``apply``, ``var`` and what checks a lowered function against its reference."""
+
+    def check(body, *params: Var, compiled: bool = True, seed: int = 0) -> Lowered:
+        rng = np.random.default_rng(seed)
+        function = Function(params, body)
+        inputs = [
+            (rng.standard_normal(p.type.static_shape) * 3).astype(p.type.dtype.value)
+            for p in params
+        ]
+        lowered = lower(function, (), target=make_target())
+        got = carry_out(lowered, inputs, compiled=compiled)
+        for mine, theirs in zip(got, reference(function, inputs), strict=True):
+            assert mine.dtype == theirs.dtype
+            np.testing.assert_allclose(mine, theirs, rtol=3e-5, atol=3e-5)
+        return lowered
+
+    return SimpleNamespace(apply=apply, var=var, check=check, target=make_target)

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live temporaries never overlap, and memory is used again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intarsia.errors import VerifyError
+from intarsia.lower.plan_memory import Lifetime, plan_memory, verify_memory
+
+LIFETIMES = st.builds(
+    lambda size, first, length: Lifetime(size, first, first + length),
+    st.integers(0, 1000),
+    st.integers(0, 12),
+    st.integers(0, 6),
+)
+
+
+@given(st.lists(LIFETIMES, max_size=25))
+def test_no_two_live_temporaries_overlap(lifetimes):
+    offsets, total = plan_memory(lifetimes)
+    verify_memory(lifetimes, offsets, total)
+    assert total <= sum(-(-max(life.bytes, 1) // 64) * 64 for life in lifetimes)
+
+
+def test_a_chain_needs_two_places():
+    chain = [Lifetime(128, step, step + 1) for step in range(50)]
+    offsets, total = plan_memory(chain)
+    assert total == 256
+    assert set(offsets) == {0, 128}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "total", "message"),
+    [
+        ((0, 0), 64, "temporaries 0 and 1 overlap"),
+        ((0, 32), 128, "temporary 1 at offset 32 is misplaced"),
+        ((0, 64), 64, "temporary 1 at offset 64 is misplaced"),
+    ],
+)
+def test_finds_what_is_wrong(offsets, total, message):
+    with pytest.raises(VerifyError, match=message):
+        verify_memory([Lifetime(64, 0, 1), Lifetime(64, 1, 2)], offsets, total)
