@@ -9,7 +9,6 @@ from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
 from intarsia.lower.kernels import TensorModule
 from intarsia.target.target import Target
 from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.unroll import unroll
 from intarsia.tir.passes.vectorize import vectorize
 
 from .emit.module import emit_module
@@ -42,7 +41,7 @@ def llvm_text(module: TensorModule, options: LlvmOptions) -> str:
     """Return the LLVM IR of ``module`` before LLVM's optimiser."""
     model = machine(options)
     functions = tuple(
-        expand_intrinsics(vectorize(simplify(unroll(function)))) for function in module.functions
+        expand_intrinsics(vectorize(simplify(function))) for function in module.functions
     )
     return emit_module(
         replace(module, functions=functions),

@@ -66,7 +66,9 @@ def rebuild_stmt(
             return stmt if same else replace(stmt, indices=indices, value=value)
         case Seq():
             parts = tuple([rebuild_stmt(part, rule, on_stmt) for part in stmt.body])
-            return stmt if all(a is b for a, b in zip(parts, stmt.body, strict=True)) else Seq(parts)
+            return (
+                stmt if all(a is b for a, b in zip(parts, stmt.body, strict=True)) else Seq(parts)
+            )
         case If():
             orelse = None if stmt.orelse is None else rebuild_stmt(stmt.orelse, rule, on_stmt)
             condition = rebuild_expr(stmt.condition, rule, memo)

@@ -131,12 +131,18 @@ class _Simplifier:
 
     def _arithmetic(self, expr: Binary) -> PrimExpr:
         match expr.op:
-            case BinaryOp.ADD | BinaryOp.SUB | BinaryOp.MUL | BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD:
+            case (
+                BinaryOp.ADD | BinaryOp.SUB | BinaryOp.MUL | BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD
+            ):
                 return self._build(self._sum(expr))
             case BinaryOp.MIN | BinaryOp.MAX:
                 low, high = self._interval(_add(self._sum(expr.a), self._sum(expr.b), -1))
                 smaller, larger = (
-                    (expr.a, expr.b) if high <= 0 else (expr.b, expr.a) if low >= 0 else (None, None)
+                    (expr.a, expr.b)
+                    if high <= 0
+                    else (expr.b, expr.a)
+                    if low >= 0
+                    else (None, None)
                 )
                 chosen = smaller if expr.op is BinaryOp.MIN else larger
                 return expr if chosen is None else chosen
@@ -246,7 +252,9 @@ class _Simplifier:
                 result = result - atom * -factor
             else:
                 result = result + atom * factor
-        result = result + IntImm(value.constant) if value.constant >= 0 else result - -value.constant
+        result = (
+            result + IntImm(value.constant) if value.constant >= 0 else result - -value.constant
+        )
         self.sums[result] = value
         return result
 

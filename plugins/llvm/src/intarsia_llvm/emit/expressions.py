@@ -28,6 +28,7 @@ from intarsia.tir.expr import (
     ReduceLanes,
     Select,
     TirVar,
+    binary,
 )
 
 from .arithmetic import emit_binary, emit_cast, emit_index_division, narrow_to_bfloat, widen_bfloat
@@ -125,11 +126,17 @@ class Expressions:
             if expr.op in _DIVISIONS and expr.b.value > 0:
                 negative = not self.is_natural(expr.a)
                 value = self.value(expr.a)
+                if _is_literal(value):
+                    return self.value(binary(expr.op, IntImm(int(value)), expr.b))
                 return emit_index_division(w, expr.op, value, expr.b.value, negative=negative)
         if expr.op is BinaryOp.SUB and expr.dtype.is_float and _is_zero(expr.a):
             kind = register_type(expr.dtype, expr.lanes)
             return w.emit(f"fneg {kind} {self.value(expr.b)}")
         a, b = self.value(expr.a), self.value(expr.b)
+        if expr.a.dtype is INDEX and expr.lanes == 1 and _is_literal(a) and _is_literal(b):
+            folded = binary(expr.op, IntImm(int(a)), IntImm(int(b)))
+            if isinstance(folded, IntImm):
+                return self.value(folded)
         number = b if _is_number(expr.b) else a if _is_number(expr.a) else ""
         lanes = expr.a.lanes if expr.op in COMPARISONS else expr.lanes
         return emit_binary(w, expr.op, a, b, expr.a.dtype, lanes, never_nan=number)
@@ -291,6 +298,8 @@ class Expressions:
                 return self._collect(expr.b, factor * scale, terms)
             case _:
                 value = self.value(expr)
+                if _is_literal(value):
+                    return int(value) * factor
                 if expr.dtype is not INDEX:
                     raise UnsupportedError(f"an index of type {expr.dtype}")
                 terms[value] = terms.get(value, 0) + factor
@@ -301,6 +310,10 @@ def _age(name: str) -> int:
     """Order of definition: outer values have smaller numbers."""
     digits = name.lstrip("%vpi")
     return int(digits) if digits.isdigit() else -1
+
+
+def _is_literal(value: str) -> bool:
+    return value.lstrip("-").isdigit()
 
 
 def _is_number(expr: PrimExpr) -> bool:

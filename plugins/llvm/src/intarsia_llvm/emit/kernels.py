@@ -55,6 +55,11 @@ class _Kernel:
     def stmt(self, e: Expressions, stmt: Stmt, *, parallel: bool) -> None:
         """Write a statement; ``parallel`` says whether a parallel loop may start here."""
         match stmt:
+            case For(extent=IntImm(value=times), kind=ForKind.UNROLLED):
+                e.positive.add(stmt.var)
+                for number in range(times):
+                    e.variables[stmt.var] = str(number)
+                    self.stmt(e, stmt.body, parallel=parallel)
             case For():
                 if stmt.kind is ForKind.PARALLEL and parallel and _runs_often(stmt):
                     self._parallel(e, stmt)

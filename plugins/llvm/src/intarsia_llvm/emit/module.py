@@ -19,7 +19,7 @@ def emit_module(
     """Return LLVM IR text of all kernels and exported functions.
 
     Args:
-        module: Kernels without UNROLLED and VECTORIZED loops, and the call plan.
+        module: Kernels without VECTORIZED loops, and the call plan.
         triple: LLVM's name of the machine.
         threads: Threads of parallel loops; 0 leaves it to OpenMP.
         vector_bits: Width of the vector registers to use.
