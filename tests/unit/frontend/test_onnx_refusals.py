@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from intarsia.errors import IntarsiaError
+from intarsia.errors import IntarsiaError, UnsupportedError
 from intarsia.frontend.onnx import from_onnx
 
 from .onnx_models import model, node
@@ -15,6 +15,7 @@ from .onnx_models import model, node
 IMAGE = (1, 4, 6, 6)
 W = np.ones((8, 4, 3, 3), np.float32)
 ONE = np.float32(1)
+BYTE = np.uint8(1)
 
 
 def i64(*values: int) -> np.ndarray:
@@ -29,8 +30,38 @@ def ones(*shape: int) -> np.ndarray:
     return np.ones(shape, np.float32)
 
 
+def u8(*shape: int) -> np.ndarray:
+    return np.ones(shape, np.uint8)
+
+
+def quantised(
+    a: np.ndarray, b: np.ndarray, scale: np.ndarray = ONE, zero: np.ndarray = BYTE
+) -> dict[str, np.ndarray]:
+    return {"a": a, "as": scale, "az": u8(), "b": b, "bs": ONE, "bz": u8(), "ys": ONE, "yz": zero}
+
+
+CELL = {"w": ones(1, 20, 3), "r": ones(1, 20, 5)}
+
 # op, attributes, shape of x, further operands, exit code, words of the message, opset
 ROWS: list[tuple] = [
+    ("Softmax", {"axis": 1.0}, (2,), {}, 3, "attribute 'axis' is not an integer"),
+    ("Gelu", {"approximate": 1}, (2,), {}, 3, "attribute 'approximate' is not a string", 20),
+    (
+        "Upsample",
+        {"scales": [1, 2]},
+        (2, 2),
+        {},
+        3,
+        "attribute 'scales' is not a list of floats",
+        7,
+    ),
+    ("LSTM", {"activations": [1]}, (4, 2, 3), CELL, 3, "is not a list of strings"),
+    ("Constant", {"value": 1}, (2,), None, 3, "attribute 'value' is not a tensor"),
+    ("Split", {"split": [4]}, (4,), {}, 3, "1 parts for 2 outputs", 11),
+    ("Dropout", {}, ("N",), {}, 4, "mask of a tensor of unknown shape"),
+    ("QLinearMatMul", {}, None, quantised(u8(2, 3), u8(3, 4), scale=ones(2)), 4, "scales of data"),
+    ("QLinearMatMul", {}, None, quantised(u8(2, 3), u8(3, 4), zero=ONE), 3, "cannot quantise to"),
+    ("QLinearConv", {}, None, quantised(u8(1, 2, 3), u8(2, 2)), 3, "weight"),
     ("Conv", {}, (1, 4), {"w": W}, 3, "weight"),
     ("Conv", {"strides": [0, 1]}, IMAGE, {"w": W}, 3, "must be positive"),
     ("Conv", {"strides": [1]}, IMAGE, {"w": W}, 3, "for 2 spatial dimensions"),
@@ -182,8 +213,9 @@ def test_refusal(row: tuple) -> None:
     first = [] if shape is None or operands is None else ["x"]
     names = " ".join([*first, *(operands or {})])
     weights = {name: value for name, value in (operands or {}).items() if value is not None}
+    two = "mask" in words or "2 outputs" in words
     proto = model(
-        [node(op, names, name="spot", **attrs)],
+        [node(op, names, "z y" if two else "y", name="spot", **attrs)],
         {"x": (2,) if shape is None else shape},
         weights=weights,
         opset=rest[0] if rest else 18,
@@ -258,3 +290,15 @@ def test_if_refusals() -> None:
     assert "must be one bool" in str(_if("two"))
     assert "give 2 and 1 results" in str(_if("b", 2))
     assert "is not a graph" in str(_if("b", then_branch=1))
+
+
+def test_bodies_that_cannot_be_expanded() -> None:
+    graph = helper.make_graph(
+        [node("Relu", "a", "b")],
+        "body",
+        [helper.make_tensor_value_info("a", TensorProto.FLOAT, (2,))],
+        [helper.make_empty_tensor_value_info("b")],
+    )
+    proto = model([node("SequenceMap", "x", name="spot", body=graph)], {"x": (2,)})
+    with pytest.raises(UnsupportedError, match="attribute 'body', which cannot be expanded"):
+        from_onnx(proto)

@@ -69,8 +69,6 @@ def read_model(
         raise UsageError(f"expected a path, bytes or onnx.ModelProto, got {type(model).__name__}")
     try:
         return _Reader(onnx, ExternalFiles(folder), source).read(message)
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise ModelError(f"damaged text or nesting: {error}", where=source) from None
     except IntarsiaError as error:
         error.where = f"{source}: {error.where}" if error.where else source
         raise

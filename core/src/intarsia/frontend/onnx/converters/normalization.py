@@ -7,7 +7,7 @@ import math
 from types import MappingProxyType
 
 from ....dtype import DType
-from ....ir.expr import Expr
+from ....ir.expr import Expr, tensor_type
 from ....ops import binary, compare, normalization, pooling, reduce, unary
 from ....ops import softmax as softmaxes
 from ..builder import dtype_of, rank_of, sizes_of
@@ -48,9 +48,7 @@ def hardmax(node: NodeContext) -> Expr:
         x = node.reshape(x, (math.prod(sizes[:cut]), math.prod(sizes[cut:])))
     attrs = reduce.Argmax.Attrs(axis=axis, keepdims=False, last=False)
     best = node.call(reduce.Argmax, x, attrs=attrs)
-    depth = sizes_of(x)[axis]
-    if not isinstance(depth, int):
-        raise node.unsupported("the size of the axis is not known at compile time")
+    depth = tensor_type(x).static_shape[axis]
     result = hot(node, best, axis, depth, dtype_of(x))
     return node.reshape(result, sizes)
 
