@@ -32,7 +32,7 @@ from intarsia.tir.verify import verify_func
 F32, BOOL = DType.FLOAT32, DType.BOOL
 X, Y = Buffer("x", (8,), F32), Buffer("y", (8,), F32)
 T = Buffer("t", (4,), F32, Scope.STACK)
-I, N = TirVar("i"), IntImm
+ROW, N = TirVar("i"), IntImm
 ZERO = FloatImm(0.0)
 WIDE = Ramp(N(0), 1, 4)
 
@@ -44,14 +44,14 @@ def store(value, at=IntImm(0)):  # noqa: B008 - frozen
 
 def loop(body, extent=IntImm(8), kind=ForKind.SERIAL):  # noqa: B008 - frozen
     """Eight iterations."""
-    return For(I, extent, kind, body)
+    return For(ROW, extent, kind, body)
 
 
 BROKEN = [
     (loop(store(ZERO), FloatImm(8.0)), "the extent of 'i' is not a scalar int64"),
     (loop(loop(store(ZERO))), "'i' is defined inside its own scope"),
     (
-        For(TirVar("j"), N(4), ForKind.SERIAL, store(ZERO, I)),
+        For(TirVar("j"), N(4), ForKind.SERIAL, store(ZERO, ROW)),
         "the variable 'i' is not defined here",
     ),
     (store(FloatImm(0.0, DType.FLOAT64)), "float64 is stored into 'y' of float32"),
@@ -65,7 +65,7 @@ BROKEN = [
     (Allocate(Buffer("g", (1,), F32), Seq(())), "'g' allocates global memory"),
     (Allocate(T, Allocate(T, Seq(()))), "'t' is allocated twice"),
     (If(ZERO, store(ZERO)), "a condition is not a scalar bool"),
-    (LetStmt(I, ZERO, Seq(())), "'i' stands for a value of another type"),
+    (LetStmt(ROW, ZERO, Seq(())), "'i' stands for a value of another type"),
     (store(Binary(BinaryOp.ADD, ZERO, N(0), F32, 1)), r"operands of '\+' are float32, int64"),
     (store(Binary(BinaryOp.ADD, ZERO, FloatImm(0.0, F32, 4), F32, 1)), r"lanes of '\+' differ"),
     (store(Select(ZERO, ZERO, ZERO, F32, 1)), "the sides of a choice differ in type"),
@@ -77,7 +77,7 @@ BROKEN = [
     (store(Broadcast(ZERO, 1, F32)), "a vector is made of a scalar"),
     (store(ReduceLanes(BinaryOp.ADD, FloatImm(0.0, F32, 4), F32, 2)), "lanes reduce to one"),
     (
-        LetStmt(TirVar("n"), N(4), For(I, TirVar("m"), ForKind.SERIAL, Seq(()))),
+        LetStmt(TirVar("n"), N(4), For(ROW, TirVar("m"), ForKind.SERIAL, Seq(()))),
         "the variable 'm' is not defined here",
     ),
 ]
@@ -104,11 +104,11 @@ def test_parameters(params, message):
 
 
 def test_accepts_what_is_right():
-    vector = Load(X, (Ramp(I * 4, 1, 4),), F32, 4)
+    vector = Load(X, (Ramp(ROW * 4, 1, 4),), F32, 4)
     body = Seq(
         (
-            Allocate(T, Seq((Store(T, (WIDE,), vector), store(Load(T, (N(3),), F32, 1), I)))),
-            If(I < 1, store(ZERO, I), store(Load(X, (I,), F32, 1), I)),
+            Allocate(T, Seq((Store(T, (WIDE,), vector), store(Load(T, (N(3),), F32, 1), ROW)))),
+            If(ROW < 1, store(ZERO, ROW), store(Load(X, (ROW,), F32, 1), ROW)),
         )
     )
     verify_func(PrimFunc("f", (X, Y), 1, loop(body, N(2))))

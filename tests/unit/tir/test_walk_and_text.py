@@ -43,9 +43,9 @@ from intarsia.tir.walk import (
 )
 
 F32 = DType.FLOAT32
-I, J = TirVar("i"), TirVar("j")
+ROW, J = TirVar("i"), TirVar("j")
 X = Buffer("x", (8, 8), F32)
-AT = Load(X, (I, J), F32, 1)
+AT = Load(X, (ROW, J), F32, 1)
 
 
 def test_shared_nodes_are_visited_and_rewritten_once():
@@ -53,7 +53,7 @@ def test_shared_nodes_are_visited_and_rewritten_once():
     for _ in range(200):
         value = value + value
     assert sum(1 for _ in post_order(value)) == 203
-    changed = substitute(value, {I: IntImm(3)})
+    changed = substitute(value, {ROW: IntImm(3)})
     assert sum(1 for _ in post_order(changed)) == 203
     assert variables(changed) == {J}
 
@@ -62,7 +62,7 @@ def test_nothing_changed_is_the_same_object():
     value = AT + 1.0
     assert substitute(value, {TirVar("k"): IntImm(0)}) is value
     assert substitute(value, {}) is value
-    stmt = For(I, IntImm(2), ForKind.SERIAL, Store(X, (I, I), value))
+    stmt = For(ROW, IntImm(2), ForKind.SERIAL, Store(X, (ROW, ROW), value))
     assert rewrite_stmt(stmt, lambda _: None) is stmt
 
 
@@ -72,7 +72,7 @@ def test_a_vector_for_a_variable_makes_vectors():
     wide = substitute(value, {J: lanes})
     assert isinstance(wide, Select)
     assert {wide.lanes, wide.a.lanes, wide.b.lanes, wide.condition.lanes} == {4}
-    guarded = IfThenElse(I < 2, AT, FloatImm(0.0), F32, 1)
+    guarded = IfThenElse(ROW < 2, AT, FloatImm(0.0), F32, 1)
     wide = substitute(guarded, {J: lanes})
     assert print_expr(wide) == "if_then_else(i < 2, x[i, ramp(0, 1, 4)], broadcast(0.0, 4))"
     same = substitute(IfThenElse(J < 2, AT, FloatImm(0.0), F32, 1), {J: lanes})
@@ -88,7 +88,7 @@ def test_rewrites_bottom_up():
         Broadcast(AT + 1.0, 4, F32),
         CallTarget("k", "f", (AT, FloatImm(3.0)), F32, 1),
         ReduceLanes(BinaryOp.ADD, Broadcast(FloatImm(1.0), 4, F32), F32),
-        Ramp(I + 1, 2, 4),
+        Ramp(ROW + 1, 2, 4),
     )
     got = [print_expr(rewrite(part, double)) for part in parts]
     assert got == [
@@ -97,18 +97,18 @@ def test_rewrites_bottom_up():
         "reduce_lanes[+](broadcast(2.0, 4))",
         "ramp(i + 1, 2, 4)",
     ]
-    assert print_expr(substitute(parts[3], {I: IntImm(4)})) == "ramp(5, 2, 4)"
+    assert print_expr(substitute(parts[3], {ROW: IntImm(4)})) == "ramp(5, 2, 4)"
 
 
 def kernel() -> PrimFunc:
     """One of every statement."""
     t, n = Buffer("t", (2,), F32, Scope.STACK), TirVar("i")
-    branch = If(I < 4, Store(t, (IntImm(0),), AT), Seq((Store(t, (IntImm(1),), FloatImm(0.5)),)))
-    plain = If(equal(I, 0), Seq(()))
-    let = LetStmt(n, I * 2, Store(X, (n, IntImm(0)), Load(t, (IntImm(0),), F32, 1)))
+    branch = If(ROW < 4, Store(t, (IntImm(0),), AT), Seq((Store(t, (IntImm(1),), FloatImm(0.5)),)))
+    plain = If(equal(ROW, 0), Seq(()))
+    let = LetStmt(n, ROW * 2, Store(X, (n, IntImm(0)), Load(t, (IntImm(0),), F32, 1)))
     inner = For(J, IntImm(8), ForKind.UNROLLED, Seq((branch, plain, let)))
     y = Buffer("s", (1,), DType.BOOL)
-    return PrimFunc("f", (X, y), 1, For(I, IntImm(8), ForKind.PARALLEL, Allocate(t, inner)), 1)
+    return PrimFunc("f", (X, y), 1, For(ROW, IntImm(8), ForKind.PARALLEL, Allocate(t, inner)), 1)
 
 
 def test_prints_every_statement():
@@ -133,11 +133,11 @@ def f(x: float32[8, 8] out, s: bool[1] scratch):
 
 def test_rewrites_every_statement():
     other = TirVar("other")
-    body = substitute_stmt(kernel().body, {I: other, J: IntImm(1)})
+    body = substitute_stmt(kernel().body, {ROW: other, J: IntImm(1)})
     text = print_func(PrimFunc("f", (X,), 1, body))
     assert "t[0] = x[other, 1]" in text
     assert "let i_1 = other * 2" in text
-    assert sum(1 for _ in statements(body)) == sum(1 for _ in statements(kernel().body)) == 11
+    assert sum(1 for _ in statements(body)) == sum(1 for _ in statements(kernel().body)) == 12
 
 
 def test_prints_tensor_expressions():
