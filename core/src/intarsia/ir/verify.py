@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..dtype import DType
 from ..errors import IntarsiaError, VerifyError
 from .expr import (
     Call,
@@ -130,8 +131,8 @@ def _verify_function_call(module: IRModule, node: CallFunction) -> None:
 
 def _verify_if(node: If) -> None:
     condition = node.condition.type
-    is_bool = isinstance(condition, TensorType) and condition.dtype.value == "bool"
-    if not is_bool or condition.shape not in ((), (1,)):
+    one = (TensorType((), DType.BOOL), TensorType((1,), DType.BOOL))
+    if condition not in one:
         raise VerifyError(
             f"the condition of an if is a {condition}, not one bool", where=str(node.span)
         )

@@ -159,13 +159,16 @@ def _judge(question: _Question, row: SupportRow, call: Call) -> tuple[Match | No
         found = match_pattern(row.pattern, call, question.uses)
         if found is None:
             return None, None
-        verdict = row.predicate(found)
+        return found, _checked(question.kind, row, row.predicate(found))
     except Exception as error:  # a predicate is plugin code: it may raise anything
         return found, _plugin_error(question.kind, row, error)
-    if not isinstance(verdict, Support):
-        detail = f"row '{row.name}' of '{question.kind}' answered {verdict!r}, not a Support"
-        return found, Support.no(Code.PLUGIN_ERROR, detail)
-    return found, verdict
+
+
+def _checked(kind: str, row: SupportRow, answer: object) -> Support:
+    if isinstance(answer, Support):
+        return answer
+    detail = f"row '{row.name}' of '{kind}' answered {answer!r}, not a Support"
+    return Support.no(Code.PLUGIN_ERROR, detail)
 
 
 def _plugin_error(kind: str, row: SupportRow, error: Exception) -> Support:

@@ -31,9 +31,9 @@ from .rules.constants import scalar_value
 Build: TypeAlias = "Callable[[Match, Sequence[Expr]], Call | None]"
 
 X = Wildcard("x")
-A = Wildcard("a", constant=True)
-B = Wildcard("b", constant=True)
-C = Wildcard("c", constant=True)
+A = Wildcard("k0", constant=True)
+B = Wildcard("k1", constant=True)
+C = Wildcard("k2", constant=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -312,7 +311,7 @@ class _FunctionParser:
             raise token.fail(f"no operator '{token.text}'", hint=hint)
         reader.take_mark("(")
         args: list[Expr] = []
-        given: dict[str, Any] = {}
+        given: dict[str, object] = {}
         while not reader.skip(")"):
             if reader.token.kind == "word" and reader.token.text != "const":
                 self._attribute(op, given)
@@ -327,7 +326,7 @@ class _FunctionParser:
         except IntarsiaError as error:
             raise token.fail(error.message, hint=error.hint) from error
 
-    def _attribute(self, op: type[Op], given: dict[str, Any]) -> None:
+    def _attribute(self, op: type[Op], given: dict[str, object]) -> None:
         token = self.reader.take()
         known = [item.name for item in fields(op.Attrs)]
         if token.text not in known:
@@ -341,7 +340,7 @@ class _FunctionParser:
         given[token.text] = self.reader.value()
 
 
-def _attrs(op: type[Op], token: Token, given: Mapping[str, Any]) -> OpAttrs:
+def _attrs(op: type[Op], token: Token, given: Mapping[str, object]) -> OpAttrs:
     missing = [
         item.name for item in fields(op.Attrs) if item.default is MISSING and item.name not in given
     ]

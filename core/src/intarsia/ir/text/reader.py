@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from .lexer import Token, tokenize, unquote
 
 MAX_NESTING = 64  # parentheses in types and values: deeper ones come from no printer
 _DTYPES = frozenset(dtype.value for dtype in DType)
-_WORDS: Mapping[str, Any] = {"True": True, "False": False}
+_WORDS: Mapping[str, bool] = {"True": True, "False": False}
 
 
 class Reader:
@@ -199,9 +198,9 @@ class Reader:
             raise token.fail(f"constant '{name}' is given as {known.type}, not {type_}")
         return known
 
-    def _elements(self) -> Any:
+    def _elements(self) -> object:
         """Read a number or nested lists of numbers, without recursion."""
-        stack: list[list[Any]] = [[]]
+        stack: list[list[object]] = [[]]
         while True:
             token = self.take()
             if token.text == "[" and token.kind == "mark":
@@ -221,7 +220,7 @@ class Reader:
                 return stack[0][0]
             self.take_mark(",")
 
-    def _close(self, stack: list[list[Any]]) -> None:
+    def _close(self, stack: list[list[object]]) -> None:
         inner = stack.pop()
         stack[-1].append(inner)
 
@@ -251,7 +250,7 @@ def number(token: Token) -> int | float:
         return float(token.text)
 
 
-def _array(token: Token, elements: Any, dtype: DType) -> np.ndarray[Any, Any]:
+def _array(token: Token, elements: object, dtype: DType) -> np.ndarray:
     """Return elements as an array.
 
     Raises:
@@ -275,7 +274,7 @@ def _array(token: Token, elements: Any, dtype: DType) -> np.ndarray[Any, Any]:
         raise token.fail(f"no array of {dtype}: {error}") from None
 
 
-def _reshaped(token: Token, array: np.ndarray[Any, Any], shape: object) -> np.ndarray[Any, Any]:
+def _reshaped(token: Token, array: np.ndarray, shape: object) -> np.ndarray:
     try:
         return array.reshape(shape)  # type: ignore[arg-type]
     except (ValueError, TypeError):

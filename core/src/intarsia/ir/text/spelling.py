@@ -93,7 +93,7 @@ def attrs_text(attrs: OpAttrs) -> list[str]:
     return found
 
 
-def _field_value(attrs: OpAttrs, name: str) -> Any:
+def _field_value(attrs: OpAttrs, name: str) -> object:
     return object.__getattribute__(attrs, name)
 
 
@@ -114,7 +114,7 @@ def value_text(value: object) -> str:
             return repr(float(value))  # type: ignore[arg-type]
 
 
-def array_text(array: np.ndarray[Any, Any]) -> str:
+def array_text(array: np.ndarray) -> str:
     """Return the elements as nested lists; each reads back as exactly the same element."""
     elements = [_element_text(element) for element in array.reshape(-1)]
     for size in reversed(array.shape):

@@ -7,7 +7,7 @@ from ...ir.expr import Call, Expr, call
 from ...ir.types import TensorType
 from ...ir.walk import RewriteRule
 from ...ops import OPERATORS
-from ...ops.pooling import AvgPool, MaxPool
+from ...ops.pooling import PoolAttrs
 from ...ops.reduce import ReduceOp
 
 CHAINED = ("sum", "mean", "prod", "max", "min", "all", "any")
@@ -39,7 +39,7 @@ def merge_reductions(expr: Expr) -> Expr | None:
 def pool_to_reduction(expr: Expr) -> Expr | None:
     """nn.avg_pool(x, kernel=whole image) --> mean(x, spatial axes, keepdims=True); max alike"""
     match expr:
-        case Call(name, (x,), AvgPool.Attrs() | MaxPool.Attrs() as attrs):
+        case Call(name, (x,), PoolAttrs() as attrs):
             type_ = x.type
             if not isinstance(type_, TensorType) or type_.shape[2:] != attrs.kernel:
                 return None
