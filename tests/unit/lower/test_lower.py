@@ -238,10 +238,7 @@ def test_epilogue_gives_schedules_what_follows_the_anchor(graphs):
     acc, i = Buffer("acc", (16,), F32), TirVar("i")
     value = Load(acc, (Ramp(IntImm(0), 1, 16),), F32, 16)
     text = print_expr(fused.apply(value, (i, Ramp(IntImm(0), 1, 16))))
-    assert (
-        text == ("max(acc[ramp(0, 1, 16)] + p2[ramp(0, 1, 16)], broadcast(broadcast(0.0, 1), 16))")
-        or "acc[ramp(0, 1, 16)] + p2[ramp(0, 1, 16)]" in text
-    )
+    assert text == "max(acc[ramp(0, 1, 16)] + p2[ramp(0, 1, 16)], broadcast(0.0, 16))"
 
 
 def test_schedules_of_the_target_replace_default_loops(graphs):
