@@ -221,3 +221,23 @@ def test_a_network_keeps_the_library_layouts_between_primitives() -> None:
     made = check(dense(x, 10), tolerance=5e-4)
     # At most the image is reordered.
     assert len(executed(made)) <= len(spelled(made.program)) + 1
+
+
+@pytest.mark.parametrize("data", [(1, 4, 9, 1), (1, 4, 1, 9)], ids=str)
+def test_a_convolution_along_one_axis_is_one_dimensional(data: tuple[int, ...]) -> None:
+    kernel = tuple(3 if size > 1 else 1 for size in data[2:])
+    pads = tuple((size // 2, size // 2) for size in kernel)
+    weights = weight(8, 4, *kernel)
+    attrs = {"strides": (1, 1), "padding": pads, "dilation": (1, 1)}
+    x = apply("nn.conv", var("x", *data), weights, weight(8), **attrs)
+    x = apply("nn.relu", apply("add", x, var("y", 1, 8, *data[2:])))
+    made = check(x, tolerance=2e-4)
+    assert spelled(made.program) == ["conv+add+relu"]
+    (node,) = (node for node in made.program.nodes if node.kind == "conv")
+    assert made.program.shapes[node.result] == (1, 8, 9)
+
+
+def test_a_pointwise_convolution_of_one_pixel_keeps_one_axis() -> None:
+    made = check(conv(var("x", 1, 4, 1, 1), kernel=1), tolerance=2e-4)
+    (node,) = (node for node in made.program.nodes if node.kind == "conv")
+    assert made.program.shapes[node.result] == (1, 8, 1)

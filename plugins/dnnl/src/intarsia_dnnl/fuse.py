@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes element-wise work part of the primitive before it, and flattens matrix products."""
+"""Makes element-wise work part of the primitive before it, and gives primitives better shapes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VIEWS = frozenset({"reshape", "transpose", "slice"})
 
 
 def fuse(draft: Draft, outputs: Sequence[int]) -> None:
-    """Rewrite ``draft.nodes``: post-ops, biases, sums in place, flat matrix products.
+    """Rewrite ``draft.nodes``: post-ops, biases, sums in place, lower ranks.
 
     Args:
         draft: What to rewrite; its values keep their meaning.
@@ -39,7 +39,7 @@ def fuse(draft: Draft, outputs: Sequence[int]) -> None:
     _Fusion(draft, outputs).run()
     draft.nodes = _drop_dead(draft.nodes, outputs)
     draft.nodes = _sum_in_place(draft, outputs)
-    draft.nodes = _flatten(draft)
+    draft.nodes = _simplify_shapes(draft)
 
 
 class _Fusion:
@@ -182,23 +182,73 @@ def _sum_in_place(draft: Draft, outputs: Sequence[int]) -> list[Node]:
     return result
 
 
-def _flatten(draft: Draft) -> list[Node]:
-    """Turn a batch of row vectors times one matrix into a product of two matrices."""
+def _simplify_shapes(draft: Draft) -> list[Node]:
+    """Give matrix products and convolutions the ranks that the library is fastest at."""
     result: list[Node] = []
     for node in draft.nodes:
-        if node.kind != "matmul" or not _is_flat(draft, node):
+        if node.kind == "matmul" and _is_flat(draft, node):
+            result += _reshaped(draft, node, _Flat(draft.shape(node.result)))
+        elif node.kind == "conv" and (gone := _needless_axes(draft, node)):
+            numbers = dict(node.attrs)
+            for key in ("strides", "dilation", "padding_low", "padding_high"):
+                kept = enumerate(node.ints(key), start=2)
+                numbers[key] = tuple(item for axis, item in kept if axis not in gone)
+            result += _reshaped(draft, replace(node, attrs=numbers), _Without(gone))
+        else:
             result.append(node)
-            continue
-        mapping: dict[int, int] = {}
-        shape = draft.shape(node.result)
-        rows, columns = prod(shape[:-1]), shape[-1]
-        for value in (*node.args[:2], *(op.value for op in node.post if op.value >= 0)):
-            mapping[value] = draft.new_value(_flat_shape(draft.shape(value), shape))
-            result.append(Node("reshape", (value,), mapping[value]))
-        flat = draft.new_value((rows, columns))
-        result.append(replace(node.reading(mapping), result=flat))
-        result.append(Node("reshape", (flat,), node.result))
     return result
+
+
+class _Flat:
+    """Shapes of a product of a batch of rows and one matrix, as a product of two matrices."""
+
+    def __init__(self, result: tuple[int, ...]) -> None:
+        self.result = result
+
+    def of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the flat shape of an operand or of the result."""
+        if shape[:-2] != self.result[:-2] and prod(shape[:-2]) == 1 and len(shape) > 2:
+            # The matrix, or an operand that is broadcast over the rows.
+            return shape[-2:]
+        return shape if len(shape) < 2 else (prod(shape[:-1]), *shape[-1:])
+
+
+class _Without:
+    """Shapes without some axes, all of size 1."""
+
+    def __init__(self, axes: tuple[int, ...]) -> None:
+        self.axes = axes
+
+    def of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape without the axes; a bias has none of them."""
+        return tuple(size for axis, size in enumerate(shape) if axis not in self.axes)
+
+
+def _reshaped(draft: Draft, node: Node, rule: _Flat | _Without) -> list[Node]:
+    """Return ``node`` between views that give its tensors other shapes."""
+    nodes: list[Node] = []
+    mapping: dict[int, int] = {}
+    for value in dict.fromkeys(node.reads):
+        shape = rule.of(draft.shape(value))
+        if shape != draft.shape(value):
+            mapping[value] = draft.new_value(shape)
+            nodes.append(Node("reshape", (value,), mapping[value]))
+    result = draft.new_value(rule.of(draft.shape(node.result)))
+    nodes.append(replace(node.reading(mapping), result=result))
+    nodes.append(Node("reshape", (result,), node.result))
+    return nodes
+
+
+def _needless_axes(draft: Draft, node: Node) -> tuple[int, ...]:
+    """Return the spatial axes along which a convolution does nothing, but for one."""
+    data, weights, result = (draft.shape(v) for v in (*node.args[:2], node.result))
+    gone = tuple(
+        axis
+        for axis in range(2, len(data))
+        if data[axis] == weights[axis] == result[axis] == 1
+        and node.ints("padding_low")[axis - 2] == node.ints("padding_high")[axis - 2] == 0
+    )
+    return gone[:-1] if len(gone) == len(data) - 2 else gone
 
 
 def _is_flat(draft: Draft, node: Node) -> bool:
@@ -212,10 +262,3 @@ def _is_flat(draft: Draft, node: Node) -> bool:
         if other[:-1] != shape[:-1] and prod(other[:-1]) != 1:
             return False
     return True
-
-
-def _flat_shape(shape: tuple[int, ...], result: tuple[int, ...]) -> tuple[int, ...]:
-    if shape[:-2] != result[:-2] and prod(shape[:-2]) == 1 and len(shape) > 2:
-        # The matrix, or an operand that is broadcast over the rows.
-        return shape[-2:]
-    return (prod(shape[:-1]), *shape[-1:])
