@@ -3,19 +3,22 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from ..errors import ArtifactError
 
+JsonObject: TypeAlias = "dict[str, Any]"
+"""An object as ``json`` parses it."""
 
-def _of_type(document: dict[str, Any], key: str, kind: type, called: str) -> Any:
+
+def _of_type(document: JsonObject, key: str, kind: type, called: str) -> Any:
     value = document.get(key)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ArtifactError(f"the passport's '{key}' is not {called}")
     return value
 
 
-def read_dict(value: object, what: str) -> dict[str, Any]:
+def read_dict(value: object, what: str) -> JsonObject:
     """Return ``value``, which must be a JSON object.
 
     Raises:
@@ -23,25 +26,25 @@ def read_dict(value: object, what: str) -> dict[str, Any]:
     """
     if not isinstance(value, dict):
         raise ArtifactError(f"{what} is not an object")
-    return cast("dict[str, Any]", value)
+    return cast("JsonObject", value)
 
 
-def read_mapping(document: dict[str, Any], key: str) -> dict[str, Any]:
+def read_mapping(document: JsonObject, key: str) -> JsonObject:
     """Return the JSON object at ``key``."""
     return _of_type(document, key, dict, "an object")
 
 
-def read_list(document: dict[str, Any], key: str) -> list[Any]:
+def read_list(document: JsonObject, key: str) -> list[Any]:
     """Return the list at ``key``."""
     return _of_type(document, key, list, "a list")
 
 
-def read_str(document: dict[str, Any], key: str) -> str:
+def read_str(document: JsonObject, key: str) -> str:
     """Return the text at ``key``."""
     return _of_type(document, key, str, "a text")
 
 
-def read_int(document: dict[str, Any], key: str) -> int:
+def read_int(document: JsonObject, key: str) -> int:
     """Return the non-negative whole number at ``key``.
 
     Raises:
@@ -53,7 +56,7 @@ def read_int(document: dict[str, Any], key: str) -> int:
     return value
 
 
-def read_texts(document: dict[str, Any], key: str) -> tuple[str, ...]:
+def read_texts(document: JsonObject, key: str) -> tuple[str, ...]:
     """Return the list of texts at ``key``.
 
     Raises:
@@ -65,7 +68,7 @@ def read_texts(document: dict[str, Any], key: str) -> tuple[str, ...]:
     return tuple(values)
 
 
-def read_sizes(document: dict[str, Any], key: str) -> tuple[int, ...]:
+def read_sizes(document: JsonObject, key: str) -> tuple[int, ...]:
     """Return the list of non-negative whole numbers at ``key``.
 
     Raises:

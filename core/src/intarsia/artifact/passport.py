@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..errors import ArtifactError, UnsupportedError
-from .fields import read_dict, read_int, read_list, read_mapping, read_str, read_texts
+from .fields import JsonObject, read_dict, read_int, read_list, read_mapping, read_str, read_texts
 from .plan import CallPlan, TensorSpec
 from .plan_json import plan_from_json, plan_to_json, spec_from_json, spec_to_json
 
@@ -107,7 +107,7 @@ class Passport:
                 return unit
         raise ArtifactError(f"the passport names no unit '{name}'")
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> JsonObject:
         """Return plain JSON values, keys in the order people read them."""
         return {
             "schema": SCHEMA,
@@ -159,7 +159,7 @@ def parse_passport(data: bytes) -> Passport:
         raise ArtifactError(error.message) from None
 
 
-def _passport_from_json(document: dict[str, Any]) -> Passport:
+def _passport_from_json(document: JsonObject) -> Passport:
     return Passport(
         name=read_str(document, "name"),
         intarsia=read_str(document, "intarsia"),
@@ -185,11 +185,11 @@ def _passport_from_json(document: dict[str, Any]) -> Passport:
     )
 
 
-def _member_from_json(document: dict[str, Any]) -> Member:
+def _member_from_json(document: JsonObject) -> Member:
     return Member(read_int(document, "bytes"), read_str(document, "sha256"))
 
 
-def _unit_to_json(unit: UnitEntry) -> dict[str, Any]:
+def _unit_to_json(unit: UnitEntry) -> JsonObject:
     return {
         "name": unit.name,
         "loader": unit.loader,
@@ -201,7 +201,7 @@ def _unit_to_json(unit: UnitEntry) -> dict[str, Any]:
     }
 
 
-def _unit_from_json(document: dict[str, Any]) -> UnitEntry:
+def _unit_from_json(document: JsonObject) -> UnitEntry:
     return UnitEntry(
         read_str(document, "name"),
         read_str(document, "loader"),

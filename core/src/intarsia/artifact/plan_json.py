@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..dtype import parse_dtype
 from ..errors import ArtifactError
-from .fields import read_dict, read_int, read_list, read_sizes, read_str, read_texts
+from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read_str, read_texts
 from .plan import Argument, CallPlan, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
 
 
-def spec_to_json(spec: TensorSpec) -> dict[str, Any]:
+def spec_to_json(spec: TensorSpec) -> JsonObject:
     """Return an input or output as plain JSON."""
     return {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype.value}
 
@@ -31,7 +29,7 @@ def spec_from_json(document: object) -> TensorSpec:
     )
 
 
-def plan_to_json(plan: CallPlan) -> dict[str, Any]:
+def plan_to_json(plan: CallPlan) -> JsonObject:
     """Return the plan as plain JSON."""
     return {
         "inputs": [spec_to_json(spec) for spec in plan.inputs],
@@ -43,7 +41,7 @@ def plan_to_json(plan: CallPlan) -> dict[str, Any]:
     }
 
 
-def plan_from_json(document: dict[str, Any]) -> CallPlan:
+def plan_from_json(document: JsonObject) -> CallPlan:
     """Inverse of :func:`plan_to_json`.
 
     Raises:
@@ -72,10 +70,10 @@ def step_arguments(step: Step) -> tuple[Argument, ...]:
     return step.args
 
 
-def _step_to_json(step: Step) -> dict[str, Any]:
+def _step_to_json(step: Step) -> JsonObject:
     match step:
         case KernelStep(function, args, label, nodes):
-            head: dict[str, Any] = {"kernel": function, "label": label, "nodes": list(nodes)}
+            head: JsonObject = {"kernel": function, "label": label, "nodes": list(nodes)}
         case RegionStep(region, args, label, nodes):
             head = {"region": region, "label": label, "nodes": list(nodes)}
         case CopyStep(source, destination):
@@ -83,7 +81,7 @@ def _step_to_json(step: Step) -> dict[str, Any]:
     return {**head, "args": [_argument_to_json(argument) for argument in args]}
 
 
-def _step_from_json(document: dict[str, Any]) -> Step:
+def _step_from_json(document: JsonObject) -> Step:
     args = tuple(_argument_from_json(argument) for argument in read_list(document, "args"))
     if "kernel" in document:
         label, nodes = read_str(document, "label"), read_texts(document, "nodes")
@@ -96,7 +94,7 @@ def _step_from_json(document: dict[str, Any]) -> Step:
     return CopyStep(*args)
 
 
-def _argument_to_json(argument: Argument) -> dict[str, Any]:
+def _argument_to_json(argument: Argument) -> JsonObject:
     return {
         "place": argument.place.value,
         "index": argument.index,

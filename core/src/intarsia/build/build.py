@@ -92,10 +92,8 @@ def build(
 
     Raises:
         UsageError: The target, an option or a combination is wrong.
-        ModelError: The model is broken.
-        UnsupportedError: The model, or a size in it, cannot be compiled.
-        PluginError: A plugin failed.
-        ToolchainError: A linker or LLVM failed.
+        ModelError: The model is broken; UnsupportedError: it cannot be compiled.
+        PluginError: A plugin failed; ToolchainError: a linker or compiler failed.
         ResourceError: The model does not fit in memory.
         GateFailed: ``require_offload`` or ``max_regions`` is not met.
     """

@@ -176,8 +176,7 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
             hint=f"upgrade {owner}",
         )
     try:
-        generate: Callable[..., object] = kind.tir_codegen
-        unit = generate(module, fallback)
+        unit = _generate(kind.tir_codegen, module, fallback)
     except (IntarsiaError, MemoryError):
         raise
     except Exception as error:  # a plugin may raise anything
@@ -188,6 +187,11 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
     if not isinstance(unit, CompiledUnit) or unit.name != module.name:
         raise PluginError(f"{owner} answered tir_codegen of '{kind.name}' with {unit!r:.80}")
     return unit
+
+
+def _generate(generate: Callable[..., object], module: TensorModule, target: Target) -> object:
+    """Call a plugin's function, whose answer is anything until it is checked."""
+    return generate(module, target)
 
 
 def _support(host: Host, accelerator: Target) -> SupportTable:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..partition.cost import Plan
 from ..partition.rules import PlaceRule, parse_place_rule
 
+Decorator: TypeAlias = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<sizes>\d*(,\d+)*)")
@@ -69,7 +70,7 @@ def build_options(*, target_required: bool) -> Callable[[F], F]:
     return decorate
 
 
-def _plain_options(target_required: bool) -> list[Callable[[Any], Any]]:
+def _plain_options(target_required: bool) -> list[Decorator]:
     path = click.Path(path_type=Path, file_okay=False)
     executors = click.Choice([row.name for row in config_kinds("executor")])
     runtimes = click.Choice([row.name for row in config_kinds("runtime")])
@@ -96,9 +97,9 @@ def _plain_options(target_required: bool) -> list[Callable[[Any], Any]]:
     ]  # fmt: skip
 
 
-def _config_options() -> list[Callable[[Any], Any]]:
+def _config_options() -> list[Decorator]:
     """One option for each option of each kind: ``--executor-aot-unpacked-api``."""
-    made: list[Callable[[Any], Any]] = []
+    made: list[Decorator] = []
     for what in ("executor", "runtime"):
         for row in config_kinds(what):
             for option in row.options:

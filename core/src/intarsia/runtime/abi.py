@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ..artifact.plan import TensorSpec
 from ..dtype import DType
+
+NumpyType: TypeAlias = "np.dtype[Any]"
+"""A NumPy element type."""
 
 _INT = 1  # kTVMFFIInt
 _DLTENSOR = 7  # kTVMFFIDLTensorPtr
@@ -62,7 +65,7 @@ SafeCall = ctypes.CFUNCTYPE(
 """``TVMFFISafeCallType``; 0 means success."""
 
 
-def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+def numpy_dtype(dtype: DType) -> NumpyType:
     """Return the NumPy element type; bfloat16 comes from ml_dtypes."""
     if dtype is DType.BFLOAT16:
         import ml_dtypes  # only models with bfloat16 tensors need the package
@@ -138,7 +141,7 @@ def hosted_call(
     return SafeCall(call)
 
 
-def _view(value: AnyValue, shape: tuple[int, ...], dtype: np.dtype[Any], size: int) -> np.ndarray:
+def _view(value: AnyValue, shape: tuple[int, ...], dtype: NumpyType, size: int) -> np.ndarray:
     header = _TENSOR_HEADER if value.type_index == _TENSOR else 0
     tensor = DLTensor.from_address(value.value + header)
     if not size:

@@ -7,9 +7,11 @@ refuses the instructions listed there. NumPy asks the (emulated) processor when 
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import cast
 
 from ..artifact.machine import Machine, detect_machine
 
@@ -43,11 +45,10 @@ def _numpy_name(name: str) -> str:
 
 
 def _processor_features() -> Mapping[str, bool]:
+    """Return what NumPy found; nothing if it no longer says, and then the kernel is believed."""
     try:
-        # NumPy has no public name for it; without it the kernel alone is believed.
-        from numpy._core._multiarray_umath import (  # pyright: ignore
-            __cpu_features__ as features,
-        )
+        umath = importlib.import_module("numpy._core._multiarray_umath")
     except ImportError:
         return {}
-    return features
+    features: object = vars(umath).get("__cpu_features__")
+    return cast("Mapping[str, bool]", features) if isinstance(features, dict) else {}

@@ -11,9 +11,9 @@ import numpy as np
 
 from ...artifact.plan import TensorSpec
 from ...errors import ModelError
-from ..abi import numpy_dtype
+from ..abi import NumpyType, numpy_dtype
 
-Inputs: TypeAlias = "Mapping[str, Any] | list[Any] | tuple[Any, ...]"
+Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
 """Arrays by name, or in the order of the model. NumPy, or anything with DLPack on the CPU."""
 
 
@@ -72,7 +72,7 @@ class Signature:
             arrays.append(value)
         return arrays
 
-    def _ordered(self, values: Inputs) -> Sequence[Any]:
+    def _ordered(self, values: Inputs) -> Sequence[object]:
         names = self.names
         if isinstance(values, Mapping):
             if len(values) == len(names):
@@ -110,7 +110,7 @@ class Signature:
         return f"{len(self.names)} {self.role}{'' if len(self.names) == 1 else 's'}: {names}{more}"
 
     def _mismatch(
-        self, array: np.ndarray, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]
+        self, array: np.ndarray, name: str, shape: tuple[int, ...], dtype: NumpyType
     ) -> ModelError:
         return ModelError(
             f"{self.role} '{name}' must be {dtype} {shape}, got {_dtype_text(array)} {array.shape}"
