@@ -324,6 +324,28 @@ def test_a_known_branch_is_taken_and_unused_functions_go():
     assert list(after.functions) == ["main"]
 
 
+def test_branches_known_at_run_time_only_are_both_computed():
+    flag, one = var("c", dtype=DType.BOOL), var("d", 1, dtype=DType.BOOL)
+    tree = If(flag, node("sin", V), node("cos", V), V.type)
+    assert prepared(tree, params=(V, flag)) == ["sin", "cos", "where"]
+    tree = If(one, node("sin", V), node("cos", V), V.type)
+    assert prepared(tree, params=(V, one)) == ["reshape", "sin", "cos", "where"]
+    pair = make_tuple((node("sin", V), V))
+    other = make_tuple((node("cos", V), V))
+    chosen = If(flag, pair, other, pair.type)
+    outputs = (get_item(chosen, 0), get_item(chosen, 1))
+    assert prepared(*outputs, params=(V, flag)) == ["sin", "cos", "where"]
+    nested = make_tuple((pair,))
+    kept = module(If(flag, nested, nested, nested.type), params=(V, flag))
+    assert isinstance(PREPARE.run(kept).main.body, If)
+
+
+def test_a_selection_with_a_known_condition_is_its_choice():
+    yes, no = constant(np.asarray(True)), constant(np.zeros(4, np.bool_))
+    assert prepared(node("where", yes, node("sin", V), node("cos", V)), params=(V,)) == ["sin"]
+    assert prepared(node("where", no, node("sin", V), node("cos", V)), params=(V,)) == ["cos"]
+
+
 def test_functions_in_use_stay():
     p = var("p", 4, 4)
     callee = Function((p,), node("sin", p))

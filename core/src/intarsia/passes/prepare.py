@@ -10,6 +10,7 @@ from .fold_constants import FOLD_CONSTANTS
 from .fuse_batch_norm import FUSE_BATCH_NORM
 from .inline_lets import INLINE_LETS
 from .recognise import RECOGNISE
+from .select_branches import SELECT_BRANCHES
 from .simplify import SIMPLIFY
 
 PREPARE = Pipeline(
@@ -18,6 +19,8 @@ PREPARE = Pipeline(
         INLINE_LETS,
         FOLD_CONSTANTS,
         SIMPLIFY,
+        ELIMINATE_DEAD_CODE,
+        SELECT_BRANCHES,
         DEDUPLICATE,
         RECOGNISE,
         FUSE_BATCH_NORM,

@@ -121,6 +121,19 @@ def drop_repeated(expr: Expr) -> Expr | None:
             return None
 
 
+def drop_known_where(expr: Expr) -> Expr | None:
+    """where(true, a, b) --> a;  where(c, a, a) --> a"""
+    match expr:
+        case Call("where", (_, a, b)) if a is b and a.type == expr.type:
+            return a
+        case Call("where", (flag, a, b)):
+            value = scalar_value(flag)
+            chosen = a if value else b
+            return chosen if value is not None and chosen.type == expr.type else None
+        case _:
+            return None
+
+
 def drop_cast_to_same(expr: Expr) -> Expr | None:
     """cast(x, the type x has) --> x"""
     match expr:
@@ -214,6 +227,7 @@ ARITHMETIC: tuple[tuple[str, RewriteRule], ...] = (
     ("round", drop_repeated),
     ("sign", drop_repeated),
     ("nn.relu", drop_repeated),
+    ("where", drop_known_where),
     ("cast", drop_cast_to_same),
     ("cast", drop_quantised_round_trip),
     *((name, drop_broadcast_before_elementwise) for name in BROADCASTING),
