@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import timeit
 from collections.abc import Callable
@@ -151,6 +153,17 @@ def test_a_run_costs_little_beside_the_kernels(artifact: Path) -> None:
     inputs = {"x": X}
     best = min(timeit.repeat(lambda: executable.run(inputs), number=200, repeat=20)) / 200
     assert best < 50e-6  # measured 5.5 us; the limit leaves room for busy machines
+
+
+def test_a_forked_process_can_run(artifact: Path) -> None:
+    executables = [load(artifact, executor=executor) for executor in ("aot", "graph")]
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        right = [np.array_equal(executable.run([X])["y"], Y) for executable in executables]
+        os._exit(0 if all(right) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    check(executables[0].run([X]))
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])

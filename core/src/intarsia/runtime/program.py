@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Callable
 
@@ -52,6 +53,7 @@ class Program:
         self.lock = threading.RLock()
         self.threads = choose_threads(threads)
         self._set_threads = thread_setter(load_openmp())
+        self._process = os.getpid()
         self._failure: BaseException | None = None
         self._closed = False
         self.apply_threads()
@@ -65,6 +67,30 @@ class Program:
             pointers += [region.function, region.handle]
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
         self.context = ctypes.addressof(self._context)
+
+    def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
+        """Call compiled code; not 0 if it failed. The caller holds ``lock``."""
+        if os.getpid() == self._process:
+            self.apply_threads()
+            return call(*arguments)
+        return self._invoke_forked(call, arguments)
+
+    def _invoke_forked(self, call: Callable[..., int], arguments: tuple[int | None, ...]) -> int:
+        """Call compiled code in a process forked after loading.
+
+        OpenMP's threads did not survive the fork, and the forking thread would wait for them for
+        ever; a new thread gets new ones.
+        """
+        status: list[int] = []
+
+        def work() -> None:
+            self.apply_threads()
+            status.append(call(*arguments))
+
+        worker = threading.Thread(target=work)
+        worker.start()
+        worker.join()
+        return status[0]
 
     def apply_threads(self) -> None:
         """Set the number of threads of the calling thread; OpenMP keeps one for each."""

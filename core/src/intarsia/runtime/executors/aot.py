@@ -85,10 +85,9 @@ class AotExecutor:
         program = self._program
         with program.lock:
             program.check_open()
-            program.apply_threads()
             for tensor, array in zip(self._tensors, arrays, strict=True):
                 tensor.data = array.ctypes.data
-            if self._call(*self._call_arguments):
+            if program.invoke(self._call, *self._call_arguments):
                 program.raise_failure("the model")
 
     def close(self) -> None:

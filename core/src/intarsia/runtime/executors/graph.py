@@ -124,11 +124,10 @@ class GraphExecutor:
         times: list[float] = []
         with self._program.lock:
             self._program.check_open()
-            self._program.apply_threads()
             for step in self._steps:
                 step.bind(inputs, outputs)
                 start = time.perf_counter()
-                failed = step.call()
+                failed = step.call(self._program)
                 times.append(time.perf_counter() - start)
                 if failed:
                     self._program.raise_failure(step.label or "a step")
@@ -168,7 +167,7 @@ class _PreparedStep:
             array = inputs[index] if place is Place.INPUT else outputs[index]
             tensor.data = array.ctypes.data
 
-    def call(self) -> int:
+    def call(self, program: Program) -> int:
         """Run the step; not 0 if it failed."""
         if self.copy_bytes >= 0:
             source, destination = self.block.tensors
@@ -176,7 +175,7 @@ class _PreparedStep:
             return 0
         block = self.block
         call = SafeCall(self.function)
-        return call(self.handle, block.address, block.count, block.result_address)
+        return program.invoke(call, self.handle, block.address, block.count, block.result_address)
 
 
 def _prepare(program: Program, step: Step) -> _PreparedStep:
