@@ -55,7 +55,24 @@ def layer_norm(*, axes: tuple[int, ...] = (1,), squared: str = "power") -> Expr:
     return node("add", node("multiply", normal, row(0.5)), row(-1))
 
 
+def tanh_of(cube: Expr, root: float = math.sqrt(2 / math.pi)) -> Expr:
+    inner = node("multiply", node("add", X, cube), scalar(root))
+    return node("add", node("tanh", inner), scalar(1))
+
+
+SQUARE = node("multiply", X, X)
+CUBES = [
+    node("multiply", node("multiply", node("multiply", scalar(0.044715), X), X), X),
+    node("multiply", scalar(0.044715), node("multiply", SQUARE, X)),
+    node("multiply", node("power", X, scalar(3)), scalar(0.044715)),
+]
+HALF = node("multiply", X, scalar(0.5))
+TANH = [node("multiply", HALF, tanh_of(cube)) for cube in CUBES]
+TANH += [node("multiply", X, node("multiply", scalar(0.5), tanh_of(cube))) for cube in CUBES]
+TANH += [node("multiply", node("multiply", X, tanh_of(cube)), scalar(0.5)) for cube in CUBES]
+
 FORMULAS = [
+    *((tree, ["nn.gelu"]) for tree in TANH),
     (node("multiply", node("multiply", X, DIVIDED), scalar(0.5)), ["nn.gelu"]),
     (node("multiply", node("multiply", X, scalar(0.5)), DIVIDED), ["nn.gelu"]),
     (node("multiply", X, node("multiply", scalar(0.5), MULTIPLIED)), ["nn.gelu"]),
@@ -71,6 +88,7 @@ FORMULAS = [
     (node("nn.relu", node("add", layer_norm(), row(0))), ["nn.layer_norm", "add", "nn.relu"]),
 ]
 OTHERS = [
+    node("multiply", HALF, tanh_of(CUBES[0], root=0.8)),
     node("multiply", node("multiply", X, DIVIDED), scalar(0.51)),
     node("multiply", node("multiply", X, MULTIPLIED), row(0.5)),
     node("multiply", X, node("nn.hard_sigmoid", X, alpha=0.2, beta=0.5)),

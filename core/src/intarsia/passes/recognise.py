@@ -34,6 +34,8 @@ X = Wildcard("x")
 A = Wildcard("k0", constant=True)
 B = Wildcard("k1", constant=True)
 C = Wildcard("k2", constant=True)
+D = Wildcard("k3", constant=True)
+E = Wildcard("k4", constant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,16 @@ def _gelu_multiplied(match: Match, values: Sequence[Expr]) -> Call | None:
     return _gelu(match, values, math.sqrt(0.5))
 
 
+def _gelu_tanh(match: Match, values: Sequence[Expr]) -> Call | None:
+    """x * 0.5 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) --> nn.gelu(x, approximate=True)"""
+    x, half, one, root, cubic, *power = values
+    exact = _near(half, 0.5) and _near(one, 1.0) and _near(cubic, 0.044715)
+    exact = exact and _near(root, math.sqrt(2.0 / math.pi)) and all(_near(p, 3.0) for p in power)
+    if not exact or x.type != match.root.type:
+        return None
+    return call(Gelu, x, attrs=Gelu.Attrs(approximate=True), span=match.root.span)
+
+
 def _silu(match: Match, values: Sequence[Expr]) -> Call | None:
     """x * sigmoid(x) --> nn.silu(x)"""
     return call(OPERATORS["nn.silu"], values[0], span=match.root.span)
@@ -192,9 +204,27 @@ def _layer_norm(match: Match, values: Sequence[Expr]) -> Call | None:
     return call(LayerNorm, x, scale, bias, attrs=attrs, span=match.root.span)
 
 
+def _tanh_formulas() -> list[Formula]:
+    """GELU by way of tanh: three ways to write the cube, three to multiply."""
+    cubes = (
+        op("multiply", X, op("multiply", X, op("multiply", X, D))),
+        op("multiply", D, op("multiply", X, op("multiply", X, X))),
+        op("multiply", D, op("power", X, E)),
+    )
+    found: list[Formula] = []
+    for cube in cubes:
+        spread = op("add", op("tanh", op("multiply", op("add", X, cube), C)), B)
+        found += [
+            Formula("nn.gelu", op("multiply", op("multiply", X, spread), A), _gelu_tanh),
+            Formula("nn.gelu", op("multiply", op("multiply", X, A), spread), _gelu_tanh),
+            Formula("nn.gelu", op("multiply", X, op("multiply", spread, A)), _gelu_tanh),
+        ]
+    return found
+
+
 def _formulas() -> list[Formula]:
     """Every formula, larger ones first."""
-    found: list[Formula] = []
+    found = _tanh_formulas()
     for scaled, gelu in (
         (op("divide", X, C), _gelu_divided),
         (op("multiply", X, C), _gelu_multiplied),
