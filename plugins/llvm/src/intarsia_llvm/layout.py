@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run convolution networks channels last, and pack constant weights.
 
-Every value of rank 4 may exist in two forms: as the model has it, and channels last. A node is built in
-the form that its operands have already; the other form is one transpose, made when somebody asks for it.
-So only the borders between the two worlds transpose.
+Every value of rank 4 may exist in two forms: as the model has it, and channels last. A node is
+built in the form that its operands have already; the other form is one transpose, made when
+somebody asks for it. So only the borders between the two worlds transpose.
 """
 
 from __future__ import annotations

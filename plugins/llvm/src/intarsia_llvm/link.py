@@ -65,6 +65,6 @@ def link_shared(code: bytes, triple: str, *, linker: Sequence[str] | None = None
         if done.returncode != 0 or not target.exists():
             said = done.stderr.strip().splitlines()
             raise ToolchainError(
-                f"the linker {command[0]} failed with status {done.returncode}: {' '.join(said[:3])}"
+                f"the linker {command[0]} failed (status {done.returncode}): {' '.join(said[:3])}"
             )
         return target.read_bytes()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operators of this backend alone: channels-last data, and weights packed for its register tiles.
 
-Packed weights are ``[blocks, depth, width]``: ``width`` output columns lie side by side, zeros behind the
-last of them. The rewriting in ``layout.py`` makes these operators; no model contains them.
+Packed weights are ``[blocks, depth, width]``: ``width`` output columns lie side by side, zeros
+behind the last of them. The rewriting in ``layout.py`` makes these operators; no model contains
+them.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class ConvAttrs(OpAttrs):
 
 @operator("llvm.conv", OpKind.ANCHOR)
 class PackedConv(Op):
-    """Convolution of ``data[N, H, W, C]`` and ``weight[groups * blocks, KH * KW * C/groups, width]``."""
+    """Convolution of ``data[N, H, W, C]``, packed ``weight`` of depth KH * KW * C / groups."""
 
     Attrs = ConvAttrs
 

@@ -175,7 +175,7 @@ def _int_division(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes: 
 
 
 def emit_index_division(w: Writer, op: BinaryOp, a: str, divisor: int, *, negative: bool) -> str:
-    """Write ``a // divisor`` or ``a % divisor`` of an index; ``negative`` tells whether it can be."""
+    """Write ``a // divisor`` or ``a % divisor`` of an index that may be ``negative`` or not."""
     floor = op is BinaryOp.FLOOR_DIV
     if divisor & (divisor - 1) == 0:
         if floor:

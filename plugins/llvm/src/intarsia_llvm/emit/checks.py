@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arguments of exported functions: checked against static descriptors before anything reads them.
 
-A descriptor is ``{i8 code, i8 bits, i16 lanes, i32 ndim, ptr shape, ptr messages}``; ``messages`` are the
-six sentences of :data:`FAULTS` about this argument, in their order.
+A descriptor is ``{i8 code, i8 bits, i16 lanes, i32 ndim, ptr shape, ptr messages}``; ``messages``
+are the six sentences of :data:`FAULTS` about this argument, in their order.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ CHECK_TEXT = """
 declare extern_weak void @TVMFFIErrorSetRaisedFromCStr(ptr, ptr)
 
 @intarsia.error.kind = private unnamed_addr constant [11 x i8] c"ValueError\\00"
-@intarsia.error.count = private unnamed_addr constant [33 x i8] c"the number of arguments is wrong\\00"
+@intarsia.error.count = private unnamed_addr constant [26 x i8] c"wrong number of arguments\\00"
 
 define internal i32 @intarsia.fail(ptr %message) noinline cold #0 {
   %absent = icmp eq ptr @TVMFFIErrorSetRaisedFromCStr, null
@@ -127,7 +127,7 @@ define internal ptr @intarsia.data(ptr %tensor) alwaysinline #0 {
   ret ptr %data
 }
 
-; Checks %count arguments and puts their data pointers into %out; -1 and an error set if one is wrong.
+; Checks %count arguments and puts their data pointers into %out; -1 and an error if one is wrong.
 define internal i32 @intarsia.check(ptr %args, ptr %rows, i64 %count, ptr %out) noinline #0 {
 start:
   %none = icmp eq i64 %count, 0
@@ -224,7 +224,8 @@ accept:
 good:
   ret i32 0
 bad:
-  %fault = phi i64 [ 0, %argument ], [ 1, %device ], [ 2, %dtype ], [ 3, %rank ], [ 3, %size ], [ 4, %layout ], [ 5, %alignment ]
+  %fault = phi i64 [ 0, %argument ], [ 1, %device ], [ 2, %dtype ], [ 3, %rank ], [ 3, %size ],
+                   [ 4, %layout ], [ 5, %alignment ]
   %message.slot = getelementptr ptr, ptr %messages, i64 %fault
   %message = load ptr, ptr %message.slot, align 8
   %failed = call i32 @intarsia.fail(ptr %message)

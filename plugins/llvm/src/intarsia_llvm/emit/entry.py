@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exported functions: ``__tvm_ffi_main``, which carries out the call plan, and one for each kernel."""
+"""Exported functions: ``__tvm_ffi_main`` carries out the call plan; one more for each kernel."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _checked(
     called: Sequence[tuple[str, TensorSpec]],
     statics: Statics,
 ) -> str:
-    """Return from the function unless the arguments fit; otherwise give the array of data pointers."""
+    """Return from the function unless the arguments fit; else give the array of data pointers."""
     bad, counted, good = w.fresh_label(), w.fresh_label(), w.fresh_label()
     w.do(f"%count.ok = icmp eq i32 {count}, {len(called) + skip}")
     w.do(f"br i1 %count.ok, label %{counted}, label %{bad}")

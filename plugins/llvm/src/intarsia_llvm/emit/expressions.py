@@ -122,13 +122,13 @@ class Expressions:
 
     def _binary(self, expr: Binary) -> str:
         w = self.w
-        if expr.a.dtype is INDEX and expr.lanes == 1 and isinstance(expr.b, IntImm):
-            if expr.op in _DIVISIONS and expr.b.value > 0:
-                negative = not self.is_natural(expr.a)
-                value = self.value(expr.a)
-                if _is_literal(value):
-                    return self.value(binary(expr.op, IntImm(int(value)), expr.b))
-                return emit_index_division(w, expr.op, value, expr.b.value, negative=negative)
+        divisor = expr.b.value if isinstance(expr.b, IntImm) and expr.b.lanes == 1 else 0
+        if expr.a.dtype is INDEX and expr.op in _DIVISIONS and divisor > 0:
+            value = self.value(expr.a)
+            if _is_literal(value):
+                return self.value(binary(expr.op, IntImm(int(value)), expr.b))
+            negative = not self.is_natural(expr.a)
+            return emit_index_division(w, expr.op, value, divisor, negative=negative)
         if expr.op is BinaryOp.SUB and expr.dtype.is_float and _is_zero(expr.a):
             kind = register_type(expr.dtype, expr.lanes)
             return w.emit(f"fneg {kind} {self.value(expr.b)}")

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How element types and constants are spelled in LLVM IR.
 
-A type has a *register* form, which arithmetic uses, and a *memory* form. ``bool`` is ``i1`` in a register
-and ``i8`` in memory. The 16-bit floats are ``float`` in a register, always holding a value of the type.
+A type has a *register* form, which arithmetic uses, and a *memory* form. ``bool`` is ``i1`` in a
+register and ``i8`` in memory. The 16-bit floats are ``float`` in a register, always holding a value
+of the type.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``intarsia_run_steps``: walks a table of C calls; its layout is told in ``intarsia.runtime.loading``."""
+"""``intarsia_run_steps``: walks a table of C calls; its layout is told in
+``intarsia.runtime.loading``.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +66,13 @@ step.bad:
   %status.slot = getelementptr i8, ptr %table, i64 40
   %status.wide = sext i32 %status to i64
   store i64 %status.wide, ptr %status.slot, align 8
-  ret i32 -1
+  %told = call i32 @intarsia.fail(ptr @intarsia.error.step)
+  ret i32 %told
 good:
   ret i32 0
 }
 
-@intarsia.error.region = private unnamed_addr constant [47 x i8] c"an argument of an external region is no tensor\\00"
+@intarsia.error.step = private unnamed_addr constant [36 x i8] c"a step of an external region failed\\00"
+@intarsia.error.region = private unnamed_addr constant [36 x i8] c"a region's argument is not a tensor\\00"
 """
 """The function's text."""

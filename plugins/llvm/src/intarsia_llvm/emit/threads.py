@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parallel loops run on libgomp's pool, which the runtime preloads; without it they run serially."""
+"""Parallel loops run on libgomp's pool, which the runtime preloads; without it, serially."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exponential, logarithm, and what is made of them.
 
-Each rule takes float32 or float64 and has one polynomial for each. Polynomials are those of Cephes and
-FDLIBM (both free to use).
+Each rule takes float32 or float64 and has one polynomial for each. Polynomials are those of Cephes
+and FDLIBM (both free to use).
 """
 
 from __future__ import annotations
@@ -35,8 +35,16 @@ from .polynomial import (
     shift_right,
 )
 
-_EXP_SINGLE = (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1)
-_EXP_SINGLE_TAIL = (5.0000001201e-1, 1.0, 1.0)
+_EXP_SINGLE = (
+    1.9875691500e-4,
+    1.3981999507e-3,
+    8.3334519073e-3,
+    4.1665795894e-2,
+    1.6666665459e-1,
+    5.0000001201e-1,
+    1.0,
+    1.0,
+)
 _EXP_DOUBLE = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
 _LOG_SINGLE = (
     7.0376836292e-2,
@@ -75,10 +83,7 @@ def exp(x: PrimExpr) -> PrimExpr:
     shifted = inside * math.log2(math.e) + magic
     whole = shifted - magic
     rest = inside - whole * ln2[0] - whole * ln2[1]
-    if single:
-        value = horner(rest, (*_EXP_SINGLE, *_EXP_SINGLE_TAIL))
-    else:
-        value = horner(rest, _EXP_DOUBLE)
+    value = horner(rest, _EXP_SINGLE if single else _EXP_DOUBLE)
     n = bits_of(shifted) - bits_of(number(magic, x))
     half = shift_right(n, 1)
     return value * _power_of_two(half, mantissa, bias) * _power_of_two(n - half, mantissa, bias)
@@ -91,7 +96,7 @@ def _power_of_two(n: PrimExpr, mantissa: int, bias: int) -> PrimExpr:
 def log(x: PrimExpr) -> PrimExpr:
     """``e * log 2 + log m`` with ``m`` around 1; subnormals are scaled first."""
     single = x.dtype is DType.FLOAT32
-    mantissa, bias = (23, 127) if single else (52, 1023)
+    mantissa = 23 if single else 52
     tiny = 2.0**-126 if single else 2.0**-1022
     small = x < tiny
     scaled = choose(small, x * 2.0 ** (mantissa + 2), x)

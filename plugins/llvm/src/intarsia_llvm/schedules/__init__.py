@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops for heavy operators: one file a family, each ``schedule(group, target) -> PrimFunc | None``."""
+"""Loops for heavy operators, one file a family; ``table.py`` says which computes which."""

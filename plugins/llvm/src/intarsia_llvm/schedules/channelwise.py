@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows that stay within a channel: depthwise convolution and pools over channels-last data.
 
-Rows of the result are shared between threads. Results whose window is whole are computed several at a
-time, so that the input elements they share are loaded once; those at the left and right border one at a
-time, with the taps that exist.
+Rows of the result are shared between threads. Results whose window is whole are computed several at
+a time, so that the input elements they share are loaded once; those at the left and right border
+one at a time, with the taps that exist.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolution of channels-last data with packed weights.
 
-Results are cut into strips of rows. The input of a strip is copied once into a padded scratch strip, which
-makes every window whole, and stays in the second-level cache while all channels are computed from it.
+Results are cut into strips of rows. The input of a strip is copied once into a padded scratch
+strip, which makes every window whole, and stays in the second-level cache while all channels are
+computed from it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from intarsia.tir.stmt import Store as StoreStmt
 
 Body: TypeAlias = Callable[[PrimExpr], Stmt]
 Finish: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
-"""``finish(value, indices)`` stores an element of an anchor's result after what is fused behind it."""
+"""``finish(value, indices)`` applies what is fused behind an anchor to an element and stores it."""
 
 
 def load(buffer: Buffer, *indices: PrimExpr | int) -> PrimExpr:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The register tile that every product of matrices is made of.
 
-``rows`` results of ``width`` neighbouring columns each are summed up in registers: for each step of the
-inner loops one element a row is broadcast and multiplied with ``width`` packed weights.
+``rows`` results of ``width`` neighbouring columns each are summed up in registers: for each step of
+the inner loops one element a row is broadcast and multiplied with ``width`` packed weights.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def block_width(outputs: int, shape: Shape) -> int:
 
 
 def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:
-    """Return ``(first block, blocks, used columns)``: whole blocks, and the last if it is not full."""
+    """Return ``(first block, blocks, used columns)``: whole blocks, and a last one not full."""
     whole, rest = divmod(outputs, width)
     parts = [(0, whole, width)] if whole else []
     if rest:

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far machine functions are from the exact value, in units of the last place."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from intarsia.dtype import DType
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import IntImm, Load, TirVar, intrinsic
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.intrinsic import Intrinsic
+from intarsia.tir.stmt import For, ForKind, Store
+
+COUNT = 1 << 14
+_ERF = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def sigmoid(x):
+    return np.where(x >= 0, 1 / (1 + np.exp(-x)), np.exp(x) / (1 + np.exp(x)))
+
+
+def rsqrt(x):
+    return 1 / np.sqrt(x)
+
+
+EXACT = {
+    "abs": np.abs,
+    "acos": np.arccos,
+    "acosh": np.arccosh,
+    "asin": np.arcsin,
+    "asinh": np.arcsinh,
+    "atan": np.arctan,
+    "atanh": np.arctanh,
+    "ceil": np.ceil,
+    "cos": np.cos,
+    "cosh": np.cosh,
+    "erf": _ERF,
+    "exp": np.exp,
+    "floor": np.floor,
+    "log": np.log,
+    "log1p": np.log1p,
+    "round": np.rint,
+    "rsqrt": rsqrt,
+    "sigmoid": sigmoid,
+    "sin": np.sin,
+    "sinh": np.sinh,
+    "sqrt": np.sqrt,
+    "tan": np.tan,
+    "tanh": np.tanh,
+    "trunc": np.trunc,
+}
+PERIODIC = ("sin", "cos", "tan")
+
+
+def kernel(function, dtype, arity, count, lanes=16):
+    buffers = [Buffer(f"x{n}", (count,), dtype) for n in range(arity)]
+    out = Buffer("y", (count,), dtype)
+    outer, inner = TirVar("o"), TirVar("i")
+    at = (outer * lanes + inner,)
+    value = intrinsic(function, *(Load(b, at, dtype, 1) for b in buffers))
+    loops = For(inner, IntImm(lanes), ForKind.VECTORIZED, Store(out, at, value))
+    name = f"k_{function.value}_{dtype}"
+    return PrimFunc(
+        name, (*buffers, out), 1, For(outer, IntImm(count // lanes), ForKind.SERIAL, loops)
+    )
+
+
+def inputs():
+    """All magnitudes, the interesting range densely, and every special value."""
+    rng = np.random.default_rng(0)
+    bits = rng.integers(0, 2**32, COUNT // 2, dtype=np.uint32).view(np.float32)
+    near = rng.uniform(-1.0, 1.0, COUNT // 4)
+    middle = rng.uniform(-100.0, 100.0, COUNT // 4)
+    near, middle = near.astype(np.float32), middle.astype(np.float32)
+    x = np.concatenate([bits, near, middle])
+    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-40, 88.7, -87.4, 0.5]
+    x[: len(special)] = special
+    return x
+
+
+def distance(got, exact):
+    """Units in the last place of float32 between ``got`` and the exact value."""
+    rounded = exact.astype(np.float32)
+    same = (np.isnan(rounded) & np.isnan(got)) | (rounded == got)
+    step = np.spacing(np.minimum(np.abs(rounded), np.float32(3e38)))
+    far = np.abs(got.astype(np.float64) - exact) / step
+    return np.where(same, 0.0, np.where(np.isnan(far), np.inf, far))
+
+
+@pytest.fixture(scope="module")
+def unary():
+    return [kernel(Intrinsic(name), DType.FLOAT32, 1, COUNT) for name in EXACT]
+
+
+def test_float32_is_within_four_units_in_the_last_place(load_module, unary, capsys):
+    module, x = load_module(unary), inputs()
+    worst = {}
+    with np.errstate(all="ignore"):
+        for name, exact in EXACT.items():
+            data = np.where(np.abs(x) > 2.0**28, np.float32(1), x) if name in PERIODIC else x
+            got = np.zeros_like(data)
+            module.get_function(f"k_{name}_float32")(data, got)
+            want = exact(data.astype(np.float64))
+            worst[name] = float(distance(got, want).max())
+            zeros = (want == 0) & (got == 0)
+            signs = np.signbit(want[zeros]) == np.signbit(got[zeros])
+            assert signs.all(), f"{name}: sign of zero"
+    with capsys.disabled():
+        print("\nulp " + ", ".join(f"{name} {value:.2f}" for name, value in worst.items()))
+    assert {name: value for name, value in worst.items() if value > 4.0} == {}
+
+
+def test_power_follows_ieee(load_module):
+    function = kernel(Intrinsic.POW, DType.FLOAT32, 2, 4096)
+    rng = np.random.default_rng(0)
+    x = np.exp(rng.uniform(-20, 20, 4096)).astype(np.float32) * rng.choice([-1, 1], 4096)
+    y = rng.uniform(-4, 4, 4096)
+    y[::3] = np.rint(y[::3])
+    special = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0, -2.0, 3.0, 0.5, -0.5]
+    pairs = [(a, b) for a in special for b in special]
+    x = x.astype(np.float32)
+    y = y.astype(np.float32)
+    x[: len(pairs)], y[: len(pairs)] = zip(*pairs, strict=True)
+    got = np.zeros_like(x)
+    load_module([function]).get_function(function.name)(x, y, got)
+    with np.errstate(all="ignore"):
+        want = np.power(x.astype(np.float64), y.astype(np.float64))
+        worst = distance(got, want)
+    assert worst.max() <= 4.0, (x[worst.argmax()], y[worst.argmax()], got[worst.argmax()])
+
+
+def test_float64(load_module):
+    names = [name for name in EXACT if name not in ("abs", "floor", "ceil", "round", "trunc")]
+    module = load_module([kernel(Intrinsic(n), DType.FLOAT64, 1, 1024, 8) for n in names])
+    x = np.random.default_rng(0).uniform(-3, 3, 1024)
+    x[::4] *= 20
+    for name in names:
+        got = np.zeros_like(x)
+        module.get_function(f"k_{name}_float64")(x, got)
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(got, EXACT[name](x), rtol=4e-15, err_msg=name, atol=1e-300)
+
+
+def test_half_precision_goes_through_float32(load_module):
+    module = load_module([kernel(Intrinsic.EXP, DType.FLOAT16, 1, 64)])
+    x = np.linspace(-5, 5, 64).astype(np.float16)
+    got = np.zeros_like(x)
+    module.get_function("k_exp_float16")(x, got)
+    np.testing.assert_array_equal(got, np.exp(x.astype(np.float32)).astype(np.float16))

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options, what they mean for code, and the linker."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from intarsia.errors import TargetError, ToolchainError
+from intarsia.lower.kernels import TensorModule
+from intarsia_llvm import link
+from intarsia_llvm.link import find_linker, link_shared
+from intarsia_llvm.optimise import compile_assembly, compile_object
+from intarsia_llvm.target import LlvmOptions, canonicalise, host_triple, machine
+
+on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="asks for this x86 machine")
+
+
+@on_x86
+def test_native_becomes_what_the_machine_is():
+    options = canonicalise(LlvmOptions())
+    assert options.mcpu == "x86-64"
+    assert options.mattr
+    assert canonicalise(options) == options
+
+
+def test_features_decide_the_vectors():
+    assert machine(LlvmOptions(mcpu="x86-64", mtriple="x86_64-linux-gnu")).lanes == 4
+    assert machine(LlvmOptions(mcpu="haswell", mtriple="x86_64-linux-gnu")).lanes == 8
+    wide = machine(LlvmOptions(mcpu="skylake-avx512", mtriple="x86_64-linux-gnu"))
+    assert (wide.lanes, wide.registers) == (16, 32)
+    assert "avx512f" in wide.cpu_features
+    narrow = LlvmOptions(mcpu="skylake-avx512", mattr=("-avx512f",), mtriple="x86_64-linux-gnu")
+    assert machine(narrow).lanes == 8
+    assert "avx512f" not in machine(narrow).cpu_features
+    arm = machine(LlvmOptions(mtriple="aarch64-unknown-linux-gnu"))
+    assert (arm.cpu, arm.lanes, arm.registers) == ("generic", 4, 32)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (LlvmOptions(mcpu="pentium-1000", mtriple="x86_64-linux-gnu"), "no x86 processor"),
+        (LlvmOptions(mattr=("avx2",)), "neither"),
+    ],
+)
+def test_wrong_options(options, said):
+    with pytest.raises(TargetError, match=said):
+        canonicalise(options)
+
+
+def test_native_is_this_machine_only(monkeypatch):
+    monkeypatch.setattr("intarsia_llvm.target.host_triple", lambda: "aarch64-unknown-linux-gnu")
+    with pytest.raises(TargetError, match="native is this machine"):
+        canonicalise(LlvmOptions(mtriple="x86_64-unknown-linux-gnu"))
+
+
+def test_other_machines_compile(make_target):
+    text = 'define i32 @f() { ret i32 7 }'
+    for triple in ("aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"):
+        model = machine(LlvmOptions(mtriple=triple))
+        assert compile_object(text, model, 2).startswith(b"\x7fELF")
+
+
+def test_llvm_says_what_it_refuses():
+    model = machine(LlvmOptions(mcpu="x86-64", mtriple="x86_64-unknown-linux-gnu"))
+    with pytest.raises(ToolchainError, match="refuses"):
+        compile_object("define i32 @f() { ret i64 7 }", model, 2)
+    with pytest.raises(ToolchainError, match="cannot generate code"):
+        compile_object("", machine(LlvmOptions(mtriple="nothing-at-all")), 2)
+    assert "ret" in compile_assembly("define i32 @f() { ret i32 7 }", model, 2)
+
+
+def test_linker_errors(monkeypatch):
+    with pytest.raises(ToolchainError, match="did not run"):
+        link_shared(b"", host_triple(), linker=("/nonexistent/ld",))
+    with pytest.raises(ToolchainError, match="failed"):
+        link_shared(b"no object file", host_triple())
+    monkeypatch.setattr(link.shutil, "which", lambda name: None)
+    monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ToolchainError, match="no linker") as error:
+        find_linker(host_triple())
+    assert "intarsia-llvm[linker]" in error.value.hint
+
+
+def test_registers_are_not_spilled(make_target):
+    """The register tile of the widest machine keeps its sums in registers."""
+    from intarsia.artifact.plan import CallPlan
+    from intarsia.dtype import DType
+    from intarsia.tir.buffer import Buffer
+    from intarsia.tir.func import PrimFunc
+    from intarsia_llvm.codegen import llvm_text
+    from intarsia_llvm.schedules.dense import dense_loops, flat_rows
+    from intarsia_llvm.schedules.loops import store
+    from intarsia_llvm.schedules.tile import tile_shape
+
+    for cpu, register, count in (("skylake-avx512", "zmm", 28), ("haswell", "ymm", 12)):
+        options = LlvmOptions(mcpu=cpu, mtriple="x86_64-unknown-linux-gnu")
+        shape = tile_shape(machine(options))
+        width = 2 * shape.lanes
+        rows = shape.rows * 4
+        a = Buffer("a", (rows, 100), DType.FLOAT32)
+        b = Buffer("b", (1, 100, width), DType.FLOAT32)
+        c = Buffer("c", (rows, width), DType.FLOAT32)
+        body = dense_loops(
+            shape, flat_rows(a), b, width, lambda value, at: store(c, at, value), [rows]
+        )
+        module = TensorModule((PrimFunc("k", (a, b, c), 1, body),), CallPlan((), (), (), (), 0, ()))
+        text = compile_assembly(llvm_text(module, options), machine(options), 3)
+        lines = text.splitlines()
+        fused = [line for line in lines if "vfmadd" in line and register in line]
+        spills = [line for line in lines if register in line and "(%rsp)" in line]
+        assert len(fused) == count
+        assert spills == []
