@@ -282,7 +282,9 @@ BROKEN: list[tuple[Edit, type[IntarsiaError], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("edit, kind, fragments", BROKEN, ids=lambda value: str(value)[:40])
+@pytest.mark.parametrize(
+    "edit, kind, fragments", BROKEN, ids=[edit.__name__ for edit, *_ in BROKEN]
+)
 def test_broken_model(edit: Edit, kind: type[IntarsiaError], fragments: tuple[str, ...]) -> None:
     proto = good()
     from_onnx(proto)
