@@ -157,6 +157,23 @@ def test_openmp_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     assert thread_setter(None) is None
 
 
+def test_waiting_threads_spin_briefly_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str | None] = []
+
+    def dlopen(*_: object, **__: object) -> object:
+        seen.append(os.environ.get("GOMP_SPINCOUNT"))
+        raise OSError("not here")
+
+    monkeypatch.setattr(ctypes, "CDLL", dlopen)
+    for name, value in (("LANG", "C"), ("GOMP_SPINCOUNT", "7"), ("OMP_WAIT_POLICY", "active")):
+        monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+        monkeypatch.setenv(name, value)
+        assert load_openmp() is None
+    assert seen == ["1000", "7", None]
+
+
 def test_profile_has_one_row_for_each_step(artifact: Path) -> None:
     executable = load(artifact, executor="graph")
     assert isinstance(executable, GraphExecutor)

@@ -102,7 +102,6 @@ def build(
     dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
     stage = chosen.progress or _silent
     parts = read_target(host, target, target_host)
-
     stage("import")
     imported = import_model(ir_mod, chosen.shapes, params)
     settings = _annotated(imported, parts, executor or Executor(), runtime or Runtime())
@@ -119,6 +118,7 @@ def build(
     stage("lower")
     rest = rewrite_rest(host, cutting.module, parts.fallback)
     lowered = lower_rest(host, rest, cutting.regions, parts.fallback)
+    dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")
     main = compile_kernels(host, lowered.module, parts.fallback)

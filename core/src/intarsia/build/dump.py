@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..artifact.plan import CallPlan
@@ -11,6 +12,8 @@ from ..artifact.plan_json import plan_to_json
 from ..errors import UsageError
 from ..ir.module import IRModule
 from ..ir.text.printer import print_module
+from ..tir.func import PrimFunc
+from ..tir.text.print import print_func
 
 
 class Dump:
@@ -28,6 +31,11 @@ class Dump:
         """Write a module after ``stage``."""
         if self._folder is not None:
             self._write(f"{stage}.txt", print_module(module))
+
+    def functions(self, stage: str, functions: Sequence[PrimFunc]) -> None:
+        """Write the kernels."""
+        if self._folder is not None:
+            self._write(f"{stage}.txt", "\n".join(print_func(function) for function in functions))
 
     def plan(self, stage: str, plan: CallPlan) -> None:
         """Write the call plan as JSON."""
