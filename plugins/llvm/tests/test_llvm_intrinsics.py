@@ -77,7 +77,21 @@ def inputs():
     middle = rng.uniform(-100.0, 100.0, COUNT // 4)
     near, middle = near.astype(np.float32), middle.astype(np.float32)
     x = np.concatenate([bits, near, middle])
-    special = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 1e-45, -1e-45, 1e-40, 88.7, -87.4, 0.5]
+    special = [
+        0.0,
+        -0.0,
+        np.inf,
+        -np.inf,
+        np.nan,
+        1.0,
+        -1.0,
+        1e-45,
+        -1e-45,
+        1e-40,
+        88.7,
+        -87.4,
+        0.5,
+    ]
     x[: len(special)] = special
     return x
 

@@ -54,12 +54,8 @@ def plan(*steps, regions=()):
 
 
 STEPS = (
-    KernelStep(
-        "adder", (at(Place.INPUT, 0), at(Place.CONSTANT, 0), at(Place.WORKSPACE, 0))
-    ),
-    KernelStep(
-        "adder", (at(Place.WORKSPACE, 0), at(Place.INPUT, 0), at(Place.OUTPUT, 0))
-    ),
+    KernelStep("adder", (at(Place.INPUT, 0), at(Place.CONSTANT, 0), at(Place.WORKSPACE, 0))),
+    KernelStep("adder", (at(Place.WORKSPACE, 0), at(Place.INPUT, 0), at(Place.OUTPUT, 0))),
     CopyStep(at(Place.CONSTANT, 0), at(Place.OUTPUT, 1)),
 )
 
@@ -70,7 +66,9 @@ class Context:
     def __init__(self, *more):
         self.workspace = np.zeros(64, np.uint8)
         self.weight = np.arange(16, dtype=np.float32).reshape(SHAPE)
-        self.table = np.array([self.workspace.ctypes.data, self.weight.ctypes.data, *more], np.int64)
+        self.table = np.array(
+            [self.workspace.ctypes.data, self.weight.ctypes.data, *more], np.int64
+        )
         self.address = int(self.table.ctypes.data)
 
 
@@ -95,7 +93,10 @@ def test_main_carries_out_the_plan(main):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda x: x.astype(np.float64), "input 'x' has the wrong element type; it must be float32"),
+        (
+            lambda x: x.astype(np.float64),
+            "'x' has the wrong element type; it must be float32",
+        ),
         (lambda x: x[:1], r"input 'x' has the wrong shape; it must be \(2, 8\)"),
         (lambda x: x.reshape(-1), "wrong shape"),
         (lambda x: np.zeros((2, 16), np.float32)[:, ::2], "not contiguous"),
@@ -230,7 +231,7 @@ def test_a_failing_region_is_an_error_of_main(tmp_path, make_target):
     table = Table(0, ctypes.addressof(bindings), 1, ctypes.addressof(steps), -1, 0)
     walk = ctypes.cast(library.intarsia_run_steps, ctypes.c_void_p).value
     main = tvm_ffi.load_module(str(tmp_path / "lib.so")).get_function("main")
-    with pytest.raises(ValueError, match="a step of an external region failed"):
+    with pytest.raises(ValueError, match="a step of a region failed"):
         main(Context(walk, ctypes.addressof(table)).address, *arrays())
     assert (table.failed_step, table.status) == (0, 3)
 

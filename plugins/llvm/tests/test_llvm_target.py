@@ -57,7 +57,7 @@ def test_native_is_this_machine_only(monkeypatch):
 
 
 def test_other_machines_compile(make_target):
-    text = 'define i32 @f() { ret i32 7 }'
+    text = "define i32 @f() { ret i32 7 }"
     for triple in ("aarch64-unknown-linux-gnu", "riscv64-unknown-linux-gnu"):
         model = machine(LlvmOptions(mtriple=triple))
         assert compile_object(text, model, 2).startswith(b"\x7fELF")
@@ -104,7 +104,7 @@ def test_registers_are_not_spilled(make_target):
         b = Buffer("b", (1, 100, width), DType.FLOAT32)
         c = Buffer("c", (rows, width), DType.FLOAT32)
         body = dense_loops(
-            shape, flat_rows(a), b, width, lambda value, at: store(c, at, value), [rows]
+            shape, flat_rows(a), b, width, lambda value, at, c=c: store(c, at, value), [rows]
         )
         module = TensorModule((PrimFunc("k", (a, b, c), 1, body),), CallPlan((), (), (), (), 0, ()))
         text = compile_assembly(llvm_text(module, options), machine(options), 3)

@@ -72,7 +72,7 @@ good:
   ret i32 0
 }
 
-@intarsia.error.step = private unnamed_addr constant [36 x i8] c"a step of an external region failed\\00"
-@intarsia.error.region = private unnamed_addr constant [36 x i8] c"a region's argument is not a tensor\\00"
+@intarsia.error.step = private unnamed_addr constant [26 x i8] c"a step of a region failed\\00"
+@intarsia.error.region = private unnamed_addr constant [25 x i8] c"an argument is no tensor\\00"
 """
 """The function's text."""
