@@ -69,12 +69,12 @@ def write_artifact(
         raise UsageError(f"'{path}' is a folder", hint="name a file, e.g. model.intarsia")
     with _beside(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         members = {
-            name: _write_member(archive, name, size, content)
+            name: _write_member(archive, file, name, size, content)
             for name, size, content in _contents(units, constants)
         }
         written = replace(passport, members=MappingProxyType(members))
         text = print_passport(written)
-        _write_member(archive, PASSPORT, len(text), _whole(text))
+        _write_member(archive, file, PASSPORT, len(text), _whole(text))
     return written
 
 
@@ -158,14 +158,16 @@ def _whole(data: bytes) -> Content:
     return once
 
 
-def _write_member(archive: zipfile.ZipFile, name: str, size: int, content: Content) -> Member:
+def _write_member(
+    archive: zipfile.ZipFile, whole: IO[bytes], name: str, size: int, content: Content
+) -> Member:
     """Write one member with its data at a multiple of 64 bytes; return its digest."""
     entry = zipfile.ZipInfo(name, _DATE)
     entry.create_system = 3
     entry.external_attr = 0o644 << 16
     entry.CRC, entry.compress_size, entry.file_size = 0, size, size
     zip64 = size * 1.05 > zipfile.ZIP64_LIMIT
-    start = _position(archive) + len(entry.FileHeader(zip64))
+    start = whole.tell() + len(entry.FileHeader(zip64))
     gap = -(start + 4) % ALIGNMENT
     entry.extra = _PADDING_ID.to_bytes(2, "little") + gap.to_bytes(2, "little") + bytes(gap)
     digest = hashlib.sha256()
@@ -174,9 +176,3 @@ def _write_member(archive: zipfile.ZipFile, name: str, size: int, content: Conte
             digest.update(piece)
             file.write(piece)
     return Member(size, digest.hexdigest())
-
-
-def _position(archive: zipfile.ZipFile) -> int:
-    if archive.fp is None:
-        raise ResourceError("the archive was closed while it was written")
-    return archive.fp.tell()

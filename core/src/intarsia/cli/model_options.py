@@ -18,6 +18,7 @@ from ..partition.cost import Plan
 from ..partition.rules import PlaceRule, parse_place_rule
 
 Decorator: TypeAlias = Callable[[Any], Any]
+Values: TypeAlias = dict[str, Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<sizes>\d*(,\d+)*)")
@@ -118,7 +119,7 @@ def _click_type(option: ConfigOption) -> Any:
     return click.Choice(choices) if choices else type(option.default)
 
 
-def _settings(values: dict[str, Any]) -> BuildSettings:
+def _settings(values: Values) -> BuildSettings:
     dump: Path | None = values["build_dump_ir"]
     return BuildSettings(
         target=values["build_target"],
@@ -134,7 +135,7 @@ def _settings(values: dict[str, Any]) -> BuildSettings:
     )
 
 
-def _config(values: dict[str, Any], what: str) -> tuple[str, dict[str, OptionValue]]:
+def _config(values: Values, what: str) -> tuple[str, dict[str, OptionValue]]:
     """Return the chosen kind of executor or runtime, and what was set of its options.
 
     Raises:

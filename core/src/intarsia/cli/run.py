@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -21,6 +21,9 @@ from .model_options import BuildSettings, build_options
 from .output import emit_json, table
 from .session import Session
 from .verify import OutputCheck, verify_outputs
+
+Said: TypeAlias = "dict[str, Any]"
+"""What ``--json`` prints."""
 
 
 @click.command("run")
@@ -61,7 +64,7 @@ def command(
     checks = verify_outputs(source, settings.shapes, arrays, results) if verify else ()
     if outputs is not None:
         write_outputs(outputs, results)
-    said: dict[str, Any] = {
+    said: Said = {
         "outputs": [
             {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
             for name, array in results.items()
@@ -123,7 +126,7 @@ def _timed(
     return results, times
 
 
-def _print(said: dict[str, Any], results: dict[str, np.ndarray]) -> None:
+def _print(said: Said, results: dict[str, np.ndarray]) -> None:
     rows = [
         (name, str(array.dtype), "x".join(map(str, array.shape)), _range(array))
         for name, array in results.items()
