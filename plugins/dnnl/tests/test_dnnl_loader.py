@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import textwrap
@@ -204,6 +205,16 @@ def test_refusals_of_the_library_become_errors() -> None:
     with pytest.raises(sdk.ToolchainError, match="refused its arguments"):
         dnnl.strided((2, -3), (3, 1))
     dnnl.close()
+
+
+def test_the_environment_is_left_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.delenv(sdk.SPIN_SETTING, raising=False)
+    Dnnl().close()
+    assert sdk.SPIN_SETTING not in os.environ
+    monkeypatch.setenv(sdk.SPIN_SETTING, "7")
+    Dnnl().close()
+    assert os.environ[sdk.SPIN_SETTING] == "7"
 
 
 def test_the_loader_imports_no_compiler() -> None:
