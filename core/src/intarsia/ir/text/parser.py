@@ -28,6 +28,7 @@ from ..expr import (
 )
 from ..module import IRModule
 from ..op import Op, OpAttrs
+from .attributes import declared_types, fits
 from .lexer import Token, unquote
 from .reader import Reader
 from .spelling import parse_span, type_text
@@ -110,6 +111,9 @@ class _FunctionParser:
     operators: Mapping[str, type[Op]]
     values: dict[str, Expr] = field(default_factory=dict[str, Expr])
     stack: list[_Open] = field(default_factory=list[_Open])
+    declared: dict[type[Op], dict[str, object]] = field(
+        default_factory=dict[type[Op], dict[str, object]]
+    )
 
     def parse(self) -> Function:
         """Read parameters, type, output names and body."""
@@ -337,7 +341,14 @@ class _FunctionParser:
         if token.text in given:
             raise token.fail(f"attribute '{token.text}' is given twice")
         self.reader.take_mark("=")
-        given[token.text] = self.reader.value()
+        start = self.reader.token
+        value = self.reader.value()
+        if op not in self.declared:
+            self.declared[op] = declared_types(op)
+        wanted = self.declared[op].get(token.text)
+        if wanted is not None and not fits(value, wanted):
+            raise start.fail(f"attribute '{token.text}' of '{op.name}' cannot be {value!r}")
+        given[token.text] = value
 
 
 def _attrs(op: type[Op], token: Token, given: Mapping[str, object]) -> OpAttrs:
