@@ -160,7 +160,7 @@ def test_convolution(runner, case, machine):
     x, shape, attrs = CONVS[case]()
     product = conv(x, weights(*shape), weights(shape[0]), **attrs)
     body = call(Relu, call(Add, product, weights(shape[0], 1, 1)))
-    changed, _ = agree(runner, body, x, mcpu=machine, num_threads=2)
+    changed, _ = agree(runner, body, x, mcpu=machine, num_threads=1)
     assert "nn.conv" not in names(changed)
 
 
@@ -226,7 +226,7 @@ def test_product_with_constant(runner, a, b, flags, machine):
     product = call(Matmul, x, weights(*b), attrs=Matmul.Attrs(**flags))
     biased = call(Add, product, weights(product.type.shape[-1]))
     body = call(Gelu, biased, attrs=Gelu.Attrs())
-    changed, _ = agree(runner, body, x, mcpu=machine, num_threads=2)
+    changed, _ = agree(runner, body, x, mcpu=machine, num_threads=1)
     assert "llvm.dense" in names(changed)
 
 
@@ -294,3 +294,19 @@ def test_equal_kernels_are_compiled_once(runner):
     convs = [s.function for s in steps if "conv" in s.label]
     assert len(convs) == 3
     assert len(set(convs)) == 1
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((1, 40, 7, 7), (0, 2, 3, 1)),
+        ((2, 16, 16), (0, 2, 1)),
+        ((3, 5, 17, 33), (0, 1, 3, 2)),
+        ((20, 64, 8), (1, 0, 2)),
+        ((3, 100), (1, 0)),
+        ((16, 3, 16), (2, 1, 0)),
+    ],
+)
+def test_transposes(runner, shape, axes):
+    x = picture(*shape)
+    agree(runner, call(Transpose, x, attrs=Transpose.Attrs(axes=axes)), x)

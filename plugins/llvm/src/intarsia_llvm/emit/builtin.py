@@ -23,7 +23,15 @@ NATIVE = {
 }
 """Intrinsics that become one LLVM intrinsic; all others need a rule."""
 
-TARGET_FUNCTIONS = frozenset(
+EXCHANGES = frozenset(
+    f"llvm.exchange.{half}.{block}" for half in ("low", "high") for block in (1, 2, 4, 8, 16)
+)
+"""Two vectors trade blocks of lanes, which is how a square of vectors is transposed.
+
+``low``: the even blocks of both, ``a0 b0 a2 b2 ...``; ``high``: the odd ones, ``a1 b1 a3 b3 ...``.
+"""
+
+TARGET_FUNCTIONS = EXCHANGES | frozenset(
     {"llvm.fma", "llvm.bitcast", "llvm.copysign", "llvm.fabs", "llvm.sqrt", "llvm.roundeven"}
     | {"llvm.ctpop", "llvm.ctlz", "llvm.cttz", "llvm.bswap", "llvm.fptosi"}
 )
@@ -80,6 +88,8 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
     old = register_type(source.dtype, source.lanes)
     if call.function == "llvm.bitcast":
         return w.emit(f"bitcast {old} {args[0]} to {kind}")
+    if call.function in EXCHANGES:
+        return _exchange(w, call, args)
     if call.function == "llvm.fptosi":
         return w.emit(f"fptosi {old} {args[0]} to {kind}")
     suffix = overload(call.dtype, call.lanes)
@@ -87,6 +97,18 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
         function = w.declarations.use(kind, f"{call.function}.{suffix}", (kind, "i1"))
         return w.emit(f"call {kind} {function}({kind} {args[0]}, i1 false)")
     return _call(w, call.function, kind, suffix, args)
+
+
+def _exchange(w: Writer, call: CallTarget, args: list[str]) -> str:
+    half, block = call.function.split(".")[2:]
+    size, lanes = int(block), call.lanes
+    shift = 0 if half == "low" else size
+    mask = [
+        lane + shift if lane & size == 0 else lanes + lane - size + shift for lane in range(lanes)
+    ]
+    kind = register_type(call.dtype, lanes)
+    chosen = ", ".join(f"i32 {lane}" for lane in mask)
+    return w.emit(f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{chosen}>")
 
 
 _FLOAT_REDUCE = {

@@ -7,10 +7,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TypeAlias
 
+from intarsia.ir.expr import tensor_type
 from intarsia.lower.kernels import FusedGroup
 from intarsia.ops.nn import Matmul
 from intarsia.ops.pooling import AvgPool, PoolAttrs
+from intarsia.ops.shape import Transpose
 from intarsia.target.target import Target
+from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import PrimExpr, cast, const, maximum
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import Stmt
@@ -25,6 +28,7 @@ from .group import Operands, operands
 from .loops import load
 from .matmul import Product, matmul_loops
 from .tile import Shape, tile_shape
+from .transpose import as_matrices, transpose_loops
 from .window import Window
 
 Schedule: TypeAlias = Callable[[FusedGroup, Target], PrimFunc | None]
@@ -156,6 +160,21 @@ def avg_pool(group: FusedGroup, target: Target) -> PrimFunc | None:
     return given.function(channelwise_loops(work, _shape(target, given).lanes))
 
 
+def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
+    """``transpose`` alone, where it swaps matrices of 32-bit elements."""
+    if group.anchor is None or not isinstance(group.anchor.attrs, Transpose.Attrs):
+        return None
+    kind = tensor_type(group.anchor.args[0])
+    lanes = machine(target.options).lanes
+    matrices = as_matrices(kind.static_shape, group.anchor.attrs.axes)
+    if matrices is None or kind.dtype.bits != 32 or min(matrices[1:]) < lanes:
+        return None
+    batch, rows, columns = matrices
+    source = Buffer("x", (batch, rows, columns), kind.dtype)
+    result = Buffer("out", (batch, columns, rows), kind.dtype)
+    return PrimFunc(group.name, (source, result), 1, transpose_loops(source, result, lanes))
+
+
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         "llvm.avg_pool": avg_pool,
@@ -164,6 +183,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
         "llvm.depthwise": depthwise,
         "llvm.max_pool": max_pool,
         "matmul": matmul,
+        "transpose": transpose,
     }
 )
 """Operator name to its schedule."""
