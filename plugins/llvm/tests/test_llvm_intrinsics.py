@@ -165,3 +165,15 @@ def test_half_precision_goes_through_float32(load_module):
     got = np.zeros_like(x)
     module.get_function("k_exp_float16")(x, got)
     np.testing.assert_array_equal(got, np.exp(x.astype(np.float32)).astype(np.float16))
+
+
+def test_powers_of_integers_are_integers(load_module):
+    function = kernel(Intrinsic.POW, DType.FLOAT64, 2, 1024)
+    x = np.repeat(np.arange(-16.0, 16.0), 32)
+    y = np.tile(np.arange(32.0), 32)
+    got = np.zeros_like(x)
+    load_module([function]).get_function(function.name)(x, y, got)
+    want = np.array([float(int(a) ** int(b)) for a, b in zip(x, y, strict=True)])
+    exact = np.abs(want) < 2.0**52
+    np.testing.assert_array_equal(got[exact], want[exact])
+    np.testing.assert_allclose(got, want, rtol=4e-16)

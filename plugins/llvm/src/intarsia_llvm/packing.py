@@ -14,6 +14,8 @@ def pack_dense(weight: Array, width: int) -> Array:
     """Return ``weight[K, N]`` as ``[blocks, K, width]``."""
     depth, outputs = weight.shape
     blocks = -(-outputs // width)
+    if outputs % width == 0:
+        return np.ascontiguousarray(weight.reshape(depth, blocks, width).transpose(1, 0, 2))
     padded = np.zeros((depth, blocks * width), weight.dtype)
     padded[:, :outputs] = weight
     return np.ascontiguousarray(padded.reshape(depth, blocks, width).transpose(1, 0, 2))

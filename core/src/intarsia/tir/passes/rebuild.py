@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rebuild loops with some expressions replaced; what every pass over the loop IR is made of.
 
-Rebuilding goes through the expression builders, so indices fold as they change. A node that does not
-change stays the same object.
+Rebuilding goes through the expression builders, so indices fold as they change. A node that does
+not change stays the same object.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simplify index arithmetic with what is known of the loops around it.
 
-Indices are kept as sums ``c0 + c1*x1 + c2*x2 + ...`` with the interval each term can take. Division and
-remainder by a constant split such a sum into a part that divides and a part that is too small to matter,
-which is what undoes the index arithmetic of fused reshapes. Decided conditions disappear.
+Indices are kept as sums ``c0 + c1*x1 + c2*x2 + ...`` with the interval each term can take. Division
+and remainder by a constant split such a sum into a part that divides and a part that is too small
+to matter, which is what undoes the index arithmetic of fused reshapes. Decided conditions
+disappear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..expr import (
@@ -58,6 +57,7 @@ class _Simplifier:
     keep: list[PrimExpr] = field(default_factory=list)  # identities in memo stay unique
 
     def stmt(self, stmt: Stmt) -> Stmt:
+        """Return the simpler form of a statement."""
         return rebuild_stmt(stmt, self.expr, self._on_stmt)
 
     def _on_stmt(self, stmt: Stmt) -> Stmt | None:
@@ -78,15 +78,10 @@ class _Simplifier:
         if isinstance(extent, IntImm) and extent.value <= 0:
             return Seq(())
         _, high = self._interval(self._sum(extent))
-        with self._ranging(loop.var, high - 1):
-            body = self.stmt(loop.body)
+        self.ranges[loop.var] = (0, min(high - 1, _FAR))
+        body = self.stmt(loop.body)
         same = extent is loop.extent and body is loop.body
         return loop if same else replace(loop, extent=extent, body=body)
-
-    @contextmanager
-    def _ranging(self, var: TirVar, high: int) -> Iterator[None]:
-        self.ranges[var] = (0, min(high, _FAR))
-        yield
 
     def expr(self, expr: PrimExpr) -> PrimExpr:
         """Return the simpler form of any expression."""
@@ -248,10 +243,7 @@ class _Simplifier:
         """Return a sum as an expression, in the order its terms came up; constants last."""
         result: PrimExpr = IntImm(0)
         for atom, factor in value.terms.items():
-            if factor < 0:
-                result = result - atom * -factor
-            else:
-                result = result + atom * factor
+            result = result - atom * -factor if factor < 0 else result + atom * factor
         result = (
             result + IntImm(value.constant) if value.constant >= 0 else result - -value.constant
         )

@@ -63,7 +63,7 @@ def _replace_loop(stmt: Stmt) -> Stmt | None:
     return replace(stmt, kind=ForKind.SERIAL, body=body)
 
 
-class _NoVectorForm(Exception):  # noqa: N818
+class _NoVectorForm(Exception):
     """Ends the attempt to give a loop a vector form; never leaves this file."""
 
 
@@ -78,6 +78,7 @@ class _Vector:
     keep: list[PrimExpr] = field(default_factory=list)  # identities in memo stay unique
 
     def stmt(self, stmt: Stmt) -> Stmt:
+        """Return the vector form of a statement."""
         match stmt:
             case Store():
                 return self._store(stmt)

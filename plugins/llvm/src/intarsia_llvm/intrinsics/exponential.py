@@ -93,21 +93,24 @@ def _power_of_two(n: PrimExpr, mantissa: int, bias: int) -> PrimExpr:
     return float_of(shift_left(n + bias, mantissa))
 
 
-def log(x: PrimExpr) -> PrimExpr:
-    """``e * log 2 + log m`` with ``m`` around 1; subnormals are scaled first."""
+def _split(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Return ``f, e`` with ``x = 2**e * (1 + f)`` and ``1 + f`` around 1; subnormals are scaled."""
     single = x.dtype is DType.FLOAT32
     mantissa = 23 if single else 52
-    tiny = 2.0**-126 if single else 2.0**-1022
-    small = x < tiny
+    small = x < (2.0**-126 if single else 2.0**-1022)
     scaled = choose(small, x * 2.0 ** (mantissa + 2), x)
     bits = bits_of(scaled)
-    # Move the border between exponents to sqrt(1/2), so that m lies in [0.707, 1.414).
+    # Move the border between exponents to sqrt(1/2), so that 1 + f lies in [0.707, 1.414).
     border = number(0x3F3504F3 if single else 0x3FE6A09E667F3BCD, bits)
     exponent = shift_right(bits - border, mantissa)
     m = float_of(bits - shift_left(exponent, mantissa))
-    e = cast(exponent, x.dtype) - choose(small, number(mantissa + 2.0, x), 0.0)
-    f = m - 1.0
-    result = _log_single(f, e) if single else _log_double(f, e)
+    return m - 1.0, cast(exponent, x.dtype) - choose(small, number(mantissa + 2.0, x), 0.0)
+
+
+def log(x: PrimExpr) -> PrimExpr:
+    """``e * log 2 + log(1 + f)``."""
+    f, e = _split(x)
+    result = _log_single(f, e) if x.dtype is DType.FLOAT32 else _log_double(f, e)
     result = choose(x < math.inf, result, x)  # inf and NaN stay
     result = choose(equal(x, number(0.0, x)), number(-math.inf, x), result)
     return choose(x < 0.0, number(math.nan, x), result)
@@ -197,12 +200,38 @@ def atanh(x: PrimExpr) -> PrimExpr:
     return copy_sign(log1p(size * 2.0 / (number(1.0, x) - size)) * 0.5, x)
 
 
+def _log_twofold(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Return the logarithm of a positive float64 as a sum of two, good to 10 bits more."""
+    f, e = _split(x)
+    d = f + 2.0
+    s = f / d
+    rest = _fma(number(0.0, x) - s, d, f) - s * (f - (d - 2.0))
+    z = s * s
+    low = rest / d * 2.0 + s * (z * horner(z, _LOG_DOUBLE))
+    big, small = e * 6.93147180369123816490e-01, s * 2.0
+    high = big + small
+    # What the addition lost, exactly: one operand may be the larger or the other.
+    shadow = high - big
+    lost = (big - (high - shadow)) + (small - shadow)
+    low = lost + (low + e * 1.90821492927058770002e-10)
+    total = high + low
+    return total, low - (total - high)
+
+
 def power(x: PrimExpr, y: PrimExpr) -> PrimExpr:
-    """``x ** y`` with the special cases of IEEE 754; float64, exact enough for a float32 result."""
+    """``x ** y`` with the special cases of IEEE 754; powers of integers are integers; float64."""
     one, zero = number(1.0, x), number(0.0, x)
     size = magnitude(x)
-    value = exp(y * log(size))
+    high, low = _log_twofold(size)
+    product = y * high
+    more = _fma(y, high, zero - product) + y * low
+    value = exp(product)
+    better = value + value * more
+    near = (size < 1e300) & (size > 1e-300) & (magnitude(product) < 700.0)
+    value = choose(near, better, exp(y * log(size)))
     whole = equal(_trunc(y), y)
+    exact = whole & (y >= 0.0) & equal(_trunc(x), x) & (value < 2.0**52)
+    value = choose(exact, intrinsic(Intrinsic.ROUND, value), value)
     odd = whole & _differs(_trunc(y * 0.5), y * 0.5)
     negative = bits_of(x) < 0
     signed = choose(odd & negative, zero - value, value)
@@ -212,6 +241,10 @@ def power(x: PrimExpr, y: PrimExpr) -> PrimExpr:
     infinite = equal(magnitude(y), number(math.inf, y))
     result = choose(equal(size, one) & infinite, one, result)
     return choose(equal(y, zero) | equal(x, one), one, result)
+
+
+def _fma(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
+    return intrinsic(Intrinsic.FMA, a, b, c)
 
 
 def _trunc(x: PrimExpr) -> PrimExpr:

@@ -110,9 +110,6 @@ def register_tile(
             "r",
         )
 
-    def clear(row: PrimExpr, column: PrimExpr) -> Stmt:
-        return store(acc, (row, column), const(0, dtype))
-
     def nest(done: tuple[PrimExpr, ...]) -> Stmt:
         if len(done) < len(steps):
             return serial(steps[len(done)], lambda k: nest((*done, k)), "k")
@@ -128,14 +125,13 @@ def register_tile(
         for start in range(0, columns, lanes):
             used = min(lanes, columns - start)
             stmts.append(
-                vectorized(
-                    used,
-                    lambda i, s=start: finish(row, i + s, load(acc, row, i + s)),
-                )
+                vectorized(used, lambda i, s=start: finish(row, i + s, load(acc, row, i + s)))
             )
         return seq(*stmts)
 
-    body = seq(each(clear), nest(()), unrolled(rows, write, "r"))
+    body = seq(
+        each(lambda r, c: store(acc, (r, c), const(0, dtype))), nest(()), unrolled(rows, write, "r")
+    )
     return Allocate(acc, body)
 
 
