@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layout of ``params.safetensors``: every tensor at a multiple of 64 bytes, to be mapped.
+"""``params.safetensors``: every tensor at a multiple of 64 bytes, to be mapped.
 
-The format (8 bytes of length, a JSON header, data) is written and read by hand: the ``safetensors``
-library can neither align tensors, nor stream them without a copy of all, nor map a member inside a
-zip. What is written here, the library reads: gaps are tensors of their own, named ``.pad<n>``,
-because the format allows no holes. No reader looks them up.
+The ``safetensors`` library writes the file. It packs tensors without gaps, by element type and then
+by name, so a gap is a tensor of its own behind the one it follows, of the same type and named after
+it. The header (a length and JSON) is read by hand: the library cannot map a member inside a zip.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..dtype import DType, parse_dtype
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 _METADATA = "__metadata__"
+_GAP = "\0"
+"""Behind a tensor's name: the gap that follows it. No other name sorts in between."""
 
 _NAMES = {
     DType.BOOL: "BOOL",
@@ -54,49 +59,44 @@ class StoredTensor:
     offset: int
 
 
-def layout_tensors(
-    arrays: Mapping[str, np.ndarray],
-) -> tuple[bytes, tuple[tuple[str, int], ...], int]:
-    """Decide where each tensor goes.
+def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
+    """Write C-contiguous arrays, in one pass and without a copy.
 
     Raises:
-        UnsupportedError: A tensor has the one name that the format keeps for itself, or an element
-            type that cannot be stored.
+        UnsupportedError: A tensor has a name that the format or the gaps keep for themselves, or an
+            element type that cannot be stored.
+        OSError: The file cannot be written.
 
     Returns:
-        The header with its length; for each tensor in the order of the file its name (empty for a
-        gap) and size in bytes; and the size of the whole in bytes.
+        Number of bytes in front of the data.
     """
-    if _METADATA in arrays:
-        raise UnsupportedError(f"a weight cannot be called '{_METADATA}'", hint="rename it")
-    pad = ".pad"
-    while any(name.startswith(pad) for name in arrays):
-        pad = "." + pad
-    header: dict[str, Any] = {}
-    pieces: list[tuple[str, int]] = []
-    position = 0
-    for name in sorted(arrays):
-        array = arrays[name]
-        end = position + array.nbytes
-        header[name] = {
-            "dtype": _NAMES[parse_dtype(array.dtype.name)],
-            "shape": list(array.shape),
-            "data_offsets": [position, end],
-        }
-        pieces.append((name, array.nbytes))
-        gap = -end % ALIGNMENT
+    from numpy import zeros
+    from safetensors import SafetensorError, serialize_file
+    from safetensors import TensorSpec as Row
+
+    def row(dtype: DType, shape: tuple[int, ...], pointer: int, size: int) -> Row:
+        return Row(dtype=dtype.value, shape=shape, data_ptr=pointer, data_len=size)
+
+    rows: dict[str, Row] = {}
+    gaps = zeros(ALIGNMENT, "uint8")
+    for name, array in arrays.items():
+        if name == _METADATA or _GAP in name:
+            raise UnsupportedError(f"a weight cannot be called {name!r}", hint="rename it")
+        dtype = parse_dtype(array.dtype.name)
+        pointer = array.ctypes.data if array.nbytes else gaps.ctypes.data
+        rows[name] = row(dtype, array.shape, pointer, array.nbytes)
+        gap = -array.nbytes % ALIGNMENT
         if gap:
-            header[f"{pad}{len(pieces)}"] = {
-                "dtype": "U8",
-                "shape": [gap],
-                "data_offsets": [end, end + gap],
-            }
-            pieces.append(("", gap))
-        position = end + gap
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(len(text) + 8) % ALIGNMENT)
-    head = len(text).to_bytes(8, "little") + text
-    return head, tuple(pieces), len(head) + position
+            size = (gap // dtype.bytes,)
+            rows[name + _GAP] = row(dtype, size, gaps.ctypes.data, gap)
+    try:
+        serialize_file(rows, path, metadata=None)
+    except SafetensorError as error:
+        number = re.search(r"os error (\d+)", str(error))
+        code = int(number[1]) if number is not None else errno.EIO
+        raise OSError(code, os.strerror(code)) from error
+    with open(path, "rb") as file:
+        return 8 + int.from_bytes(file.read(8), "little")
 
 
 def array_bytes(array: np.ndarray) -> memoryview:
@@ -115,7 +115,7 @@ def read_layout(member: memoryview) -> dict[str, StoredTensor]:
         header = cast("dict[str, dict[str, Any]]", json.loads(bytes(member[8 : 8 + length])))
         found: dict[str, StoredTensor] = {}
         for name, entry in header.items():
-            if name == _METADATA:
+            if name == _METADATA or name.endswith(_GAP):
                 continue
             begin, end = (8 + length + int(offset) for offset in entry["data_offsets"])
             shape = tuple(int(size) for size in entry["shape"])

@@ -7,9 +7,10 @@ import errno
 import hashlib
 import os
 import zipfile
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from io import BufferedReader
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
@@ -17,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 from ..errors import PluginError, ResourceError, UsageError
 from .passport import Member, Passport, print_passport
 from .plan import ALIGNMENT
-from .tensors import array_bytes, layout_tensors
+from .tensors import write_tensors
 from .unit import CompiledUnit
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ _EXHAUSTED = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 )
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
-
-Content = Callable[[], Iterable[memoryview]]
 
 
 def member_name(unit: str, file: str) -> str:
@@ -54,7 +53,7 @@ def write_artifact(
         path: Where to. Its folder must exist.
         passport: All but its ``members``, which are filled in here.
         units: The code.
-        constants: Every weight that the plan or a unit reads; written without a copy.
+        constants: Every weight that the plan or a unit reads.
 
     Raises:
         ResourceError: The disk is full or read-only, or an input or output error.
@@ -69,19 +68,21 @@ def write_artifact(
         raise UsageError(f"'{path}' is a folder", hint="name a file, e.g. model.intarsia")
     with _beside(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         members = {
-            name: _write_member(archive, file, name, size, content)
-            for name, size, content in _contents(units, constants)
+            name: _write_member(archive, file, name, len(data), [memoryview(data)])
+            for name, data in _unit_files(units)
         }
+        if constants:
+            members[PARAMS] = _write_params(archive, file, path, constants)
         written = replace(passport, members=MappingProxyType(members))
         text = print_passport(written)
-        _write_member(archive, file, PASSPORT, len(text), _whole(text))
+        _write_member(archive, file, PASSPORT, len(text), [memoryview(text)])
     return written
 
 
 @contextmanager
 def _beside(path: Path) -> Generator[IO[bytes]]:
     """Yield a new file that becomes ``path`` if the block ends well, and vanishes if not."""
-    temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    temporary = _temporary(path)
     try:
         with open(temporary, "xb") as file:
             yield file
@@ -95,6 +96,10 @@ def _beside(path: Path) -> Generator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name[:64]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -116,22 +121,32 @@ def _explain(path: Path, error: OSError) -> ResourceError | UsageError:
     return UsageError(f"cannot write '{path}': {reason}", hint="name another place with -o")
 
 
-def _contents(
-    units: Sequence[CompiledUnit], constants: Mapping[str, np.ndarray]
-) -> Iterator[tuple[str, int, Content]]:
+def _unit_files(units: Sequence[CompiledUnit]) -> Iterator[tuple[str, bytes]]:
     for unit in sorted(units, key=_unit_name):
         for name, data in sorted(unit.files.items()):
             check_member_path(unit.name, name)
-            yield member_name(unit.name, name), len(data), _whole(data)
-    if constants:
-        head, pieces, size = layout_tensors(constants)
+            yield member_name(unit.name, name), data
 
-        def stream() -> Iterator[memoryview]:
-            yield memoryview(head)
-            for name, count in pieces:
-                yield array_bytes(constants[name]) if name else memoryview(bytes(count))
 
-        yield PARAMS, size, stream
+def _write_params(
+    archive: zipfile.ZipFile, whole: IO[bytes], path: Path, constants: Mapping[str, np.ndarray]
+) -> Member:
+    """Let the library write the weights beside the artifact, and move them into it."""
+    beside = _temporary(path)
+    try:
+        head = write_tensors(beside, constants)
+        with open(beside, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return _write_member(archive, whole, PARAMS, size, _pieces(file), lead=head)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _pieces(file: BufferedReader) -> Iterator[memoryview]:
+    buffer = bytearray(1 << 20)
+    with memoryview(buffer) as view:
+        while count := file.readinto(buffer):
+            yield view[:count]
 
 
 def _unit_name(unit: CompiledUnit) -> str:
@@ -151,28 +166,27 @@ def check_member_path(unit: str, file: str) -> None:
             )
 
 
-def _whole(data: bytes) -> Content:
-    def once() -> Iterator[memoryview]:
-        yield memoryview(data)
-
-    return once
-
-
 def _write_member(
-    archive: zipfile.ZipFile, whole: IO[bytes], name: str, size: int, content: Content
+    archive: zipfile.ZipFile,
+    whole: IO[bytes],
+    name: str,
+    size: int,
+    content: Iterable[memoryview],
+    *,
+    lead: int = 0,
 ) -> Member:
-    """Write one member with its data at a multiple of 64 bytes; return its digest."""
+    """Write one member so that its byte ``lead`` lies at a multiple of 64; return its digest."""
     entry = zipfile.ZipInfo(name, _DATE)
     entry.create_system = 3
     entry.external_attr = 0o644 << 16
     entry.CRC, entry.compress_size, entry.file_size = 0, size, size
     zip64 = size * 1.05 > zipfile.ZIP64_LIMIT
     start = whole.tell() + len(entry.FileHeader(zip64))
-    gap = -(start + 4) % ALIGNMENT
+    gap = -(start + 4 + lead) % ALIGNMENT
     entry.extra = _PADDING_ID.to_bytes(2, "little") + gap.to_bytes(2, "little") + bytes(gap)
     digest = hashlib.sha256()
     with archive.open(entry, "w", force_zip64=zip64) as file:
-        for piece in content():
+        for piece in content:
             digest.update(piece)
             file.write(piece)
     return Member(size, digest.hexdigest())
