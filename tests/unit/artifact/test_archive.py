@@ -310,17 +310,43 @@ def test_a_write_that_fails_leaves_the_old_file(
 ) -> None:
     before = path.read_bytes()
 
-    def stream(*_: object) -> Iterator[tuple[str, int, object]]:
-        yield "units/main/lib.so", 3, writer._whole(b"new")
+    def stream(*_: object) -> Iterator[tuple[str, bytes]]:
+        yield "units/main/lib.so", b"new"
         raise failure
 
-    monkeypatch.setattr(writer, "_contents", stream)
+    monkeypatch.setattr(writer, "_unit_files", stream)
     with pytest.raises(expected) as caught:
         write_artifact(path, PASSPORT, UNITS, CONSTANTS)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
     if isinstance(caught.value, IntarsiaError):
         assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected", "message"),
+    [
+        ("I/O error: No space left on device (os error 28)", ResourceError, "No space left"),
+        ("of its own", ResourceError, "Input/output error"),
+    ],
+)
+def test_weights_that_the_library_cannot_write(
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: str,
+    expected: type[IntarsiaError],
+    message: str,
+) -> None:
+    before = path.read_bytes()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise safetensors.SafetensorError(words)
+
+    monkeypatch.setattr(safetensors, "serialize_file", refuse)
+    with pytest.raises(expected, match=message):
+        write_artifact(path, PASSPORT, UNITS, CONSTANTS)
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
