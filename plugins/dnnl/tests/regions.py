@@ -50,9 +50,11 @@ class Made:
         return results
 
 
-def fresh(*shape: int, positive: bool = False, seed: int = 0) -> np.ndarray:
+def fresh(*shape: int, positive: bool = False, seed: float = 0) -> np.ndarray:
     """Return random numbers that depend on shape and seed only."""
-    data = np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+    data = (
+        np.random.default_rng([int(seed * 1e6), *shape]).standard_normal(shape).astype(np.float32)
+    )
     return np.abs(data) + np.float32(0.1) if positive else data
 
 
@@ -61,7 +63,7 @@ def var(name: str, *shape: int) -> Var:
     return Var(name, TensorType(shape, DType.FLOAT32))
 
 
-def weight(*shape: int, positive: bool = False, seed: int = 1) -> Constant:
+def weight(*shape: int, positive: bool = False, seed: float = 1) -> Constant:
     """Return a random constant."""
     return constant(fresh(*shape, positive=positive, seed=seed))
 

@@ -49,10 +49,17 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A layout (address of a memory descriptor) and the memory it is about."""
+    """A layout and the memory it is about.
+
+    Attributes:
+        desc: Address of the memory descriptor, which itself has no offset: kernels ignore it there.
+        buffer: Where it is.
+        offset: Bytes before its first element; 0 in the caller's arrays.
+    """
 
     desc: int
     buffer: Buffer
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +198,7 @@ class Assembly:
         scratch = aligned_bytes(dnnl.scratchpad_bytes(primitive_desc))
         arguments = (ExecutionArgument * 3)()
         memories = (
-            (Arg.SRC, source.desc, source.buffer.where),
+            (Arg.SRC, source.desc, source.buffer.where + source.offset),
             (Arg.DST, target.desc, target.buffer.where),
             (Arg.SCRATCHPAD, dnnl.scratchpad(primitive_desc), scratch.ctypes.data),
         )
@@ -211,7 +218,10 @@ class Assembly:
 
     def plain(self, value: int) -> Tensor:
         """Return a value in row-major layout."""
-        return self.in_layout(self.values[value], self.dnnl.plain(self.shapes[value]))
+        desc = self.dnnl.plain(self.shapes[value])
+        found = self.in_layout(self.values[value], desc)
+        # An equal layout may give an axis of size 1 a stride that views and kernels stumble over.
+        return Tensor(desc, found.buffer, found.offset)
 
     # Primitives ---------------------------------------------------------------------------------
 
@@ -241,9 +251,10 @@ class Assembly:
             elif op.kind == "sum":
                 dnnl.call("post_ops_append_sum", chain, 1.0, 0, F32)
             else:
-                desc = self.values[op.value].desc
-                if free and self.shapes[op.value] == shape:
-                    desc = dnnl.any_layout(shape)
+                # Kernels read an operand as large as the result in the layout of the result,
+                # whatever its descriptor says; so the library has to say which that is.
+                same = self.shapes[op.value] == shape
+                desc = dnnl.any_layout(shape) if same else dnnl.plain(self.shapes[op.value])
                 dnnl.call("post_ops_append_binary", chain, BINARY[op.algorithm], desc)
         dnnl.call("primitive_attr_set_post_ops", attribute, chain)
         return attribute
@@ -254,8 +265,6 @@ class Assembly:
         create: Create,
         operands: Operands,
         candidates: Sequence[tuple[int, ...]],
-        *,
-        free: bool = False,
     ) -> None:
         """Make the primitive of ``node`` and bind its result.
 
@@ -265,13 +274,12 @@ class Assembly:
             operands: From the primitive descriptor, its inputs.
             candidates: Layouts to try, best first; a fast implementation is preferred to an
                 earlier candidate.
-            free: See :meth:`attribute`.
 
         Raises:
             UnsupportedError: The library has no implementation.
         """
         node = self._without_needless_sums(node)
-        primitive_desc, post = self._choose(node, create, candidates, free=free)
+        primitive_desc, post = self._choose(node, create, candidates)
         result = node.result
         if len(post) < len(node.post):
             result = self.new_value(self.shapes[node.result])
@@ -300,14 +308,14 @@ class Assembly:
         return replace(node, post=post)
 
     def _choose(
-        self, node: Node, create: Create, candidates: Sequence[tuple[int, ...]], *, free: bool
+        self, node: Node, create: Create, candidates: Sequence[tuple[int, ...]]
     ) -> tuple[int, tuple[PostOp, ...]]:
         slow: tuple[int, tuple[PostOp, ...]] | None = None
         for post in (node.post, ()) if node.post else ((),):
-            attribute = self.attribute(post, self.shapes[node.result], free=free)
+            attribute = self.attribute(post, self.shapes[node.result])
             for candidate in candidates:
                 made = create(candidate, attribute)
-                if made is None:
+                if made is None or not self._reads_operands_right(made, post, node):
                     continue
                 if not self.dnnl.implementation(made).startswith("ref"):
                     return made, post
@@ -321,9 +329,36 @@ class Assembly:
             )
         return slow
 
+    def _reads_operands_right(self, made: int, post: Sequence[PostOp], node: Node) -> bool:
+        """Whether binary post-ops find their operands; some kernels of 3.2 do not."""
+        operands = [self.shapes[op.value] for op in post if op.kind == "binary"]
+        shape = self.shapes[node.result]
+        broadcast = any(prod(other) != 1 and other != shape for other in operands)
+        if node.kind == "binary" and broadcast and len(shape) > 2 and prod(shape[2:]) == 1:
+            return False
+        return not operands or self.is_usual(self.dnnl.queried(made, Query.DST), shape)
+
+    def is_usual(self, desc: int, shape: tuple[int, ...]) -> bool:
+        """Whether a layout is row-major, channels-last or blocked, but for axes of size 1."""
+        strides = self.dnnl.strides(desc, len(shape))
+        if strides is None:
+            return True
+        rows = range(len(shape))
+        for order in ((*rows,), (0, *rows[2:], *rows[1:2])):
+            step = 1
+            for axis in reversed(order):
+                if shape[axis] == 1:
+                    continue
+                if strides[axis] != step:
+                    break
+                step *= shape[axis]
+            else:
+                return True
+        return False
+
     def _accumulator(self, value: int, desc: int) -> Tensor:
         tensor = self.in_layout(self.values[value], desc)
-        if tensor.buffer.home is Home.ARENA:
+        if tensor.buffer.home is Home.ARENA and tensor.offset == 0:
             # The sum overwrites it, so copies of it in other layouts are of the past.
             for key in [key for key in self._alternates if key[0] == tensor.buffer.number]:
                 del self._alternates[key]

@@ -101,7 +101,7 @@ class LoadedRegion:
             arguments = (ExecutionArgument * len(execution.arguments))()
             for slot, (arg, tensor) in zip(arguments, execution.arguments, strict=True):
                 if tensor not in memories:
-                    address = addresses.get(tensor.buffer.number)
+                    address = addresses.get(tensor.buffer.number, -tensor.offset) + tensor.offset
                     memory = dnnl.make("memory_create", tensor.desc, dnnl.engine, address)
                     memories[tensor] = memory
                     if tensor.buffer.home is Home.ARGUMENT:

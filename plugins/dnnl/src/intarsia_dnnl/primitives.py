@@ -74,7 +74,8 @@ def _convolution(a: Assembly, node: Node) -> None:
         )
 
     def operands(made: int) -> list[tuple[int, Tensor]]:
-        kernel = Tensor(layout, a.values[weights].buffer)
+        given = a.plain(weights)
+        kernel = Tensor(layout, given.buffer, given.offset)
         arguments: list[tuple[int, Tensor]] = [
             (Arg.SRC, a.in_layout(a.values[source], dnnl.queried(made, Query.SRC))),
             (Arg.WEIGHTS, a.in_layout(kernel, dnnl.queried(made, Query.WEIGHTS))),
@@ -83,7 +84,7 @@ def _convolution(a: Assembly, node: Node) -> None:
             arguments.append((Arg.BIAS, a.plain(node.args[2])))
         return arguments
 
-    a.build(node, create, operands, [()], free=True)
+    a.build(node, create, operands, [()])
 
 
 def _grouped_shape(a: Assembly, node: Node) -> tuple[int, ...]:
@@ -116,7 +117,7 @@ def _matmul(a: Assembly, node: Node) -> None:
     plain_to = dnnl.plain(a.shapes[node.result])
     wish = a.wishes.get(node.result)
     targets = [plain_to]
-    if wish is not None:
+    if wish is not None and not any(op.kind == "binary" for op in node.post):
         strides = dnnl.strides(wish.desc, rank)
         if strides is not None and strides[-1] == 1:
             targets.insert(0, wish.desc)
@@ -139,7 +140,8 @@ def _matmul(a: Assembly, node: Node) -> None:
             (Arg.WEIGHTS, a.in_layout(a.values[right], dnnl.queried(made, Query.WEIGHTS))),
         ]
         if bias is not None:
-            arguments.append((Arg.BIAS, Tensor(bias, a.plain(node.args[2]).buffer)))
+            row = a.plain(node.args[2])
+            arguments.append((Arg.BIAS, Tensor(bias, row.buffer, row.offset)))
         return arguments
 
     a.build(node, create, operands, candidates)
@@ -149,9 +151,11 @@ def _multiplicable(a: Assembly, value: int) -> Tensor:
     """Return an operand whose rows or columns are dense, as matrix kernels need."""
     tensor, shape = a.values[value], a.shapes[value]
     strides = a.dnnl.strides(tensor.desc, len(shape))
-    if strides is None or 1 not in strides[-2:]:
+    if strides is None:
         return a.plain(value)
-    return tensor
+    by_rows = strides[-1] == 1 and strides[-2] >= shape[-1]
+    by_columns = strides[-2] == 1 and strides[-1] >= shape[-2]
+    return tensor if by_rows or by_columns else a.plain(value)
 
 
 def _eltwise(a: Assembly, node: Node) -> None:
@@ -190,8 +194,10 @@ def _binary(a: Assembly, node: Node) -> None:
     free = dnnl.any_layout(a.shapes[node.result])
     same = a.shapes[left] == a.shapes[right]
     plains = (dnnl.plain(a.shapes[left]), dnnl.plain(a.shapes[right]))
-    candidates = [(one.desc, one.desc if same else two.desc, free)]
-    candidates += [(one.desc, plains[1], free), (*plains, dnnl.plain(a.shapes[node.result]))]
+    candidates = [(*plains, dnnl.plain(a.shapes[node.result]))]
+    if same or a.is_usual(one.desc, a.shapes[left]):
+        candidates.insert(0, (one.desc, plains[1], free))
+        candidates.insert(0, (one.desc, one.desc if same else two.desc, free))
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
         return dnnl.try_make(
@@ -402,18 +408,41 @@ def _view(a: Assembly, node: Node) -> None:
         desc = _seen(a, node, tensor.desc)
     if desc is None:
         raise ArtifactError(f"the region has a malformed {node.kind}", where=node.label)
-    a.values[node.result] = Tensor(desc, tensor.buffer)
+    plain = a.dnnl.plain(a.shapes[node.result])
+    desc = plain if a.dnnl.equal(desc, plain) else desc
+    a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset)
 
 
 def _seen(a: Assembly, node: Node, desc: int) -> int | None:
     if node.kind == "reshape":
         return a.dnnl.reshaped(desc, a.shapes[node.result])
-    if node.kind == "transpose":
-        moves = [0] * len(node.ints("axes"))
-        for to, of in enumerate(node.ints("axes")):
-            moves[of] = to
-        return a.dnnl.permuted(desc, moves)
-    return a.dnnl.sliced(desc, a.shapes[node.result], node.ints("begin"))
+    moves = [0] * len(node.ints("axes"))
+    for to, of in enumerate(node.ints("axes")):
+        moves[of] = to
+    return a.dnnl.permuted(desc, moves)
+
+
+def _slice(a: Assembly, node: Node) -> None:
+    value, begin, shape = node.args[0], node.ints("begin"), a.shapes[node.result]
+    within = zip(begin, shape, a.shapes[value], strict=True)
+    if any(first < 0 or first + size > whole for first, size, whole in within):
+        raise ArtifactError("the region has a malformed slice", where=node.label)
+    tensor = a.values[value]
+    strides = a.dnnl.strides(tensor.desc, len(shape))
+    if strides is None:
+        tensor = a.plain(value)
+        strides = a.dnnl.strides(tensor.desc, len(shape))
+    if strides is None:
+        raise ArtifactError("a slice of a blocked layout", where=node.label)
+    if tensor.buffer.home is Home.ARGUMENT:
+        part = a.dnnl.sliced(tensor.desc, shape, begin)
+        if part is None:
+            raise ArtifactError("the region has a malformed slice", where=node.label)
+        a.values[node.result] = a.in_layout(Tensor(part, tensor.buffer), a.dnnl.plain(shape))
+        return
+    skipped = sum(first * stride for first, stride in zip(begin, strides, strict=True))
+    desc = a.dnnl.strided(shape, strides)
+    a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset + 4 * skipped)
 
 
 _BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
@@ -434,6 +463,6 @@ _BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
         "concat": _concat,
         "reshape": _view,
         "transpose": _view,
-        "slice": _view,
+        "slice": _slice,
     }
 )
