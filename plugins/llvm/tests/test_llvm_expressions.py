@@ -273,3 +273,30 @@ def test_what_cannot_be_compiled_is_refused():
         refused(Read(placeholder("t", (1,), DType.FLOAT32), (index(0),), DType.FLOAT32))
     with pytest.raises(UnsupportedError, match="intrinsic 'sqrt' of int64"):
         refused(cast(intrinsic(Intrinsic.SQRT, index(4)), DType.FLOAT32))
+
+
+def test_float16_without_instructions_for_it(load_module):
+    """Every float16, and floats around every border, on a machine that cannot convert them."""
+    half, full = Buffer("h", (65536,), DType.FLOAT16), Buffer("f", (65536,), DType.FLOAT32)
+    outer, inner = TirVar("o"), TirVar("i")
+    at = (outer * 16 + inner,)
+
+    def kernel(name, source, target):
+        value = Cast(Load(source, at, source.dtype, 1), target.dtype, 1)
+        loops = For(inner, IntImm(16), ForKind.VECTORIZED, Store(target, at, value))
+        body = For(outer, IntImm(4096), ForKind.SERIAL, loops)
+        return PrimFunc(name, (source, target), 1, body)
+
+    functions = [kernel("widen", half, full), kernel("narrow", full, half)]
+    module = load_module(functions, mcpu="x86-64")
+    every = np.arange(65536, dtype=np.uint16).view(np.float16)
+    got = np.zeros(65536, np.float32)
+    module.get_function("widen")(every, got)
+    np.testing.assert_array_equal(got, every.astype(np.float32))
+    rng = np.random.default_rng(0)
+    steps = rng.choice([-4097, -4096, -4095, -1, 0, 1, 4095, 4096, 4097], 65536)
+    near = (got.view(np.int32) + steps).astype(np.int32).view(np.float32)
+    back = np.zeros(65536, np.float16)
+    module.get_function("narrow")(near, back)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(back, near.astype(np.float16))

@@ -49,6 +49,7 @@ def llvm_text(module: TensorModule, options: LlvmOptions) -> str:
         threads=options.num_threads,
         vector_bits=32 * model.lanes,
         tune=model.tune,
+        half=model.half,
     )
 
 

@@ -100,6 +100,7 @@ class Machine:
         lanes: Elements of type float32 in a vector register.
         registers: Vector registers.
         cpu_features: What a machine must have, as the Linux kernel names it.
+        half: Whether instructions convert float16.
     """
 
     triple: str
@@ -109,6 +110,7 @@ class Machine:
     lanes: int
     registers: int
     cpu_features: tuple[str, ...]
+    half: bool
 
 
 @cache
@@ -177,7 +179,7 @@ def machine(options: LlvmOptions) -> Machine:
     if not _is_x86(triple):
         wide = triple.startswith(("aarch64", "arm64"))
         features = ",".join(options.mattr)
-        return Machine(triple, options.mcpu, "", features, 4, 32 if wide else 16, ())
+        return Machine(triple, options.mcpu, "", features, 4, 32 if wide else 16, (), wide)
     active = dict.fromkeys(X86_CPUS[options.mcpu])
     for feature in options.mattr:
         if feature.startswith("+"):
@@ -190,4 +192,6 @@ def machine(options: LlvmOptions) -> Machine:
     removed = [feature for feature in options.mattr if feature.startswith("-")]
     features = ",".join([*(f"+{name}" for name in active), *removed, "-prefer-256-bit"])
     tune = options.mtune or options.mcpu
-    return Machine(triple, "x86-64", tune, features, lanes, 32 if wide else 16, known)
+    return Machine(
+        triple, "x86-64", tune, features, lanes, 32 if wide else 16, known, "f16c" in active
+    )

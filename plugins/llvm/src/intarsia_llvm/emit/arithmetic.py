@@ -7,6 +7,7 @@ from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
 from intarsia.tir.expr import BinaryOp
 
+from .half import narrow_to_bfloat, narrow_to_half, narrow_to_odd, widen_bfloat, widen_half
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
 from .writer import Writer
 
@@ -196,35 +197,10 @@ def emit_index_division(w: Writer, op: BinaryOp, a: str, divisor: int, *, negati
 def emit_rounded(w: Writer, value: str, dtype: DType, lanes: int) -> str:
     """Round a register value to a 16-bit float type; other types pass."""
     if dtype is DType.FLOAT16:
-        half, full = vector_type("half", lanes), vector_type("float", lanes)
-        narrow = w.emit(f"fptrunc {full} {value} to {half}")
-        return w.emit(f"fpext {half} {narrow} to {full}")
+        return widen_half(w, narrow_to_half(w, value, lanes), lanes)
     if dtype is DType.BFLOAT16:
         return widen_bfloat(w, narrow_to_bfloat(w, value, lanes), lanes)
     return value
-
-
-def narrow_to_bfloat(w: Writer, value: str, lanes: int) -> str:
-    """Round ``float`` to bfloat16 bits (``i16``), to nearest even; NaN stays NaN."""
-    full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
-    bits = w.emit(f"bitcast {full} {value} to {wide}")
-    high = w.emit(f"lshr {wide} {bits}, {splat('16', 'i32', lanes)}")
-    odd = w.emit(f"and {wide} {high}, {splat('1', 'i32', lanes)}")
-    bias = w.emit(f"add {wide} {odd}, {splat('32767', 'i32', lanes)}")
-    rounded = w.emit(f"add {wide} {bits}, {bias}")
-    top = w.emit(f"lshr {wide} {rounded}, {splat('16', 'i32', lanes)}")
-    quiet = w.emit(f"or {wide} {high}, {splat('64', 'i32', lanes)}")
-    nan = w.emit(f"fcmp uno {full} {value}, {value}")
-    chosen = w.emit(f"select {_flags(lanes)} {nan}, {wide} {quiet}, {wide} {top}")
-    return w.emit(f"trunc {wide} {chosen} to {short}")
-
-
-def widen_bfloat(w: Writer, value: str, lanes: int) -> str:
-    """Return bfloat16 bits (``i16``) as ``float``."""
-    full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
-    bits = w.emit(f"zext {short} {value} to {wide}")
-    shifted = w.emit(f"shl {wide} {bits}, {splat('16', 'i32', lanes)}")
-    return w.emit(f"bitcast {wide} {shifted} to {full}")
 
 
 def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -> str:
@@ -232,9 +208,7 @@ def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -
     old, new = register_type(source, lanes), register_type(target, lanes)
     if source.is_float and target.is_float:
         if source is DType.FLOAT64 and target is DType.FLOAT16:
-            half = vector_type("half", lanes)
-            narrow = w.emit(f"fptrunc {old} {value} to {half}")
-            return w.emit(f"fpext {half} {narrow} to {new}")
+            return emit_rounded(w, narrow_to_odd(w, value, lanes), target, lanes)
         if old != new:
             change = "fptrunc" if source is DType.FLOAT64 else "fpext"
             value = w.emit(f"{change} {old} {value} to {new}")

@@ -31,8 +31,9 @@ from intarsia.tir.expr import (
     binary,
 )
 
-from .arithmetic import emit_binary, emit_cast, emit_index_division, narrow_to_bfloat, widen_bfloat
+from .arithmetic import emit_binary, emit_cast, emit_index_division
 from .builtin import emit_intrinsic, emit_reduction, emit_target_call
+from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
 from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
 from .writer import Writer
 
@@ -205,7 +206,7 @@ class Expressions:
         if dtype is DType.BOOL:
             return w.emit(f"icmp ne {memory} {raw}, {splat('0', 'i8', lanes)}")
         if dtype is DType.FLOAT16:
-            return w.emit(f"fpext {memory} {raw} to {vector_type('float', lanes)}")
+            return widen_half(w, raw, lanes)
         if dtype is DType.BFLOAT16:
             return widen_bfloat(w, raw, lanes)
         return raw
@@ -241,7 +242,7 @@ class Expressions:
         if dtype is DType.BOOL:
             value = w.emit(f"zext {register} {value} to {memory}")
         elif dtype is DType.FLOAT16:
-            value = w.emit(f"fptrunc {register} {value} to {memory}")
+            value = narrow_to_half(w, value, lanes)
         elif dtype is DType.BFLOAT16:
             value = narrow_to_bfloat(w, value, lanes)
         w.do(f"store {memory} {value}, ptr {pointer}, align {dtype.bytes}")

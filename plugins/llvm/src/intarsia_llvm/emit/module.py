@@ -14,7 +14,13 @@ from .writer import Declarations
 
 
 def emit_module(
-    module: TensorModule, *, triple: str, threads: int, vector_bits: int, tune: str = ""
+    module: TensorModule,
+    *,
+    triple: str,
+    threads: int,
+    vector_bits: int,
+    tune: str = "",
+    half: bool = True,
 ) -> str:
     """Return LLVM IR text of all kernels and exported functions.
 
@@ -24,8 +30,9 @@ def emit_module(
         threads: Threads of parallel loops; 0 leaves it to OpenMP.
         vector_bits: Width of the vector registers to use.
         tune: Processor to schedule instructions for.
+        half: Whether the machine converts float16 itself.
     """
-    statics, declarations = Statics(), Declarations()
+    statics, declarations = Statics(), Declarations(half)
     parts = [emit_kernel(function, declarations) for function in module.functions]
     parts += [emit_wrapper(function, statics, declarations) for function in module.functions]
     parts.append(emit_main(module, statics, declarations))

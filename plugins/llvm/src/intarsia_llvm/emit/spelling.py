@@ -22,7 +22,7 @@ _REGISTER = {
 }
 _MEMORY = {
     DType.BOOL: "i8",
-    DType.FLOAT16: "half",
+    DType.FLOAT16: "i16",
     DType.BFLOAT16: "i16",
     DType.FLOAT32: "float",
     DType.FLOAT64: "double",

@@ -10,8 +10,14 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Declarations:
-    """External and intrinsic functions that a module uses, each declared once."""
+    """What the functions of a module share.
 
+    Attributes:
+        half: Whether the machine converts float16 itself; else integer arithmetic does.
+        lines: External and intrinsic functions by name, each declared once.
+    """
+
+    half: bool = True
     lines: dict[str, str] = field(default_factory=dict)
 
     def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:

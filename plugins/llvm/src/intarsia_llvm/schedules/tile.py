@@ -47,7 +47,7 @@ def best_rows(extent: int, limit: int) -> int:
 
     A tile of few rows waits for its sums; a remainder is one more tile.
     """
-    limit = min(limit, extent)
+    limit = max(1, min(limit, extent))
 
     def cost(rows: int) -> float:
         whole, rest = divmod(extent, rows)
