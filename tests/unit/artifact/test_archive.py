@@ -181,6 +181,7 @@ def test_a_changed_archive_is_refused(
         (["plan", "workspace_bytes"], -1, "'workspace_bytes' is negative"),
         (["plan", "workspace_bytes"], True, "'workspace_bytes' is not a whole number"),
         (["plan", "constants"], [1], "'constants' is not a list of texts"),
+        (["plugins"], {"acme": 1}, "'plugins' is not an object of texts"),
         (["plan", "inputs", 0, "shape"], [-1], "'shape' is not a list of sizes"),
         (["plan", "inputs", 0, "dtype"], "int3", "element type 'int3' is not supported"),
         (["plan", "steps", 0, "args"], [], "a copy in the passport's plan has 0 tensors"),

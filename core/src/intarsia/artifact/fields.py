@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, TypeVar, cast
 
 from ..errors import ArtifactError
 
-JsonObject: TypeAlias = "dict[str, Any]"
+T = TypeVar("T")
+JsonObject: TypeAlias = "dict[str, object]"
 """An object as ``json`` parses it."""
 
 
-def _of_type(document: JsonObject, key: str, kind: type, called: str) -> Any:
+def _of_type(document: JsonObject, key: str, kind: type[T], called: str) -> T:
     value = document.get(key)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ArtifactError(f"the passport's '{key}' is not {called}")
@@ -34,7 +35,7 @@ def read_mapping(document: JsonObject, key: str) -> JsonObject:
     return _of_type(document, key, dict, "an object")
 
 
-def read_list(document: JsonObject, key: str) -> list[Any]:
+def read_list(document: JsonObject, key: str) -> list[object]:
     """Return the list at ``key``."""
     return _of_type(document, key, list, "a list")
 
@@ -68,6 +69,18 @@ def read_texts(document: JsonObject, key: str) -> tuple[str, ...]:
     return tuple(values)
 
 
+def read_text_table(document: JsonObject, key: str) -> dict[str, str]:
+    """Return the JSON object of texts at ``key``.
+
+    Raises:
+        ArtifactError: It holds something else.
+    """
+    table = read_mapping(document, key)
+    if not all(isinstance(value, str) for value in table.values()):
+        raise ArtifactError(f"the passport's '{key}' is not an object of texts")
+    return cast("dict[str, str]", table)
+
+
 def read_sizes(document: JsonObject, key: str) -> tuple[int, ...]:
     """Return the list of non-negative whole numbers at ``key``.
 
@@ -77,4 +90,4 @@ def read_sizes(document: JsonObject, key: str) -> tuple[int, ...]:
     values = read_list(document, key)
     if not all(type(value) is int and value >= 0 for value in values):
         raise ArtifactError(f"the passport's '{key}' is not a list of sizes")
-    return tuple(values)
+    return tuple(cast("list[int]", values))

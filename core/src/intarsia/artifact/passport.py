@@ -10,17 +10,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
 
 from ..errors import ArtifactError, UnsupportedError
-from .fields import JsonObject, read_dict, read_int, read_list, read_mapping, read_str, read_texts
+from .fields import (
+    JsonObject,
+    read_dict,
+    read_int,
+    read_list,
+    read_mapping,
+    read_str,
+    read_text_table,
+    read_texts,
+)
 from .plan import CallPlan, TensorSpec
 from .plan_json import plan_from_json, plan_to_json, spec_from_json, spec_to_json
 
 SCHEMA = 1
 """Version of the passport's layout; a reader refuses any other."""
 
-JsonMapping = Mapping[str, Any]
+JsonMapping = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +177,8 @@ def _passport_from_json(document: JsonObject) -> Passport:
         cpu_features=read_texts(document, "cpu_features"),
         executor=MappingProxyType(read_mapping(document, "executor")),
         runtime=MappingProxyType(read_mapping(document, "runtime")),
-        plugins=MappingProxyType(read_mapping(document, "plugins")),
-        versions=MappingProxyType(read_mapping(document, "versions")),
+        plugins=MappingProxyType(read_text_table(document, "plugins")),
+        versions=MappingProxyType(read_text_table(document, "versions")),
         placement=MappingProxyType(read_mapping(document, "placement")),
         plan=plan_from_json(read_mapping(document, "plan")),
         units=tuple(

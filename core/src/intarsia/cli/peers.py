@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -18,13 +18,11 @@ Run: TypeAlias = "Callable[[dict[str, np.ndarray]], object]"
 def _onnxruntime(model: Path, threads: int) -> Run:
     import onnxruntime  # only who measures against it needs it
 
-    options: Any = onnxruntime.SessionOptions()
+    options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    session: Any = onnxruntime.InferenceSession(
-        str(model), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
     def run(inputs: dict[str, np.ndarray]) -> object:
         return session.run(None, inputs)

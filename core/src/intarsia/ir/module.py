@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from ..errors import VerifyError
 from .expr import Function, GlobalVar
@@ -24,7 +24,7 @@ class IRModule:
     """
 
     functions: Mapping[str, Function]
-    attrs: Mapping[type, Any] = field(default_factory=lambda: MappingProxyType({}))
+    attrs: Mapping[type, object] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def from_function(cls, main: Function) -> IRModule:

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
 
 from ..dtype import DType
 
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+Array: TypeAlias = np.ndarray
 
 # W. J. Cody, "Rational Chebyshev approximations for the error function", 1969.
 _ERF_NUMERATOR = (
@@ -52,7 +52,7 @@ _ERFC_DENOMINATOR = (
 )
 
 
-def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+def numpy_dtype(dtype: DType) -> np.dtype:
     """Return the NumPy element type."""
     return np.dtype(ml_dtypes.bfloat16) if dtype is DType.BFLOAT16 else np.dtype(dtype.value)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from ..tir.tensor import Tensor, compute
 from .arrays import Array, in_float32
 from .elements import narrowed, wide
 from .rules import check_dtype, floor_divide, is_float, operands, shape_text, times
+
+P = TypeVar("P", Array, PrimExpr)
 
 _MODES = ("nearest", "linear", "cubic")
 _NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -109,7 +111,7 @@ def _nearest_element(mode: str, along: Resampling, index: PrimExpr) -> PrimExpr:
     return tir.minimum(tir.maximum(cast(whole, INDEX), 0), along.old - 1)
 
 
-def _weights(attrs: Resize.Attrs, rest: Any) -> list[tuple[int, Any]]:  # an array or an expression
+def _weights(attrs: Resize.Attrs, rest: P) -> list[tuple[int, P]]:
     """Return (offset, weight) of the neighbours of a place ``rest`` after a whole position."""
     if attrs.mode == "linear":
         return [(0, 1.0 - rest), (1, rest)]

@@ -20,7 +20,7 @@ import numpy as np
 from ..artifact.plan import TensorSpec
 from ..dtype import DType
 
-NumpyType: TypeAlias = "np.dtype[Any]"
+NumpyType: TypeAlias = "np.dtype"
 """A NumPy element type."""
 
 _INT = 1  # kTVMFFIInt

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, assert_never, cast
 
 import numpy as np
 
 from ..dtype import DType
 from ..errors import UnsupportedError, VerifyError
-from .evaluate_intrinsic import apply_intrinsic, numpy_dtype
+from .evaluate_intrinsic import Array, apply_intrinsic, numpy_dtype
 from .expr import (
     Binary,
     BinaryOp,
@@ -33,8 +33,6 @@ from .expr import (
 if TYPE_CHECKING:
     from .buffer import Buffer
     from .tensor import Tensor
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 __all__ = ["Evaluator", "apply_binary", "cast_array", "numpy_dtype"]
 
@@ -61,7 +59,7 @@ _UFUNCS = {
 }
 
 
-def apply_binary(op: BinaryOp, a: Any, b: Any) -> Any:
+def apply_binary(op: BinaryOp, a: Array, b: Array) -> Array:
     """Apply a binary operator to arrays or scalars of one element type, broadcasting."""
     if op is BinaryOp.TRUNC_DIV:
         return _trunc_div(a, b)
@@ -74,7 +72,7 @@ def apply_binary(op: BinaryOp, a: Any, b: Any) -> Any:
     return _UFUNCS[op](a, b)
 
 
-def _trunc_div(a: Any, b: Any) -> Any:
+def _trunc_div(a: Array, b: Array) -> Array:
     if not np.issubdtype(a.dtype, np.integer):
         return np.trunc(a / b)
     quotient = np.floor_divide(a, b)
@@ -82,7 +80,7 @@ def _trunc_div(a: Any, b: Any) -> Any:
     return quotient + inexact.astype(quotient.dtype)
 
 
-def cast_array(value: Any, dtype: DType) -> Any:
+def cast_array(value: Array, dtype: DType) -> Array:
     """Convert elements as :class:`~intarsia.tir.expr.Cast` specifies."""
     target = numpy_dtype(dtype)
     if dtype is DType.BOOL:
@@ -108,16 +106,16 @@ class Evaluator:
 
     def __init__(
         self,
-        env: Mapping[TirVar, Any],
-        memory: Mapping[Buffer, Array] | Mapping[Tensor, Array],
-        mask: Any = None,
+        env: Mapping[TirVar, Array],
+        memory: Mapping[Buffer, Array] | Mapping[Tensor, Array] | Mapping[Buffer | Tensor, Array],
+        mask: Array | None = None,
     ) -> None:
         self._env = env
-        self._memory: Any = memory
+        self._memory = cast("Mapping[Buffer | Tensor, Array]", memory)
         self._mask = mask
-        self._memo: dict[PrimExpr, Any] = {}
+        self._memo: dict[PrimExpr, Array] = {}
 
-    def value(self, expr: PrimExpr) -> Any:
+    def value(self, expr: PrimExpr) -> Array:
         """Return the value of ``expr``, with its element type.
 
         Raises:
@@ -131,7 +129,7 @@ class Evaluator:
         self._memo[expr] = result
         return result
 
-    def _binary_chain(self, expr: Binary) -> Any:
+    def _binary_chain(self, expr: Binary) -> Array:
         """Walk down the left side without recursion: sums of a thousand terms lean left."""
         spine = [expr]
         while isinstance(spine[-1].a, Binary) and spine[-1].a not in self._memo:
@@ -142,7 +140,7 @@ class Evaluator:
             self._memo[node] = result
         return result
 
-    def _compute(self, expr: PrimExpr) -> Any:
+    def _compute(self, expr: PrimExpr) -> Array:
         match expr:
             case IntImm() | FloatImm():
                 scalar = _immediate(expr)
@@ -187,7 +185,7 @@ class Evaluator:
             case _:
                 assert_never(expr)
 
-    def _if_then_else(self, expr: IfThenElse) -> Any:
+    def _if_then_else(self, expr: IfThenElse) -> Array:
         condition = self.value(expr.condition)
         if np.ndim(condition) == 0:
             return self.value(expr.a if condition else expr.b)
@@ -200,7 +198,7 @@ class Evaluator:
 
     def position(
         self, owner: Buffer | Tensor, shape: tuple[int, ...], indices: Sequence[PrimExpr]
-    ) -> tuple[Any, ...]:
+    ) -> tuple[Array, ...]:
         """Return the NumPy index of an access, checked against the bounds.
 
         Raises:
@@ -210,7 +208,7 @@ class Evaluator:
             raise VerifyError(f"'{owner.name}' is accessed where it does not exist")
         if len(indices) != len(shape):
             raise VerifyError(f"{len(indices)} indices for '{owner.name}' of rank {len(shape)}")
-        position: list[Any] = []
+        position: list[Array] = []
         for number, (item, size) in enumerate(zip(indices, shape, strict=True)):
             at = self.value(item)
             if self._mask is not None:
@@ -226,12 +224,12 @@ class Evaluator:
         return tuple(position)
 
 
-def _immediate(expr: IntImm | FloatImm) -> Any:
+def _immediate(expr: IntImm | FloatImm) -> Array:
     target = numpy_dtype(expr.dtype)
     if isinstance(expr, FloatImm):
         return target.type(expr.value)
     if expr.dtype is DType.BOOL:
-        return np.bool_(expr.value)
+        return np.array(bool(expr.value))[()]
     return np.array(expr.value & ((1 << expr.dtype.bits) - 1), f"u{target.itemsize}").view(target)[
         ()
     ]

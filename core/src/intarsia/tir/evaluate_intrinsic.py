@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
 
 from ..dtype import DType
 from .intrinsic import Intrinsic
+
+Array: TypeAlias = np.ndarray
+"""Elements of one type: an array, or a NumPy scalar, which behaves as one of rank 0."""
 
 _UFUNCS = {
     Intrinsic.ABS: np.abs,
@@ -40,12 +43,12 @@ _UFUNCS = {
 }
 
 
-def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+def numpy_dtype(dtype: DType) -> np.dtype:
     """Return the NumPy type of an element type."""
     return np.dtype(ml_dtypes.bfloat16) if dtype is DType.BFLOAT16 else np.dtype(dtype.value)
 
 
-def apply_intrinsic(function: Intrinsic, args: Sequence[Any]) -> Any:
+def apply_intrinsic(function: Intrinsic, args: Sequence[Array]) -> Array:
     """Apply a machine function to arrays or scalars, keeping the element type of the first."""
     first = args[0]
     if function in _UFUNCS:
@@ -68,7 +71,7 @@ def apply_intrinsic(function: Intrinsic, args: Sequence[Any]) -> Any:
     return result.astype(first.dtype)[()]
 
 
-def _integer_power(a: Any, b: Any) -> Any:
+def _integer_power(a: Array, b: Array) -> Array:
     """Power that wraps; a negative exponent gives the inverse, truncated."""
     raised = np.power(a, np.maximum(b, 0))
     odd = (b & 1) == 1

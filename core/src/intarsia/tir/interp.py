@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
 from ..errors import VerifyError
-from .evaluate import Evaluator, apply_binary, numpy_dtype
+from .evaluate import Array, Evaluator, apply_binary, numpy_dtype
 from .expr import INDEX, BinaryOp, PrimExpr, TirVar
 from .stmt import Allocate, For, If, LetStmt, Seq, Stmt, Store
 from .tensor import ArgReduction, Axis, Reduction, Tensor
@@ -23,8 +23,6 @@ from .walk import tensors
 if TYPE_CHECKING:
     from .buffer import Buffer
     from .func import PrimFunc
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 GRID_LIMIT = 1 << 22
 """Most index points evaluated at once; larger reductions go slice by slice."""
@@ -47,24 +45,24 @@ def evaluate(tensor: Tensor, feeds: Mapping[Tensor, Array]) -> Array:
         if node.body is None:
             raise VerifyError(f"no value for the tensor '{node.name}'")
         with np.errstate(all="ignore"):
-            values[node] = _evaluate_body(node, values)
+            values[node] = _evaluate_body(node, node.body, values)
     return values[tensor]
 
 
-def _evaluate_body(tensor: Tensor, values: Mapping[Tensor, Array]) -> Array:
+def _evaluate_body(
+    tensor: Tensor, body: PrimExpr | Reduction | ArgReduction, values: Mapping[Tensor, Array]
+) -> Array:
     rank = len(tensor.axes)
     env = {axis.var: _grid(axis.extent, n, rank) for n, axis in enumerate(tensor.axes)}
     dtype = numpy_dtype(tensor.dtype)
     if prod(tensor.shape) == 0:
         return np.empty(tensor.shape, dtype)
-    match tensor.body:
+    match body:
         case Reduction():
-            result = _evaluate_reduction(tensor.body, tensor.shape, env, values)
+            result = _evaluate_reduction(body, tensor.shape, env, values)
         case ArgReduction():
-            result = _evaluate_arg(tensor.body, tensor.shape, env, values)
-        case None:
-            raise VerifyError(f"no value for the tensor '{tensor.name}'")
-        case body:
+            result = _evaluate_arg(body, tensor.shape, env, values)
+        case _:
             result = Evaluator(env, values).value(body)
     return np.array(np.broadcast_to(result, tensor.shape), dtype, order="C")
 
@@ -183,7 +181,7 @@ class _Machine:
 
     def __init__(self, memory: dict[Buffer, Array]) -> None:
         self._memory = memory
-        self._env: dict[TirVar, Any] = {}
+        self._env: dict[TirVar, Array] = {}
 
     def execute(self, stmt: Stmt) -> None:
         """Carry out one statement."""
@@ -191,7 +189,7 @@ class _Machine:
             case For():
                 # Iterations of parallel and vectorised loops are independent: any order will do.
                 for at in range(int(self._value(stmt.extent))):
-                    self._env[stmt.var] = np.int64(at)
+                    self._env[stmt.var] = np.array(at, np.int64)[()]
                     self.execute(stmt.body)
             case Store():
                 self._store(stmt)
@@ -212,7 +210,7 @@ class _Machine:
             case _:
                 assert_never(stmt)
 
-    def _value(self, expr: PrimExpr) -> Any:
+    def _value(self, expr: PrimExpr) -> Array:
         return Evaluator(self._env, self._memory).value(expr)
 
     def _store(self, stmt: Store) -> None:

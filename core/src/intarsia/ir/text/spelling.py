@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import MISSING, fields
-from typing import Any
 
 import numpy as np
 
@@ -123,7 +122,7 @@ def array_text(array: np.ndarray) -> str:
     return elements[0]
 
 
-def _element_text(element: Any) -> str:
+def _element_text(element: np.generic) -> str:
     name = element.dtype.name
     if name == "bool":
         return str(bool(element))

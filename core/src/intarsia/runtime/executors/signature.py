@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -90,7 +90,7 @@ class Signature:
             raise ModelError(f"expected {self._listing()}, got {len(values)} {self.role}s")
         return values
 
-    def _wrong_names(self, values: Mapping[str, Any]) -> ModelError:
+    def _wrong_names(self, values: Mapping[str, object]) -> ModelError:
         unknown = [str(name) for name in values if name not in self.names]
         missing = [name for name in self.names if name not in values]
         hint = ""
