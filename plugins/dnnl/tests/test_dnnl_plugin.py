@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The hooks and the manifest."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+
+from intarsia.plugin import Region, Target
+from intarsia.target.options import option_rows
+from intarsia_dnnl import plugin
+from intarsia_dnnl.program import FILE
+from intarsia_dnnl.target import DNNL, DnnlOptions, env_version
+
+from .regions import apply, function_of, region_of, var, weight
+
+
+def target(**options: object) -> Target:
+    return Target(DNNL, DnnlOptions(**options))
+
+
+def regions() -> list[Region]:
+    x = var("x", 2, 3)
+    bodies = [apply("nn.relu", x), apply("matmul", x, weight(3, 5))]
+    return [region_of(function_of(body)) for body in bodies]
+
+
+def test_the_manifest_declares_what_is_registered() -> None:
+    text = resources.files("intarsia_dnnl").joinpath("plugin.toml").read_text()
+    manifest = tomllib.loads(text)
+    (kind,) = plugin.register_target_kind()
+    assert [row["name"] for row in manifest["target-kind"]] == [kind.name]
+    assert manifest["target-kind"][0]["role"] == kind.role.value
+    assert manifest["hooks"] == plugin.__name__
+    assert manifest["alias"] == [{"name": "onednn", "target": "dnnl, llvm"}]
+
+
+def test_options_are_documented() -> None:
+    flags = {row.flag: row.default for row in option_rows(DnnlOptions)}
+    assert flags == {"num-threads": 0, "fpmath-mode": "strict", "library": "", "min-flops": 1}
+
+
+def test_regions_of_elementwise_work_are_left_to_the_fallback() -> None:
+    light, heavy = regions()
+    assert plugin.partition([light, heavy], target()) == (heavy,)
+    assert plugin.partition([light, heavy], target(min_flops=0)) == (light, heavy)
+    assert plugin.partition([light, heavy], target(min_flops=61)) == ()
+
+
+def test_codegen_gives_a_unit_for_the_loader() -> None:
+    unit = plugin.relay_codegen(regions()[1], target(fpmath_mode="tf32"))
+    assert (unit.name, unit.loader, set(unit.files)) == ("dnnl_0", "dnnl", {FILE})
+    assert b'"fpmath_mode":"tf32"' in unit.files[FILE]
+    assert list(unit.constants) == ["dnnl_0.0"]
+
+
+def test_annotate_offers_larger_patterns_first() -> None:
+    names = [row.name for row in plugin.annotate(target()).rows]
+    assert names.index("gelu_erf_divide_0") < names.index("multiply")
+
+
+def test_probe_says_which_library_there_is_or_why_not() -> None:
+    found = plugin.probe(target())
+    assert found.usable
+    assert found.sdk.startswith("oneDNN 3.")
+    missing = plugin.probe(target(library="/nowhere/libdnnl.so.3"))
+    assert not missing.usable
+    assert "/nowhere/libdnnl.so.3" in missing.detail
+
+
+def test_the_build_depends_on_no_library() -> None:
+    assert env_version() == "program 1"
