@@ -7,14 +7,18 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper
 
+from intarsia.diagnostics import Span
 from intarsia.errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
 from intarsia.frontend.onnx import from_onnx
+from intarsia.frontend.onnx.bodies import FunctionBodies
+from intarsia.frontend.onnx.graph import Node
 from intarsia.frontend.onnx.reader import read_model
 
 from .onnx_models import model, node
@@ -89,6 +93,15 @@ def test_size_limit(tmp_path: Path) -> None:
 def test_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnx", None)
     refused(b"\x08", UsageError, "pip install 'intarsia[onnx]'")
+
+
+def test_no_memory_to_parse(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hungry:
+        def ParseFromString(self, data: bytes) -> None:
+            raise MemoryError
+
+    monkeypatch.setattr(onnx, "ModelProto", Hungry)
+    refused(b"\x08\x0a", ResourceError, "not enough memory to parse the model")
 
 
 def set_opset(version: int) -> Edit:
@@ -326,6 +339,32 @@ def test_functions_that_never_end() -> None:
     refused(_functions({"A": ["A"]}), ModelError, "calls itself through 'A'")
     doubling = {f"F{i}": [f"F{i + 1}"] * 2 for i in range(40)} | {"F40": ["Relu"]}
     refused(_functions(doubling), ResourceError, "nodes once functions are expanded")
+
+
+def test_functions_that_onnx_cannot_expand(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("no such schema\nat line 3")
+
+    monkeypatch.setattr("onnx.inliner.inline_local_functions", fail)
+    refused(_functions({"A": ["Relu"]}), ModelError, "functions cannot be expanded: no such schema")
+
+
+def test_body_that_onnx_cannot_write() -> None:
+    class Schema:
+        has_function = True
+        attributes: ClassVar = {}
+
+        def get_function_with_opset_version(self, opset: int) -> bytes:
+            raise RuntimeError(f"no body at {opset}")
+
+    def schema(*_: object) -> Schema:
+        return Schema()
+
+    bodies = FunctionBodies(onnx, schema, pytest.fail)
+    given = Node("Celu", "", ("x",), ("y",), {}, Span("act", "Celu"))
+    with pytest.raises(UnsupportedError, match=r"'Celu' cannot be .* no body at 18") as why:
+        bodies.expand(given, 18, [None])
+    assert why.value.where == "act (Celu)"
 
 
 def _external(folder: Path, location: str, **entries: object) -> Path:

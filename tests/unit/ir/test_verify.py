@@ -10,7 +10,7 @@ import pytest
 
 from intarsia.diagnostics import Span
 from intarsia.dtype import DType
-from intarsia.errors import VerifyError
+from intarsia.errors import UnsupportedError, VerifyError
 from intarsia.ir.expr import (
     CallFunction,
     Constant,
@@ -24,10 +24,11 @@ from intarsia.ir.expr import (
     Var,
     call,
     make_tuple,
+    tensor_type,
 )
 from intarsia.ir.module import IRModule
 from intarsia.ir.scopes import scopes
-from intarsia.ir.types import TensorType, TupleType
+from intarsia.ir.types import Dim, TensorType, TupleType
 from intarsia.ir.verify import verify
 from intarsia.ops import OPERATORS
 
@@ -45,6 +46,21 @@ def function(body: Expr, *params: Var, names: tuple[str, ...] = ()) -> Function:
 
 def module(body: Expr, **more: Function) -> IRModule:
     return IRModule({"main": function(body), **more})
+
+
+def test_values_and_functions_that_are_not_there() -> None:
+    with pytest.raises(VerifyError, match=r"expected a tensor, got \("):
+        tensor_type(Var("pair", PAIR))
+    empty = IRModule({})
+    with pytest.raises(VerifyError, match="the module has no function 'main'"):
+        assert empty.main
+    with pytest.raises(VerifyError, match="the module has no function '@region'"):
+        empty.function(GlobalVar("region"))
+    with pytest.raises(
+        UnsupportedError, match=r"Tensor\[\(N, 2\), float32\] is not known at"
+    ) as why:
+        assert TensorType((Dim("N"), 2), DType.FLOAT32).static_shape
+    assert "--shape" in why.value.hint
 
 
 ODD = np.zeros((2, 2), np.float32).T

@@ -22,10 +22,11 @@ from intarsia.ir.expr import (
     make_tuple,
 )
 from intarsia.ir.op import Op
-from intarsia.ir.types import TensorType
+from intarsia.ir.types import TensorType, TupleType
 from intarsia.lower.epilogue import epilogue
 from intarsia.lower.fuse import fuse
 from intarsia.lower.lower import lower
+from intarsia.lower.values import Value
 from intarsia.partition.region import Region
 from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import IntImm, Load, Ramp, TirVar
@@ -69,6 +70,16 @@ CASES = [
 def test_computes_what_the_operator_defines(graphs, name, shape, attrs):
     x = graphs.var("x", *shape)
     graphs.check(graphs.apply(name, x, **attrs), x)
+
+
+def test_values_that_have_no_place(graphs):
+    x, free = graphs.var("x", 4), graphs.var("free", 4)
+    function = Function((x,), graphs.apply("add", x, free))
+    with pytest.raises(VerifyError, match="read before a step makes it"):
+        lower(function, (), target=graphs.target())
+    nested = Var("nested", TupleType((TupleType((x.type,)),)))
+    with pytest.raises(UnsupportedError, match="nested tuples have no place in memory"):
+        assert Value(nested).type
 
 
 def test_a_large_row_goes_through_scratch_memory(graphs):

@@ -41,6 +41,16 @@ from intarsia.tir.tensor import (
 F32 = DType.FLOAT32
 
 
+def test_operands_that_do_not_combine():
+    i, wide = TirVar("i", DType.INT64), Ramp(const(0, DType.INT64), 1, 4)
+    with pytest.raises(VerifyError, match="two Python numbers has no element type"):
+        binary(BinaryOp.ADD, 1, 2)
+    with pytest.raises(VerifyError, match="vectors of 4 and 8 lanes do not combine"):
+        binary(BinaryOp.ADD, wide, Ramp(const(0, DType.INT64), 1, 8))
+    with pytest.raises(VerifyError, match=r"operands of '\+' are int64 and float32"):
+        binary(BinaryOp.ADD, i, const(1.0, F32))
+
+
 def elementwise(op, a, b, dtype):
     """Apply one binary operator to two lists of numbers."""
     x, y = (placeholder(name, (len(a),), dtype) for name in "xy")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ...errors import ModelError, UnsupportedError
+from ...errors import UnsupportedError
 from ...ir.expr import Expr, Function, Var, constant, make_tuple, tensor_type
 from ...ir.types import TensorType
 from .context import Converter, NodeContext
@@ -30,16 +30,14 @@ class _Scope:
     values: dict[str, Expr | None] = field(default_factory=dict)
 
     def find(self, name: str) -> Expr | None:
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.values:
-                return scope.values[name]
-            if name in scope.graph.initializers:
-                data = scope.graph.initializers[name]
-                value = scope.values[name] = constant(data, name=name)
-                return value
+        """Return a value of this graph or of those around it; the reader has checked all names."""
+        scope = self
+        while name not in scope.values and name not in scope.graph.initializers:
+            assert scope.outer is not None, name
             scope = scope.outer
-        raise ModelError(f"value '{name}' is not defined")
+        if name not in scope.values:
+            scope.values[name] = constant(scope.graph.initializers[name], name=name)
+        return scope.values[name]
 
 
 class Importer:
