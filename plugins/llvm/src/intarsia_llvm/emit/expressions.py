@@ -104,6 +104,8 @@ class Expressions:
                 return emit_cast(w, value, expr.value.dtype, expr.dtype, expr.lanes)
             case CallIntrinsic():
                 return emit_intrinsic(w, expr, [self.value(arg) for arg in expr.args])
+            case CallTarget(kind="llvm", function="llvm.prefetch", args=(Load() as ahead,)):
+                return self._prefetch(ahead)
             case CallTarget():
                 return emit_target_call(w, expr, [self.value(arg) for arg in expr.args])
             case Load():
@@ -210,6 +212,14 @@ class Expressions:
         if dtype is DType.BFLOAT16:
             return widen_bfloat(w, raw, lanes)
         return raw
+
+    def _prefetch(self, ahead: Load) -> str:
+        """Fetch the cache line of an element, which may lie outside the buffer."""
+        kinds = ("ptr", "i32", "i32", "i32")
+        function = self.w.declarations.use("void", "llvm.prefetch.p0", kinds)
+        pointer = self.address(ahead.buffer, ahead.indices)
+        self.w.do(f"call void {function}(ptr {pointer}, i32 0, i32 2, i32 1)")
+        return splat(int_text(0, DType.BOOL), "i1", 1)
 
     def _gather(self, expr: Load, last: Ramp) -> str:
         first = self.address(expr.buffer, (*expr.indices[:-1], last.base))

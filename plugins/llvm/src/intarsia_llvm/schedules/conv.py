@@ -15,7 +15,7 @@ from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import PrimExpr, const, index, maximum, minimum
 from intarsia.tir.stmt import Allocate, Stmt
 
-from .dense import Matrix, dense_loops
+from .dense import Matrix, dense_loops, is_large
 from .loops import Finish, copy_rows, cut, for_parts, load, parallel, seq, serial, store
 from .tile import Shape, best_rows, column_parts, register_tile
 from .window import Window
@@ -295,11 +295,11 @@ def _tiles(
             position = index(r)
             return row + position // columns, column + position % columns
 
-        def right(k: tuple[PrimExpr, ...], c: PrimExpr) -> PrimExpr:
+        def right(k: tuple[PrimExpr, ...], c: PrimExpr, later: int = 0) -> PrimExpr:
             depth = index(0)
             for position, stride in zip(k, strides, strict=True):
                 depth = depth + position * stride
-            return load(conv.weight, place.group * plan.blocks + number, depth, c)
+            return load(conv.weight, place.group * plan.blocks + number + later, depth, c)
 
         def done(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
             y, x = at(r)
@@ -315,6 +315,7 @@ def _tiles(
             right=lambda k, c: right(tuple(k), c),
             finish=done,
             dtype=conv.weight.dtype,
+            ahead=(lambda k, c: right(tuple(k), c, 1)) if is_large(conv.weight) else None,
         )
 
     down = cut(plan.height, min(plan.tile[0], plan.height))

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -17,6 +17,7 @@ from .tile import Shape, best_rows, column_parts, register_tile
 _LINE = 64
 _SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
 _PANEL_BYTES = 192 * 1024
+_LARGE_BYTES = 512 * 1024
 _ITEMS = 8  # pieces of work that two or four threads can share evenly
 
 
@@ -160,6 +161,9 @@ def _panel(
         return load(panel, row, k) if packed else left.element(start + row, k)
 
     def block(number: PrimExpr) -> Stmt:
+        def following(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
+            return load(weight, number + 1, k[0], c)
+
         def tiled(row: PrimExpr, count: int) -> Stmt:
             return register_tile(
                 shape,
@@ -172,6 +176,7 @@ def _panel(
                     value, (*unflatten(start + row + r, outer), number * width + c)
                 ),
                 dtype=weight.dtype,
+                ahead=following if is_large(weight) else None,
             )
 
         return for_parts(cut(size, tile), tiled, "m")
@@ -186,6 +191,11 @@ def _panel(
         ),
     )
     return Allocate(panel, seq(copy, body))
+
+
+def is_large(weight: Buffer) -> bool:
+    """Whether weights come from memory, so that the next block should be fetched meanwhile."""
+    return weight.bytes >= _LARGE_BYTES and weight.shape[0] > 1
 
 
 def _needs_copy(left: Matrix) -> bool:

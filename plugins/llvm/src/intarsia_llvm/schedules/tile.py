@@ -16,7 +16,7 @@ from intarsia.tir.expr import PrimExpr, const, index
 from intarsia.tir.stmt import Allocate, Stmt
 
 from ..target import Machine
-from .loops import load, seq, serial, store, unrolled, vectorized
+from .loops import load, prefetch, seq, serial, store, unrolled, vectorized
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +84,7 @@ def register_tile(
     right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
     finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
     dtype: DType = DType.FLOAT32,
+    ahead: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr] | None = None,
 ) -> Stmt:
     """Return the loops of one tile.
 
@@ -96,6 +97,7 @@ def register_tile(
         right: ``right(step, column)``: the packed weight.
         finish: ``finish(row, column, sum)``: what to do with a result.
         dtype: Element type.
+        ahead: ``ahead(step, column)``: the weight to fetch into the cache meanwhile.
     """
     lanes = shape.lanes
     vectors = -(-columns // lanes)
@@ -118,7 +120,10 @@ def register_tile(
             product = left(row, done) * right(done, column)
             return store(acc, (row, column), load(acc, row, column) + product)
 
-        return each(add)
+        body = each(add)
+        for vector in range(vectors if ahead is not None else 0):
+            body = prefetch(ahead(done, index(vector * lanes)), body)
+        return body
 
     def write(row: PrimExpr) -> Stmt:
         stmts: list[Stmt] = []
