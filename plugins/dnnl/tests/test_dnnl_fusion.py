@@ -241,3 +241,41 @@ def test_a_pointwise_convolution_of_one_pixel_keeps_one_axis() -> None:
     made = check(conv(var("x", 1, 4, 1, 1), kernel=1), tolerance=2e-4)
     (node,) = (node for node in made.program.nodes if node.kind == "conv")
     assert made.program.shapes[node.result] == (1, 8, 1)
+
+
+@pytest.mark.parametrize("shape", [(5, 15, 1, 1), (3, 16, 1)], ids=str)
+def test_a_number_for_each_channel_after_a_binary_of_one_pixel(shape: tuple[int, ...]) -> None:
+    """The library's fused kernel mistakes the channel there."""
+    x = apply("add", var("x", *shape), var("y", *shape))
+    check(apply("multiply", x, weight(shape[1], *(1,) * (len(shape) - 2))))
+
+
+def test_a_number_for_each_channel_in_an_unusual_layout() -> None:
+    x = apply("transpose", apply("tanh", var("x", 2, 4, 6, 5)), axes=(1, 2, 3, 0))
+    x = apply("add", x, apply("nn.relu", x))
+    check(apply("subtract", x, weight(6, 1, 1)))
+
+
+def test_a_part_of_a_residual_is_copied_before_it_is_added_to() -> None:
+    x = apply("nn.relu", dense(var("x", 4, 8), 6))
+    last = apply("strided_slice", x, begin=(2, 0), end=(4, 6), strides=(1, 1))
+    y = apply("nn.relu", apply("add", dense(var("z", 2, 8), 6), last))
+    made = check(dense(y, 4), tolerance=2e-4)
+    assert "matmul+sum+relu" in spelled(made.program)
+
+
+def test_copies_of_a_residual_in_other_layouts_are_forgotten() -> None:
+    x = apply("nn.relu", conv(var("x", 1, 8, 6, 6)))
+    row = apply("nn.softmax", apply("reshape", x, shape=(8, 36)), axis=1)
+    z = apply("nn.relu", apply("add", conv(conv(var("y", 1, 8, 6, 6))), x))
+    again = apply("nn.softmax", apply("reshape", z, shape=(8, 36)), axis=1)
+    check(apply("add", dense(row, 4), dense(again, 4)), tolerance=1e-3)
+
+
+def test_one_operand_concatenated_and_a_whole_slice_are_views() -> None:
+    x = dense(var("x", 4, 8), 6)
+    x = apply("concatenate", x, axis=0)
+    x = apply("strided_slice", x, begin=(0, 0), end=(4, 6), strides=(1, 1))
+    x = apply("transpose", x, axes=(0, 1))
+    made = check(apply("nn.relu", x), tolerance=2e-4)
+    assert spelled(made.program) == ["matmul+relu"]

@@ -17,7 +17,7 @@ import pytest
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, PluginError, UnsupportedError
+from intarsia.errors import ArtifactError, PluginError, ResourceError, UnsupportedError
 from intarsia.ir.expr import Call
 from intarsia.runtime.loading import NativeCall
 from intarsia_dnnl import sdk
@@ -150,6 +150,12 @@ def test_unknown_nodes_are_refused() -> None:
         _with_nodes(Node("teleport", (0,), 1))
     with pytest.raises(ArtifactError, match="a malformed slice"):
         _with_nodes(Node("slice", (0,), 1, {"begin": (5, 5)}))
+    function = function_of(apply("reshape", var("x", 2, 3), shape=(6,)))
+    unit = compile_region(region_of(function), DnnlOptions())
+    program = parse_program(unit.files[FILE])
+    wrong = replace(program, shapes=((2, 3), (6,), (7,)), nodes=(Node("reshape", (0,), 2),))
+    with pytest.raises(ArtifactError, match="a malformed reshape"):
+        LoadedRegion(wrong, request_for(function, unit))
 
 
 def test_what_the_library_lacks_is_named() -> None:
@@ -196,6 +202,35 @@ def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(PluginError, match=r"no oneDNN >= 3\.0, < 4 was found") as raised:
         Dnnl()
     assert "pip install" in raised.value.hint
+
+
+def test_a_library_of_the_system_is_the_last_resort(monkeypatch: pytest.MonkeyPatch) -> None:
+    def somewhere(_name: str) -> str | None:
+        return "libdnnl.so.3"
+
+    monkeypatch.setattr(sdk, "DISTRIBUTION", "no-such-distribution")
+    monkeypatch.setattr(sdk.ctypes.util, "find_library", somewhere)
+    assert sdk.find_library() == Path("libdnnl.so.3")
+
+
+def test_out_of_memory_is_a_resource_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    dnnl = Dnnl()
+
+    def no_memory(*_args: object) -> int:
+        return 1
+
+    def broken(*_args: object) -> int:
+        return 5
+
+    monkeypatch.setitem(dnnl._functions, "post_ops_create", no_memory)
+    with pytest.raises(ResourceError, match="ran out of memory in dnnl_post_ops_create"):
+        dnnl.call("post_ops_create", None)
+    with pytest.raises(ResourceError, match="ran out of memory in dnnl_post_ops_create"):
+        dnnl.make("post_ops_create")
+    monkeypatch.setitem(dnnl._functions, "post_ops_create", broken)
+    with pytest.raises(sdk.ToolchainError, match="dnnl_post_ops_create: runtime error"):
+        dnnl.make("post_ops_create")
+    dnnl.close()
 
 
 def test_refusals_of_the_library_become_errors() -> None:
@@ -257,6 +292,12 @@ def test_flops_count_no_elementwise_work() -> None:
     assert count_flops(region) == 0
     region = region_of(function_of(apply("matmul", var("x", 2, 3), weight(3, 5))))
     assert count_flops(region) == 2 * 2 * 3 * 5
+    attrs = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+    x, kernel = var("x", 1, 4, 5, 5), weight(4, 6, 3, 3)
+    region = region_of(function_of(apply("nn.conv_transpose", x, kernel, **attrs)))
+    assert count_flops(region) == 2 * 4 * 25 * 6 * 9
+    region = region_of(function_of(apply("nn.softmax", x, axis=1)))
+    assert count_flops(region) == 100
 
 
 def test_a_region_with_a_foreign_call_is_refused() -> None:

@@ -61,6 +61,16 @@ REFUSED = [
         "argument 1 of nn.conv must be known at compile time",
     ),
     (
+        convolution(IMAGE, 4, 3, {"padding": ((-1, 0), (0, 0))}),
+        Code.UNSUPPORTED_ATTRIBUTE,
+        "negative padding ((-1, 0), (0, 0))",
+    ),
+    (
+        convolution((1, 2, 4, 4, 4, 4), 2, 1, {}, name="nn.conv_transpose"),
+        Code.UNSUPPORTED_SHAPE,
+        "4-dimensional convolution (1 to 3 are)",
+    ),
+    (
         convolution((1, 2, 4, 4, 4, 4), 2, 1, {}),
         Code.UNSUPPORTED_SHAPE,
         "4-dimensional convolution",
@@ -73,6 +83,28 @@ REFUSED = [
         ),
         Code.UNSUPPORTED_ATTRIBUTE,
         "output_padding beyond what the padding cuts off",
+    ),
+    (
+        apply(
+            *("nn.max_pool", var("x", 1, 2, 4, 4, 4, 4)),
+            **{key: value * 2 for key, value in POOL.items()},
+        ),
+        Code.UNSUPPORTED_SHAPE,
+        "4-dimensional pooling",
+    ),
+    (apply("reshape", var("x", 1), shape=()), Code.UNSUPPORTED_SHAPE, "scalars computed"),
+    (
+        apply("nn.layer_norm", var("x", 2, 3), weight(1), weight(3), axis=1),
+        Code.UNSUPPORTED_SHAPE,
+        "scale or bias of shape [1] is broadcast",
+    ),
+    (
+        apply(
+            "nn.batch_norm",
+            *(var("x", 2, 3, 1, 1, 1, 1), *(weight(3, seed=i, positive=True) for i in range(4))),
+        ),
+        Code.UNSUPPORTED_SHAPE,
+        "rank 6 (2 to 5 are)",
     ),
     (
         apply("nn.max_pool", var("x", *IMAGE), **{**POOL, "dilation": (2, 2)}),

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 import numpy as np
 
 from intarsia.ir.expr import Call, Constant, Expr, tensor_type
-from intarsia.ir.types import TensorType
 
 from .program import AttrValue, Node
 
@@ -89,8 +88,3 @@ def sizes(expr: Expr) -> tuple[int, ...]:
 def label_of(call: Call) -> str:
     """Return what messages call a node: the model's name for it, or the operator's."""
     return str(call.span) or call.name
-
-
-def tensor_types(exprs: tuple[Expr, ...]) -> list[TensorType]:
-    """Return the types of those that are tensors."""
-    return [expr.type for expr in exprs if isinstance(expr.type, TensorType)]

@@ -427,19 +427,16 @@ def _slice(a: Assembly, node: Node) -> None:
     within = zip(begin, shape, a.shapes[value], strict=True)
     if any(first < 0 or first + size > whole for first, size, whole in within):
         raise ArtifactError("the region has a malformed slice", where=node.label)
+    if a.values[value].buffer.home is Home.ARGUMENT:
+        part = a.dnnl.sliced(a.values[value].desc, shape, begin)
+        part_of_argument = Tensor(part, a.values[value].buffer)
+        a.values[node.result] = a.in_layout(part_of_argument, a.dnnl.plain(shape))
+        return
     tensor = a.values[value]
     strides = a.dnnl.strides(tensor.desc, len(shape))
-    if strides is None:
+    if strides is None:  # blocked
         tensor = a.plain(value)
-        strides = a.dnnl.strides(tensor.desc, len(shape))
-    if strides is None:
-        raise ArtifactError("a slice of a blocked layout", where=node.label)
-    if tensor.buffer.home is Home.ARGUMENT:
-        part = a.dnnl.sliced(tensor.desc, shape, begin)
-        if part is None:
-            raise ArtifactError("the region has a malformed slice", where=node.label)
-        a.values[node.result] = a.in_layout(Tensor(part, tensor.buffer), a.dnnl.plain(shape))
-        return
+        strides = a.dnnl.strides(tensor.desc, len(shape)) or ()
     skipped = sum(first * stride for first, stride in zip(begin, strides, strict=True))
     desc = a.dnnl.strided(shape, strides)
     a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset + 4 * skipped)

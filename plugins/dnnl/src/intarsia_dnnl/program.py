@@ -66,19 +66,19 @@ class Node:
         return (*self.args, *(op.value for op in self.post if op.value >= 0))
 
     def ints(self, key: str) -> tuple[int, ...]:
-        """Return a list of integers."""
+        """Return the attribute ``key``, a list such as strides."""
         return cast("tuple[int, ...]", self.attrs[key])
 
     def number(self, key: str) -> float:
-        """Return a number."""
+        """Return the attribute ``key`` as floating point."""
         return float(cast("float", self.attrs[key]))
 
     def integer(self, key: str) -> int:
-        """Return an integer."""
+        """Return the attribute ``key``, an axis or a count."""
         return int(cast("int", self.attrs[key]))
 
     def text(self, key: str) -> str:
-        """Return a name."""
+        """Return the attribute ``key``, the name of a function of the library."""
         return str(self.attrs[key])
 
     def reading(self, mapping: Mapping[int, int]) -> Node:

@@ -239,9 +239,9 @@ class Dnnl:
         """Describe the same memory with another shape; ``None`` if the layout does not allow it."""
         return self.try_make("memory_desc_reshape", desc, len(shape), longs(shape))
 
-    def sliced(self, desc: int, shape: Sequence[int], begin: Sequence[int]) -> int | None:
-        """Describe a part of the same memory; ``None`` if the layout does not allow it."""
-        return self.try_make("memory_desc_create_submemory", desc, longs(shape), longs(begin))
+    def sliced(self, desc: int, shape: Sequence[int], begin: Sequence[int]) -> int:
+        """Describe a part of the same memory; only reorders heed where it begins."""
+        return self.make("memory_desc_create_submemory", desc, longs(shape), longs(begin))
 
     def size(self, desc: int) -> int:
         """Return the bytes a tensor of this layout takes."""

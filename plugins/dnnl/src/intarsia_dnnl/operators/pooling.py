@@ -81,8 +81,6 @@ def _supports_reduction(match: Match) -> Support:
     shape = sizes(match.root.args[0])
     if not attrs.axes:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "nothing is reduced")
-    if not sizes(match.root):
-        return Support.no(Code.UNSUPPORTED_SHAPE, "a scalar result")
     if _is_global_pool(match):
         return Support.yes()
     if len(shape) > 5:

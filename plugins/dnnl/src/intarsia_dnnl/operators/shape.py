@@ -12,12 +12,6 @@ from ..draft import Draft, label_of, sizes
 from .row import Row, always
 
 
-def _supports_view(match: Match) -> Support:
-    if not sizes(match.root):
-        return Support.no(Code.UNSUPPORTED_SHAPE, "a scalar result")
-    return Support.yes()
-
-
 def _lower_reshape(draft: Draft, match: Match) -> int:
     return draft.view(draft.value(match.root.args[0]), sizes(match.root))
 
@@ -100,7 +94,7 @@ def _lower_resize(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row("reshape", op("reshape"), _supports_view, _lower_reshape),
+    Row("reshape", op("reshape"), always, _lower_reshape),
     Row("transpose", op("transpose"), always, _lower_transpose),
     Row("strided_slice", op("strided_slice"), _supports_slice, _lower_slice),
     Row("concatenate", op("concatenate"), always, _lower_concatenate),
