@@ -125,21 +125,21 @@ def register_tile(
             body = prefetch(ahead(done, index(vector * lanes)), body)
         return body
 
-    def write(row: PrimExpr) -> Stmt:
-        stmts: list[Stmt] = []
-        for start in range(0, columns, lanes):
-            used = min(lanes, columns - start)
-            stmts.append(
-                vectorized(used, lambda i, s=start: finish(row, i + s, load(acc, row, i + s)))
-            )
-        return seq(*stmts)
-
-    body = seq(
-        each(lambda r, c: store(acc, (r, c), const(0, dtype))), nest(()), unrolled(rows, write, "r")
-    )
-    return Allocate(acc, body)
+    clear = each(lambda r, c: store(acc, (r, c), const(0, dtype)))
+    done = unrolled(rows, lambda r: _write_row(acc, r, columns, lanes, finish), "r")
+    return Allocate(acc, seq(clear, nest(()), done))
 
 
-def row_index(start: PrimExpr, row: PrimExpr | int) -> PrimExpr:
-    """Return ``start + row``."""
-    return start + index(row)
+def _write_row(
+    acc: Buffer,
+    row: PrimExpr,
+    columns: int,
+    lanes: int,
+    finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+) -> Stmt:
+    """Hand on the sums of a row, vector by vector, without those behind the last column."""
+    stmts: list[Stmt] = []
+    for start in range(0, columns, lanes):
+        used = min(lanes, columns - start)
+        stmts.append(vectorized(used, lambda i, s=start: finish(row, i + s, load(acc, row, i + s))))
+    return seq(*stmts)
