@@ -206,7 +206,9 @@ def _power_element(a: PrimExpr, b: PrimExpr) -> PrimExpr:
     if a.dtype.is_float:
         return tir.intrinsic(Intrinsic.POW, a, b)
     wide = (tir.cast(a, DType.FLOAT64), tir.cast(b, DType.FLOAT64))
-    return tir.cast(tir.intrinsic(Intrinsic.POW, *wide), a.dtype)
+    real = tir.intrinsic(Intrinsic.POW, *wide)
+    # The exact result is a whole number, or at most a half; a machine's may be a little less.
+    return tir.cast(tir.select(real < 0, real - 0.25, real + 0.25), a.dtype)
 
 
 @operator("power", OpKind.ELEMWISE)

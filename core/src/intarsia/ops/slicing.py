@@ -144,6 +144,8 @@ class Pad(Op):
             for size, (low, high) in zip(x.shape, attrs.widths, strict=True)
         )
         grown = [(max(low, 0), max(high, 0)) for low, high in attrs.widths]
+        if not grown:  # NumPy pads no scalar
+            return x.copy()
         if attrs.mode == "constant":
             fill = np.asarray(attrs.value).astype(x.dtype)
             return np.pad(x[cuts], grown, constant_values=fill)
