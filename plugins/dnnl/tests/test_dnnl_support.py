@@ -61,11 +61,6 @@ REFUSED = [
         "argument 1 of nn.conv must be known at compile time",
     ),
     (
-        convolution(IMAGE, 4, 3, {"padding": ((-1, 0), (0, 0))}),
-        Code.UNSUPPORTED_ATTRIBUTE,
-        "negative padding ((-1, 0), (0, 0))",
-    ),
-    (
         convolution((1, 2, 4, 4, 4, 4), 2, 1, {}, name="nn.conv_transpose"),
         Code.UNSUPPORTED_SHAPE,
         "4-dimensional convolution (1 to 3 are)",

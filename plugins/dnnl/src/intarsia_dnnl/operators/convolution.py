@@ -13,14 +13,11 @@ from .row import Row
 
 
 def _supports_conv(match: Match) -> Support:
-    attrs: Any = match.attrs
     rank = len(sizes(match.root))
     if not 3 <= rank <= 5:
         return Support.no(
             Code.UNSUPPORTED_SHAPE, f"{rank - 2}-dimensional convolution (1 to 3 are)"
         )
-    if any(pad < 0 for pads in attrs.padding for pad in pads):
-        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"negative padding {attrs.padding}")
     return Support.yes()
 
 
