@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 
 import pytest
 
@@ -20,6 +21,7 @@ NO_PLAN = CallPlan((), (), (), (), 0, ())
 @pytest.fixture(scope="session", autouse=True)
 def _thread_pool():
     """What the runtime does: libgomp in the process, so that parallel loops find it."""
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")  # waiting threads leave the cores to others
     ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
 
 

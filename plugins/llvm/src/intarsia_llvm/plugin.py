@@ -6,12 +6,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from intarsia.ir.expr import Function
-from intarsia.plugin import Intrinsic, Memory, Role, Target, TargetKind, hookimpl
+from intarsia.plugin import (
+    IntarsiaError,
+    Intrinsic,
+    Memory,
+    Probe,
+    Role,
+    Target,
+    TargetKind,
+    hookimpl,
+)
 from intarsia.tir.intrinsic import IntrinsicRule
 
 from .codegen import llvm_version, tir_codegen
 from .intrinsics.expand import RULES
 from .layout import use_channels_last
+from .link import find_linker
 from .schedules.table import SCHEDULES
 from .schedules.tile import tile_shape
 from .target import LlvmOptions, canonicalise, machine
@@ -45,3 +55,15 @@ def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
 def rewrite_relay(function: Function, target: Target) -> Function:
     """Channels last, and weights packed for the machine's registers."""
     return use_channels_last(function, tile_shape(machine(target.options)))
+
+
+@hookimpl
+def probe(target: Target) -> Probe:
+    """Name LLVM's version, the processor, and the linker that is found."""
+    options = canonicalise(target.options)
+    try:
+        linker = find_linker(options.mtriple)
+    except IntarsiaError as error:
+        return Probe(usable=False, sdk=llvm_version(), detail=str(error))
+    cpu = options.mtune or options.mcpu
+    return Probe(usable=True, sdk=llvm_version(), device=cpu, detail=f"linker {' '.join(linker)}")
