@@ -1,10 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
+"""Executors and runtimes: how they are written, what is refused, and the rules between them."""
+
 from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from intarsia.build.config import Executor, Runtime, check_combination, config_kinds
-from intarsia.errors import UsageError
+from intarsia.build.config import Executor, Runtime, check_combination, check_served
+from intarsia.errors import DuplicateName, PluginError, UnsupportedError, UsageError
+from intarsia.host.host import Host
+from intarsia.host.manager import LocalPlugin
+from intarsia.host.manifest import ConfigRow, KindRow, Manifest, parse_manifest
+from intarsia.host.markers import hookimpl
+from intarsia.target.config_kind import ConfigKind, ExecutorKind, Rule, RuntimeKind, core_kinds
+from intarsia.target.kind import Role, TargetKind
+from intarsia.target.options import option
+
+from ..target.target_kinds import CpuOptions, NpuOptions
 
 
 def test_the_default_is_compiled_and_in_process() -> None:
@@ -15,7 +29,9 @@ def test_the_default_is_compiled_and_in_process() -> None:
         "unpacked-api": False,
         "interface-api": "packed",
         "workspace-byte-alignment": 64,
+        "constant-byte-alignment": 64,
     }
+    assert str(executor) == "aot"
     check_combination(executor, runtime)
 
 
@@ -30,24 +46,50 @@ def test_equal_by_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "message"),
+    "words, named",
     [
-        ("aott", {}, "there is no executor 'aott'\n  hint: did you mean 'aot'"),
-        ("", {}, "there is no executor ''\n  hint: one of aot, graph"),
-        (
-            "aot",
-            {"unpacked": True},
-            "has no option 'unpacked'\n  hint: did you mean 'unpacked-api'",
-        ),
-        ("aot", {"unpacked-api": 1}, "option 'unpacked-api' takes bool, not 1"),
-        ("aot", {"workspace-byte-alignment": True}, "takes int, not True"),
-        ("aot", {"workspace-byte-alignment": 3}, "cannot be 3\n  hint: one of 1, 2, 4"),
-        ("aot", {"interface-api": "rust"}, "cannot be 'rust'\n  hint: one of packed, c"),
-        ("graph", {"unpacked-api": True}, "executor 'graph' has no option.*\n  hint: it has none"),
+        (("aot", {"unpacked-api": True}), {}),
+        (({"kind": "aot", "unpacked-api": True},), {}),
+        (('{"kind": "aot", "unpacked_api": true}',), {}),
+        (("aot",), {"unpacked_api": True}),
+        (("aot -unpacked-api",), {}),
+        (("aot --unpacked-api=1",), {}),
+        (("aot -unpacked_api true", {"unpacked-api": True}), {}),
     ],
 )
+def test_every_spelling_is_one_value(words: tuple[Any, ...], named: dict[str, Any]) -> None:
+    executor = Executor(*words, **named)
+    assert executor == Executor("aot", {"unpacked-api": True})
+    assert str(executor) == "aot -unpacked-api=true"
+    assert Executor(str(executor)) == executor
+    assert Executor(executor.to_json()) == executor
+
+
+@pytest.mark.parametrize(
+    "kind, options, message",
+    [
+        ("aott", {}, "there is no executor 'aott'\n  hint: did you mean 'aot'"),
+        ("zzz", {}, "there is no executor 'zzz'\n  hint: one of aot, graph, vm"),
+        ("", {}, "the target is empty"),
+        ("aot, graph", {}, "one executor is wanted, not 2"),
+        ("aot -", {}, "an option is one or two dashes and a name"),
+        ("aot unpacked", {}, "'unpacked' is neither an option of executor 'aot'"),
+        ("aot -unpacked=1", {}, "column 5: executor 'aot' has no option '-unpacked'"),
+        ("aot -unpacked-api=maybe", {}, "is true or false, not 'maybe'"),
+        ("aot -unpacked-api", {"unpacked-api": False}, "given twice, with two values"),
+        ("aot", {"unpacked": True}, "has no option '-unpacked'\n.*did you mean '-unpacked-api"),
+        ("aot", {"unpacked-api": 1}, "executor 'aot': -unpacked-api is true or false, not 1"),
+        ("aot", {"workspace-byte-alignment": True}, "is an integer, not True"),
+        ("aot", {"workspace-byte-alignment": 3}, "cannot be 3\n  hint: one of 1, 2, 4"),
+        ("aot", {"interface-api": "rust"}, "cannot be 'rust'\n  hint: one of packed, c"),
+        ("graph", {"unpacked-api": True}, "executor 'graph' has no option.*\n.*no options at all"),
+        ({"kind": 1}, {}, "the executor has no 'kind', or it is not a string"),
+        ({"unpacked-api": True}, {}, "the executor has no 'kind'"),
+        (7, {}, "is a string or a dict, not int"),
+    ],
+)  # fmt: skip
 def test_what_is_not_in_the_registry_is_refused(
-    kind: str, options: dict[str, bool | int | str], message: str
+    kind: Any, options: dict[str, object], message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         Executor(kind, options)
@@ -57,36 +99,162 @@ def test_runtimes_have_a_registry_of_their_own() -> None:
     with pytest.raises(UsageError, match="there is no runtime 'aot'"):
         Runtime("aot")
     assert Runtime("c").options == {"system-lib": False, "link-params": False}
-    assert all(option.doc for row in config_kinds("runtime") for option in row.options)
+    assert Runtime("crt") == Runtime("c")
+    assert Runtime("crt").to_json() == {"kind": "c", "system-lib": False, "link-params": False}
+    assert all(row.doc for kind in core_kinds("runtime") for row in kind.rows)
 
 
 @pytest.mark.parametrize(
-    ("executor", "runtime", "rule"),
+    "executor, runtime, rule",
     [
-        (
-            Executor("graph"),
-            Runtime("c"),
-            "'graph' walks the plan in a process, runtime 'c' has none",
-        ),
-        (
-            Executor("aot", {"unpacked-api": True}),
-            Runtime("cpp"),
-            "unpacked-api needs a freestanding",
-        ),
-        (
-            Executor("aot", {"interface-api": "c"}),
-            Runtime("c"),
-            "interface-api 'c' needs unpacked-api",
-        ),
+        ("graph", "c", "rule a-walk-needs-a-process: executor 'graph' walks.*runtime 'c' has none"),
+        ("aot -unpacked-api", "cpp", "rule unpacked-needs-freestanding: unpacked-api needs"),
+        ("aot -interface-api=c", "cpp", "rule interface-needs-freestanding: interface-api 'c'"),
+        ("aot -interface-api=c", "c", "rule interface-needs-unpacked: interface-api 'c' needs un"),
     ],
 )
 def test_invalid_combinations_are_refused_with_the_rule(
-    executor: Executor, runtime: Runtime, rule: str
+    executor: str, runtime: str, rule: str
 ) -> None:
     with pytest.raises(UsageError, match=rule):
-        check_combination(executor, runtime)
+        check_combination(Executor(executor), Runtime(runtime))
 
 
-def test_valid_combinations_pass() -> None:
-    check_combination(Executor("graph"), Runtime("cpp"))
-    check_combination(Executor("aot", {"unpacked-api": True, "interface-api": "c"}), Runtime("c"))
+@pytest.mark.parametrize(
+    "executor, runtime",
+    [
+        ("graph", "cpp"),
+        ("aot -unpacked-api -interface-api=c", "c"),
+        ("aot -unpacked-api", "c"),
+        ("aot", "c -system-lib -link-params"),
+    ],
+)
+def test_valid_combinations_pass(executor: str, runtime: str) -> None:
+    check_combination(Executor(executor), Runtime(runtime))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WasmOptions:
+    threads: int = option(1, doc="how many", minimum=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Broken:
+    threads: int = 1
+
+
+WASM = ExecutorKind(
+    "wasm",
+    "bytecode of the web",
+    WasmOptions,
+    traits=frozenset({"compiled"}),
+    rules=(
+        Rule("wasm-in-pages", {"executor": "wasm", "runtime": "cpp"}, "'{executor}' needs a page"),
+    ),
+)  # fmt: skip
+PAGE = RuntimeKind("page", "in a browser", missing="a browser")
+
+
+class Hooks:
+    """Registers what it is given."""
+
+    def __init__(self, executors: list[Any], runtimes: list[Any]) -> None:
+        self.executors, self.runtimes = executors, runtimes
+
+    @hookimpl
+    def register_executor_kind(self) -> list[ConfigKind]:
+        return self.executors
+
+    @hookimpl
+    def register_runtime_kind(self) -> list[ConfigKind]:
+        return self.runtimes
+
+
+def plugin(
+    executors: list[Any], runtimes: list[Any], *, name: str = "web", promised: str = "wasm"
+) -> LocalPlugin:
+    row = (ConfigRow(promised, "words"),)
+    manifest = Manifest(
+        name, ">=1.0,<2", "s", "", (), (), (), row, (ConfigRow("page", "p"),) if runtimes else ()
+    )
+    return LocalPlugin(manifest, Hooks(executors, runtimes), f"acme-{name}")
+
+
+def host(*plugins: LocalPlugin) -> Host:
+    return Host(env={}, path=["/nowhere"], local=plugins)
+
+
+def test_a_plugin_adds_kinds_and_rules() -> None:
+    web = host(plugin([WASM], [PAGE]))
+    assert list(web.config_names("executor")) == ["aot", "graph", "vm", "wasm"]
+    assert web.plugins()[0].state == "discovered"
+    executor = Executor("wasm -threads=2", host=web)
+    assert web.plugins()[0].state == "loaded"
+    assert executor == Executor("wasm", host=web, threads=2)
+    with pytest.raises(UsageError, match="rule wasm-in-pages: 'wasm' needs a page"):
+        check_combination(executor, Runtime("cpp"))
+    check_combination(executor, Runtime("page", host=web))
+    with pytest.raises(UsageError, match="no executor 'wasn'\n  hint: did you mean 'wasm'"):
+        Executor("wasn", host=web)
+
+
+@pytest.mark.parametrize(
+    "bad, promised, message",
+    [
+        ([ExecutorKind("other", "o")], "wasm", "kinds other, but its manifest declares wasm"),
+        ([], "wasm", "kinds none, but its manifest declares wasm"),
+        ([ExecutorKind("aot", "o")], "aot", "calls an executor 'aot', which the core has"),
+        ([ExecutorKind("wasm", "o", Broken)], "wasm", "Broken.threads is not declared with option"),
+        ([RuntimeKind("wasm", "o")], "wasm", "holds RuntimeKind, not only ExecutorKind"),
+    ],
+)
+def test_a_plugin_with_wrong_kinds_is_broken(bad: list[Any], promised: str, message: str) -> None:
+    web = host(plugin(bad, [PAGE], promised=promised))
+    for _ in range(2):  # the second time it is known to be broken
+        with pytest.raises(PluginError, match=message):
+            Runtime("page", host=web)
+
+
+def test_two_plugins_with_one_kind_are_named() -> None:
+    both = host(plugin([WASM], []), plugin([WASM], [], name="net"))
+    with pytest.raises(DuplicateName, match="'wasm' is claimed by both 'acme-net' and 'acme-web'"):
+        Executor("wasm", host=both)
+
+
+def test_a_manifest_declares_kinds() -> None:
+    text = """
+        schema = 1
+        name = "web"
+        api = ">=1"
+        summary = "s"
+        hooks = "web"
+        [[executor-kind]]
+        name = "wasm"
+        summary = "bytecode"
+        [[runtime-kind]]
+        name = "wasm"
+        summary = "in a page"
+        """
+    manifest = parse_manifest(text)
+    assert manifest.executors == (ConfigRow("wasm", "bytecode"),)
+    assert manifest.runtimes == (ConfigRow("wasm", "in a page"),)
+    with pytest.raises(PluginError, match="the name 'wasm' twice"):
+        parse_manifest(text.replace("runtime-kind", "executor-kind"))
+
+
+def test_what_cannot_be_made_is_said_before_anything_is_compiled() -> None:
+    class Kinds:
+        @hookimpl
+        def register_target_kind(self) -> list[TargetKind]:
+            return [
+                TargetKind("loops", Role.BACKEND, CpuOptions),
+                TargetKind("firm", Role.BACKEND, NpuOptions, runtimes=("cpp", "c")),
+            ]
+
+    rows = tuple(KindRow(name, Role.BACKEND, "s") for name in ("loops", "firm"))
+    made = host(LocalPlugin(Manifest("p", ">=1.0,<2", "s", "", rows, (), ()), Kinds()))
+    with pytest.raises(UnsupportedError, match="'loops' makes no code for runtime 'c'"):
+        check_served(Executor(), Runtime("c"), made.target("loops"))
+    check_served(Executor(), Runtime("c"), made.target("firm"))
+    with pytest.raises(UnsupportedError, match="executor 'vm' needs an interpreter of bytecode"):
+        check_served(Executor("vm"), Runtime(), made.target("loops"))

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
+from intarsia.cli.configured import Configured
 from intarsia.cli.explain import command
 from intarsia.errors import GateFailed, UsageError
 from intarsia.host.host import Host
@@ -54,6 +55,9 @@ class Loops:
 
 class Session:
     """Stands in for the session of the command line, with plugins that are not installed."""
+
+    def configured(self) -> Configured:
+        return Configured()
 
     def host(self) -> Host:
         rows = (("npu", Npu(), Role.ACCELERATOR), ("loops", Loops(), Role.BACKEND))

@@ -142,7 +142,7 @@ def test_targets_come_in_every_form() -> None:
     ):
         assert host.target("npu", spec) == host.target("npu, loops")
     assert host_of(NPU, LOOPS).target(str(target)) == target
-    with pytest.raises(TargetError, match="a string, a dict or a Target, not int"):
+    with pytest.raises(TargetError, match="a string, a dict, a Target or a list, not int"):
         host.target(7)  # type: ignore[arg-type]
     with pytest.raises(TargetError, match="target_host is one backend, not 2 targets"):
         host.target("npu", "npu, loops")

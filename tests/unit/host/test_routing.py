@@ -147,7 +147,7 @@ def test_lists_come_back_as_tuples() -> None:
         ("lower_intrinsic", {Intrinsic.EXP: "expf"}, "a mapping that holds Intrinsic: str"),
         ("rewrite_relay", 3, "int, not Function"),
         ("rewrite_tir", {}, "dict, not PrimFunc"),
-        ("register_executor_kind", 7, "int, not a list of object"),
+        ("register_executor_kind", 7, "int, not a list of ExecutorKind"),
         ("probe", True, "bool, not Probe"),
     ],
 )

@@ -78,7 +78,11 @@ def test_strings_have_one_canonical_form(text: str, canonical: str | None) -> No
         ("lops", "no target kind or alias is called 'lops'", "did you mean 'loops'"),
         ("zzz", "no target kind or alias is called 'zzz'", "known: both, c99"),
         ("-mcpu=x", "a target starts with its kind", "KIND"),
-        ("loops mcpu=x", "'mcpu=x' is neither an option of 'loops' nor the value of one", "a dash"),
+        (
+            "loops mcpu=x",
+            "'mcpu=x' is neither an option of target kind 'loops' nor the value of one",
+            "a dash",
+        ),
         ("loops -mpcu=a72", "has no option '-mpcu'", "did you mean '-mcpu'"),
         ("loops -zzz=1", "has no option '-zzz'", "its options: -mcpu"),
         ("c99 -x", "has no option '-x'", "no options at all"),

@@ -148,6 +148,13 @@ def test_brackets_and_quotes_in_strings_do_not_nest() -> None:
     assert load_json('{"a": "' + value + '"}') == {"a": value.replace("\\", "")}
 
 
-def test_an_alias_is_not_a_kind_in_json() -> None:
-    with pytest.raises(TargetError, match="no target kind"):
+def test_a_string_in_json_is_one_target() -> None:
+    found = target_from_json("npu -variant=n77", KINDS)
+    assert str(found) == "npu -variant=n77"
+    with pytest.raises(TargetError, match="one target is wanted here, not 2"):
         target_from_json("fast", KINDS)
+    with pytest.raises(TargetError, match=r"target, column 5: -variant cannot be 'n9'") as caught:
+        target_from_json("npu -variant=n9", KINDS)
+    assert caught.value.where.startswith("target: ")
+    with pytest.raises(TargetError, match="cannot stand inside another"):
+        target_from_json("composite", KINDS)

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..errors import UsageError
 from ..host.host import Host
@@ -16,9 +16,10 @@ from ..ir.verify import verify
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
 from ..target.options import did_you_mean
-from ..target.target import CompositeTarget, Target
+from ..target.read import OneSpec, TargetSpec
+from ..target.target import CompositeTarget
 from .artifact import Artifact
-from .config import Executor, Runtime, check_combination
+from .config import Executor, Runtime, check_combination, check_served
 from .dump import Dump
 from .importing import Model, check_budget, check_static, import_model
 from .pack import pack
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from ..partition.cost import Plan
     from ..partition.rules import PlaceRule
 
-TargetSpec: TypeAlias = "str | Mapping[str, object] | Target | CompositeTarget"
+A = TypeVar("A")
 STAGES = ("import", "prepare", "partition", "regions", "lower", "compile", "pack")
 """Names of the stages, in the order :data:`Progress` hears of them."""
 
@@ -67,7 +68,7 @@ class BuildOptions:
 def build(
     ir_mod: Model,
     target: TargetSpec | None = None,
-    target_host: str | Mapping[str, object] | Target | None = None,
+    target_host: OneSpec | None = None,
     executor: Executor | None = None,
     runtime: Runtime | None = None,
     params: Mapping[str, np.ndarray] | None = None,
@@ -79,8 +80,10 @@ def build(
     """Compile a model.
 
     Args:
-        ir_mod: A module, or an ONNX model: its path or its bytes.
-        target: What to compile for, e.g. ``"accelerator, backend -option=value"``.
+        ir_mod: A module, or an ONNX model: its path or its bytes. Settings that a module carries
+            hold where none is given here.
+        target: What to compile for, e.g. ``"accelerator, backend -option=value"``, or a list; the
+            one of the ``with`` statement around if ``None``.
         target_host: The backend that drives the target; must equal the composite's host, if it
             names one.
         executor: How the model is driven; ``aot`` if ``None``.
@@ -101,10 +104,10 @@ def build(
     chosen = _chosen(options)
     dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
     stage = chosen.progress or _silent
-    parts = read_target(host, target, target_host)
+    parts = read_target(host, target or _carried(ir_mod, CompositeTarget), target_host)
+    driver = _driver(ir_mod, parts, executor, runtime)
     stage("import")
-    imported = import_model(ir_mod, chosen.shapes, params)
-    settings = _annotated(imported, parts, executor or Executor(), runtime or Runtime())
+    settings = _annotated(import_model(ir_mod, chosen.shapes, params), parts, driver)
     dump.module("imported", settings)
     stage("prepare")
     prepared = _prepare(settings, chosen.memory_budget)
@@ -134,11 +137,27 @@ def _chosen(options: Mapping[str, Any]) -> BuildOptions:
     return BuildOptions(**options)
 
 
+def _carried(model: Model, key: type[A]) -> A | None:
+    """The setting that a module carries; ``None`` for a file."""
+    return model.attr(key) if isinstance(model, IRModule) else None
+
+
+def _driver(
+    model: Model, target: CompositeTarget, executor: Executor | None, runtime: Runtime | None
+) -> tuple[Executor, Runtime]:
+    """Executor and runtime as given, or as the module carries them, checked."""
+    chosen = executor or _carried(model, Executor) or Executor()
+    place = runtime or _carried(model, Runtime) or Runtime()
+    check_combination(chosen, place)
+    check_served(chosen, place, target)
+    return chosen, place
+
+
 def _annotated(
-    module: IRModule, target: CompositeTarget, executor: Executor, runtime: Runtime
+    module: IRModule, target: CompositeTarget, driver: tuple[Executor, Runtime]
 ) -> IRModule:
     """Put the settings on the module, where every stage finds them."""
-    check_combination(executor, runtime)
+    executor, runtime = driver
     with_executor = module.with_attr(Executor, executor).with_attr(Runtime, runtime)
     return with_executor.with_attr(CompositeTarget, target)
 

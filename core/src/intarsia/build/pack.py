@@ -12,7 +12,6 @@ from ..artifact.machine import detect_machine
 from ..artifact.passport import Passport, UnitEntry
 from ..artifact.plan import TensorSpec
 from ..artifact.unit import CompiledUnit
-from ..errors import UnsupportedError
 from ..host.host import Host
 from ..ir.expr import Function, tensor_type
 from ..ir.module import IRModule
@@ -44,15 +43,9 @@ def pack(
         lowered: The plan and its weights.
 
     Raises:
-        UnsupportedError: The runtime asks for what no backend of the target makes.
         PluginError: Two units use one name for two weights.
     """
     target, executor, runtime = _settings(module)
-    if runtime.row.freestanding:
-        raise UnsupportedError(
-            f"'{target.fallback.kind.name}' makes no code for runtime '{runtime.kind}'",
-            hint="leave the runtime away",
-        )
     owners = {part.kind.name: host.owner(part.kind.name) for part in target.targets}
     machine = detect_machine()
     kinds = {"main": target.fallback.kind.name} | {r.name: r.kind for r in cutting.regions}

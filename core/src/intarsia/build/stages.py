@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -19,11 +19,14 @@ from ..partition.partition import Partitioned, codegen_refused, partition
 from ..partition.region import Region
 from ..partition.report import Placement, check_gates
 from ..partition.support import SupportTable
+from ..target.scope import current_target
 from ..target.target import CompositeTarget, Target
 from ..tir.func import PrimFunc
 
 if TYPE_CHECKING:
     from ..partition.rules import PlaceRule
+    from ..target.kinds import Origin
+    from ..target.read import OneSpec, TargetSpec
 
 _CPU = 1  # DLPack's kDLCPU
 
@@ -53,8 +56,9 @@ class Cut:
 
 def read_target(
     host: Host,
-    target: str | Mapping[str, object] | Target | CompositeTarget | None,
-    target_host: str | Mapping[str, object] | Target | None,
+    target: TargetSpec | None,
+    target_host: OneSpec | None,
+    origin: Origin | None = None,
 ) -> CompositeTarget:
     """Return the canonical target.
 
@@ -62,10 +66,11 @@ def read_target(
         TargetError: It is missing or wrong.
         UnsupportedError: Its fallback is a device that this version cannot drive.
     """
+    target = current_target() if target is None else target
     if target is None:
         known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
         raise TargetError("no target is given", hint=f"installed backends: {known}")
-    parts = host.target(target, target_host)
+    parts = host.target(target, target_host, origin=origin)
     for backend in (parts.fallback, parts.host):
         if backend.kind.device_type != _CPU:
             raise UnsupportedError(

@@ -10,24 +10,22 @@ import click
 from ..build.artifact import Artifact
 from ..build.build import STAGES, build
 from ..partition.report import bytes_text
+from ..target.kinds import GIVEN_NAME
+from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
 from .output import emit_json, progress
-from .session import Session
 
 
-@click.command("compile")
+@click.command("compile", cls=ComposedCommand)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write it."
 )
-@build_options(target_required=True)
+@build_options()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
-def command(
-    session: Session, model: Path, output: Path, settings: BuildSettings, as_json: bool
-) -> None:
+def command(model: Path, output: Path, settings: BuildSettings, as_json: bool) -> None:
     """Compile MODEL, an ONNX file, into an artifact that runs without the compiler."""
-    artifact = compile_model(session, model, settings)
+    artifact = compile_model(model, settings)
     path = artifact.save(output)
     if as_json:
         passport = artifact.passport
@@ -46,8 +44,11 @@ def command(
     click.echo(f"wrote {path} ({bytes_text(path.stat().st_size)})")
 
 
-def compile_model(session: Session, model: Path, settings: BuildSettings) -> Artifact:
+def compile_model(model: Path, settings: BuildSettings) -> Artifact:
     """Build an artifact as the options say, with progress on a terminal."""
+    target = settings.target.read(settings.host)
+    if settings.target.origin.name != GIVEN_NAME:
+        click.echo(f"target: {settings.target.text} (from {settings.target.origin.name})", err=True)
     with progress(f"compiling {model.name}", len(STAGES)) as advance:
 
         def stage(_: str) -> None:
@@ -55,12 +56,11 @@ def compile_model(session: Session, model: Path, settings: BuildSettings) -> Art
 
         return build(
             model,
-            target=settings.target,
-            target_host=settings.target_host,
+            target=target,
             executor=settings.executor,
             runtime=settings.runtime,
             mod_name=model.stem,
-            host=session.host(),
+            host=settings.host,
             shapes=settings.shapes,
             rules=settings.rules,
             plan=settings.plan,

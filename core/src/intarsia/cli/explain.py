@@ -10,22 +10,23 @@ from pathlib import Path
 import click
 
 from ..build.importing import import_model
-from ..build.stages import cut, read_target
+from ..build.stages import cut
 from ..errors import UsageError
 from ..partition.cost import Plan
 from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates
 from ..partition.rules import parse_place_rule
 from ..passes.prepare import PREPARE
 from ..target.options import did_you_mean
-from .model_options import parse_shape
+from .composed import ComposedCommand
+from .model_options import TargetChoice, parse_shape, target_options
 from .output import emit_json, table
 from .session import Session
 
 
-@click.command("explain")
+@click.command("explain", cls=ComposedCommand)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
-@click.option("--target", required=True, metavar="TARGET", help="Accelerators, then a backend.")
+@target_options()
 @click.option("--shape", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
 @click.option(
     "--plan",
@@ -43,7 +44,7 @@ def command(
     session: Session,
     model: Path,
     nodes: tuple[str, ...],
-    target: str,
+    target: TargetChoice,
     shape: tuple[str, ...],
     plan: str,
     place: tuple[str, ...],
@@ -53,7 +54,7 @@ def command(
 ) -> None:
     """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
     host = session.host()
-    parts = read_target(host, target, None)
+    parts = target.read(host)
     rules = [parse_place_rule(text) for text in place]
     module = PREPARE.run(import_model(model, dict(parse_shape(text) for text in shape)))
     placement = cut(host, module, parts, Plan(plan), rules).placement

@@ -7,8 +7,10 @@ import errno
 import importlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from types import MappingProxyType
 
 import click
@@ -20,8 +22,10 @@ COMMANDS = MappingProxyType(
     {
         "plugins": ("plugins:command", "List and explain the installed plugins."),
         "targets": ("targets:command", "List target kinds and their options; read target strings."),
+        "hardware": ("hardware:command", "List devices by name; find out what this machine is."),
         "compile": ("compile:command", "Compile a model into an artifact."),
         "run": ("run:command", "Run a model or an artifact."),
+        "doctor": ("doctor:command", "Find out what is wrong with this machine and the plugins."),
         "explain": (
             "explain:command",
             "Say for every node which accelerator takes it, or why not.",
@@ -96,18 +100,27 @@ def _version() -> str:
     "--no-plugin", "disabled", multiple=True, metavar="NAME", help="Go on without a plugin."
 )
 @click.option(
+    "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+    help="Settings; else the nearest intarsia.toml, or pyproject.toml with [tool.intarsia].",
+)  # fmt: skip
+@click.option(
+    "--trace-plugins", is_flag=True, help="Say on stderr which hook is called, and its time."
+)
+@click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
     help="Show the version and exit.",
 )  # fmt: skip
 @click.pass_context
-def cli(ctx: click.Context, disabled: tuple[str, ...]) -> None:
+def cli(
+    ctx: click.Context, disabled: tuple[str, ...], config: Path | None, trace_plugins: bool
+) -> None:
     """Compose ML-compiler backends: compile a model for the accelerators you have, and run it.
 
     \b
     Exit codes: 0 ok, 1 a bug of ours, 2 usage or target, 3 input file, 4 unsupported, 5 plugin,
     6 toolchain, 7 artifact, 8 resources, 9 worker lost, 10 gate failed, 130 interrupted.
     """
-    ctx.obj = Session(disabled)
+    ctx.obj = Session(disabled, config, trace=trace_plugins)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -119,7 +132,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     args = sys.argv[1:] if arguments is None else list(arguments)
     stdout = sys.stdout
     try:
-        result = cli.main(args=args, prog_name="intarsia", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            result = cli.main(args=args, prog_name="intarsia", standalone_mode=False)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except IntarsiaError as error:
@@ -147,15 +162,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(error, args)
 
 
+def _warn(message: Warning | str, category: type[Warning], *place: object) -> None:
+    """Show a warning as one line, without the line of our source that it came from."""
+    _say(str(message), 0, "warning")
+
+
 def _hang_up() -> int:
     """Leave quietly: the reader went away, so there is nobody to say it to."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return _CLOSED_PIPE
 
 
-def _say(message: str, code: int) -> int:
+def _say(message: str, code: int, what: str = "error") -> int:
     with suppress(OSError):  # stderr may be closed
-        click.echo(f"error: {message}", err=True)
+        click.echo(f"{what}: {message}", err=True)
     return code
 
 

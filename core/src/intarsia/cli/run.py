@@ -17,18 +17,18 @@ from ..runtime.executors.graph import GraphExecutor
 from ..runtime.load import Executable, load
 from .arrays import RANDOM, read_inputs, write_outputs
 from .compile import compile_model
+from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
 from .output import emit_json, table
-from .session import Session
 from .verify import OutputCheck, verify_outputs
 
 Said: TypeAlias = "dict[str, Any]"
 """What ``--json`` prints."""
 
 
-@click.command("run")
+@click.command("run", cls=ComposedCommand)
 @click.argument("model", type=click.Path(path_type=Path))
-@build_options(target_required=False)
+@build_options()
 @click.option("--inputs", default=RANDOM, show_default=True, help="An .npz file, or 'random'.")
 @click.option("--outputs", type=click.Path(path_type=Path), help="An .npz file to write.")
 @click.option("--seed", default=0, show_default=True, help="Of random inputs.")
@@ -39,9 +39,7 @@ Said: TypeAlias = "dict[str, Any]"
 @click.option("--model", "reference", type=click.Path(path_type=Path), metavar="MODEL",
               help="For --verify: the ONNX file that an artifact was compiled from.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
 def command(
-    session: Session,
     model: Path,
     settings: BuildSettings,
     inputs: str,
@@ -56,7 +54,7 @@ def command(
 ) -> None:
     """Run MODEL, an ONNX file (compiled first for --target) or an artifact."""
     source = _reference(model, reference) if verify else model
-    with _prepare(session, model, settings, threads, profile) as executable:
+    with _prepare(model, settings, threads, profile) as executable:
         arrays = read_inputs(inputs, executable.inputs, seed)
         results, times = _timed(executable, arrays, repeat)
         profiler = executable if profile and isinstance(executable, GraphExecutor) else None
@@ -98,17 +96,17 @@ def _reference(model: Path, reference: Path | None) -> Path:
 
 
 def _prepare(
-    session: Session, model: Path, settings: BuildSettings, threads: int | None, profile: bool
+    model: Path, settings: BuildSettings, threads: int | None, profile: bool
 ) -> Executable:
     executor = "graph" if profile else None
     if is_artifact(model):
-        if settings.target is not None:
+        if settings.target.is_given:
             raise UsageError("an artifact has its target; --target is for models")
         return load(model, threads=threads, executor=executor)
-    if settings.target is None:
-        known = ", ".join(session.host().backends()) or "none is installed"
+    if settings.target.text is None:
+        known = ", ".join(settings.host.backends()) or "none is installed"
         raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")
-    artifact = compile_model(session, model, settings)
+    artifact = compile_model(model, settings)
     click.echo(str(artifact.placement), err=True)
     return artifact.load(threads=threads, executor=executor)
 

@@ -3,9 +3,17 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
 
 from ..host.host import Host
+
+if TYPE_CHECKING:
+    from .configured import Configured
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +22,13 @@ class Session:
 
     Attributes:
         disabled: Plugins named by ``--no-plugin``.
+        config: File with settings; the nearest one if ``None``.
+        trace: Whether every hook call is said on stderr.
     """
 
     disabled: tuple[str, ...] = ()
+    config: Path | None = None
+    trace: bool = False
 
     def host(self) -> Host:
         """A new host that keeps the disabled plugins out.
@@ -24,7 +36,22 @@ class Session:
         Raises:
             UsageError: No plugin has the name of a disabled one.
         """
-        host = Host(disabled=self.disabled)
+        shown = {"trace": _say} if self.trace else {}
+        host = Host(disabled=self.disabled, **shown)
         for name in self.disabled:
             host.plugin(name)
         return host
+
+    def configured(self) -> Configured:
+        """What the environment and the file with settings say.
+
+        Raises:
+            UsageError: The file is broken.
+        """
+        from .configured import read_settings  # listing plugins needs no settings
+
+        return read_settings(os.environ, Path.cwd(), self.config)
+
+
+def _say(line: str) -> None:
+    click.echo(f"trace: {line}", err=True)

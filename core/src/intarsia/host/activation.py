@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import cast
 
 import pluggy
 
 from ..errors import IntarsiaError, PluginError
+from ..target.config_kind import ConfigKind, core_kinds
 from ..target.kind import TargetKind
 from ..target.options import option_rows
 from . import hookspecs
 from .discovery import Found, State
 from .manifest import Manifest
 from .markers import PROJECT
-from .routing import ask, wrapped
+from .routing import ask, implements, wrapped
+from .time_limit import time_limit
+from .trial import time_limit_of
 
 
 def new_hooks() -> pluggy.PluginManager:
@@ -28,7 +33,16 @@ def new_hooks() -> pluggy.PluginManager:
     return pm
 
 
-def activate(pm: pluggy.PluginManager, plugin: Found) -> tuple[TargetKind, ...]:
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """What a plugin registered: its kinds of target, executor and runtime."""
+
+    kinds: tuple[TargetKind, ...]
+    executors: tuple[ConfigKind, ...]
+    runtimes: tuple[ConfigKind, ...]
+
+
+def activate(pm: pluggy.PluginManager, plugin: Found) -> Activated:
     """Import and register a plugin; returns its kinds.
 
     Raises:
@@ -40,8 +54,9 @@ def activate(pm: pluggy.PluginManager, plugin: Found) -> tuple[TargetKind, ...]:
     try:
         module = plugin.hooks or _imported(plugin, plugin.manifest)
         _register(pm, plugin, module)
-        kinds = cast("tuple[TargetKind, ...]", ask(pm, "register_target_kind", plugin, {}))
-        _check_kinds(plugin, plugin.manifest, kinds)
+        kinds = _target_kinds(pm, plugin, plugin.manifest)
+        executors = _config_kinds(pm, plugin, "executor", plugin.manifest)
+        runtimes = _config_kinds(pm, plugin, "runtime", plugin.manifest)
     except IntarsiaError as error:
         if pm.has_plugin(plugin.name):
             pm.unregister(name=plugin.name)
@@ -49,12 +64,54 @@ def activate(pm: pluggy.PluginManager, plugin: Found) -> tuple[TargetKind, ...]:
         plugin.fail(State.BROKEN, error.message, remedy)
         raise
     plugin.state = State.LOADED
+    return Activated(kinds, executors, runtimes)
+
+
+def _target_kinds(
+    pm: pluggy.PluginManager, plugin: Found, manifest: Manifest
+) -> tuple[TargetKind, ...]:
+    if not manifest.kinds and not implements(pm, "register_target_kind", plugin.name):
+        return ()
+    kinds = cast("tuple[TargetKind, ...]", ask(pm, "register_target_kind", plugin, {}))
+    _check_kinds(plugin, manifest, kinds)
+    return kinds
+
+
+def _config_kinds(
+    pm: pluggy.PluginManager, plugin: Found, what: str, manifest: Manifest
+) -> tuple[ConfigKind, ...]:
+    """Ask for kinds of executor or runtime, if the manifest declares any, and check them."""
+    hook = f"register_{what}_kind"
+    promised = sorted(row.name for row in manifest.config_rows(what))
+    if not promised:
+        return ()
+    kinds = cast("tuple[ConfigKind, ...]", ask(pm, hook, plugin, {}))
+    given = sorted(kind.name for kind in kinds)
+    if promised != given:
+        raise PluginError(
+            f"{plugin.label} registers the {what} kinds {', '.join(given) or 'none'}, "
+            f"but its manifest declares {', '.join(promised) or 'none'}",
+            hint=f"upgrade {plugin.distribution}",
+        )
+    taken = {name for kind in core_kinds(what) for name in (kind.name, *kind.aliases)}
+    for kind in kinds:
+        clash = taken & {kind.name, *kind.aliases}
+        if clash:
+            raise PluginError(
+                f"{plugin.label} calls an {what} '{clash.pop()}', which the core has",
+                hint=f"upgrade {plugin.distribution}",
+            )
+        try:
+            option_rows(kind.options)
+        except PluginError as error:
+            raise wrapped(error, plugin, f"{what} kind '{kind.name}'") from error
     return kinds
 
 
 def _imported(plugin: Found, manifest: Manifest) -> object:
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to --json
+        # stdout belongs to --json
+        with contextlib.redirect_stdout(sys.stderr), time_limit(time_limit_of(os.environ)):
             return importlib.import_module(manifest.hooks)
     except KeyboardInterrupt:
         raise

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..ir.expr import Function
     from ..partition.region import Region
     from ..partition.support import SupportTable
+    from ..target.config_kind import ExecutorKind, RuntimeKind
     from ..target.kind import TargetKind
     from ..target.target import Target
     from ..tir.func import PrimFunc
@@ -68,13 +69,19 @@ def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
 
 
 @hookspec
-def register_executor_kind() -> Sequence[object]:
-    """Return further kinds of executor. Asked once, when the plugin is first used."""
+def register_executor_kind() -> Sequence[ExecutorKind]:
+    """Return the kinds of executor that the manifest declares, with the same names.
+
+    Asked once, when the plugin is first used; only if the manifest declares one.
+    """
 
 
 @hookspec
-def register_runtime_kind() -> Sequence[object]:
-    """Return further kinds of runtime. Asked once, when the plugin is first used."""
+def register_runtime_kind() -> Sequence[RuntimeKind]:
+    """Return the kinds of runtime that the manifest declares, with the same names.
+
+    Asked once, when the plugin is first used; only if the manifest declares one.
+    """
 
 
 @hookspec

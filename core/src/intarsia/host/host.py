@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..errors import TargetError
+from ..target.config_kind import core_kinds
 from ..target.kind import Role
-from .discovery import Found
+from .discovery import Found, State
 from .manager import LocalPlugin, PluginManager
 
 if TYPE_CHECKING:
+    from ..target.config_kind import ConfigKind
+    from ..target.hardware import Hardware, HardwareTable
     from ..target.kind import TargetKind
+    from ..target.kinds import Origin
+    from ..target.read import TargetSpec
     from ..target.target import CompositeTarget, Target
+    from .examine import Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class Host:
         disabled: Further plugins or distributions not to use.
         path: Searched for distributions instead of ``sys.path``.
         local: Plugins that are not installed.
+        trace: Called with a line for every hook call: its owner, the hook, the time.
     """
 
     def __init__(
@@ -76,8 +82,11 @@ class Host:
         disabled: Iterable[str] = (),
         path: Sequence[str] | None = None,
         local: Sequence[LocalPlugin] = (),
+        trace: Callable[[str], None] | None = None,
     ) -> None:
-        self._manager = PluginManager(os.environ if env is None else env, disabled, path, local)
+        self._env = os.environ if env is None else env
+        self._manager = PluginManager(self._env, disabled, path, local, trace)
+        self._hardware: HardwareTable | None = None
 
     def plugins(self) -> tuple[PluginInfo, ...]:
         """All plugins found, whatever their state."""
@@ -90,6 +99,21 @@ class Host:
             UsageError: There is none.
         """
         return tuple(_info(plugin) for plugin in self._manager.named(name))
+
+    def examine(self, names: Sequence[str] = ()) -> tuple[Finding, ...]:
+        """Use plugins in child processes, and say what is wrong; see :mod:`intarsia.host.examine`.
+
+        Args:
+            names: Plugins or distributions; all if empty.
+
+        Raises:
+            UsageError: There is no plugin of such a name.
+        """
+        from .examine import examine
+        from .trial import time_limit_of
+
+        chosen = [plugin for name in names for plugin in self._manager.named(name)]
+        return examine(chosen or self._manager.found, time_limit_of(os.environ))
 
     def owner(self, kind: str) -> PluginInfo:
         """The plugin that owns a kind; raises as :meth:`kind` does, but activates nothing."""
@@ -133,65 +157,83 @@ class Host:
         """
         return self._manager.kind(name)
 
+    def config_names(self, what: str) -> Mapping[str, str]:
+        """Kinds of ``executor`` or ``runtime`` and their summaries; imports no plugin."""
+        own = {kind.name: kind.summary for kind in core_kinds(what)}
+        return own | {row.name: row.summary for _, row in self._manager.config_rows(what)}
+
+    def config_kind(self, what: str, name: str) -> ConfigKind:
+        """A kind of ``executor`` or ``runtime`` by name or alias; imports a plugin's at first use.
+
+        Raises:
+            UsageError: Nobody has it.
+            DuplicateName: Two plugins have it.
+            PluginError: Its plugin is broken.
+        """
+        for kind in core_kinds(what):
+            if name == kind.name or name in kind.aliases:
+                return kind
+        return self._manager.config_kind(what, name)
+
+    def tag(self, name: str) -> str | None:
+        """The target string that a hardware tag implies; ``None`` if there is no such tag.
+
+        Raises:
+            TargetError: The name has the form of a tag, and there is none of that name.
+            DuplicateName: Several tags have the name.
+            PluginError: The tag's entry, or that of a parent, is wrong.
+        """
+        table = self.hardware()
+        if "/" in name or table.find(name) is not None:
+            return table.resolve(name).target
+        return None
+
+    def hardware(self) -> HardwareTable:
+        """All hardware tags; reads the plugins' files at the first use, imports nothing.
+
+        Raises:
+            ModelError: A hardware file of the user is wrong.
+        """
+        if self._hardware is None:
+            from .hardware import load_hardware  # most commands name no hardware
+
+            usable = [p for p in self._manager.found if p.state in (State.DISCOVERED, State.LOADED)]
+            self._hardware = load_hardware(usable, self._env)
+        return self._hardware
+
+    def hardware_of(self, target: CompositeTarget) -> Hardware | None:
+        """The hardware whose tag a target was made from; ``None`` if it was written out.
+
+        Its ``type`` is the name under which measurements of the target are kept.
+        """
+        for one in (target.fallback, target.host, *target.accelerators):
+            for _, who in one.origins:
+                if who.startswith("tag "):
+                    return self.hardware().resolve(who.removeprefix("tag "))
+        return None
+
     def target(
         self,
-        spec: str | Mapping[str, object] | Target | CompositeTarget,
+        spec: TargetSpec,
         target_host: str | Mapping[str, object] | Target | None = None,
+        *,
+        origin: Origin | None = None,
     ) -> CompositeTarget:
         """The canonical composite that ``spec`` says; see :mod:`intarsia.target.parse`.
 
         Args:
-            spec: String, JSON text, name of a ``.json`` file, dict, or a target made before.
+            spec: String, JSON text, name of a ``.json`` file, dict, a target made before, or a
+                list of them.
             target_host: The host; must equal the one that ``spec`` names, if it names one.
+            origin: Who says so, and what is set besides.
 
         Raises:
             TargetError: It is wrong; the message points at the place.
             PluginError: The plugin of one of its kinds cannot be used.
         """
-        from ..target.compose import compose  # listing does without the parser
-        from ..target.parse import parse_target
-        from ..target.structured import composite_from_json
-        from ..target.target import CompositeTarget, Target
+        from ..target.read import read_spec  # listing does without the parser
 
-        host = None if target_host is None else self._host(target_host)
-        match spec:
-            case str():
-                return parse_target(spec, self, host=host)
-            case Target():
-                return compose([spec], self, host)
-            case CompositeTarget():
-                parts = [*spec.accelerators, spec.fallback]
-                if spec.host != spec.fallback:
-                    parts.append(spec.host)
-                return compose(parts, self, host)
-            case Mapping():
-                return composite_from_json(spec, self, host)
-            case _:
-                raise TargetError(
-                    f"a target is a string, a dict or a Target, not {type(spec).__name__}"
-                )
-
-    def _host(self, spec: object) -> Target:
-        from ..target.parse import parse_targets
-        from ..target.structured import target_from_json
-        from ..target.target import CompositeTarget, Target
-
-        match spec:
-            case str() if not spec.lstrip().startswith("{"):
-                found = parse_targets(spec, self)
-            case str():
-                from ..target.structured import load_json
-
-                found = [target_from_json(load_json(spec), self, where="target_host")]
-            case Target():
-                found = [spec]
-            case CompositeTarget():
-                found = list(spec.targets)
-            case _:
-                found = [target_from_json(spec, self, where="target_host")]
-        if len(found) != 1:
-            raise TargetError(f"target_host is one backend, not {len(found)} targets")
-        return found[0]
+        return read_spec(spec, self, target_host, origin)
 
     def has_hook(self, kind: str, hook: str) -> bool:
         """Whether the owner of a kind implements a hook; imports the plugin at the first use.

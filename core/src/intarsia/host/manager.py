@@ -4,20 +4,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DuplicateName, PluginError, TargetError, UsageError
+from ..target.config_kind import core_kinds
 from ..target.kinds import unknown_kind
 from ..target.options import did_you_mean
 from .discovery import Found, State, find_plugins, name_key
-from .manifest import Manifest
+from .manifest import ConfigRow, Manifest
 from .registry import Registry
+from .trial import survive
 
 if TYPE_CHECKING:
     import pluggy
 
+    from ..target.config_kind import ConfigKind
     from ..target.kind import TargetKind
 
 ALLOW = "INTARSIA_PLUGINS"
@@ -35,11 +39,13 @@ class LocalPlugin:
         manifest: What its ``plugin.toml`` would say.
         hooks: Module or object with the hook implementations.
         distribution: Named in messages.
+        folder: Where the files lie that the manifest names, if it names any.
     """
 
     manifest: Manifest
     hooks: object
     distribution: str = "in-process"
+    folder: Path | None = None
 
 
 class PluginManager:
@@ -50,6 +56,7 @@ class PluginManager:
         disabled: Plugins or distributions not to use.
         path: Searched instead of ``sys.path``.
         local: Plugins that are not installed.
+        trace: Called with a line for every hook call.
     """
 
     def __init__(
@@ -58,12 +65,19 @@ class PluginManager:
         disabled: Iterable[str] = (),
         path: Sequence[str] | None = None,
         local: Sequence[LocalPlugin] = (),
+        trace: Callable[[str], None] | None = None,
     ) -> None:
+        self._env = env
+        self._trace = trace
         self.found = [_given(plugin) for plugin in local] + find_plugins(path)
         self._block(env, frozenset(disabled))
         self._lock = threading.RLock()
         self._hooks: pluggy.PluginManager | None = None
         self._kinds: Registry[TargetKind] = Registry("target kind")
+        self._config: Mapping[str, Registry[ConfigKind]] = {
+            "executor": Registry("executor"),
+            "runtime": Registry("runtime"),
+        }
         self._owners: dict[str, list[Found]] = {}
         self._aliases: dict[str, list[tuple[Found, str]]] = {}
         self._names: dict[str, list[Found]] = {}
@@ -74,6 +88,10 @@ class PluginManager:
                 self._owners.setdefault(kind.name, []).append(plugin)
             for alias in manifest.aliases:
                 self._aliases.setdefault(alias.name, []).append((plugin, alias.target))
+        self._config_rows = {
+            what: [(p, row) for p in self._usable() for row in _manifest(p).config_rows(what)]
+            for what in self._config
+        }
         self._note_conflicts()
 
     def _usable(self) -> list[Found]:
@@ -191,23 +209,70 @@ class PluginManager:
         """
         owner = self.owner(name)
         with self._lock:
-            if owner.state is State.BROKEN:
-                raise PluginError(
-                    f"target kind '{name}' belongs to {owner.label}, "
-                    f"which is broken: {owner.reason}",
-                    hint=owner.remedy,
-                )
-            if owner.state is not State.LOADED:
-                self._activate(owner)
+            self._use(owner, f"target kind '{name}'")
             return self._kinds.get(name)
+
+    def config_rows(self, what: str) -> list[tuple[Found, ConfigRow]]:
+        """Kinds of ``executor`` or ``runtime`` of all usable plugins, from their manifests."""
+        return self._config_rows[what]
+
+    def config_kind(self, what: str, name: str) -> ConfigKind:
+        """Return a plugin's kind of ``executor`` or ``runtime``, activating the plugin.
+
+        Raises:
+            UsageError: No plugin has it.
+            DuplicateName: Two have it.
+            PluginError: Its plugin is broken.
+        """
+        rows = self.config_rows(what)
+        owners = [plugin for plugin, row in rows if row.name == name]
+        if len(owners) > 1:
+            raise _conflict(f"{what} kind", name, owners)
+        if not owners:
+            known = [kind.name for kind in core_kinds(what)] + [row.name for _, row in rows]
+            raise UsageError(
+                f"there is no {what} '{name[:60]}'",
+                hint=did_you_mean(name, known) or f"one of {', '.join(known)}",
+            )
+        with self._lock:
+            self._use(owners[0], f"{what} kind '{name}'")
+            return self._config[what].get(name)
+
+    def _use(self, owner: Found, what: str) -> None:
+        """Activate a plugin, unless that is done or went wrong before."""
+        if owner.state is State.BROKEN:
+            raise PluginError(
+                f"{what} belongs to {owner.label}, which is broken: {owner.reason}",
+                hint=owner.remedy,
+            )
+        if owner.state is not State.LOADED:
+            self._try_out(owner)
+            self._activate(owner)
+
+    def _labels(self) -> dict[str, str]:
+        return {plugin.name: plugin.label for plugin in self.found}
+
+    def _try_out(self, owner: Found) -> None:
+        try:
+            survive(owner, self._env)
+        except PluginError as error:
+            owner.fail(State.BROKEN, error.message, error.hint)
+            raise
 
     def _activate(self, owner: Found) -> None:
         from .activation import activate, new_hooks  # imports pluggy, which listing must not
+        from .tracing import trace_calls
 
         if self._hooks is None:
             self._hooks = new_hooks()
-        for kind in activate(self._hooks, owner):
+            if self._trace is not None:
+                trace_calls(self._hooks, self._labels(), self._trace)
+        made = activate(self._hooks, owner)
+        for kind in made.kinds:
             self._kinds.add(kind.name, kind, owner=owner.distribution)
+        for what, kinds in (("executor", made.executors), ("runtime", made.runtimes)):
+            for kind in kinds:
+                self._config[what].add(kind.name, kind, owner=owner.distribution)
 
     def hooks(self) -> pluggy.PluginManager:
         """The hooks of the plugins activated so far.
@@ -223,7 +288,12 @@ class PluginManager:
 def _given(plugin: LocalPlugin) -> Found:
     version = "0"
     return Found(
-        plugin.manifest.name, plugin.distribution, version, plugin.manifest, hooks=plugin.hooks
+        plugin.manifest.name,
+        plugin.distribution,
+        version,
+        plugin.manifest,
+        hooks=plugin.hooks,
+        folder=plugin.folder,
     )
 
 

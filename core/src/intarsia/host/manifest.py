@@ -21,7 +21,11 @@ MAX_LENGTH = 65_536
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
-_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*\.toml")
+_FILE = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_-]*/){0,3}[A-Za-z0-9_][A-Za-z0-9_-]*\.toml")
+_TOP = (
+    *("schema", "name", "api", "summary", "hooks"),
+    *("target-kind", "executor-kind", "runtime-kind", "alias", "hardware"),
+)
 _ROLES = {role.value: role for role in Role}
 
 
@@ -31,6 +35,14 @@ class KindRow:
 
     name: str
     role: Role
+    summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRow:
+    """An ``[[executor-kind]]`` or ``[[runtime-kind]]``: a name and one line on it."""
+
+    name: str
     summary: str
 
 
@@ -54,6 +66,8 @@ class Manifest:
         kinds: Target kinds it owns.
         aliases: Short names it gives.
         hardware: Files with hardware tags, beside the manifest.
+        executors: Kinds of executor it adds.
+        runtimes: Kinds of runtime it adds.
     """
 
     name: str
@@ -63,6 +77,12 @@ class Manifest:
     kinds: tuple[KindRow, ...]
     aliases: tuple[AliasRow, ...]
     hardware: tuple[str, ...]
+    executors: tuple[ConfigRow, ...] = ()
+    runtimes: tuple[ConfigRow, ...] = ()
+
+    def config_rows(self, what: str) -> tuple[ConfigRow, ...]:
+        """The kinds of ``executor`` or ``runtime`` that the plugin adds."""
+        return self.executors if what == "executor" else self.runtimes
 
 
 def parse_manifest(text: str) -> Manifest:
@@ -82,14 +102,16 @@ def parse_manifest(text: str) -> Manifest:
             f"plugin.toml has schema {data.get('schema')!r}; this host reads {SCHEMA}",
             hint="install a version of the plugin made for this version of intarsia",
         )
-    top = ("schema", "name", "api", "summary", "hooks", "target-kind", "alias", "hardware")
-    _only(data, top, "plugin.toml")
+    _only(data, _TOP, "plugin.toml")
     kinds = tuple(_kind(row, where) for row, where in _rows(data, "target-kind"))
     aliases = tuple(_alias(row, where) for row, where in _rows(data, "alias"))
-    names = [row.name for row in (*kinds, *aliases)]
-    for name in names:
-        if names.count(name) > 1:
-            raise PluginError(f"plugin.toml gives the name '{name}' twice")
+    executors = tuple(_config(row, where) for row, where in _rows(data, "executor-kind"))
+    runtimes = tuple(_config(row, where) for row, where in _rows(data, "runtime-kind"))
+    for named in ((*kinds, *aliases), executors, runtimes):
+        names = [row.name for row in named]
+        for name in names:
+            if names.count(name) > 1:
+                raise PluginError(f"plugin.toml gives the name '{name}' twice")
     return Manifest(
         name=_text(data, "name", "plugin.toml", _NAME),
         api=_text(data, "api", "plugin.toml"),
@@ -98,6 +120,8 @@ def parse_manifest(text: str) -> Manifest:
         kinds=kinds,
         aliases=aliases,
         hardware=tuple(_hardware(row, where) for row, where in _rows(data, "hardware")),
+        executors=executors,
+        runtimes=runtimes,
     )
 
 
@@ -142,6 +166,11 @@ def _kind(row: Mapping[str, object], where: str) -> KindRow:
     if name == COMPOSITE:
         raise PluginError(f"{where}: '{COMPOSITE}' is the host's own word and cannot be a kind")
     return KindRow(name, _ROLES[role], _text(row, "summary", where))
+
+
+def _config(row: Mapping[str, object], where: str) -> ConfigRow:
+    _only(row, ("name", "summary"), where)
+    return ConfigRow(_text(row, "name", where, _NAME), _text(row, "summary", where))
 
 
 def _alias(row: Mapping[str, object], where: str) -> AliasRow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -16,11 +17,14 @@ from ..errors import IntarsiaError, PluginError, ResourceError
 from ..ir.expr import Function
 from ..partition.region import Region
 from ..partition.support import SupportRow, SupportTable
+from ..target.config_kind import ExecutorKind, RuntimeKind
 from ..target.kind import TargetKind
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from .discovery import Found
 from .probe import Probe
+from .time_limit import OutOfTime, time_limit
+from .trial import time_limit_of
 
 _ONE = {
     "annotate": SupportTable,
@@ -32,10 +36,12 @@ _ONE = {
 _SEVERAL = {
     "register_target_kind": TargetKind,
     "partition": Region,
-    "register_executor_kind": object,
-    "register_runtime_kind": object,
+    "register_executor_kind": ExecutorKind,
+    "register_runtime_kind": RuntimeKind,
 }
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_COMPILING = frozenset({"relay_codegen", "rewrite_relay", "rewrite_tir"})
+_COMPILING_FACTOR = 60  # generating code for a large region may take long
 
 
 def ask(
@@ -53,9 +59,10 @@ def ask(
     others = [plugin for name, plugin in pm.list_name_plugin() if name != owner.name and plugin]
     caller = pm.subset_hook_caller(hook, others)
     try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout belongs to --json
+        # stdout belongs to --json
+        with contextlib.redirect_stdout(sys.stderr), time_limit(_seconds(hook)):
             answers: list[object] = caller(**arguments)
-    except (Exception, SystemExit) as cause:
+    except (Exception, SystemExit, OutOfTime) as cause:
         raise wrapped(cause, owner, f"{hook}()") from cause
     if len(answers) != 1:
         raise PluginError(f"{owner.label} gave no answer to {hook}()", hint=_upgrade(owner))
@@ -63,6 +70,10 @@ def ask(
     if problem:
         raise PluginError(f"{owner.label} answered {hook}() with {problem}", hint=_upgrade(owner))
     return answer
+
+
+def _seconds(hook: str) -> float:
+    return time_limit_of(os.environ) * (_COMPILING_FACTOR if hook in _COMPILING else 1)
 
 
 def implements(pm: pluggy.PluginManager, hook: str, plugin: str) -> bool:

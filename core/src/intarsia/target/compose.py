@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ..errors import TargetError
 from .kind import Role
-from .kinds import KindSource, make_target
+from .kinds import GIVEN, KindSource, Origin, make_target
 from .target import CompositeTarget, Target
 
 CPU = 1
@@ -15,7 +15,10 @@ CPU = 1
 
 
 def compose(
-    targets: Sequence[Target], kinds: KindSource, host: Target | None = None
+    targets: Sequence[Target],
+    kinds: KindSource,
+    host: Target | None = None,
+    origin: Origin = GIVEN,
 ) -> CompositeTarget:
     """Return the composite of targets in the user's order.
 
@@ -25,6 +28,7 @@ def compose(
             fallback too.
         kinds: Used for the default host and for hints.
         host: ``target_host``; must equal the host that ``targets`` name, if they name one.
+        origin: Has what is set for the default host.
 
     Raises:
         TargetError: The targets break one of these rules.
@@ -53,9 +57,8 @@ def compose(
             f"target_host '{host}' is not the host of the target, '{named}'",
             hint="give it once",
         )
-    return CompositeTarget(
-        tuple(accelerators), fallback, host or named or _default_host(fallback, kinds)
-    )
+    driver = host or named or _default_host(fallback, kinds, origin)
+    return CompositeTarget(tuple(accelerators), fallback, driver)
 
 
 def _check_order(
@@ -117,12 +120,13 @@ def _alone(accelerators: Sequence[Target], kinds: KindSource) -> TargetError:
     )
 
 
-def _default_host(fallback: Target, kinds: KindSource) -> Target:
+def _default_host(fallback: Target, kinds: KindSource, origin: Origin) -> Target:
     if not fallback.kind.host:
         raise TargetError(
             f"'{fallback.kind.name}' compiles for a device and needs a host",
             hint=f"name it last: '{fallback}, HOST'",
         )
-    host = make_target(kinds.kind(fallback.kind.host), {}, f"default host of {fallback.kind.name}")
+    by_default = origin.named(f"default host of {fallback.kind.name}")
+    host = make_target(kinds.kind(fallback.kind.host), {}, by_default)
     check_host(host)
     return host

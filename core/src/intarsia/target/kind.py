@@ -57,6 +57,7 @@ class TargetKind:
             raises :class:`~intarsia.errors.TargetError`.
         env_version: Version of the vendor component that a build depends on; part of cache keys.
         host: Backends of devices only: kind that drives it when the user names no host.
+        runtimes: Backends only: kinds of runtime that its code is for.
     """
 
     name: str
@@ -73,3 +74,4 @@ class TargetKind:
     canonicalise: Callable[[Any], Any] | None = None
     env_version: Callable[[], str] | None = None
     host: str = ""
+    runtimes: tuple[str, ...] = ("cpp",)

@@ -51,6 +51,7 @@ class _Spec:
     minimum: float | None
     maximum: float | None
     flag: str
+    deprecated: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class OptionRow:
         choices: Allowed values (of each element, for a list); empty means any.
         minimum: Smallest allowed number (of each element, for a list).
         maximum: Largest allowed number.
+        deprecated: What to do instead; empty if the option is not on its way out.
     """
 
     field: str
@@ -76,6 +78,7 @@ class OptionRow:
     choices: tuple[object, ...]
     minimum: float | None
     maximum: float | None
+    deprecated: str = ""
 
 
 def option(
@@ -86,6 +89,7 @@ def option(
     minimum: float | None = None,
     maximum: float | None = None,
     flag: str = "",
+    deprecated: str = "",
 ) -> T:
     """Declare an option as a field of an options dataclass.
 
@@ -96,8 +100,9 @@ def option(
         minimum: Smallest allowed number.
         maximum: Largest allowed number.
         flag: What users write; the field's name in kebab case if empty.
+        deprecated: What to do instead, if the option will go; setting it warns.
     """
-    spec = _Spec(doc, tuple(choices), minimum, maximum, flag)
+    spec = _Spec(doc, tuple(choices), minimum, maximum, flag, deprecated)
     return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
@@ -137,7 +142,15 @@ def _row(owner: str, field: dataclasses.Field[object], hint: object) -> OptionRo
     kind, choices = _type_of(where, hint)
     flag = spec.flag or field.name.replace("_", "-")
     row = OptionRow(
-        field.name, flag, kind, (), spec.doc, spec.choices or choices, spec.minimum, spec.maximum
+        field=field.name,
+        flag=flag,
+        type=kind,
+        default=(),
+        doc=spec.doc,
+        choices=spec.choices or choices,
+        minimum=spec.minimum,
+        maximum=spec.maximum,
+        deprecated=spec.deprecated,
     )
     if not spec.doc.strip():
         raise PluginError(f"{where} says nothing of itself (doc=)")
@@ -288,11 +301,16 @@ def json_value(value: Value) -> object:
     return list(value) if isinstance(value, tuple) else value
 
 
-def find_row(kind: str, rows: Sequence[OptionRow], flag: str) -> OptionRow:
+def find_row(owner: str, rows: Sequence[OptionRow], flag: str) -> OptionRow:
     """Return the option users call ``flag``; ``_`` and ``-`` are the same.
 
+    Args:
+        owner: Whose options they are, for messages: ``target kind 'npu'``.
+        rows: Its options.
+        flag: As written, without dashes.
+
     Raises:
-        TargetError: The kind has no such option.
+        TargetError: There is no such option.
     """
     wanted = flag.replace("_", "-")
     for row in rows:
@@ -302,7 +320,7 @@ def find_row(kind: str, rows: Sequence[OptionRow], flag: str) -> OptionRow:
     hint = did_you_mean(wanted, flags, "-") or (
         f"its options: {', '.join('-' + f for f in flags)}" if flags else "it has no options at all"
     )
-    raise TargetError(f"target kind '{kind}' has no option '-{_shown(flag)}'", hint=hint)
+    raise TargetError(f"{owner} has no option '-{_shown(flag)}'", hint=hint)
 
 
 def set_options(rows: Sequence[OptionRow], options: object) -> Mapping[str, Value]:

@@ -10,9 +10,11 @@ from typing import NoReturn, cast
 from ..errors import TargetError
 from .compose import compose
 from .kind import Role
-from .kinds import COMPOSITE, KindSource, make_target
-from .options import RESERVED, Value, check_value, did_you_mean, find_row, option_rows
+from .kinds import COMPOSITE, GIVEN, KindSource, Origin, make_target
+from .moved import find_target_row
+from .options import RESERVED, Value, check_value, did_you_mean, option_rows
 from .scan import MAX_LENGTH
+from .strings import parse_targets
 from .target import CompositeTarget, Target
 
 MAX_DEPTH = 16
@@ -71,7 +73,7 @@ def _not_a_number(name: str) -> NoReturn:
 
 
 def composite_from_json(
-    value: object, kinds: KindSource, host: Target | None = None, origin: str = "given"
+    value: object, kinds: KindSource, host: Target | None = None, origin: Origin = GIVEN
 ) -> CompositeTarget:
     """Return the composite that a JSON object or a dict says.
 
@@ -102,30 +104,32 @@ def composite_from_json(
     named = _host(row, kinds, origin)
     if host is not None and named is not None and host != named:
         raise TargetError(f"target_host '{host}' is not the host of the target, '{named}'")
-    return compose(parts, kinds, host or named)
+    return compose(parts, kinds, host or named, origin)
 
 
 def target_from_json(
     value: object,
     kinds: KindSource,
-    origin: str = "given",
+    origin: Origin = GIVEN,
     where: str = "target",
     *,
     members: bool = False,
 ) -> Target:
-    """Return one target: a kind's name, or an object with ``kind`` and its options.
+    """Return one target: a target string, or an object with ``kind`` and its options.
 
     Args:
-        value: The name or the object.
+        value: The string or the object.
         kinds: Where the kind comes from.
-        origin: Who gives the options.
+        origin: Who gives the options, and what is set besides.
         where: Named in messages.
         members: Leave the keys of a composite (``accelerators``, ``target_host``) to the caller.
 
     Raises:
         TargetError: A key, a type or a value is wrong.
     """
-    row = {"kind": value} if isinstance(value, str) else _object(value, where)
+    if isinstance(value, str):
+        return _from_text(value, kinds, origin, where)
+    row = _object(value, where)
     name = row.get("kind")
     if not isinstance(name, str):
         raise TargetError("'kind' is missing or is not a string", where=where)
@@ -140,13 +144,25 @@ def target_from_json(
         try:
             if key in _RESERVED:
                 raise TargetError(f"'{key}' cannot stand in this place")
-            found = find_row(name, rows, key)
+            found = find_target_row(f"target kind '{name}'", rows, key)
             if found.flag in values:
                 raise TargetError(f"-{found.flag} is given twice")
             values[found.flag] = check_value(found, given)
         except TargetError as error:
             raise TargetError(error.message, hint=error.hint, where=f"{where}.{key[:60]}") from None
     return make_target(kind, values, origin)
+
+
+def _from_text(text: str, kinds: KindSource, origin: Origin, where: str) -> Target:
+    if text == COMPOSITE:
+        raise TargetError("a composite cannot stand inside another target", where=where)
+    try:
+        found = parse_targets(text, kinds, origin)
+    except TargetError as error:
+        raise TargetError(error.message, hint=error.hint, where=f"{where}: {error.where}") from None
+    if len(found) != 1:
+        raise TargetError(f"one target is wanted here, not {len(found)}", where=where)
+    return found[0]
 
 
 def _object(value: object, where: str) -> Mapping[str, object]:
@@ -159,7 +175,7 @@ def _object(value: object, where: str) -> Mapping[str, object]:
     return cast("Mapping[str, object]", row)
 
 
-def _accelerators(row: Mapping[str, object], kinds: KindSource, origin: str) -> list[Target]:
+def _accelerators(row: Mapping[str, object], kinds: KindSource, origin: Origin) -> list[Target]:
     given = row.get("accelerators", [])
     if not isinstance(given, list | tuple):
         raise TargetError("'accelerators' is not a list", where="target.accelerators")
@@ -177,7 +193,9 @@ def _accelerators(row: Mapping[str, object], kinds: KindSource, origin: str) -> 
     return found
 
 
-def _member(row: Mapping[str, object], key: str, kinds: KindSource, origin: str) -> Target | None:
+def _member(
+    row: Mapping[str, object], key: str, kinds: KindSource, origin: Origin
+) -> Target | None:
     if key not in row:
         return None
     where = f"target.{key}"
@@ -187,7 +205,7 @@ def _member(row: Mapping[str, object], key: str, kinds: KindSource, origin: str)
     return target
 
 
-def _host(row: Mapping[str, object], kinds: KindSource, origin: str) -> Target | None:
+def _host(row: Mapping[str, object], kinds: KindSource, origin: Origin) -> Target | None:
     """``target_host``, or ``host`` as TVM calls it."""
     if "target_host" in row and "host" in row:
         raise TargetError("'host' and 'target_host' are two names of one thing", where="target")

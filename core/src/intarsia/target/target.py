@@ -9,6 +9,7 @@ from typing import Any
 
 from .kind import TargetKind
 from .options import json_value, option_rows, print_value, set_options
+from .scope import current_target, enter_target, leave_target
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,6 +29,23 @@ class Target:
     kind: TargetKind
     options: Any
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names to dispatch on, special to general: the kind, then its ``default_keys``."""
+        return tuple(dict.fromkeys((self.kind.name, *reversed(self.kind.default_keys))))
+
+    @staticmethod
+    def current() -> Target | CompositeTarget | None:
+        """The target of the innermost ``with`` statement around, or ``None``."""
+        return current_target()
+
+    def __enter__(self) -> Target:
+        enter_target(self)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        leave_target()
 
     def __str__(self) -> str:
         """The canonical string; options at their default are left out."""
@@ -65,6 +83,13 @@ class CompositeTarget:
         """Every target once, in the order of the string form."""
         last = () if self.host == self.fallback else (self.host,)
         return (*self.accelerators, self.fallback, *last)
+
+    def __enter__(self) -> CompositeTarget:
+        enter_target(self)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        leave_target()
 
     def __str__(self) -> str:
         """The canonical string: accelerators, fallback and, if it is another, the host."""

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options that used to stand on targets and belong to the executor or the runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..errors import TargetError
+from .config_kind import ConfigKind, core_executors, core_runtimes
+from .options import OptionRow, find_row
+
+
+def moved_option(flag: str) -> TargetError | None:
+    """Return the error for an option that is not a target's, with what to use instead.
+
+    ``executor`` and ``runtime`` themselves, and every option of the core's kinds of them; ``None``
+    for any other word.
+    """
+    name = flag.replace("_", "-")
+    for what, kinds in (("executor", core_executors()), ("runtime", core_runtimes())):
+        if name == what:
+            return TargetError(
+                f"-{name} is not an option of a target: the {what} is chosen for the whole model",
+                hint=f"--{what} KIND, or build(..., {what}={what.capitalize()}(KIND))",
+            )
+        owner = _owner(kinds, name)
+        if owner:
+            return TargetError(
+                f"-{name} is not an option of a target but of the {what}",
+                hint=f"--{what}-{owner}-{name}, or "
+                f"build(..., {what}={what.capitalize()}('{owner}', {{'{name}': ...}}))",
+            )
+    return None
+
+
+def _owner(kinds: tuple[ConfigKind, ...], flag: str) -> str:
+    """The first kind that has an option of this name."""
+    for kind in kinds:
+        if any(row.flag == flag for row in kind.rows):
+            return kind.name
+    return ""
+
+
+def find_target_row(owner: str, rows: Sequence[OptionRow], flag: str) -> OptionRow:
+    """Return the option of a target kind; one that moved away is named with its new place.
+
+    Raises:
+        TargetError: The kind has no such option.
+    """
+    try:
+        return find_row(owner, rows, flag)
+    except TargetError:
+        moved = moved_option(flag)
+        if moved is None:
+            raise
+        raise moved from None

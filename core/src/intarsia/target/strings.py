@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Target strings: a comma-separated list of kinds, aliases and hardware tags with options.
+
+An alias stands for a target string. As the last target it is the whole of it; in front of others
+it gives its accelerators only, so that ``fast-npu, loops -mcpu=native`` sets the options of the
+fallback. An alias takes no options of its own: the message shows what it stands for.
+
+A hardware tag, ``vendor/board``, stands for a target string too. Options behind it are options of
+the fallback that it implies, and win over what it says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NoReturn
+
+from ..errors import TargetError
+from .kind import Role, TargetKind
+from .kinds import GIVEN, KindSource, Origin, make_target
+from .moved import find_target_row
+from .options import Value, option_rows
+from .scan import Segment, Word, point, scan
+from .target import Target
+from .words import read_options
+
+
+def parse_targets(text: str, kinds: KindSource, origin: Origin = GIVEN) -> list[Target]:
+    """Return the targets of a string in their order, aliases replaced, not yet composed.
+
+    Raises:
+        TargetError: The string is wrong; the message points at the column.
+    """
+    found: list[Target] = []
+    for draft in _Reader(text, kinds, origin.name, ()).drafts():
+        try:
+            found.append(make_target(draft.kind, draft.values, origin, draft.origins))
+        except TargetError as error:
+            if error.where:
+                raise
+            point(text, draft.column, error)
+    return found
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A target before its options are checked against each other.
+
+    Attributes:
+        kind: Its kind.
+        values: Flag to value.
+        origins: Flag to whoever gave it.
+        column: Where it begins in the text of the user.
+    """
+
+    kind: TargetKind
+    values: dict[str, Value]
+    origins: dict[str, str]
+    column: int
+
+
+class _Reader:
+    """Reads one target string."""
+
+    def __init__(self, text: str, kinds: KindSource, origin: str, inside: tuple[str, ...]) -> None:
+        self._text = text
+        self._kinds = kinds
+        self._origin = origin
+        self._inside = inside  # aliases and tags being replaced, to find loops
+        self._aliases = kinds.alias_table()
+
+    def drafts(self) -> list[_Draft]:
+        """All targets, in order."""
+        segments = scan(self._text, {*self._kinds.names(), *self._aliases})
+        found: list[_Draft] = []
+        for number, segment in enumerate(segments):
+            first = segment.words[0]
+            try:
+                found += self._segment(segment, last=number == len(segments) - 1)
+            except TargetError as error:
+                self._fail(error, first)
+        return found
+
+    def _fail(self, error: TargetError, word: Word) -> NoReturn:
+        if error.where:
+            raise error
+        point(self._text, word.column, error)
+
+    def _segment(self, segment: Segment, *, last: bool) -> list[_Draft]:
+        first = segment.words[0]
+        if first.is_option:
+            raise TargetError("a target starts with its kind", hint="e.g. KIND -option=value")
+        if first.text in self._kinds.names():
+            return [self._target(segment)]
+        if first.text in self._aliases:
+            return self._alias(segment, last=last)
+        meaning = self._kinds.tag(first.text)
+        return [self._target(segment)] if meaning is None else self._tag(segment, meaning, last)
+
+    def _target(self, segment: Segment) -> _Draft:
+        kind = self._kinds.kind(segment.words[0].text)
+        values = self._options(kind, segment.words[1:])
+        origins = dict.fromkeys(values, self._origin)
+        return _Draft(kind, values, origins, segment.words[0].column)
+
+    def _options(self, kind: TargetKind, words: list[Word]) -> dict[str, Value]:
+        owner = f"target kind '{kind.name}'"
+        return read_options(self._text, owner, option_rows(kind.options), words, find_target_row)
+
+    def _alias(self, segment: Segment, *, last: bool) -> list[_Draft]:
+        name = segment.words[0].text
+        meaning = self._aliases[name]
+        if len(segment.words) > 1:
+            raise TargetError(
+                f"'{name}' stands for '{meaning}' and takes no options of its own",
+                hint="write the targets it stands for, each with its options",
+            )
+        return _front(self._implied(segment, meaning, f"alias {name}"), last)
+
+    def _tag(self, segment: Segment, meaning: str, last: bool) -> list[_Draft]:
+        name = segment.words[0].text
+        inner = _front(self._implied(segment, meaning, f"tag {name}"), last)
+        backends = [draft for draft in inner if draft.kind.role is Role.BACKEND]
+        if len(segment.words) > 1:
+            chosen = (backends or inner)[0]
+            values = self._options(chosen.kind, segment.words[1:])
+            chosen.values.update(values)
+            chosen.origins.update(dict.fromkeys(values, self._origin))
+        return inner
+
+    def _implied(self, segment: Segment, meaning: str, origin: str) -> list[_Draft]:
+        """The targets that an alias or a tag stands for."""
+        name = segment.words[0].text
+        if name in self._inside:
+            loop = " -> ".join((*self._inside, name))
+            raise TargetError(f"alias '{name}' stands for itself: {loop}")
+        inner = _Reader(meaning, self._kinds, origin, (*self._inside, name)).drafts()
+        for draft in inner:
+            draft.column = segment.words[0].column
+        return inner
+
+
+def _front(inner: list[_Draft], last: bool) -> list[_Draft]:
+    """In front of other targets, only the accelerators of what an alias or a tag stands for."""
+    accelerators = [draft for draft in inner if draft.kind.role is Role.ACCELERATOR]
+    return inner if last or not accelerators else accelerators
