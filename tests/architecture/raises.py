@@ -37,6 +37,8 @@ class RaiseWatch:
         self.missed: dict[str, str] = {}
         self.output: dict[str, Any] | None = getattr(config, "workeroutput", None)
         self.trace = coverage.Coverage(data_file=None, config_file=False, source=[str(CORE)])
+        # The controller of workers runs no test itself.
+        self.trace.set_option("run:disable_warnings", ["no-data-collected"])
         self.trace.start()
 
     @pytest.hookimpl(optionalhook=True)  # it is xdist's

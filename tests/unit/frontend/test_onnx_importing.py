@@ -216,9 +216,9 @@ def test_deep_graphs_are_linear(tmp_path: Path) -> None:
         names = [f"v{index}" for index in range(length)]
         nodes = [node("Relu", a, b) for a, b in zip(["x", *names], [*names, "y"], strict=True)]
         data = model(nodes, {"x": (2,)}).SerializeToString()
-        start = time.perf_counter()
+        start = time.process_time()
         module = from_onnx(data)
-        spent = time.perf_counter() - start
+        spent = time.process_time() - start
         assert sum(isinstance(e, Call) for e in post_order(module.main.body)) == length + 1
         return spent
 
@@ -250,7 +250,7 @@ def test_folding_keeps_to_its_budget() -> None:
         node("Reshape", "x n"),
     ]
     proto = model(nodes, {"x": (4,)}, weights={"s": np.array([1 << 16, 1 << 10], np.int64)})
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(UnsupportedError, match="not known at compile time"):
         from_onnx(proto)
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2

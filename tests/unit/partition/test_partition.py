@@ -362,8 +362,8 @@ def test_twenty_thousand_nodes_are_cut_quickly():
     tree = X
     for i in range(20_000):
         tree = node("nn.relu" if i % 2 else "sigmoid", tree)
-    start = time.perf_counter()
+    start = time.process_time()
     made = partition(main_of([X], tree), [("npu", takes("nn.relu"))], plan=GREEDY)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert len(made.regions) == 10_000
     assert isinstance(made.module.main.body, CallFunction)
