@@ -43,6 +43,31 @@ class State(Enum):
     LOADED = "loaded"  # imported and registered
 
 
+class DataPath(Protocol):
+    """The part of a path that wheels inside a zip file have too."""
+
+    @property
+    def parent(self) -> DataPath:
+        """The folder."""
+        ...
+
+    def joinpath(self, *parts: str) -> DataPath:
+        """A path below this one."""
+        ...
+
+    def is_file(self) -> bool:
+        """Whether it is there and a file."""
+        ...
+
+    def read_bytes(self) -> bytes:
+        """Its content."""
+        ...
+
+    def read_text(self, encoding: str) -> str:
+        """Its content, decoded."""
+        ...
+
+
 @dataclass(slots=True)
 class Found:
     """A plugin as found: mutable, because its state changes when it is used.
@@ -56,6 +81,8 @@ class Found:
         reason: Why it is not usable; empty if it is.
         remedy: What the user can do about that.
         hooks: The object with the hook implementations, for a plugin given as an object.
+        folder: Where its manifest lies, also inside a wheel; ``None`` for a plugin given as an
+            object.
     """
 
     name: str
@@ -66,6 +93,7 @@ class Found:
     reason: str = ""
     remedy: str = ""
     hooks: object = None
+    folder: DataPath | None = None
 
     @property
     def label(self) -> str:
@@ -83,14 +111,6 @@ class _Distribution(Protocol):
     def read_text(self, filename: str) -> str | None: ...
 
     def locate_file(self, path: str) -> object: ...
-
-
-class _Path(Protocol):
-    """The part of a path that wheels inside a zip file have too."""
-
-    def is_file(self) -> bool: ...
-
-    def read_text(self, encoding: str) -> str: ...
 
 
 def find_plugins(path: Sequence[str] | None = None) -> list[Found]:
@@ -118,6 +138,19 @@ def find_plugins(path: Sequence[str] | None = None) -> list[Found]:
             _read(plugin, value, distribution, where)
             found.append(plugin)
     return sorted(found, key=_order)
+
+
+def repeated_distributions() -> dict[str, list[str]]:
+    """Distributions with plugins that are installed more than once, and where; the first counts."""
+    places: dict[str, list[str]] = {}
+    for distribution in importlib_metadata.distributions(path=list(sys.path)):
+        if GROUP in _entry_points_text(distribution):
+            place = str(distribution.locate_file(""))
+            known = places.setdefault(name_key(_identity(distribution)[0]), [])
+            label = f"{_identity(distribution)[1]} in {place}"
+            if label not in known:
+                known.append(label)
+    return {name: where for name, where in places.items() if len(where) > 1}
 
 
 def name_key(name: str) -> str:
@@ -172,6 +205,7 @@ def _read(plugin: Found, value: str, distribution: _Distribution, path: Sequence
         for candidate in _candidates(distribution, parts, path):
             if candidate.is_file():
                 plugin.manifest = parse_manifest(candidate.read_text(encoding="utf-8"))
+                plugin.folder = candidate.parent
                 break
         else:
             raise PluginError(f"{'/'.join(parts)} is not in the distribution")
@@ -188,9 +222,9 @@ def _read(plugin: Found, value: str, distribution: _Distribution, path: Sequence
 
 def _candidates(
     distribution: _Distribution, parts: tuple[str, ...], path: Sequence[str]
-) -> Iterator[_Path]:
+) -> Iterator[DataPath]:
     """Where the file can be, nearest first."""
-    yield cast("_Path", distribution.locate_file("/".join(parts)))
+    yield cast("DataPath", distribution.locate_file("/".join(parts)))
     root = _editable_root(distribution)
     if root is not None:
         yield root.joinpath("src", *parts)
