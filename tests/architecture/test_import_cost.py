@@ -40,7 +40,8 @@ def test_the_runtime_loads_no_compiler() -> None:
     )
     program = (
         "import sys, intarsia.runtime.load\n"
-        f"print(*(m for m in {compiler!r} if 'intarsia.' + m in sys.modules), 'onnx' in sys.modules)"
+        f"loaded = [m for m in {compiler!r} if 'intarsia.' + m in sys.modules]\n"
+        "print(*loaded, 'onnx' in sys.modules)"
     )
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

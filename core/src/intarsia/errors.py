@@ -11,8 +11,8 @@
     │   ├── TypeRuleError            exit 3   operands an operator does not accept
     │   ├── VerifyError              exit 3   ill-formed IR
     │   └── ParseError               exit 3   IR text that does not parse
-    ├── UnsupportedError             exit 4   operator, dtype, opset or target combination not supported
-    ├── PluginError                  exit 5   a plugin is missing, broken, incompatible or misbehaves
+    ├── UnsupportedError             exit 4   operator, dtype, opset or combination not supported
+    ├── PluginError                  exit 5   a plugin is missing, does not fit, fails or misbehaves
     ├── ToolchainError               exit 6   linker, LLVM, cc, NVRTC failed
     ├── ArtifactError                exit 7   artifact invalid, or not for this machine
     ├── ResourceError                exit 8   memory, disk, time

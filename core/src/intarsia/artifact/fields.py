@@ -66,7 +66,7 @@ def read_texts(document: JsonObject, key: str) -> tuple[str, ...]:
     values = read_list(document, key)
     if not all(isinstance(value, str) for value in values):
         raise ArtifactError(f"the passport's '{key}' is not a list of texts")
-    return tuple(values)
+    return tuple(cast("list[str]", values))
 
 
 def read_text_table(document: JsonObject, key: str) -> dict[str, str]:

@@ -65,7 +65,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallFunction:
-    """A function of the module applied to arguments; how the main function calls an outlined region."""
+    """A function of the module applied to arguments; how ``main`` calls an outlined region."""
 
     function: GlobalVar
     args: tuple[Expr, ...]
@@ -105,7 +105,7 @@ class Let:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class If:
-    """One of two expressions, chosen by a scalar bool at run time; only the chosen one is evaluated."""
+    """One of two expressions, chosen by a scalar bool at run time; only that one is evaluated."""
 
     condition: Expr
     then_branch: Expr
@@ -161,7 +161,6 @@ def call(op: type[Op], *args: Expr, attrs: OpAttrs = NO_ATTRS, span: Span = NO_S
 
 def constant(data: np.ndarray, *, name: str = "", span: Span = NO_SPAN) -> Constant:
     """Wrap an array; it is made C-contiguous if it is not."""
-
 
     contiguous = data if data.flags.c_contiguous else data.copy(order="C")
     dtype = parse_dtype(contiguous.dtype.name)

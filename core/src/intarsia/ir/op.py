@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator is: one class that holds its attributes, type rule, reference and compute rule."""
+"""What an operator is: one class with its attributes, type rule, reference and compute rule."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OpKind(Enum):
 class OpAttrs:
     """Base of every operator's attributes: a frozen keyword-only dataclass.
 
-    Values are ``bool, int, float, str, DType`` or (nested) tuples of these, so they print and parse.
+    Values are ``bool, int, float, str, DType`` or (nested) tuples of these, which print and parse.
     """
 
 
@@ -39,12 +39,13 @@ NO_ATTRS = OpAttrs()
 class Op:
     """Base of all operators; never instantiated.
 
-    A subclass is decorated with :func:`operator` and gives ``Attrs``, ``type_rule``, ``reference`` and,
-    unless it is only ever expressed by other operators, ``compute``:
+    A subclass is decorated with :func:`operator` and gives ``Attrs``, ``type_rule``,
+    ``reference`` and, unless it is only ever expressed by other operators, ``compute``:
 
     * ``type_rule(attrs, *types) -> Type`` raises :class:`~intarsia.errors.TypeRuleError`.
     * ``reference(attrs, *arrays) -> ndarray | tuple[ndarray, ...]`` is the NumPy definition.
-    * ``compute(attrs, *tensors) -> Tensor | tuple[Tensor, ...]`` is the tensor expression (``intarsia.tir``).
+    * ``compute(attrs, *tensors) -> Tensor | tuple[Tensor, ...]`` is the tensor expression
+      (``intarsia.tir``).
     """
 
     name: ClassVar[str] = ""

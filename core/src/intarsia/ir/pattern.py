@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns over expressions, written as expressions: ``op("add", op("nn.conv", ANY, CONST), ANY)``."""
+"""Patterns of expressions, written as such: ``op("add", op("nn.conv", ANY, CONST), ANY)``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class OpPattern:
 class Optional:
     """Matches ``outer`` around ``inner`` if it is there, else ``inner`` alone.
 
-    ``outer`` is given as a function from a pattern to a pattern, so that the same inner match is shared.
+    ``outer`` is a function from a pattern to a pattern, so that the same inner match is shared.
     """
 
     inner: Pattern

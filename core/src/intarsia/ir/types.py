@@ -93,7 +93,8 @@ class TupleType:
     fields: tuple[Type, ...]
 
     def __str__(self) -> str:
-        return f"({', '.join(str(field) for field in self.fields)}{',' if len(self.fields) == 1 else ''})"
+        comma = "," if len(self.fields) == 1 else ""
+        return f"({', '.join(str(field) for field in self.fields)}{comma})"
 
 
 Type: TypeAlias = TensorType | TupleType

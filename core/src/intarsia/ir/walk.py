@@ -81,7 +81,7 @@ def count_uses(roots: Iterable[Expr]) -> dict[Expr, int]:
 
 
 def with_children(expr: Expr, new: tuple[Expr, ...]) -> Expr:
-    """Return ``expr`` over other operands, types inferred anew; the same object if they are the same."""
+    """Return ``expr`` over other operands, types inferred anew; itself if they are the same."""
     old = children(expr)
     if len(old) == len(new) and all(a is b for a, b in zip(old, new, strict=True)):
         return expr

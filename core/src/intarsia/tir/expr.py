@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Expressions of the loop IR: typed scalars and vectors over loop variables and buffers.
 
-``dtype`` is the element type and ``lanes`` the vector width (1 for a scalar). Python operators build
-expressions: ``a + b``, ``a < b``; integers and floats on one side are converted to the other's type.
+``dtype`` is the element type and ``lanes`` the vector width (1 for a scalar). Python operators
+build expressions: ``a + b``, ``a < b``; integers and floats on one side are converted to the type
+of the other.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class BinaryOp(Enum):
 
     Integer arithmetic wraps. ``FLOOR_DIV`` and ``FLOOR_MOD`` round towards minus infinity and
     ``TRUNC_DIV``/``TRUNC_MOD`` towards zero; for integers, division by zero gives 0 and
-    ``INT_MIN / -1`` wraps, so no input can trap. ``MIN``/``MAX`` of floats propagate NaN as NumPy does.
+    ``INT_MIN / -1`` wraps, so no input can trap. ``MIN``/``MAX`` of floats propagate NaN as NumPy
+    does.
     """
 
     ADD = "+"
@@ -222,7 +224,7 @@ class Load(Arithmetic):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Read(Arithmetic):
-    """An element of a tensor expression; lowered to :class:`Load` (or inlined) by ``intarsia.lower``."""
+    """An element of a tensor expression; ``intarsia.lower`` inlines it or makes a :class:`Load`."""
 
     tensor: Tensor
     indices: tuple[PrimExpr, ...]
@@ -379,7 +381,7 @@ def _fold_constants(op: BinaryOp, x: int, y: int) -> PrimExpr | None:
 
 
 def intrinsic(function: Intrinsic, *args: PrimExpr) -> PrimExpr:
-    """Apply a machine function; ``ISNAN`` and ``ISINF`` give bool, all others the type of ``args[0]``."""
+    """Apply a machine function; ``ISNAN`` and ``ISINF`` give bool, others the type of ``args[0]``."""
     first = args[0]
     dtype = DType.BOOL if function in (Intrinsic.ISNAN, Intrinsic.ISINF) else first.dtype
     return CallIntrinsic(function, args, dtype, first.lanes)

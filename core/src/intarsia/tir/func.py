@@ -17,7 +17,7 @@ class PrimFunc:
         name: A C identifier, unique in its module.
         params: Inputs, then outputs, then scratch buffers; none overlaps another.
         outputs: How many of ``params`` are outputs.
-        scratch: How many trailing ``params`` are scratch that the caller provides, contents undefined.
+        scratch: How many trailing ``params`` are scratch that the caller provides, undefined.
         body: The loops.
     """
 

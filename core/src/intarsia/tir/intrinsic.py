@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machine functions that a code generator must lower: by its own instruction, a library call or a rule."""
+"""Machine functions that a code generator lowers: to an instruction, a library call or a rule."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensor expressions: what an operator computes, one element at a time, without saying in which order.
+"""Tensor expressions: what an operator computes of one element, without saying in which order.
 
-An operator's ``compute`` rule takes and returns these; ``intarsia.lower`` inlines, fuses and turns them
-into loops. ``reads`` of a tensor are written ``x[i, j]``.
+An operator's ``compute`` rule takes and returns these; ``intarsia.lower`` inlines, fuses and turns
+them into loops. ``reads`` of a tensor are written ``x[i, j]``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArgReduction:
-    """Index along ``axis`` of the smallest or largest ``value``; the first (or last) one wins a tie."""
+    """Index along ``axis`` of the smallest or largest ``value``; the first (or last) wins a tie."""
 
     largest: bool
     value: PrimExpr

@@ -3,6 +3,8 @@
 
 ::
 
+    set Executor "aot -unpacked-api=true";
+
     def @main(%x: Tensor[(1, 8), float32]) -> Tensor[(1, 8), float32] as ("y",) {
       %0 = matmul(%x, const "fc.weight": Tensor[(8, 8), float32]);  // fc (Gemm)
       %1 = clip(%0, min=0.0, max=6.0);
@@ -24,8 +26,8 @@
     }
 
 A comment behind a statement is the span of its expression, ``node (operator)``. Weights are named,
-not written; names, sizes and spans with odd characters stand in quotes. Module-level settings are
-not part of the text.
+not written; names, sizes and spans with odd characters stand in quotes. Module-level settings come
+first, each as its own text; whoever parses says how they are read.
 """
 
 from __future__ import annotations

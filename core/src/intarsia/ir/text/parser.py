@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from difflib import get_close_matches
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -35,24 +36,32 @@ from .spelling import parse_span, type_text
 
 NO_PARAMS: Mapping[str, np.ndarray] = MappingProxyType({})
 
+SettingReader: TypeAlias = Callable[[str], object]
+"""Makes a module-level setting from its text; see :func:`intarsia.build.text.setting_readers`."""
+
+NO_SETTINGS: Mapping[str, SettingReader] = MappingProxyType({})
+
 
 def parse_module(
     text: str,
     *,
     operators: Mapping[str, type[Op]],
     params: Mapping[str, np.ndarray] = NO_PARAMS,
+    settings: Mapping[str, SettingReader] = NO_SETTINGS,
 ) -> IRModule:
-    """Parse ``def @name(...)`` functions; a single ``fn(...)`` becomes ``main``.
+    """Parse settings and ``def @name(...)`` functions; a single ``fn(...)`` becomes ``main``.
 
     Args:
         text: What :func:`print_module` prints, or what people write alike.
         operators: Operator classes by name.
         params: Arrays of the constants that the text names.
+        settings: Readers of module-level settings, by the name of the setting's class.
 
     Raises:
         ParseError: The text is wrong; ``where`` has line and column.
     """
     reader = Reader(text, params)
+    attrs = _settings(reader, settings)
     functions: dict[str, Function] = {}
     while reader.token.kind != "end" or not functions:
         token = reader.token
@@ -64,7 +73,32 @@ def parse_module(
         if name in functions:
             raise token.fail(f"a second function '@{name}'")
         functions[name] = _FunctionParser(reader, operators).parse()
-    return IRModule(MappingProxyType(functions))
+    return IRModule(MappingProxyType(functions), MappingProxyType(attrs))
+
+
+def _settings(reader: Reader, readers: Mapping[str, SettingReader]) -> dict[type, object]:
+    """Read ``set Name "text";`` in front of the functions."""
+    found: dict[type, object] = {}
+    while reader.token.text == "set" and reader.token.kind == "word":
+        reader.take()
+        name = reader.take_kind("word", "the name of a setting")
+        value = reader.take_kind("string", "the setting as a string")
+        reader.take_mark(";")
+        if name.text not in readers:
+            near = get_close_matches(name.text, readers, 1)
+            known = ", ".join(sorted(readers)) or "none; give settings="
+            raise name.fail(
+                f"there is no setting '{name.text}'",
+                hint=f"did you mean '{near[0]}'?" if near else f"known: {known}",
+            )
+        try:
+            made = readers[name.text](unquote(value, value.text))
+        except IntarsiaError as error:
+            raise value.fail(error.message, hint=error.hint) from None
+        if type(made) in found:
+            raise name.fail(f"setting '{name.text}' is given twice")
+        found[type(made)] = made
+    return found
 
 
 def parse_function(

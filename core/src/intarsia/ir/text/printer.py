@@ -38,13 +38,15 @@ MAX_INDENT = 16  # blocks deeper than this are not indented further, so that tex
 
 
 def print_module(module: IRModule) -> str:
-    """Return the text of every function, in the module's order."""
+    """Return the text of the settings, and of every function in the module's order."""
     names = _ParamNames()
+    set_ = sorted((key.__name__, str(value)) for key, value in module.attrs.items())
+    head = "".join(f"set {name} {quote(text)};\n" for name, text in set_)
     texts = [
         _Printer(names).function(f"def @{name_text(name)}", function)
         for name, function in module.functions.items()
     ]
-    return "\n".join(texts)
+    return "\n".join([*([head] if head else []), *texts])
 
 
 def print_function(function: Function) -> str:
