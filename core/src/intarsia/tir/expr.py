@@ -381,7 +381,7 @@ def _fold_constants(op: BinaryOp, x: int, y: int) -> PrimExpr | None:
 
 
 def intrinsic(function: Intrinsic, *args: PrimExpr) -> PrimExpr:
-    """Apply a machine function; ``ISNAN`` and ``ISINF`` give bool, others the type of ``args[0]``."""
+    """Apply a machine function; ``ISNAN`` and ``ISINF`` give bool, others the type of the first."""
     first = args[0]
     dtype = DType.BOOL if function in (Intrinsic.ISNAN, Intrinsic.ISINF) else first.dtype
     return CallIntrinsic(function, args, dtype, first.lanes)
