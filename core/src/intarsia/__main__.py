@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
+from contextlib import suppress
 
 _INTERRUPTED = 130
 
@@ -13,10 +16,23 @@ def run() -> int:
     try:
         from .cli.main import main  # an interrupt during this import is one like any other
 
-        return main()
+        code = main()
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
-        return _INTERRUPTED
+        code = _INTERRUPTED
+    _leave_threads(code)
+    return code
+
+
+def _leave_threads(code: int) -> None:
+    """End the process at once if a plugin's thread would keep it from ending."""
+    threads = [thread for thread in threading.enumerate() if not thread.daemon]
+    if threads == [threading.main_thread()]:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

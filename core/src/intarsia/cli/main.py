@@ -37,6 +37,7 @@ COMMANDS = MappingProxyType(
 """Command to the attribute that has it and its line in ``--help``; help imports none of them."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
+_COMPLETE = "_INTARSIA_COMPLETE"  # set by the shell's completion script
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
 _RESOURCE = 8
@@ -155,6 +156,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SystemExit as error:
         if sys.stdout is not stdout:  # click replaces it when it meets a closed pipe
             return _hang_up()
+        if _COMPLETE in os.environ:  # click leaves this way once it has printed completions
+            return error.code if isinstance(error.code, int) else 0
         return _report(error, args)
     except OSError as error:
         return _say(str(error), _RESOURCE if error.errno in _FULL else _INPUT)

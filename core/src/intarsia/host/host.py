@@ -16,7 +16,7 @@ from .manager import LocalPlugin, PluginManager
 if TYPE_CHECKING:
     from ..target.config_kind import ConfigKind
     from ..target.hardware import Hardware, HardwareTable
-    from ..target.kind import TargetKind
+    from ..target.kind import Memory, TargetKind
     from ..target.kinds import Origin
     from ..target.read import TargetSpec
     from ..target.target import CompositeTarget, Target
@@ -234,6 +234,17 @@ class Host:
         from ..target.read import read_spec  # listing does without the parser
 
         return read_spec(spec, self, target_host, origin)
+
+    def memory_of(self, target: CompositeTarget) -> tuple[Memory, ...]:
+        """The levels of memory of the device that a target is for, outermost first.
+
+        They are those of the fallback's kind; a level that the hardware tag describes replaces its
+        namesake.
+        """
+        from ..target.hardware import merge_memory
+
+        hardware = self.hardware_of(target)
+        return merge_memory(target.fallback.kind.memory, hardware.memory if hardware else ())
 
     def has_hook(self, kind: str, hook: str) -> bool:
         """Whether the owner of a kind implements a hook; imports the plugin at the first use.

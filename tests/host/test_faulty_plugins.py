@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plugins that break in every way, from wheels: each harms only those who ask for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .faulty_wheels import FAULTS, write_wheel
+
+CORE = Path(__file__).resolve().parents[2] / "core" / "src"
+LIMIT = "3"
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="session")
+def faulty_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All faulty plugins installed by pip into one folder."""
+    folder, wheels = tmp_path_factory.mktemp("faulty"), tmp_path_factory.mktemp("faulty-wheels")
+    made = [str(write_wheel(wheels, name, fault)) for name, fault in FAULTS.items()]
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    command += ["--no-compile", "--disable-pip-version-check", "--target", str(folder), *made]
+    subprocess.run(command, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One ReLU."""
+    from onnx import TensorProto, helper, save
+
+    types = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy"]
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"], "relu")], "g", *[[t] for t in types]
+    )
+    path = tmp_path_factory.mktemp("model") / "relu.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]), path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def intarsia(faulty_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run the command line with the faulty plugins installed and a cache of its own."""
+    cache = tmp_path_factory.mktemp("cache")
+
+    def run(*arguments: str, script: str = "", **env: str) -> subprocess.CompletedProcess[str]:
+        path = os.pathsep.join([str(faulty_site), str(CORE), os.environ.get("PYTHONPATH", "")])
+        settings = {"PYTHONPATH": path, "COLUMNS": "300", "INTARSIA_CACHE_DIR": str(cache)}
+        return subprocess.run(
+            [sys.executable, *(["-c", script] if script else ["-m", "intarsia"]), *arguments],
+            env={**os.environ, **settings, **env},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    return run
+
+
+def examined(intarsia: Run, *names: str, **env: str) -> dict[str, dict[str, Any]]:
+    run = intarsia("doctor", *names, "--json", **env)
+    assert run.returncode == (5 if names else 0), run.stderr
+    return {row["name"]: row for row in json.loads(run.stdout)["plugins"]}
+
+
+def test_listing_survives_all_of_them(intarsia: Run) -> None:
+    began = time.monotonic()
+    run = intarsia("plugins", "list", "--json")
+    assert time.monotonic() - began < 10
+    assert run.returncode == 0, run.stderr
+    rows = {row["name"]: row for row in json.loads(run.stdout)["plugins"]}
+    assert set(FAULTS) <= set(rows)
+    for name in ("bad-manifest", "old-entry", "no-manifest", "too-old", "clash-a"):
+        assert rows[name]["reason"], name
+        assert rows[name]["remedy"], name
+    assert rows["segfault"]["state"] == "discovered"  # nothing was imported to find out
+
+
+def test_doctor_says_what_is_wrong_with_each(intarsia: Run) -> None:
+    slow = [name for name, fault in FAULTS.items() if "does not end" in fault.doctor]
+    rows = examined(intarsia, *slow, INTARSIA_PLUGIN_TIMEOUT=LIMIT)
+    rows |= examined(intarsia, INTARSIA_DISABLE_PLUGINS=",".join(slow)) | rows
+    missing = {
+        name: row
+        for name, fault in FAULTS.items()
+        if fault.doctor not in said_of(row := rows[name]) or (row["reason"] and not row["remedy"])
+    }
+    assert missing == {}
+    broken = {name for name, row in rows.items() if row["state"] in ("broken", "incompatible")}
+    claims = {"clash-a", "clash-b"}
+    assert broken == {name for name, f in FAULTS.items() if f.doctor and f.breaks} - claims
+    assert set(rows["meddles"]["changes"]) == {
+        "changes signal handlers",
+        "changes sys.path",
+        "changes warnings filters",
+        "changes NumPy's floating-point errors",
+    }
+    assert "replaces intarsia.partition.support.Support.yes" in rows["patches"]["changes"]
+
+
+def said_of(row: dict[str, Any]) -> str:
+    changes = "; ".join(row["changes"])
+    return f"{row['reason']} {changes} {row['probes']} prints {row['output_bytes']} bytes"
+
+
+def test_a_process_survives_builds_with_each(
+    intarsia: Run, model: Path, tmp_path: Path, faulty_site: Path
+) -> None:
+    """One process asks for every plugin in turn: what ends a process ends only a child of it."""
+    targets = {name: f"{fault.kind or name}, llvm" for name, fault in FAULTS.items()}
+    slow = [name for name, fault in FAULTS.items() if fault.slow]
+    job = {"targets": targets, "slow": slow, "limit": LIMIT, "model": str(model)}
+    run = intarsia(script=DRIVER, folder=str(tmp_path), job=json.dumps(job))
+    assert run.returncode == 0, run.stderr[-2000:]
+    results = json.loads((tmp_path / "results.json").read_text())
+    wrong = {
+        name: result
+        for name, fault in FAULTS.items()
+        if (result := results[name])["code"] != fault.code
+        or fault.says not in result["err"]
+        or "hint: " not in result["err"]
+        or "Traceback" in result["err"]
+        or result["seconds"] > 3 * float(LIMIT) + 5
+    }
+    assert wrong == {}
+    assert [path.name for path in tmp_path.iterdir()] == ["results.json"]
+    assert len(run.stdout) < 1000  # nothing of what the noisy one printed
+
+
+DRIVER = """
+import contextlib, io, json, os, sys, time
+from intarsia.cli.main import main
+job, folder = json.loads(os.environ['job']), os.environ['folder']
+results = {}
+for name, target in job['targets'].items():
+    os.environ.pop('INTARSIA_PLUGIN_TIMEOUT', None)
+    if name in job['slow']:
+        os.environ['INTARSIA_PLUGIN_TIMEOUT'] = job['limit']
+    err, began = io.StringIO(), time.monotonic()
+    with contextlib.redirect_stderr(err):
+        code = main(['compile', job['model'], '--target', target, '--plan', 'greedy',
+                     '-o', folder + '/out.intarsia'])
+    seconds = time.monotonic() - began
+    results[name] = {'code': code, 'err': err.getvalue()[-2000:], 'seconds': seconds}
+with open(folder + '/results.json', 'w') as stream:
+    json.dump(results, stream)
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def test_a_build_with_others_works(intarsia: Run, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.intarsia"
+    run = intarsia("compile", str(model), "--target", "llvm", "-o", str(out))
+    assert run.returncode == 0, run.stderr
+    assert out.exists()
+
+
+def test_doctor_fails_only_when_told_to(intarsia: Run) -> None:
+    only = {"INTARSIA_PLUGINS": "no-sdk,llvm"}
+    assert intarsia("doctor", **only).returncode == 0
+    assert intarsia("doctor", "llvm", **only).returncode == 0
+    named = intarsia("doctor", "no-sdk", **only)
+    assert (named.returncode, named.stderr.splitlines()[0]) == (5, "error: broken: no-sdk")
+    assert "No module named 'no_such_sdk'" in named.stdout
+    assert intarsia("doctor", "--check", **only).returncode == 5
+
+
+def test_why(intarsia: Run) -> None:
+    run = intarsia("plugins", "why", "segfault")
+    assert run.returncode == 0
+    assert "segfault is broken; faulty-segfault 1.0 gives target kind 'segfault'" in run.stdout
+    assert "reason: it kills the process (signal SIGSEGV) when it is imported" in run.stdout
+    assert "remedy: report it to faulty-segfault" in run.stdout
+    run = intarsia("plugins", "why", "thread", "--json")
+    assert json.loads(run.stdout)["plugins"][0]["changes"] == ["leaves the thread 'idler' running"]
+
+
+def test_noise_keeps_json_clean(intarsia: Run, model: Path) -> None:
+    run = intarsia("explain", str(model), "--target", "noisy, llvm", "--json")
+    assert run.returncode == 0, run.stderr[-300:]
+    assert json.loads(run.stdout)["schema"] == 1
+
+
+def test_calls_are_traced_with_owner_and_time(intarsia: Run, model: Path) -> None:
+    run = intarsia("--trace-plugins", "explain", str(model), "--target", "raises, llvm", "--json")
+    assert run.returncode == 5
+    lines = [line for line in run.stderr.splitlines() if line.startswith("trace: ")]
+    assert "trace: plugin 'raises' (faulty-raises 1.0): annotate()" in lines
+    assert any("annotate() raised KeyError after" in line for line in lines)
+    assert any("register_target_kind() done after" in line for line in lines)
+
+
+def test_two_copies_of_a_plugin_are_one_with_a_word_from_doctor(
+    faulty_site: Path, intarsia: Run, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index"]
+    wheel = write_wheel(tmp_path, "thread", FAULTS["thread"], version="2.0")
+    command += ["--disable-pip-version-check", "--target", str(tmp_path / "second"), str(wheel)]
+    subprocess.run(command, check=True, capture_output=True)
+    path = os.pathsep.join([str(tmp_path / "second"), str(faulty_site), str(CORE)])
+    env = {"PYTHONPATH": path, "INTARSIA_PLUGINS": "thread"}
+    rows = json.loads(intarsia("plugins", "show", "thread", "--json", **env).stdout)["plugins"]
+    assert [row["version"] for row in rows] == ["2.0"]
+    repeated = json.loads(intarsia("doctor", "thread", "--json", **env).stdout)["repeated"]
+    assert [place.split(" in ")[0] for place in repeated["faulty-thread"]] == ["2.0", "1.0"]
