@@ -80,12 +80,10 @@ def build(
     """Compile a model.
 
     Args:
-        ir_mod: A module, or an ONNX model: its path or its bytes. Settings that a module carries
-            hold where none is given here.
-        target: What to compile for, e.g. ``"accelerator, backend -option=value"``, or a list; the
-            one of the ``with`` statement around if ``None``.
-        target_host: The backend that drives the target; must equal the composite's host, if it
-            names one.
+        ir_mod: A module, whose settings hold where ``None`` is given, or an ONNX file or its bytes.
+        target: What to compile for, e.g. ``"accelerator, backend -option=value"``; the one of the
+            ``with`` statement around if ``None``.
+        target_host: The backend that drives the target; equal to the composite's host, if any.
         executor: How the model is driven; ``aot`` if ``None``.
         runtime: Where it runs; in a process if ``None``.
         params: Values of inputs that are weights.

@@ -48,7 +48,7 @@ def read_spec(
             flag = next(iter(values))
             raise TargetError(
                 f"-{flag} of '{kind}' is set on the {giver.setter}, but '{kind}' is not in the "
-                f"target '{found}'",
+                f"target '{', '.join(names)}'",
                 hint=f"leave --target-{kind}-{flag} out, or add '{kind}' to the target",
             )
     return found
