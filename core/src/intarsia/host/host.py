@@ -100,6 +100,10 @@ class Host:
         """
         return tuple(_info(plugin) for plugin in self._manager.named(name))
 
+    def strange_settings(self) -> list[str]:
+        """Say which names in ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS`` are nobody's."""
+        return self._manager.strange_settings()
+
     def examine(self, names: Sequence[str] = ()) -> tuple[Finding, ...]:
         """Use plugins in child processes, and say what is wrong; see :mod:`intarsia.host.examine`.
 

@@ -6,7 +6,7 @@ The forms of one value::
     npu, loops -mcpu=native                        a string; see intarsia.target.strings
     {"kind": "composite", "accelerators": [{"kind": "npu"}], "fallback": {"kind": "loops"}}
     {"kind": "loops", "accelerators": [{"kind": "npu"}]}
-    target.json                                    a file with JSON
+    target.json, @target.json                      a file with JSON, or a machine's profile
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from ..errors import TargetError
 from .compose import compose
 from .kinds import GIVEN, KindSource, Origin
+from .profile import target_of_profile
 from .scan import MAX_LENGTH
 from .strings import parse_targets
 from .structured import composite_from_json, load_json
@@ -40,13 +41,15 @@ def parse_target(
         PluginError: The plugin of a kind is broken.
     """
     stripped = text.strip()
-    if stripped.endswith(".json") and "{" not in stripped and len(stripped) < 4096:
-        text = _read_file(stripped)
+    named = stripped.startswith("@")
+    if named or (stripped.endswith(".json") and "{" not in stripped and len(stripped) < 4096):
+        text = _read_file(stripped[named:])
         stripped = text.strip()
         if not stripped.startswith("{"):
             raise TargetError("a target file holds one JSON object", where=text[:40])
     if stripped.startswith("{"):
-        return composite_from_json(load_json(stripped), kinds, host, origin)
+        value = target_of_profile(load_json(stripped))
+        return composite_from_json(value, kinds, host, origin)
     targets = parse_targets(text, kinds, origin)
     return compose(targets, kinds, host, origin)
 

@@ -53,6 +53,18 @@ class Segment:
     column: int
     words: list[Word] = field(default_factory=list[Word])
 
+    def plain_words(self) -> int:
+        """How many words stand in front of the first option."""
+        options = (at for at, word in enumerate(self.words) if word.is_option)
+        return next(options, len(self.words))
+
+    def joined(self, count: int) -> Segment:
+        """The segment with its first words as one, as in a name with spaces."""
+        first = self.words[0]
+        text = " ".join(word.text for word in self.words[:count])
+        word = Word(text, first.column, first.quoted, first.opens_quoted)
+        return Segment(self.column, [word, *self.words[count:]])
+
 
 def point(text: str, column: int, error: TargetError) -> NoReturn:
     """Raise the error again with the column and a line that points at it."""

@@ -5,12 +5,14 @@ An alias stands for a target string. As the last target it is the whole of it; i
 it gives its accelerators only, so that ``fast-npu, loops -mcpu=native`` sets the options of the
 fallback. An alias takes no options of its own: the message shows what it stands for.
 
-A hardware tag, ``vendor/board``, stands for a target string too. Options behind it are options of
-the fallback that it implies, and win over what it says.
+A hardware tag, ``vendor/board``, stands for a target string too, and so do a device's other names,
+also those with spaces. Options behind it are options of the fallback that it implies, and win over
+what it says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -18,7 +20,7 @@ from ..errors import TargetError
 from .kind import Role, TargetKind
 from .kinds import GIVEN, KindSource, Origin, make_target
 from .moved import find_target_row
-from .options import Value, option_rows
+from .options import Value, check_value, option_rows
 from .scan import Segment, Word, point, scan
 from .target import Target
 from .words import read_options
@@ -58,6 +60,27 @@ class _Draft:
     column: int
 
 
+def parse_tag(
+    name: str, options: Mapping[str, object], kinds: KindSource, origin: Origin = GIVEN
+) -> list[Target]:
+    """Return the targets that a hardware tag implies, its fallback with these options set.
+
+    Raises:
+        TargetError: There is no such hardware, or an option or a value is wrong.
+    """
+    meaning = kinds.tag(name)
+    if meaning is None:
+        raise TargetError(f"no hardware is called '{name[:60]}'")
+    drafts = _Reader(meaning, kinds, f"tag {name}", (name,)).drafts()
+    chosen = _overridden(drafts)
+    rows = option_rows(chosen.kind.options)
+    for flag, value in options.items():
+        row = find_target_row(f"target kind '{chosen.kind.name}'", rows, flag)
+        chosen.values[row.flag] = check_value(row, value)
+        chosen.origins[row.flag] = origin.name
+    return [make_target(draft.kind, draft.values, origin, draft.origins) for draft in drafts]
+
+
 class _Reader:
     """Reads one target string."""
 
@@ -93,8 +116,12 @@ class _Reader:
             return [self._target(segment)]
         if first.text in self._aliases:
             return self._alias(segment, last=last)
-        meaning = self._kinds.tag(first.text)
-        return [self._target(segment)] if meaning is None else self._tag(segment, meaning, last)
+        for words in range(segment.plain_words(), 0, -1):
+            joined = segment.joined(words)
+            meaning = self._kinds.tag(joined.words[0].text)
+            if meaning is not None:
+                return self._tag(joined, meaning, last)
+        return [self._target(segment)]
 
     def _target(self, segment: Segment) -> _Draft:
         kind = self._kinds.kind(segment.words[0].text)
@@ -119,9 +146,8 @@ class _Reader:
     def _tag(self, segment: Segment, meaning: str, last: bool) -> list[_Draft]:
         name = segment.words[0].text
         inner = _front(self._implied(segment, meaning, f"tag {name}"), last)
-        backends = [draft for draft in inner if draft.kind.role is Role.BACKEND]
         if len(segment.words) > 1:
-            chosen = (backends or inner)[0]
+            chosen = _overridden(inner)
             values = self._options(chosen.kind, segment.words[1:])
             chosen.values.update(values)
             chosen.origins.update(dict.fromkeys(values, self._origin))
@@ -137,6 +163,11 @@ class _Reader:
         for draft in inner:
             draft.column = segment.words[0].column
         return inner
+
+
+def _overridden(inner: list[_Draft]) -> _Draft:
+    """The one whose options may stand behind a tag: the fallback, else the first accelerator."""
+    return next((draft for draft in inner if draft.kind.role is Role.BACKEND), inner[0])
 
 
 def _front(inner: list[_Draft], last: bool) -> list[_Draft]:

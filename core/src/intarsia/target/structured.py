@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 
 from ..errors import TargetError
@@ -14,13 +14,17 @@ from .kinds import COMPOSITE, GIVEN, KindSource, Origin, make_target
 from .moved import find_target_row
 from .options import RESERVED, Value, check_value, did_you_mean, option_rows
 from .scan import MAX_LENGTH
-from .strings import parse_targets
+from .strings import parse_tag, parse_targets
 from .target import CompositeTarget, Target
+
+TAG = "tag"
+"""Key whose value is the name of hardware, instead of ``kind``."""
 
 MAX_DEPTH = 16
 """Deepest nesting of a target's JSON."""
 
 _COMPOSITE_KEYS = ("kind", "accelerators", "fallback", "target_host", "host")
+_MEMBERS = frozenset(_COMPOSITE_KEYS) - {"kind"}
 _RESERVED = frozenset(RESERVED | {"target_host"})
 
 
@@ -79,7 +83,7 @@ def composite_from_json(
 
     ``{"kind": "composite", "accelerators": [...], "fallback": {...}, "target_host": {...}}``,
     where one of the last two may be missing, or a backend with a key ``accelerators``, or one
-    target.
+    target, or ``{"tag": "vendor/device"}`` with options that win over the tag's.
 
     Raises:
         TargetError: A key, a type or a value is wrong; the message says where it stands.
@@ -96,6 +100,14 @@ def composite_from_json(
         fallback = _member(row, "fallback", kinds, origin)
         if fallback is not None:
             parts.append(fallback)
+        if not parts:
+            raise TargetError(
+                "the composite has neither 'accelerators' nor a 'fallback'",
+                hint="name at least a backend that compiles for the host as its 'fallback'",
+                where="target",
+            )
+    elif TAG in row and "kind" not in row:
+        parts = [*_accelerators(row, kinds, origin), *_tagged(row, kinds, origin, "target")]
     else:
         parts = _accelerators(row, kinds, origin)
         parts.append(target_from_json(row, kinds, origin, members=True))
@@ -115,7 +127,7 @@ def target_from_json(
     *,
     members: bool = False,
 ) -> Target:
-    """Return one target: a target string, or an object with ``kind`` and its options.
+    """Return one target: a string, or an object with ``kind`` (or ``tag``) and its options.
 
     Args:
         value: The string or the object.
@@ -130,6 +142,8 @@ def target_from_json(
     if isinstance(value, str):
         return _from_text(value, kinds, origin, where)
     row = _object(value, where)
+    if TAG in row and "kind" not in row:
+        return _only_one(_tagged(row, kinds, origin, where), where)
     name = row.get("kind")
     if not isinstance(name, str):
         raise TargetError("'kind' is missing or is not a string", where=where)
@@ -160,9 +174,30 @@ def _from_text(text: str, kinds: KindSource, origin: Origin, where: str) -> Targ
         found = parse_targets(text, kinds, origin)
     except TargetError as error:
         raise TargetError(error.message, hint=error.hint, where=f"{where}: {error.where}") from None
+    return _only_one(found, where)
+
+
+def _only_one(found: Sequence[Target], where: str) -> Target:
     if len(found) != 1:
         raise TargetError(f"one target is wanted here, not {len(found)}", where=where)
     return found[0]
+
+
+def _tagged(
+    row: Mapping[str, object], kinds: KindSource, origin: Origin, where: str
+) -> list[Target]:
+    """The targets of a hardware tag, options beside it winning over what it says."""
+    name = row[TAG]
+    if not isinstance(name, str):
+        raise TargetError("'tag' is not a string", where=f"{where}.tag")
+    options = {key: row[key] for key in row if key != TAG and key not in _MEMBERS}
+    for key in options:
+        if key in _RESERVED:
+            raise TargetError(f"'{key}' cannot stand beside 'tag'", where=f"{where}.{key}")
+    try:
+        return parse_tag(name, options, kinds, origin)
+    except TargetError as error:
+        raise TargetError(error.message, hint=error.hint, where=where) from None
 
 
 def _object(value: object, where: str) -> Mapping[str, object]:
