@@ -74,6 +74,17 @@ def test_empty_settings_are_none() -> None:
     ) == {"discovered"}
 
 
+def test_names_in_settings_that_are_nobodys_are_told() -> None:
+    host = host_of(NPU, LOOPS, INTARSIA_PLUGINS="loop,NPU,", INTARSIA_DISABLE_PLUGINS="Acme_NPU,zz")
+    assert host.strange_settings() == [
+        "INTARSIA_PLUGINS names 'loop', which is not installed: "
+        "did you mean 'loops' or 'acme-loops'?",
+        "INTARSIA_DISABLE_PLUGINS names 'zz', which is not installed: "
+        "no plugin or distribution is called that",
+    ]
+    assert host_of(NPU, INTARSIA_PLUGINS=" ").strange_settings() == []
+
+
 def test_two_claims_are_reported_and_refused_until_a_setting_decides(tmp_path: Path) -> None:
     install(tmp_path, "npu", distribution="intarsia-npu")
     install(tmp_path, "other", distribution="acme-npu", kind="npu", alias="other-auto")
