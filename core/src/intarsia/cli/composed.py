@@ -254,9 +254,11 @@ def _unknown(
         listed = ", ".join(known) or "none"
         return UsageError(f"{flag} names no installed {what}", hint=f"installed: {listed}")
     kind = max(fitting, key=len)
+    start = len(f"--{family}-{kind}-")
+    near = did_you_mean(flag[start:], {name[start:] for name in names}, flag[:start])
     return UsageError(
         f"{family} '{kind}' has no option {flag}",
-        hint=did_you_mean(flag, names) or "--help-all lists them all",
+        hint=near or "--help-all lists them all",
     )
 
 

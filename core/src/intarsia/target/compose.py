@@ -100,7 +100,7 @@ def check_host(host: Target) -> None:
 
 def _alone(accelerators: Sequence[Target], kinds: KindSource) -> TargetError:
     if not accelerators:
-        return TargetError("the target names nothing")
+        return TargetError("the target names nothing", hint="name a backend: it is the fallback")
     names = ", ".join(str(t) for t in accelerators)
     first = accelerators[0].kind.name
     examples = [
