@@ -130,18 +130,22 @@ def tan(x: PrimExpr) -> PrimExpr:
     return choose(equal(x, number(0.0, x)), x, value)
 
 
-def atan(x: PrimExpr) -> PrimExpr:
-    """A rational function on three ranges."""
-    size = magnitude(x)
+def _arc(size: PrimExpr) -> PrimExpr:
+    """Return the arc tangent of a number that is not negative: a rational function, three ranges."""
     far, middle = size > 2.41421356237309504880, size > 0.66
-    one = number(1.0, x)
-    t = choose(far, number(-1.0, x) / size, choose(middle, (size - one) / (size + one), size))
-    base = choose(far, number(math.pi / 2, x), choose(middle, number(math.pi / 4, x), 0.0))
-    more = choose(far, number(6.123233995736765886130e-17, x), 0.0)
-    more = choose(middle & _not(far), number(3.061616997868383e-17, x), more)
+    one = number(1.0, size)
+    t = choose(far, number(-1.0, size) / size, choose(middle, (size - one) / (size + one), size))
+    base = choose(far, number(math.pi / 2, size), choose(middle, number(math.pi / 4, size), 0.0))
+    more = choose(far, number(6.123233995736765886130e-17, size), 0.0)
+    more = choose(middle & _not(far), number(3.061616997868383e-17, size), more)
     z = t * t
     curve = t * (z * (horner(z, _ATAN_TOP) / horner(z, _ATAN_BOTTOM, monic=True))) + t
-    return copy_sign(base + (curve + more), x)
+    return base + (curve + more)
+
+
+def atan(x: PrimExpr) -> PrimExpr:
+    """The arc of the magnitude, with the sign of ``x``."""
+    return copy_sign(_arc(magnitude(x)), x)
 
 
 def _not(flag: PrimExpr) -> PrimExpr:
@@ -149,15 +153,19 @@ def _not(flag: PrimExpr) -> PrimExpr:
 
 
 def asin(x: PrimExpr) -> PrimExpr:
-    """Through the arc tangent; NaN outside -1...1."""
+    """Through the arc tangent; NaN outside -1...1.
+
+    The sign is that of ``x`` and not of a quotient: LLVM would narrow a computed sign from double to
+    half where the result is half, which on x86 is a call of a function that no library here has.
+    """
     one = number(1.0, x)
-    return atan(x / root((one - x) * (one + x)))
+    return copy_sign(_arc(magnitude(x) / root((one - x) * (one + x))), x)
 
 
 def acos(x: PrimExpr) -> PrimExpr:
     """Through the arc tangent of the half angle; NaN outside -1...1."""
     one = number(1.0, x)
-    return atan(root((one - x) / (one + x))) * 2.0
+    return _arc(root((one - x) / (one + x))) * 2.0
 
 
 def erf(x: PrimExpr) -> PrimExpr:
