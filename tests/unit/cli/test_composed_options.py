@@ -60,7 +60,7 @@ def hosts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Host]:
     """Every host that a command makes; the plugins are those of this file."""
     made: list[Host] = []
 
-    def make(*, disabled: tuple[str, ...] = ()) -> Host:
+    def make(*, disabled: tuple[str, ...], **_: object) -> Host:
         plugins = (
             plugin(TargetKind("loops", Role.BACKEND, CpuOptions)),
             plugin(ODD, AliasRow("odd", "odd_npu, loops")),
@@ -151,7 +151,8 @@ def test_a_switch_takes_no_other_word(run: Run) -> None:
         (("--target", "loops", "--executor-lisp-x=1"), "--executor-lisp-x names no installed exec"),
         (("--target", "loops", "--executor", "graph", "--executor-aot-unpacked-api"),
          "--executor-aot-unpacked-api is set, but the executor is 'graph'"),
-        (("--target", "loops", "--executor", "aot -unpacked-api=0", "--executor-aot-unpacked-api"),
+        (("--target", "loops", "--executor", "aot -unpacked-api=0",
+          "--executor-aot-unpacked-api"),
          "given twice, with two values"),
         (("--target", "loops", "--executor", "aott"), "there is no executor 'aott'"),
         (("--target", "loops", "--target-bad-x=1"), "ZeroDivisionError"),

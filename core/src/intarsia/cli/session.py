@@ -36,8 +36,7 @@ class Session:
         Raises:
             UsageError: No plugin has the name of a disabled one.
         """
-        shown = {"trace": _say} if self.trace else {}
-        host = Host(disabled=self.disabled, **shown)
+        host = Host(disabled=self.disabled, trace=_say if self.trace else None)
         for name in self.disabled:
             host.plugin(name)
         return host

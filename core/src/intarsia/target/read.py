@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from ..errors import TargetError
 from .compose import compose
@@ -101,7 +101,7 @@ def _host(spec: object, kinds: KindSource, origin: Origin) -> Target:
         case CompositeTarget():
             found = list(spec.targets)
         case _:
-            found = [target_from_json(cast("object", spec), kinds, origin, "target_host")]
+            found = [target_from_json(spec, kinds, origin, "target_host")]
     if len(found) != 1:
         raise TargetError(f"target_host is one backend, not {len(found)} targets")
     return found[0]

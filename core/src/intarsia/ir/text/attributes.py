@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Union, get_args, get_origin, get_type_hints
 
 from ..op import Op
 
 
-def declared_types(op: type[Op]) -> dict[str, Any]:
+def declared_types(op: type[Op]) -> dict[str, object]:
     """Return the declared type of each attribute; nothing if a name in them is not importable."""
     try:
         return get_type_hints(op.Attrs)
@@ -17,7 +17,7 @@ def declared_types(op: type[Op]) -> dict[str, Any]:
         return {}
 
 
-def fits(value: object, declared: Any) -> bool:
+def fits(value: object, declared: object) -> bool:
     """Whether a value read from text is of a declared type; a whole number may be a float."""
     origin = get_origin(declared)
     if origin in (Union, UnionType):
@@ -33,7 +33,7 @@ def fits(value: object, declared: Any) -> bool:
     return isinstance(value, declared)
 
 
-def _items_fit(values: tuple[object, ...], declared: tuple[Any, ...]) -> bool:
+def _items_fit(values: tuple[object, ...], declared: tuple[object, ...]) -> bool:
     if len(declared) == 2 and declared[1] is Ellipsis:
         return all(fits(value, declared[0]) for value in values)
     return len(values) == len(declared) and all(map(fits, values, declared))
