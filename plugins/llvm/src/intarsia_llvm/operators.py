@@ -45,7 +45,7 @@ class ConvAttrs(OpAttrs):
 
     @property
     def windows(self) -> Windows:
-        """The windows."""
+        """Size, steps and padding of each place where the kernel is laid."""
         return Windows(self.kernel, self.strides, self.padding, self.dilation)
 
     @property
