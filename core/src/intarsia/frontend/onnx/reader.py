@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
@@ -72,6 +73,35 @@ def read_model(
     except IntarsiaError as error:
         error.where = f"{source}: {error.where}" if error.where else source
         raise
+
+
+def with_node_properties(
+    model: str | os.PathLike[str], properties: Mapping[str, Mapping[str, str]]
+) -> bytes:
+    """Return the bytes of a model with entries added to ``metadata_props`` of its nodes.
+
+    Weights in files of their own stay there; the result finds them only from the same folder.
+
+    Args:
+        model: Path of the model.
+        properties: Keys and values by the name of a node, or of its first output if it has none.
+
+    Raises:
+        ModelError: Not an ONNX model.
+        UsageError: The ``onnx`` package is missing.
+    """
+    onnx = _import_onnx()
+    message = _parse(onnx, _read_file(Path(model), MAX_MODEL_BYTES), str(model))
+    for node in message.graph.node:
+        found = properties.get(node.name or next(iter(node.output), ""), {})
+        keys = [entry.key for entry in node.metadata_props]
+        for key, value in found.items():
+            if key in keys:
+                node.metadata_props[keys.index(key)].value = value
+            else:
+                node.metadata_props.add(key=key, value=value)
+    message.ir_version = max(message.ir_version, 10)  # the first version with entries on nodes
+    return message.SerializeToString(deterministic=True)
 
 
 def _import_onnx() -> ModuleType:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes pictures of a placement to files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from ...partition.placed_graph import PlacedGraph
+from ...partition.support import Code
+
+
+def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path | None]) -> None:
+    """Write each picture that has a file, and say so on stderr.
+
+    Args:
+        graph: What is drawn.
+        model: The model's file.
+        target: The target, for the title.
+        files: A file for ``html``, ``dot`` and ``netron``.
+
+    Raises:
+        OSError: A file cannot be written.
+    """
+    for what, path in files.items():
+        if path is None:
+            continue
+        match what:
+            case "html":
+                from .html import html_text
+
+                kinds = ", ".join(
+                    dict.fromkeys(row.accelerator for row in graph.placement.verdicts)
+                )
+                short = f"{kinds}, {graph.fallback}" if kinds else graph.fallback
+                data = html_text(graph, f"{model.name} for {short}", target).encode()
+            case "dot":
+                from .dot import dot_text
+
+                data = dot_text(graph).encode()
+            case _:
+                from ...frontend.onnx.reader import with_node_properties
+
+                data = with_node_properties(model, node_properties(graph))
+        _write(path, data)
+        click.echo(f"wrote {path}", err=True)
+
+
+def node_properties(graph: PlacedGraph) -> dict[str, dict[str, str]]:
+    """What to write into each node of the model; nodes that preparing removed are not in it.
+
+    A node of the model that became several is described by all of them.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for node in graph.nodes:
+        if not node.kind:
+            continue
+        rows = found.setdefault(node.origin, {"intarsia.placed": [], "intarsia.region": []})
+        rows["intarsia.placed"].append(node.kind)
+        rows["intarsia.region"].append(node.region)
+        for said in node.verdicts:
+            yes = said.code == Code.OK.value
+            text = "yes" if yes else f"{said.code}: {said.detail}"
+            rows.setdefault(f"intarsia.verdict.{said.accelerator}", []).append(text)
+    return {
+        name: {key: "; ".join(dict.fromkeys(filter(None, texts))) for key, texts in rows.items()}
+        for name, rows in found.items()
+    }
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write beside and rename, so that nobody reads half a file."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_bytes(data)
+        beside.replace(path)
+    finally:
+        with suppress(OSError):
+            beside.unlink()
