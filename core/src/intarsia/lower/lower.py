@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..errors import PluginError
-from ..ir.expr import Call, Constant, Expr, Function, Var
+from ..ir.expr import Call, Constant, Expr, Function, Var, tensor_type
 from ..ir.walk import post_order
 from ..tir.func import PrimFunc
 from .call_plan import plan_calls
@@ -76,7 +76,11 @@ def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:
 def _kernel(group: FusedGroup, target: Target) -> PrimFunc:
     """Return the kernel of a group: its schedule's, or default loops."""
     anchor = group.anchor
-    schedule = None if anchor is None else target.kind.schedules.get(anchor.name)
+    # Schedules share out work among threads and registers; they need not think of none.
+    if anchor is not None and not _is_empty(group):
+        schedule = target.kind.schedules.get(anchor.name)
+    else:
+        schedule = None
     kernel = None if schedule is None else schedule(group, target)
     if kernel is None:
         return default_loops(group.name, stages_of(group.function))
@@ -87,6 +91,11 @@ def _kernel(group: FusedGroup, target: Target) -> PrimFunc:
             hint="a schedule returns None or a PrimFunc with one input for each group parameter",
         )
     return replace(kernel, name=group.name)
+
+
+def _is_empty(group: FusedGroup) -> bool:
+    """Whether a parameter has no elements."""
+    return any(tensor_type(param).elements == 0 for param in group.function.params)
 
 
 def _structure(group: FusedGroup) -> object:

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The targets that the installed plugins can compile for and this machine can run."""
+
+from __future__ import annotations
+
+from intarsia.build.stages import read_target
+from intarsia.errors import IntarsiaError
+from intarsia.host.host import Host
+from intarsia.target.kind import Role
+
+
+def installed_targets() -> tuple[str, ...]:
+    """Every backend alone, and every accelerator with the backend its plugin's alias names."""
+    host = Host()
+    backends = [name for name in host.backends() if _runs(host, name)]
+    found = list(backends)
+    for row in host.kinds():
+        if row.role != Role.ACCELERATOR.value:
+            continue
+        named = [spec for spec in host.aliases().values() if spec.split(",")[0] == row.name]
+        candidates = [*named, *(f"{row.name}, {backend}" for backend in backends)]
+        found += [spec for spec in candidates if _runs(host, spec)][:1]
+    return tuple(found)
+
+
+def _runs(host: Host, spec: str) -> bool:
+    try:
+        read_target(host, spec, None)
+    except IntarsiaError:
+        return False
+    return True
+
+
+TARGETS = installed_targets()
+COMPOSITES = tuple(target for target in TARGETS if "," in target)

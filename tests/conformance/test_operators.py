@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled operators equal their NumPy references, on every target that is installed.
+
+Cases of one operator are compiled into one module. A refusal must be an UnsupportedError, and must
+be listed here with its reason: nothing that is not computed counts as passed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+
+import pytest
+
+from intarsia.build.stages import cut, read_target
+from intarsia.errors import UnsupportedError
+from intarsia.host.host import Host
+from intarsia.ops import OPERATORS
+from intarsia.partition.cost import Plan
+
+from . import elementwise_cases, structure_cases, sum_cases
+from .case import Case, graph_of, module_of, run_cases
+from .targets import COMPOSITES, TARGETS
+
+FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
+    elementwise_cases.unary_cases,
+    elementwise_cases.binary_cases,
+    elementwise_cases.other_cases,
+    structure_cases.view_cases,
+    structure_cases.slice_cases,
+    structure_cases.index_cases,
+    structure_cases.made_cases,
+    structure_cases.spatial_cases,
+    sum_cases.window_cases,
+    sum_cases.product_cases,
+    sum_cases.pool_cases,
+    sum_cases.reduction_cases,
+    sum_cases.place_cases,
+    sum_cases.statistics_cases,
+)
+REFUSED: dict[tuple[str, str], str] = {}
+"""What a target may refuse: (target, call) to the reason in words; empty is the aim."""
+
+DEVIATES: dict[tuple[str, str], str] = {
+    (
+        target,
+        f"nn.max_pool(float32[1, 2, {size}, {size}], kernel=(2, 2), strides=(2, 2), {rest})",
+    ): ("oneDNN starts a maximum at the lowest finite number, and a comparison skips NaN")
+    for target in COMPOSITES
+    if target.startswith("dnnl")
+    for size, rest in (
+        (8, "dilation=(1, 1), padding=((1, 1), (1, 1))"),
+        (4, "dilation=(1, 1), padding=((0, 0), (0, 0))"),
+    )
+}
+"""Where a vendor's library computes otherwise, and why; a call that no longer does must leave."""
+
+
+@cache
+def cases_by_operator() -> dict[str, list[Case]]:
+    """All calls of every operator."""
+    found: dict[str, list[Case]] = {}
+    for family in FAMILIES:
+        for case in family():
+            found.setdefault(case.name, []).append(case)
+    return found
+
+
+def test_every_operator_has_cases() -> None:
+    assert set(cases_by_operator()) == set(OPERATORS)
+    assert min(len(cases) for cases in cases_by_operator().values()) >= 2
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_operator(name: str, target: str) -> None:
+    cases = cases_by_operator()[name]
+    wrong: list[str] = []
+    for case, found in zip(cases, run_cases(cases, target), strict=True):
+        if isinstance(found, UnsupportedError):
+            if (target, str(case)) not in REFUSED:
+                wrong.append(f"{case}: refused: {found}")
+            continue
+        message = case.differs(found)
+        if (target, str(case)) in DEVIATES:
+            message = "" if message else f"{case}: deviates no longer"
+        wrong.append(message)
+    wrong = [message for message in wrong if message]
+    assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong[:20])
+
+
+def test_matrix(golden: Callable[[str], None]) -> None:
+    """Who computes which calls: accelerators as far as they say yes, else the fallback."""
+    host = Host()
+    shipped = [target for target in COMPOSITES if target == "dnnl, llvm"]
+    if not shipped:
+        pytest.skip("the accelerators that the golden file names are not installed")
+    lines = [f"{'operator':20}{'calls':>6}  " + "".join(f"{t:>12}" for t in shipped) + "  reasons"]
+    for name, cases in sorted(cases_by_operator().items()):
+        row, reasons = "", Counter[str]()
+        for target in shipped:
+            params, results, _ = graph_of(cases)
+            module = module_of(params, [one for group in results for one in group])
+            report = cut(host, module, read_target(host, target, None), Plan.GREEDY).placement
+            row += f"{sum(v.verdict == 'yes' for v in report.verdicts):>12}"
+            reasons.update(v.code for v in report.verdicts if v.verdict == "no")
+        listed = ", ".join(f"{count} {code}" for code, count in sorted(reasons.items()))
+        lines.append(f"{name:20}{len(cases):>6}  {row}  {listed}".rstrip())
+    golden("\n".join(lines) + "\n")
