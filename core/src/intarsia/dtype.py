@@ -74,4 +74,6 @@ def parse_dtype(name: str) -> DType:
         return DType(name)
     except ValueError:
         known = ", ".join(d.value for d in DType)
-        raise UnsupportedError(f"element type '{name}' is not supported", hint=f"one of {known}") from None
+        raise UnsupportedError(
+            f"element type '{name}' is not supported", hint=f"one of {known}"
+        ) from None

@@ -8,11 +8,15 @@ import pytest
 
 from intarsia.dtype import DType
 from intarsia.errors import VerifyError
-from intarsia.tir.buffer import Buffer
+from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import (
+    BinaryOp,
+    Broadcast,
     FloatImm,
     IntImm,
     Load,
+    Ramp,
+    ReduceLanes,
     TirVar,
     cast,
     const,
@@ -27,7 +31,8 @@ from intarsia.tir.interp import run
 from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.unroll import unroll
 from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.stmt import For, ForKind, If, LetStmt, Seq, Store
+from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia.tir.tensor import placeholder
 from intarsia.tir.text.print import print_func
 
 F32 = DType.FLOAT32
@@ -105,6 +110,54 @@ def test_vectorize_falls_back_to_a_serial_loop(element):
     assert function.body.kind is ForKind.SERIAL
 
 
+def _scratch(x, y, i):
+    """Memory of its own for every iteration."""
+    t = Buffer("t", (1,), F32, scope=Scope.STACK)
+    return Allocate(t, Seq((Store(t, (index(0),), load(x, 0, i)), Store(y, (i,), load(t, 0)))))
+
+
+def _pair(x, at):
+    """Elements ``at`` and ``at + 1`` of the first row."""
+    return Load(x, (index(0), Ramp(at, 1, 2)), F32, 2)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        _scratch,
+        lambda x, y, i: Store(y, (i,), load(x, 0, i * i)),
+        lambda x, y, i: If(i < 2, Store(y, (i,), load(x, 0, i))),
+        lambda x, y, i: Store(y, (i,), ReduceLanes(BinaryOp.ADD, _pair(x, index(0)) * 2.0, F32)),
+        lambda x, y, i: Store(y, (i,), ReduceLanes(BinaryOp.ADD, _pair(x, minimum(i, 2)), F32)),
+        lambda x, y, i: Store(
+            y,
+            (i,),
+            ReduceLanes(BinaryOp.ADD, Broadcast(load(x, 0, i), 2, F32), F32),
+        ),
+    ],
+    ids=["memory", "square", "branch", "same", "vector", "broadcast"],
+)
+def test_vectorize_keeps_what_a_loop_computes(body, request):
+    x, y = Buffer("x", (4, 16), F32), Buffer("y", (4,), F32)
+    before = kernel(loop(ForKind.VECTORIZED, 4, lambda i: body(x, y, i)), x, y)
+    after = vectorize(before)
+    serial = isinstance(after.body, For) and after.body.kind is ForKind.SERIAL
+    assert serial == (request.node.callspec.id != "same")
+    given = np.arange(64, dtype=np.float32).reshape(4, 16)
+    results = [np.zeros(4, np.float32), np.zeros(4, np.float32)]
+    for function, result in zip((before, after), results, strict=True):
+        run(function, given, result)
+    assert results[0].tolist() == results[1].tolist()
+
+
+def test_vectorize_leaves_tensors_that_are_not_lowered():
+    x, y = placeholder("x", (4,), F32), Buffer("y", (4,), F32)
+    body = loop(ForKind.VECTORIZED, 4, lambda i: Store(y, (i,), x[i]))
+    function = vectorize(kernel(body, y))
+    assert isinstance(function.body, For)
+    assert function.body.kind is ForKind.SERIAL
+
+
 def test_vectorize_refuses_to_sum_into_one_element():
     x, y = Buffer("x", (4,), F32), Buffer("y", (), F32)
     body = loop(ForKind.VECTORIZED, 4, lambda i: Store(y, (), load(y) + load(x, i)))
@@ -171,9 +224,7 @@ def test_simplify_undoes_a_reshape():
 
 
 def test_simplify_joins_quotient_and_remainder():
-    text = simplified(
-        lambda i: (i // 5 * 5 + i % 5, (i // 5 * 5 + i % 5,)), (20,), (20,), 20
-    )
+    text = simplified(lambda i: (i // 5 * 5 + i % 5, (i // 5 * 5 + i % 5,)), (20,), (20,), 20)
     assert any("y[i] = x[i]" in line for line in text), text
 
 

@@ -141,11 +141,9 @@ class _Vector:
             return self.lets.get(expr, expr)
         if isinstance(expr, Load):
             indices = self._indices(expr.indices)
-            if indices and indices[-1].lanes > 1 and expr.lanes == 1:
-                return replace(expr, indices=indices, lanes=self.lanes)
             if all(a is b for a, b in zip(indices, expr.indices, strict=True)):
                 return expr
-            raise _NoVectorForm
+            return replace(expr, indices=indices, lanes=self.lanes)
         parts = children(expr)
         new = tuple([self.expr(part) for part in parts])
         if all(a is b for a, b in zip(parts, new, strict=True)):
