@@ -44,6 +44,7 @@ nox.options.sessions = ["lint", "types", "tests", "docs"]
 
 PACKAGES = ("./core[onnx]", "./plugins/llvm", "./plugins/dnnl")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
+MODEL_PACKAGES = ("magika", "silero-vad")  # for the models inside, not for the code
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
@@ -70,6 +71,7 @@ def demo(session: nox.Session) -> None:
 def tests(session: nox.Session) -> None:
     """Run every test: unit, plugins, host, end to end, architecture; each ``raise`` of core."""
     install(session, "test")
+    session.install("--no-deps", *MODEL_PACKAGES)
     # What a part of the suite leaves unreached says nothing.
     watch = () if session.posargs else ("-p", "tests.architecture.raises")
     session.run("python", "-m", "pytest", "-n", "2", *watch, *session.posargs)
