@@ -28,10 +28,12 @@ from .lower.kernels import FusedGroup, TensorModule
 from .partition.region import Region
 from .partition.support import Code, Support, SupportRow, SupportTable
 from .runtime.loading import LoadRequest, NativeCall
-from .target.kind import Memory, Role, TargetKind
+from .target.config_kind import ExecutorKind, Rule, RuntimeKind
+from .target.kind import KnownValue, KnownValues, Memory, Role, TargetKind
 from .target.options import option
 from .target.target import CompositeTarget, Target
 from .tir.intrinsic import Intrinsic
+from .tir.target_call import Signature, call_target_intrinsic
 
 __all__ = [
     "ANY",
@@ -44,10 +46,13 @@ __all__ = [
     "CompositeTarget",
     "Constant",
     "DType",
+    "ExecutorKind",
     "Function",
     "FusedGroup",
     "IntarsiaError",
     "Intrinsic",
+    "KnownValue",
+    "KnownValues",
     "LoadRequest",
     "Match",
     "Memory",
@@ -58,6 +63,9 @@ __all__ = [
     "Region",
     "ResourceError",
     "Role",
+    "Rule",
+    "RuntimeKind",
+    "Signature",
     "Support",
     "SupportRow",
     "SupportTable",
@@ -70,6 +78,7 @@ __all__ = [
     "UnsupportedError",
     "Var",
     "Wildcard",
+    "call_target_intrinsic",
     "hookimpl",
     "op",
     "option",

@@ -209,10 +209,7 @@ def test_completion_knows_options_and_choices(
     assert [item.value for item in completed] == found
 
 
-def test_the_last_target_of_a_list_is_completed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    from intarsia.cli import model_options
-
-    monkeypatch.setattr(model_options, "Host", session.Host)
+def test_the_last_target_of_a_list_is_completed(run: Run) -> None:
     shell = ShellComplete(cli, {}, "intarsia", "_X")
     found = shell.get_completions(["compile", "m", "--target"], "odd_npu,lo")
     assert [item.value for item in found] == ["odd_npu,loops"]

@@ -22,6 +22,7 @@ from ..partition.support import SupportTable
 from ..target.scope import current_target
 from ..target.target import CompositeTarget, Target
 from ..tir.func import PrimFunc
+from ..tir.target_call import verify_target_calls
 
 if TYPE_CHECKING:
     from ..partition.rules import PlaceRule
@@ -171,6 +172,7 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
 
     Raises:
         PluginError: Its kind has no code generator, or that fails or breaks its contract.
+        UnsupportedError: A kernel calls a function that the code generator does not have.
         ToolchainError: A linker or compiler failed.
     """
     kind = fallback.kind
@@ -180,6 +182,8 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
             f"target kind '{kind.name}' of {owner} is a backend, but has no tir_codegen",
             hint=f"upgrade {owner}",
         )
+    for function in module.functions:
+        verify_target_calls(function, kind.name, kind.target_function)
     try:
         unit = _generate(kind.tir_codegen, module, fallback)
     except (IntarsiaError, MemoryError):

@@ -130,13 +130,13 @@ class ComposedCommand(click.Command):
         before = args[: args.index("--")] if "--" in args else args
         host = None
         if "--help-all" in before:
-            host = _host(ctx)
+            host = host_of(ctx)
             ctx.meta[_GENERATED] = list(_all_options(host))
         else:
             own = {name for param in self.params for name in param.opts}
             flags = [arg.partition("=")[0] for arg in before if _is_generated(arg, own)]
             if flags:
-                host = _host(ctx)
+                host = host_of(ctx)
                 ctx.meta[_GENERATED] = _options_for(host, flags, quiet=ctx.resilient_parsing)
         options = _generated(ctx)
         switches = {n for o in options if o.row.type == "bool" for n in o.opts}
@@ -150,7 +150,7 @@ class ComposedCommand(click.Command):
         """Complete also options of kinds, once their family is written."""
         if incomplete.startswith(tuple(f"--{family}-" for family in FAMILIES)):
             with suppress(IntarsiaError):
-                ctx.meta[_GENERATED] = list(_all_options(_host(ctx)))
+                ctx.meta[_GENERATED] = list(_all_options(host_of(ctx)))
         return super().shell_complete(ctx, incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -166,7 +166,7 @@ class ComposedCommand(click.Command):
             with formatter.section(title):
                 formatter.write_dl(records)
         if not _generated(ctx):
-            _write_kinds(_host(ctx), formatter)
+            _write_kinds(host_of(ctx), formatter)
 
 
 def help_all_option() -> Any:
@@ -188,7 +188,8 @@ def _generated(ctx: click.Context) -> list[KindOption]:
     return found
 
 
-def _host(ctx: click.Context) -> Host:
+def host_of(ctx: click.Context) -> Host:
+    """The host of the command line, also while it is completed."""
     if isinstance(ctx.obj, Session):
         return ctx.obj.host()
     disabled: Sequence[str] = ctx.find_root().params.get("disabled") or ()

@@ -8,64 +8,32 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
 from ..build.config import Executor, Runtime, find_kind
-from ..build.stages import read_target
 from ..errors import UsageError
 from ..host.host import Host
 from ..partition.cost import Plan
 from ..partition.rules import PlaceRule, parse_place_rule
-from ..target.kinds import GIVEN_NAME, Origin
 from ..target.options import Value
-from ..target.target import CompositeTarget
-from .composed import SectionOption, help_all_option, set_options
+from .composed import set_options
 from .configured import Configured, Setting
 from .session import Session
+from .target_options import (
+    Decorator,
+    NameType,
+    TargetChoice,
+    choose_target,
+    decorated,
+    plain_target_options,
+    section_option,
+)
 
-Decorator: TypeAlias = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SHAPE = re.compile(r"(?P<name>.+):(?P<sizes>\d*(,\d+)*)")
-
-
-@dataclass(frozen=True, slots=True)
-class TargetChoice:
-    """The target as the command line, the environment or a file gives it.
-
-    Attributes:
-        text: As written; ``None`` if nobody gives one.
-        origin: Who gives it, and what is set besides.
-        target_host: The same for the host.
-    """
-
-    text: str | None
-    origin: Origin
-    target_host: str | None = None
-
-    @property
-    def is_given(self) -> bool:
-        """Whether it, or an option of it, stands on the command line."""
-        stands = self.text is not None and self.origin.name == GIVEN_NAME
-        return stands or bool(self.origin.overrides) or self.target_host is not None
-
-    def read(self, host: Host) -> CompositeTarget:
-        """Return the canonical target.
-
-        Raises:
-            TargetError: It is missing or wrong; a target from a file or the environment is named
-                with its place.
-        """
-        try:
-            return read_target(host, self.text, self.target_host, self.origin)
-        except UsageError as error:
-            if self.text is None or self.origin.name == GIVEN_NAME:
-                raise
-            where = f"{self.origin.name}, {error.where}".removesuffix(", ")
-            raise type(error)(error.message, hint=error.hint, where=where) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,34 +52,6 @@ class BuildSettings:
     dump_ir: Path | None
 
 
-class NameType(click.ParamType):
-    """A text that may begin with the name of a kind, which is completed from manifests.
-
-    Args:
-        family: ``target``, ``executor`` or ``runtime``.
-    """
-
-    def __init__(self, family: str) -> None:
-        self.name = family
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Names of kinds and aliases that begin like the last target written."""
-        host = Host()
-        front, comma, last = incomplete.rpartition(",")
-        if self.name == "target":
-            known = {kind.name: kind.summary for kind in host.kinds()} | dict(host.aliases())
-        else:
-            known = dict(host.config_names(self.name))
-        begun = last.strip()
-        return [
-            CompletionItem(f"{front}{comma}{name}", help=text)
-            for name, text in known.items()
-            if name.startswith(begun)
-        ]
-
-
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Parse ``input:1,3,224,224``; ``input:`` is a scalar.
 
@@ -125,23 +65,6 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     return found["name"], tuple(int(size) for size in sizes.split(",")) if sizes else ()
 
 
-def target_options() -> Callable[[F], F]:
-    """Decorate a :class:`ComposedCommand`: adds ``--target`` and hands ``target`` on."""
-
-    def decorate(function: F) -> F:
-        @wraps(function)
-        def call(*args: Any, **values: Any) -> Any:
-            ctx = click.get_current_context()
-            session: Session = ctx.obj
-            choice = _target(ctx, session.configured(), values)
-            kept = {key: value for key, value in values.items() if not key.startswith("build_")}
-            return function(*args, target=choice, **kept)
-
-        return _decorated(call, _target_options())
-
-    return decorate
-
-
 def build_options() -> Callable[[F], F]:
     """Decorate a :class:`ComposedCommand`: adds the options, and hands ``settings`` on."""
 
@@ -152,68 +75,38 @@ def build_options() -> Callable[[F], F]:
             kept = {key: value for key, value in values.items() if not key.startswith("build_")}
             return function(*args, settings=settings, **kept)
 
-        return _decorated(call, [*_target_options(), *_build_options()])
+        return decorated(call, [*plain_target_options(), *_build_options()])
 
     return decorate
-
-
-def _decorated(function: Any, options: list[Decorator]) -> Any:
-    for option in reversed([*options, help_all_option()]):
-        function = option(function)
-    return function
-
-
-def _option(section: str, *words: str, **named: Any) -> Decorator:
-    return click.option(*words, cls=SectionOption, section=section, **named)
-
-
-def _target_options() -> list[Decorator]:
-    title = "Target"
-    return [
-        _option(title, "--target", "build_target", metavar="TARGET", type=NameType("target"),
-                help="What to compile for: accelerators in order, then a backend; a string, JSON, "
-                "a .json file.  [env: INTARSIA_TARGET]"),
-        _option(title, "--target-host", "build_target_host", metavar="TARGET",
-                type=NameType("target"),
-                help="The backend that drives the target.  [env: INTARSIA_TARGET_HOST]"),
-    ]  # fmt: skip
 
 
 def _build_options() -> list[Decorator]:
     path = click.Path(path_type=Path, file_okay=False)
     plans = click.Choice([plan.value for plan in Plan])
+    percent = click.FloatRange(0, 100)
     model, driver, cut = "Model", "Executor and runtime", "Placement"
-    return [
-        _option(driver, "--executor", "build_executor", metavar="EXECUTOR",
-                type=NameType("executor"),
-                help="What drives the model, e.g. aot.  [env: INTARSIA_EXECUTOR]"),
-        _option(driver, "--runtime", "build_runtime", metavar="RUNTIME", type=NameType("runtime"),
-                help="Where the model runs, e.g. cpp.  [env: INTARSIA_RUNTIME]"),
-        _option(model, "--shape", "build_shape", multiple=True, metavar="NAME:N,N,...",
-                help="Shape of an input; once for each."),
-        _option(cut, "--plan", "build_plan", type=plans, default=Plan.COST.value,
-                show_default=True, help="How regions are chosen."),
-        _option(cut, "--place", "build_place", multiple=True, metavar="NODES=KIND",
-                help="Nodes that go to KIND or nowhere; NODES!=KIND forbids it."),
-        _option(cut, "--require-offload", "build_require_offload", type=click.FloatRange(0, 100),
-                metavar="PCT", help="Fail if fewer nodes are offloaded."),
-        _option(cut, "--max-regions", "build_max_regions", type=click.IntRange(0), metavar="N",
-                help="Fail if there are more regions."),
-        _option(model, "--dump-ir", "build_dump_ir", type=path, metavar="DIR",
-                help="Write each stage's result as text."),
+    rows: list[tuple[str, str, dict[str, Any], str]] = [
+        (driver, "--executor", {"metavar": "EXECUTOR", "type": NameType("executor")},
+         "What drives the model, e.g. aot.  [env: INTARSIA_EXECUTOR]"),
+        (driver, "--runtime", {"metavar": "RUNTIME", "type": NameType("runtime")},
+         "Where the model runs, e.g. cpp.  [env: INTARSIA_RUNTIME]"),
+        (model, "--shape", {"multiple": True, "metavar": "NAME:N,N,..."},
+         "Shape of an input; once for each."),
+        (cut, "--plan", {"type": plans, "default": Plan.COST.value, "show_default": True},
+         "How regions are chosen."),
+        (cut, "--place", {"multiple": True, "metavar": "NODES=KIND"},
+         "Nodes that go to KIND or nowhere; NODES!=KIND forbids it."),
+        (cut, "--require-offload", {"type": percent, "metavar": "PCT"},
+         "Fail if fewer nodes are offloaded."),
+        (cut, "--max-regions", {"type": click.IntRange(0), "metavar": "N"},
+         "Fail if there are more regions."),
+        (model, "--dump-ir", {"type": path, "metavar": "DIR"},
+         "Write each stage's result as text."),
     ]  # fmt: skip
-
-
-def _target(ctx: click.Context, configured: Configured, values: Mapping[str, Any]) -> TargetChoice:
-    given = configured.choose("target", values["build_target"])
-    host = configured.choose("target-host", values["build_target_host"])
-    origin = Origin(
-        name=given.origin or GIVEN_NAME,
-        overrides=set_options(ctx, "target"),
-        defaults=configured.options,
-        default_setter=configured.origin,
-    )
-    return TargetChoice(given.value, origin, host.value)
+    return [
+        section_option(section, flag, f"build_{flag[2:].replace('-', '_')}", help=text, **named)
+        for section, flag, named, text in rows
+    ]
 
 
 def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
@@ -222,7 +115,7 @@ def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
     dump: Path | None = values["build_dump_ir"]
     return BuildSettings(
         host=host,
-        target=_target(ctx, configured, values),
+        target=choose_target(ctx, configured, values),
         shapes=dict(parse_shape(text) for text in values["build_shape"]),
         executor=Executor(*_config(ctx, "executor", configured, values, host), host=host),
         runtime=Runtime(*_config(ctx, "runtime", configured, values, host), host=host),

@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
+from ..errors import UsageError
+from ..host.host import Host
+from ..target.kind import KnownValue, KnownValues
+from ..target.options import OptionRow, find_row, json_value, option_rows, print_value
+from .composed import ComposedCommand
 from .output import emit_json, table
 from .session import Session
-
-if TYPE_CHECKING:
-    from ..target.options import OptionRow
+from .target_options import TargetChoice, target_options
 
 
 @click.group("targets")
@@ -53,35 +54,30 @@ def list_targets(session: Session, as_json: bool) -> None:
 
 @command.command("show")
 @click.argument("kind")
+@click.option("--values", "flag", metavar="OPTION", help="List what an option may be, e.g. mcpu.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
-def show_target(session: Session, kind: str, as_json: bool) -> None:
-    """Show the options of a KIND: type, default, choices and what they mean. Imports its plugin."""
-    from ..target.options import json_value, option_rows
+def show_target(session: Session, kind: str, flag: str | None, as_json: bool) -> None:
+    """Show the options of a KIND: type, default, choices and what they mean. Imports its plugin.
 
+    With --values, KIND may have options, e.g. the machine to compile for.
+    """
     host = session.host()
+    if flag is not None:
+        _show_values(host, kind, flag, as_json)
+        return
     found = host.kind(kind)
     owner = host.owner(kind)
     rows = option_rows(found.options)
     if as_json:
-        options = [
-            {
-                "flag": row.flag,
-                "type": row.type,
-                "default": json_value(row.default),
-                "choices": list(row.choices),
-                "minimum": row.minimum,
-                "maximum": row.maximum,
-                "doc": row.doc,
-            }
-            for row in rows
-        ]
         row = {
             "name": found.name,
             "role": found.role.value,
             "summary": found.summary,
             "distribution": owner.distribution,
-            "options": options,
+            "keys": list(found.default_keys),
+            "runtimes": list(found.runtimes),
+            "options": [_option_json(row) for row in rows],
         }
         emit_json({"target": row})
         return
@@ -91,33 +87,82 @@ def show_target(session: Session, kind: str, as_json: bool) -> None:
     if rows:
         click.echo("")
         table([_option(row) for row in rows], ("option", "type", "default", "meaning"))
+    for name in found.known_flags:
+        click.echo(f"values of -{name}: intarsia targets show {found.name} --values {name}")
+
+
+def _show_values(host: Host, text: str, flag: str, as_json: bool) -> None:
+    """List the choices of an option, or what the code generator says it may be."""
+    from ..target.strings import parse_targets
+
+    found = parse_targets(text, host)
+    if len(found) != 1:
+        raise UsageError(f"--values is about one kind, not {len(found)}")
+    kind = found[0].kind
+    row = find_row(f"target kind '{kind.name}'", option_rows(kind.options), flag.lstrip("-"))
+    if row.flag in kind.known_flags and kind.known_values is not None:
+        known = kind.known_values(row.flag, found[0].options)
+    else:
+        known = KnownValues(tuple(KnownValue(str(c)) for c in row.choices), kind.name)
+    if not known.rows:
+        raise UsageError(f"-{row.flag} of '{kind.name}' is any {row.type}")
+    if as_json:
+        values = [{"value": one.value, "doc": one.doc} for one in known.rows]
+        emit_json({"values": values, "source": known.source, "machine": known.machine})
+        return
+    table([(one.value, one.doc) for one in known.rows], (f"-{row.flag}", "meaning"))
+    click.echo(f"{len(known.rows)} values, from {known.source}")
+    if known.machine:
+        click.echo(f"this machine: {known.machine}")
+
+
+def _option_json(row: OptionRow) -> dict[str, object]:
+    return {
+        "flag": row.flag,
+        "type": row.type,
+        "default": json_value(row.default),
+        "choices": list(row.choices),
+        "minimum": row.minimum,
+        "maximum": row.maximum,
+        "doc": row.doc,
+        "deprecated": row.deprecated,
+    }
 
 
 def _option(row: OptionRow) -> tuple[str, str, str, str]:
-    from ..target.options import print_value
-
     meaning = row.doc
     if row.choices:
         meaning += f" ({', '.join(str(choice) for choice in row.choices)})"
+    bounds = (("at least", row.minimum), ("at most", row.maximum))
+    said = [f"{word} {bound:g}" for word, bound in bounds if bound is not None]
+    if said:
+        meaning += f" ({', '.join(said)})"
+    if row.deprecated:
+        meaning += f" (deprecated: {row.deprecated})"
     return f"-{row.flag}", row.type, print_value(row.default), meaning
 
 
-@command.command("parse")
-@click.argument("text")
-@click.option("--target-host", default=None, help="The host, if TEXT names none.")
+@command.command("parse", cls=ComposedCommand)
+@click.argument("text", required=False)
+@target_options()
 @click.option("--origin", is_flag=True, help="Say for every option that is set who set it.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def parse(
-    session: Session, text: str, target_host: str | None, origin: bool, as_json: bool
+    session: Session, text: str | None, target: TargetChoice, origin: bool, as_json: bool
 ) -> None:
-    """Print the canonical form of the target TEXT."""
-    target = session.host().target(text, target_host)
-    origins = {t.kind.name: dict(t.origins) for t in target.targets}
+    """Print the canonical form of the target TEXT; without one, of the target that is set.
+
+    The environment or a file of settings may set one.
+    """
+    choice = target if text is None else target.instead(text)
+    found = choice.read(session.host())
+    origins = {t.kind.name: dict(t.origins) for t in found.targets}
     if as_json:
-        emit_json({"target": target.to_json(), **({"origins": origins} if origin else {})})
+        said = {"origin": choice.origin.name, "origins": origins} if origin else {}
+        emit_json({"target": found.to_json(), **said})
         return
-    click.echo(str(target))
+    click.echo(str(found))
     if origin:
         rows = [(k, f"-{flag}", who) for k, set_ in origins.items() for flag, who in set_.items()]
-        table(rows, ("kind", "option", "set by"))
+        table([("target", "", choice.origin.name), *rows], ("kind", "option", "set by"))

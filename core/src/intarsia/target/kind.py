@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ..artifact.unit import CompiledUnit
+    from ..tir.target_call import FindFunction
 
 
 class Role(Enum):
@@ -36,6 +37,29 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class KnownValue:
+    """A value that an option may have, and one line on it."""
+
+    value: str
+    doc: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownValues:
+    """What the code generator itself says of an option's values.
+
+    Attributes:
+        rows: The values.
+        source: Who says so, and what for: ``generator 3.1 for arm64-linux``.
+        machine: What the running machine is; empty if that has no meaning.
+    """
+
+    rows: tuple[KnownValue, ...]
+    source: str
+    machine: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TargetKind:
     """Everything the host must know of a kind of target.
 
@@ -58,6 +82,11 @@ class TargetKind:
         env_version: Version of the vendor component that a build depends on; part of cache keys.
         host: Backends of devices only: kind that drives it when the user names no host.
         runtimes: Backends only: kinds of runtime that its code is for.
+        known_flags: Options whose values only the code generator can list.
+        known_values: ``known_values(flag, options) -> KnownValues`` lists them; may take seconds.
+        target_function: ``target_function(name) -> Signature | None`` finds a function that loops
+            may call by the code generator's own name, with
+            :func:`intarsia.tir.target_call.call_target_intrinsic`.
     """
 
     name: str
@@ -75,3 +104,6 @@ class TargetKind:
     env_version: Callable[[], str] | None = None
     host: str = ""
     runtimes: tuple[str, ...] = ("cpp",)
+    known_flags: tuple[str, ...] = ()
+    known_values: Callable[[str, Any], KnownValues] | None = None
+    target_function: FindFunction | None = None

@@ -19,7 +19,9 @@ from intarsia.plugin import (
 from intarsia.tir.intrinsic import IntrinsicRule
 
 from .codegen import llvm_version, tir_codegen
+from .functions import target_function
 from .intrinsics.expand import RULES
+from .known import known_values
 from .layout import use_channels_last
 from .link import find_linker
 from .schedules.table import SCHEDULES
@@ -41,6 +43,9 @@ def register_target_kind() -> Sequence[TargetKind]:
             tir_codegen=tir_codegen,
             canonicalise=canonicalise,
             env_version=llvm_version,
+            known_flags=("mcpu", "mattr", "mtune"),
+            known_values=known_values,
+            target_function=target_function,
         ),
     )
 

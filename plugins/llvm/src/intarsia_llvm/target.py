@@ -148,7 +148,7 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
     for feature in options.mattr:
         if feature[:1] not in ("+", "-"):
             raise TargetError(f"-mattr: '{feature}' starts with neither + nor -")
-    if not _is_x86(triple):
+    if not is_x86(triple):
         cpu = "generic" if options.mcpu == "native" else options.mcpu
         return replace(options, mtriple=triple, mcpu=cpu)
     if options.mcpu == "native":
@@ -173,7 +173,8 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
     return replace(options, mtriple=triple)
 
 
-def _is_x86(triple: str) -> bool:
+def is_x86(triple: str) -> bool:
+    """Say whether a triple is one of 64-bit x86."""
     return triple.split("-")[0] in ("x86_64", "amd64")
 
 
@@ -181,7 +182,7 @@ def machine(options: LlvmOptions) -> Machine:
     """Return what the options mean for code generation."""
     options = canonicalise(options)
     triple = options.mtriple
-    if not _is_x86(triple):
+    if not is_x86(triple):
         wide = triple.startswith(("aarch64", "arm64"))
         features = ",".join(options.mattr)
         return Machine(triple, options.mcpu, "", features, 4, 32 if wide else 16, (), wide)

@@ -8,6 +8,7 @@ from intarsia.errors import UnsupportedError
 from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
 from intarsia.tir.intrinsic import Intrinsic
 
+from ..functions import EXCHANGES, FUNCTIONS, PREFETCH
 from .arithmetic import emit_rounded
 from .spelling import float_text, overload, register_type, splat, vector_type
 from .writer import Writer
@@ -22,21 +23,6 @@ NATIVE = {
     Intrinsic.TRUNC: "llvm.trunc",
 }
 """Intrinsics that become one LLVM intrinsic; all others need a rule."""
-
-EXCHANGES = frozenset(
-    f"llvm.exchange.{half}.{block}" for half in ("low", "high") for block in (1, 2, 4, 8, 16)
-)
-"""Two vectors trade blocks of lanes, which is how a square of vectors is transposed.
-
-``low``: the even blocks of both, ``a0 b0 a2 b2 ...``; ``high``: the odd ones, ``a1 b1 a3 b3 ...``.
-"""
-
-TARGET_FUNCTIONS = EXCHANGES | frozenset(
-    {"llvm.fma", "llvm.bitcast", "llvm.copysign", "llvm.fabs", "llvm.sqrt", "llvm.roundeven"}
-    | {"llvm.ctpop", "llvm.ctlz", "llvm.cttz", "llvm.bswap", "llvm.fptosi"}
-)
-"""What loops may call by the generator's own name with ``CallTarget``."""
-
 
 def emit_intrinsic(w: Writer, call: CallIntrinsic, args: list[str]) -> str:
     """Write a machine function that has no rule.
@@ -79,10 +65,10 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
         UnsupportedError: The name is not one that this generator knows.
     """
     kind = register_type(call.dtype, call.lanes)
-    if call.kind != "llvm" or call.function not in TARGET_FUNCTIONS:
+    if call.kind != "llvm" or call.function not in FUNCTIONS or call.function == PREFETCH:
         raise UnsupportedError(
             f"the LLVM code generator has no function '{call.function}' of '{call.kind}'",
-            hint=f"one of {', '.join(sorted(TARGET_FUNCTIONS))}",
+            hint=f"one of {', '.join(sorted(FUNCTIONS))}",
         )
     source = call.args[0]
     old = register_type(source.dtype, source.lanes)

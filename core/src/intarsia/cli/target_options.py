@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``--target`` and what stands for it: options of kinds, the environment, a file of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Any, TypeAlias, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from ..errors import TargetError, UsageError
+from ..host.host import Host
+from ..target.kinds import GIVEN_NAME, Origin
+from ..target.target import CompositeTarget
+from .composed import SectionOption, help_all_option, host_of, set_options
+from .configured import Configured
+from .session import Session
+
+Decorator: TypeAlias = Callable[[Any], Any]
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChoice:
+    """The target as the command line, the environment or a file gives it.
+
+    Attributes:
+        text: As written; ``None`` if nobody gives one.
+        origin: Who gives it, and what is set besides.
+        target_host: The same for the host.
+    """
+
+    text: str | None
+    origin: Origin
+    target_host: str | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it, or an option of it, stands on the command line."""
+        stands = self.text is not None and self.origin.name == GIVEN_NAME
+        return stands or bool(self.origin.overrides) or self.target_host is not None
+
+    def instead(self, text: str) -> TargetChoice:
+        """The same with a text given on the command line."""
+        return replace(self, text=text, origin=self.origin.named(GIVEN_NAME))
+
+    def read(self, host: Host) -> CompositeTarget:
+        """Return the canonical target.
+
+        Raises:
+            TargetError: It is missing or wrong; a target from a file or the environment is named
+                with its place.
+        """
+        if self.text is None:
+            known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
+            raise TargetError("no target is given", hint=f"--target; installed backends: {known}")
+        try:
+            return host.target(self.text, self.target_host, origin=self.origin)
+        except UsageError as error:
+            if self.origin.name == GIVEN_NAME:
+                raise
+            where = f"{self.origin.name}, {error.where}".removesuffix(", ")
+            raise type(error)(error.message, hint=error.hint, where=where) from None
+
+
+class NameType(click.ParamType):
+    """A text that may begin with the name of a kind, which is completed from manifests.
+
+    Args:
+        family: ``target``, ``executor`` or ``runtime``.
+    """
+
+    def __init__(self, family: str) -> None:
+        self.name = family
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Names of kinds and aliases that begin like the last target written."""
+        host = host_of(ctx)
+        front, comma, last = incomplete.rpartition(",")
+        if self.name == "target":
+            known = {kind.name: kind.summary for kind in host.kinds()} | dict(host.aliases())
+        else:
+            known = dict(host.config_names(self.name))
+        begun = last.strip()
+        return [
+            CompletionItem(f"{front}{comma}{name}", help=text)
+            for name, text in known.items()
+            if name.startswith(begun)
+        ]
+
+
+def target_options() -> Callable[[F], F]:
+    """Decorate a :class:`ComposedCommand`: adds ``--target`` and hands ``target`` on."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def call(*args: Any, **values: Any) -> Any:
+            ctx = click.get_current_context()
+            session: Session = ctx.obj
+            choice = choose_target(ctx, session.configured(), values)
+            kept = {key: value for key, value in values.items() if not key.startswith("build_")}
+            return function(*args, target=choice, **kept)
+
+        return decorated(call, plain_target_options())
+
+    return decorate
+
+
+def decorated(function: Any, options: list[Decorator]) -> Any:
+    """Decorate a function with options, and ``--help-all``."""
+    for option in reversed([*options, help_all_option()]):
+        function = option(function)
+    return function
+
+
+def section_option(section: str, *words: str, **named: Any) -> Decorator:
+    """An option in a section of ``--help``."""
+    return click.option(*words, cls=SectionOption, section=section, **named)
+
+
+def plain_target_options() -> list[Decorator]:
+    """``--target`` and ``--target-host``."""
+    kind = NameType("target")
+    what = "What to compile for: accelerators in order, then a backend; also JSON or a .json file."
+    driver = "The backend that drives the target."
+    return [
+        section_option(
+            "Target", flag, name, metavar="TARGET", type=kind, help=f"{text}  [env: {env}]"
+        )
+        for flag, name, text, env in (
+            ("--target", "build_target", what, "INTARSIA_TARGET"),
+            ("--target-host", "build_target_host", driver, "INTARSIA_TARGET_HOST"),
+        )
+    ]
+
+
+def choose_target(
+    ctx: click.Context, configured: Configured, values: Mapping[str, Any]
+) -> TargetChoice:
+    """The target of the command line, or else of the environment or a file."""
+    given = configured.choose("target", values["build_target"])
+    host = configured.choose("target-host", values["build_target_host"])
+    origin = Origin(
+        name=given.origin or GIVEN_NAME,
+        overrides=set_options(ctx, "target"),
+        defaults=configured.options,
+        default_setter=configured.origin,
+    )
+    return TargetChoice(given.value, origin, host.value)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What loops may call by LLVM's own name, with ``call_target_intrinsic``."""
+
+from __future__ import annotations
+
+from intarsia.dtype import DType
+from intarsia.plugin import Signature
+
+_REAL = frozenset({DType.FLOAT32, DType.FLOAT64})
+_WIDE = frozenset({DType.INT16, DType.INT32, DType.INT64, DType.UINT16, DType.UINT32, DType.UINT64})
+_INTEGERS = _WIDE | {DType.INT8, DType.UINT8}
+_SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
+
+EXCHANGES = frozenset(
+    f"llvm.exchange.{half}.{block}" for half in ("low", "high") for block in (1, 2, 4, 8, 16)
+)
+"""Two vectors trade blocks of lanes, which is how a square of vectors is transposed.
+
+``low``: the even blocks of both, ``a0 b0 a2 b2 ...``; ``high``: the odd ones, ``a1 b1 a3 b3 ...``.
+"""
+
+PREFETCH = "llvm.prefetch"
+"""Ask for an element ahead of its use; its argument is the load, its result means nothing."""
+
+FUNCTIONS = {
+    "llvm.fma": Signature(3, _REAL),
+    "llvm.copysign": Signature(2, _REAL),
+    "llvm.minnum": Signature(2, _REAL),
+    "llvm.maxnum": Signature(2, _REAL),
+    **dict.fromkeys(
+        ("llvm.fabs", "llvm.sqrt", "llvm.roundeven", "llvm.floor", "llvm.ceil", "llvm.trunc"),
+        Signature(1, _REAL),
+    ),
+    **dict.fromkeys(("llvm.ctpop", "llvm.ctlz", "llvm.cttz"), Signature(1, _INTEGERS)),
+    "llvm.bswap": Signature(1, _WIDE),
+    "llvm.bitcast": Signature(1, result=frozenset(DType)),
+    "llvm.fptosi": Signature(1, _REAL, _SIGNED),
+    PREFETCH: Signature(1, result=frozenset({DType.BOOL})),
+    **dict.fromkeys(EXCHANGES, Signature(2)),
+}
+"""Name to what it takes and gives."""
+
+
+def target_function(name: str) -> Signature | None:
+    """Find a function of LLVM by its name; ``None`` if this generator does not know it."""
+    return FUNCTIONS.get(name)

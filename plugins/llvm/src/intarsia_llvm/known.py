@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The processors and features that the installed LLVM knows for a triple.
+
+LLVM prints them and has no function that returns them, so a child process prints and is read.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from functools import cache
+
+from intarsia.errors import TargetError, ToolchainError
+from intarsia.plugin import KnownValue, KnownValues
+
+from .target import X86_CPUS, LlvmOptions, host_cpu, host_triple, is_x86
+
+_PRINT = """
+import sys
+from llvmlite import binding
+binding.initialize_all_targets()
+binding.initialize_all_asmprinters()
+try:
+    target = binding.Target.from_triple(sys.argv[1])
+except RuntimeError as error:
+    sys.exit(str(error))
+print(".".join(str(part) for part in binding.llvm_version_info))
+target.create_target_machine(cpu="help")
+"""
+_ROW = re.compile(r"^  (\S+) +- (.*)$", re.MULTILINE)
+_SECONDS = 60.0
+
+
+@cache
+def processors_and_features(
+    triple: str,
+) -> tuple[str, tuple[KnownValue, ...], tuple[KnownValue, ...]]:
+    """Return the version of LLVM, its processors and its features for a triple.
+
+    Raises:
+        TargetError: LLVM does not know the triple.
+        ToolchainError: LLVM did not answer.
+    """
+    try:
+        run = subprocess.run(
+            [sys.executable, "-c", _PRINT, triple],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as cause:
+        raise ToolchainError(f"LLVM does not say which processors it knows: {cause}") from None
+    if run.returncode != 0:
+        last = (run.stderr.strip().splitlines() or ["no message"])[-1]
+        raise TargetError(f"-mtriple: LLVM does not know '{triple[:60]}': {last[:200]}")
+    cpus, _, features = run.stderr.partition("Available features")
+    return run.stdout.strip(), _rows(cpus), _rows(features)
+
+
+def _rows(text: str) -> tuple[KnownValue, ...]:
+    rows = {value: meaning for value, meaning in _ROW.findall(text) if value != "help"}
+    return tuple(KnownValue(value, meaning) for value, meaning in sorted(rows.items()))
+
+
+def known_values(flag: str, options: LlvmOptions) -> KnownValues:
+    """Return what ``-mcpu``, ``-mtune`` or ``-mattr`` may be for the triple of the options.
+
+    Raises:
+        TargetError: LLVM does not know the triple.
+    """
+    triple = options.mtriple or host_triple()
+    version, cpus, features = processors_and_features(triple)
+    if flag == "mattr":
+        rows = tuple(KnownValue(f"+{row.value}", row.doc) for row in features)
+    elif flag == "mcpu" and is_x86(triple):
+        rows = tuple(row for row in cpus if row.value in X86_CPUS)
+    else:
+        rows = cpus
+    name, own = host_cpu()
+    machine = f"{name} ({host_triple()})"
+    if own:
+        machine += f" with {', '.join(f'+{feature}' for feature in own)}"
+    return KnownValues(rows, f"LLVM {version} for {triple}", machine)
