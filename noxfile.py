@@ -44,7 +44,7 @@ nox.options.sessions = ["lint", "types", "tests", "docs"]
 
 PACKAGES = ("./core[onnx]", "./plugins/llvm", "./plugins/dnnl")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
-MODEL_PACKAGES = ("magika", "silero-vad")  # for the models inside, not for the code
+MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
