@@ -52,9 +52,16 @@ def test_params_that_do_not_fit_are_refused(params: dict[str, np.ndarray], messa
         import_model(module_of(), params=params)
 
 
+def test_a_wrong_name_of_a_parameter_gets_the_nearest() -> None:
+    with pytest.raises(ModelError) as caught:
+        import_model(module_of(), params={"ww": np.ones(1, np.float32)})
+    assert caught.value.hint == "did you mean 'w'?"
+
+
 def test_a_module_takes_no_shapes() -> None:
-    with pytest.raises(ModelError, match="shapes are given when a model is imported"):
+    with pytest.raises(ModelError, match="shapes are given when a model is imported") as why:
         import_model(module_of(), {"x": (1,)})
+    assert "from_onnx(model, shapes=...)" in why.value.hint
 
 
 def test_a_missing_file_is_a_model_error(tmp_path: Path) -> None:

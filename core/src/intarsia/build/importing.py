@@ -13,6 +13,7 @@ from ..ir.expr import Constant, Expr, Var, constant
 from ..ir.module import IRModule
 from ..ir.types import TensorType, TupleType, Type
 from ..ir.walk import post_order, substitute
+from ..target.options import did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,7 +44,10 @@ def import_model(
 
         model = from_onnx(model, shapes=shapes)
     elif shapes:
-        raise ModelError("shapes are given when a model is imported, this module has been")
+        raise ModelError(
+            "shapes are given when a model is imported, this module has been",
+            hint="from_onnx(model, shapes=...), or give the model itself instead of the module",
+        )
     return bind_params(model, params) if params else model
 
 
@@ -58,7 +62,8 @@ def bind_params(module: IRModule, params: Mapping[str, np.ndarray]) -> IRModule:
     named = {param.name: param for param in main.params}
     for name, array in params.items():
         if name not in named:
-            raise ModelError(f"params has '{name}', but the model has no such input")
+            hint = did_you_mean(name, named) or f"inputs: {', '.join(named)}"
+            raise ModelError(f"params has '{name}', but the model has no such input", hint=hint)
         value = constant(array, name=name, span=named[name].span)
         if value.type != named[name].type:
             raise ModelError(f"input '{name}' is {named[name].type}, params has {value.type}")

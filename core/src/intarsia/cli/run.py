@@ -101,7 +101,10 @@ def _prepare(
     executor = "graph" if profile else None
     if is_artifact(model):
         if settings.target.is_given:
-            raise UsageError("an artifact has its target; --target is for models")
+            raise UsageError(
+                "an artifact has its target; --target is for models",
+                hint=f"leave --target out, or name the model that '{model}' was compiled from",
+            )
         return load(model, threads=threads, executor=executor)
     if settings.target.text is None:
         known = ", ".join(settings.host.backends()) or "none is installed"

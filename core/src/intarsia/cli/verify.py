@@ -60,7 +60,10 @@ def verify_outputs(
     expected = evaluate(module.main, inputs, module)
     names, steps = list(results), is_quantised(module)
     if len(names) != len(expected):
-        raise ModelError(f"'{model}' has {len(expected)} outputs, {len(names)} were computed")
+        raise ModelError(
+            f"'{model}' has {len(expected)} outputs, {len(names)} were computed",
+            hint="is it the model that the artifact was compiled from?",
+        )
     return tuple(
         compare(name, results[name], reference, quantised=steps)
         for name, reference in zip(names, expected, strict=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from ..errors import UsageError
@@ -64,7 +65,11 @@ def excluded_by_rules(
     for rule in rules:
         named = [call for call, label in labels.items() if fnmatchcase(label, rule.nodes)]
         if not named:
-            raise UsageError(f"placement rule '{rule.text}' names no node of the model")
+            near = get_close_matches(rule.nodes, [*labels.values()], 1)
+            raise UsageError(
+                f"placement rule '{rule.text}' names no node of the model",
+                hint=f"did you mean '{near[0]}'?" if near else "explain lists the nodes",
+            )
         verdict = Support.no(Code.EXCLUDED_BY_USER, f"rule '{rule.text}'")
         barred = [kind for kind in kinds if (kind == rule.kind) is rule.forbid]
         found.update(((call, kind), verdict) for call in named for kind in barred)

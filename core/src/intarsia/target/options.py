@@ -114,9 +114,11 @@ def option_rows(options: type) -> tuple[OptionRow, ...]:
     """
     name = options.__qualname__
     if not dataclasses.is_dataclass(options):
-        raise PluginError(f"options class {name} is not a dataclass")
+        raise PluginError(
+            f"options class {name} is not a dataclass", hint="@dataclass(frozen=True)"
+        )
     if not options.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
-        raise PluginError(f"options class {name} is not frozen")
+        raise PluginError(f"options class {name} is not frozen", hint="@dataclass(frozen=True)")
     try:
         hints = get_type_hints(options)
     except Exception as cause:

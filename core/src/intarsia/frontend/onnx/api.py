@@ -98,7 +98,8 @@ def _overridden(
 ) -> TensorType:
     if len(shape) != type_.rank:
         raise UsageError(
-            f"input '{name}' has {type_.rank} dimensions, the given shape has {len(shape)}"
+            f"input '{name}' has {type_.rank} dimensions, the given shape has {len(shape)}",
+            hint=f"it is declared as {type_}",
         )
     for declared, size in zip(type_.shape, shape, strict=True):
         if size < 0:
