@@ -165,3 +165,34 @@ def test_merges_refused_are_explained(tmp_path):
         "'first' and 'second' are in two regions of 'npu': "
         "merged, they would make a cycle through 'detour'" in result.output
     )
+
+
+def test_pictures_are_written(model: str, tmp_path: Path) -> None:
+    files = [tmp_path / name for name in ("p.html", "p.dot", "p.onnx")]
+    options = [part for file in files for part in (f"--{FORMATS[file.suffix]}", str(file))]
+    done = run(model, *options)
+    assert done.exit_code == 0, done.output
+    assert [f"wrote {file}" in done.stderr for file in files] == [True] * 3
+    assert "product2" in files[0].read_text()
+    assert files[1].read_text().startswith("digraph")
+    placed = onnx.load(str(files[2]))
+    onnx.checker.check_model(placed)
+    (product,) = [node for node in placed.graph.node if node.name == "product"]
+    properties = {entry.key: entry.value for entry in product.metadata_props}
+    assert properties["intarsia.placed"] == "npu"
+    assert properties["intarsia.verdict.npu"] == "yes"
+    assert sorted(path.suffix for path in tmp_path.iterdir() if path.stem == "p") == [
+        ".dot",
+        ".html",
+        ".onnx",
+    ]
+
+
+def test_properties_that_are_there_are_replaced(model: str, tmp_path: Path) -> None:
+    first, second = tmp_path / "first.onnx", tmp_path / "second.onnx"
+    assert run(model, "--netron", str(first)).exit_code == 0
+    assert run(str(first), "--netron", str(second)).exit_code == 0
+    assert first.read_bytes() == second.read_bytes()
+
+
+FORMATS = {".html": "html", ".dot": "dot", ".onnx": "netron"}

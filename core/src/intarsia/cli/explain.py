@@ -10,17 +10,22 @@ from pathlib import Path
 import click
 
 from ..build.importing import import_model
-from ..build.stages import cut
+from ..build.stages import cut, read_target
 from ..errors import UsageError
 from ..partition.cost import Plan
+from ..partition.placed_graph import placed_graph
 from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates
 from ..partition.rules import parse_place_rule
 from ..passes.prepare import PREPARE
 from ..target.options import did_you_mean
 from .composed import ComposedCommand
-from .model_options import TargetChoice, parse_shape, target_options
+from .drawing.write import draw
+from .model_options import parse_shape
 from .output import emit_json, table
 from .session import Session
+from .target_options import TargetChoice, target_options
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 @click.command("explain", cls=ComposedCommand)
@@ -38,6 +43,9 @@ from .session import Session
 @click.option("--place", multiple=True, metavar="NODES=KIND", help="Nodes that go to KIND only.")
 @click.option("--require-offload", type=click.FloatRange(0, 100), metavar="PCT", help="A gate.")
 @click.option("--max-regions", type=click.IntRange(0), metavar="N", help="A gate.")
+@click.option("--html", type=_FILE, metavar="FILE", help="Write a page with the graph.")
+@click.option("--dot", type=_FILE, metavar="FILE", help="Write the graph for Graphviz.")
+@click.option("--netron", type=_FILE, metavar="FILE", help="Write the model with its placement.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(
@@ -50,17 +58,33 @@ def command(
     place: tuple[str, ...],
     require_offload: float | None,
     max_regions: int | None,
+    html: Path | None,
+    dot: Path | None,
+    netron: Path | None,
     as_json: bool,
 ) -> None:
     """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
     host = session.host()
-    parts = target.read(host)
+    parts = read_target(host, target.read(host), None)
     rules = [parse_place_rule(text) for text in place]
     module = PREPARE.run(import_model(model, dict(parse_shape(text) for text in shape)))
     placement = cut(host, module, parts, Plan(plan), rules).placement
     verdicts = _chosen(placement.verdicts, nodes)
+    pictures = {"html": html, "dot": dot, "netron": netron}
+    if any(pictures.values()):
+        graph = placed_graph(module.main, placement, parts.fallback.kind.name)
+        draw(graph, model, str(parts), pictures)
     if as_json:
-        emit_json({**placement.to_json(), "verdicts": [row.to_json() for row in verdicts]})
+        owners = {part.kind.name: host.owner(part.kind.name) for part in parts.targets}
+        emit_json(
+            {
+                "target": str(parts),
+                "plugins": {kind: owner.distribution for kind, owner in owners.items()},
+                "versions": {owner.distribution: owner.version for owner in owners.values()},
+                **placement.to_json(),
+                "verdicts": [row.to_json() for row in verdicts],
+            }
+        )
     else:
         _print(placement, verdicts)
     check_gates(placement, require_offload=require_offload, max_regions=max_regions)

@@ -30,6 +30,7 @@ COMMANDS = MappingProxyType(
             "explain:command",
             "Say for every node which accelerator takes it, or why not.",
         ),
+        "diff": ("diff:command", "Compare two builds: versions, target, where each node goes."),
         "inspect": ("inspect:command", "Show what an artifact holds."),
         "bench": ("bench:command", "Measure models, also against other runtimes."),
     }
