@@ -48,7 +48,7 @@ PLUGINS = (
 
 @pytest.fixture(autouse=True)
 def _host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def make(*, disabled: tuple[str, ...] = ()) -> Host:
+    def make(*, disabled: tuple[str, ...], **_: object) -> Host:
         return Host(env={}, disabled=disabled, path=[str(tmp_path)], local=PLUGINS)
 
     monkeypatch.setattr(session, "Host", make)
@@ -61,6 +61,22 @@ def test_plugins_list_as_text(capsys: pytest.CaptureFixture[str]) -> None:
         "loops  0        discovered  loops  acme-loops\n"
         "npu    0        discovered  npu    acme-npu\n"
     )
+
+
+def test_settings_that_name_nobody_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def make(**_: object) -> Host:
+        return Host(env={"INTARSIA_DISABLE_PLUGINS": "loop"}, path=[], local=PLUGINS)
+
+    monkeypatch.setattr(session, "Host", make)
+    assert main(["plugins", "list", "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.err == (
+        "warning: INTARSIA_DISABLE_PLUGINS names 'loop', which is not installed: "
+        "did you mean 'loops' or 'acme-loops'?\n"
+    )
+    assert len(json.loads(said.out)["plugins"]) == 2
 
 
 def test_plugins_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +159,7 @@ def test_targets_show(capsys: pytest.CaptureFixture[str]) -> None:
         "minimum": 0,
         "maximum": 1024,
         "doc": "threads",
+        "deprecated": "",
     }
     assert main(["targets", "show", "lops"]) == 2
     assert "did you mean 'loops'" in capsys.readouterr().err
@@ -174,7 +191,7 @@ def test_targets_parse(capsys: pytest.CaptureFixture[str]) -> None:
 def test_nothing_installed_is_said(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def empty(*, disabled: tuple[str, ...] = ()) -> Host:
+    def empty(**_: object) -> Host:
         return Host(env={}, path=[str(tmp_path)])
 
     monkeypatch.setattr(session, "Host", empty)

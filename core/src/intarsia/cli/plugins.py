@@ -20,7 +20,10 @@ def command() -> None:
 @click.pass_obj
 def list_plugins(session: Session, as_json: bool) -> None:
     """List all plugins and their state. Reads their manifests only."""
-    plugins = session.host().plugins()
+    host = session.host()
+    plugins = host.plugins()
+    for warning in host.strange_settings():
+        click.echo(f"warning: {warning}", err=True)
     if as_json:
         emit_json({"plugins": [_row(plugin) for plugin in plugins]})
         return
