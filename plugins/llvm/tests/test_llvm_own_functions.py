@@ -137,6 +137,24 @@ def test_a_triple_that_llvm_does_not_know():
         known.known_values("mcpu", LlvmOptions(mtriple="zzz"))
 
 
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a73x", "(?s)no processor 'cortex-a73x'.*did"),
+        ("llvm -mtriple=aarch64-linux-gnu -mtune=zzz", "(?s)no processor 'zzz'.*--values mtune"),
+        ("llvm -mtriple=zzz", "LLVM does not know 'zzz'"),
+    ],
+)
+def test_a_processor_that_llvm_would_ignore_is_refused(text, message):
+    with pytest.raises(TargetError, match=message):
+        Host().target(text)
+
+
+def test_processors_of_other_machines_are_accepted():
+    for text in ("aarch64-linux-gnu -mcpu=cortex-a72", "riscv64-linux-gnu", "armv7em-none-eabi"):
+        assert Host().target(f"llvm -mtriple={text}")
+
+
 def test_an_llvm_that_does_not_answer(monkeypatch):
     def hang(*_, **__):
         raise subprocess.TimeoutExpired("llvm", 1)

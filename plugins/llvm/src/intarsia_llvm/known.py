@@ -13,8 +13,9 @@ from functools import cache
 
 from intarsia.errors import TargetError, ToolchainError
 from intarsia.plugin import KnownValue, KnownValues
+from intarsia.target.options import did_you_mean
 
-from .target import X86_CPUS, LlvmOptions, host_cpu, host_triple, is_x86
+from .target import X86_CPUS, LlvmOptions, canonicalise, host_cpu, host_triple, is_x86
 
 _PRINT = """
 import sys
@@ -83,3 +84,26 @@ def known_values(flag: str, options: LlvmOptions) -> KnownValues:
     if own:
         machine += f" with {', '.join(f'+{feature}' for feature in own)}"
     return KnownValues(rows, f"LLVM {version} for {triple}", machine)
+
+
+def check_processor(options: LlvmOptions) -> LlvmOptions:
+    """Canonicalise options, and refuse a processor that LLVM would ignore with a warning.
+
+    x86 has a table of its own, so only other machines cost a question to LLVM.
+
+    Raises:
+        TargetError: An unknown processor, feature or triple.
+    """
+    options = canonicalise(options)
+    if is_x86(options.mtriple):
+        return options
+    _, cpus, _ = processors_and_features(options.mtriple)
+    known = {row.value for row in cpus} | {"generic"}
+    for flag, name in (("mcpu", options.mcpu), ("mtune", options.mtune)):
+        if name and name not in known:
+            raise TargetError(
+                f"-{flag}: LLVM knows no processor '{name}' for {options.mtriple}",
+                hint=did_you_mean(name, known)
+                or f"intarsia targets show 'llvm -mtriple={options.mtriple}' --values {flag}",
+            )
+    return options

@@ -21,7 +21,7 @@ from intarsia.tir.intrinsic import IntrinsicRule
 from .codegen import llvm_version, tir_codegen
 from .functions import target_function
 from .intrinsics.expand import RULES
-from .known import known_values
+from .known import check_processor, known_values
 from .layout import use_channels_last
 from .link import find_linker
 from .schedules.table import SCHEDULES
@@ -41,7 +41,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             memory=(Memory("global", 64),),
             schedules=SCHEDULES,
             tir_codegen=tir_codegen,
-            canonicalise=canonicalise,
+            canonicalise=check_processor,
             env_version=llvm_version,
             known_flags=("mcpu", "mattr", "mtune"),
             known_values=known_values,
