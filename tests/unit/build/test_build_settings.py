@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``build`` as the RFC on target attributes writes it, and the settings that a module carries."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from intarsia.build.build import build
+from intarsia.build.config import Executor, Runtime
+from intarsia.build.text import read_module
+from intarsia.dtype import DType
+from intarsia.errors import UnsupportedError, UsageError
+from intarsia.ir.expr import Function, Var, call
+from intarsia.ir.module import IRModule
+from intarsia.ir.types import TensorType
+from intarsia.ops.nn import Matmul
+from intarsia.plugin import hookimpl
+from intarsia.target.target import CompositeTarget, Target
+from intarsia.tir.expr import Load, PrimExpr
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.target_call import call_target_intrinsic
+from intarsia.tir.walk import rewrite_stmt
+
+from .toy import Backend, host_of
+
+
+def module() -> IRModule:
+    x = Var("x", TensorType((4, 5), DType.FLOAT32))
+    weight = Var("w", TensorType((5, 3), DType.FLOAT32))
+    product = call(Matmul, x, weight, attrs=Matmul.Attrs())
+    return IRModule.from_function(Function((x, weight), product, ("y",)))
+
+
+PARAMS = {"w": np.ones((5, 3), np.float32)}
+
+
+def test_the_signature_is_that_of_the_proposal() -> None:
+    names = list(inspect.signature(build).parameters)
+    assert names[:7] == [
+        *("ir_mod", "target", "target_host", "executor", "runtime", "params", "mod_name")
+    ]
+    assert [p.default for p in inspect.signature(build).parameters.values()][1:7] == [
+        *(None, None, None, None, None, "default")
+    ]
+
+
+def test_the_call_of_the_proposal_builds() -> None:
+    host = host_of()
+    artifact = build(
+        module(),
+        "toy",
+        target_host="toy",
+        executor=Executor({"kind": "aot", "unpacked-api": False}),
+        runtime=Runtime({"kind": "cpp"}),
+        params=PARAMS,
+        mod_name="the_ultimate_cat_spotter",
+        host=host,
+    )
+    assert artifact.passport.name == "the_ultimate_cat_spotter"
+    assert artifact.passport.executor == Executor("aot").to_json()
+    assert artifact.passport.runtime == Runtime("cpp").to_json()
+    with pytest.raises(UnsupportedError, match="'toy' makes no code for runtime 'c'"):
+        build(
+            module(),
+            "toy",
+            runtime=Runtime({"kind": "c", "link-params": False}),
+            params=PARAMS,
+            host=host,
+        )
+
+
+def test_build_annotates_the_module(tmp_path: Path) -> None:
+    host = host_of()
+    build(module(), "toy", executor=Executor("graph"), params=PARAMS, host=host, dump_ir=tmp_path)
+    text = next(tmp_path.glob("*-imported.txt")).read_text()
+    assert text.startswith(
+        'set CompositeTarget "toy";\nset Executor "graph";\nset Runtime "cpp";\n'
+    )
+    again = read_module(text, host=host)
+    assert again.attr(Executor) == Executor("graph")
+    assert again.attr(CompositeTarget) == host.target("toy")
+
+
+def test_settings_of_a_module_hold_where_none_is_given() -> None:
+    host = host_of()
+    carrying = module().with_attr(Executor, Executor("graph"))
+    carrying = carrying.with_attr(CompositeTarget, host.target("toy"))
+    assert build(carrying, params=PARAMS, host=host).passport.executor == {"kind": "graph"}
+    given = build(carrying, executor=Executor("aot"), params=PARAMS, host=host)
+    assert given.passport.executor["kind"] == "aot"
+    bad = carrying.with_attr(Runtime, Runtime("c"))
+    with pytest.raises(UsageError, match="rule a-walk-needs-a-process"):
+        build(bad, params=PARAMS, host=host)
+
+
+def test_the_current_target_is_used() -> None:
+    host = host_of()
+    with host.target("fast, toy"):
+        assert build(module(), params=PARAMS, host=host).passport.target == "fast, toy"
+        assert build(module(), "toy", params=PARAMS, host=host).passport.target == "toy"
+
+
+def test_rules_are_checked_before_the_model_is_read(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.onnx"
+    with pytest.raises(UsageError, match="rule unpacked-needs-freestanding"):
+        build(missing, "toy", executor=Executor("aot", {"unpacked-api": True}), host=host_of())
+    with pytest.raises(UnsupportedError, match="executor 'vm' needs"):
+        build(missing, "toy", executor=Executor("vm"), host=host_of())
+
+
+def test_the_passport_keeps_executor_and_runtime() -> None:
+    passport = build(module(), "toy", params=PARAMS, host=host_of()).passport
+    said = json.loads(json.dumps(passport.to_json()))
+    assert said["executor"]["kind"] == "aot"
+    assert said["executor"]["interface-api"] == "packed"
+    assert said["runtime"] == {"kind": "cpp"}
+
+
+class Calling(Backend):
+    """Rewrites kernels to call a function that no code generator has."""
+
+    @hookimpl
+    def rewrite_tir(self, function: PrimFunc, target: Target) -> PrimFunc:
+        return replace(function, body=rewrite_stmt(function.body, called))
+
+
+def called(expr: PrimExpr) -> PrimExpr | None:
+    return call_target_intrinsic("toy", "toy.mac", expr) if isinstance(expr, Load) else None
+
+
+def test_a_kernel_that_calls_what_is_not_there_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match=r"generator 'toy' has no function 'toy\.mac'"):
+        build(module(), "toy", params=PARAMS, host=host_of(Calling()))
