@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -213,3 +214,30 @@ def test_two_copies_of_a_plugin_are_one_with_a_word_from_doctor(
     assert [row["version"] for row in rows] == ["2.0"]
     repeated = json.loads(intarsia("doctor", "thread", "--json", **env).stdout)["repeated"]
     assert [place.split(" in ")[0] for place in repeated["faulty-thread"]] == ["2.0", "1.0"]
+
+
+def test_a_process_ends_although_a_thread_of_a_plugin_runs(intarsia: Run, model: Path) -> None:
+    options = ("--target", "thread, llvm", "--plan", "greedy", "--json")
+    run = intarsia("explain", str(model), *options)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout)["regions"][0]["accelerator"] == "thread"
+
+
+def test_an_interrupt_ends_a_trial_at_once(faulty_site: Path, model: Path, tmp_path: Path) -> None:
+    path = os.pathsep.join([str(faulty_site), str(CORE), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path, "INTARSIA_CACHE_DIR": str(tmp_path / "cache")}
+    command = ["explain", str(model), "--target", "endless, llvm"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "intarsia", *command], env=env, stderr=subprocess.PIPE, text=True
+    )
+    children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
+    deadline = time.monotonic() + 20
+    while not children.read_text() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    (child,) = children.read_text().split()
+    began = time.monotonic()
+    started.send_signal(signal.SIGINT)
+    _, err = started.communicate(timeout=20)
+    assert time.monotonic() - began < 5
+    assert (started.returncode, err.strip()) == (130, "error: interrupted")
+    assert not Path(f"/proc/{child}").exists()

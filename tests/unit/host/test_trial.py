@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +16,7 @@ import pytest
 from intarsia.errors import PluginError
 from intarsia.host import trial
 from intarsia.host.discovery import Found, find_plugins
+from intarsia.host.guard import quiet_stdout, undisturbed
 from intarsia.host.process_state import ProcessState
 from intarsia.host.time_limit import OutOfTime, time_limit
 from intarsia.host.trial import Trial, survive, time_limit_of, try_plugin
@@ -210,3 +212,46 @@ def test_changes_of_the_process_are_told(monkeypatch: pytest.MonkeyPatch) -> Non
         "replaces intarsia.host.discovery.Found.fail",
         "replaces os.getcwd",
     }
+
+
+def test_output_of_c_code_goes_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    import ctypes
+
+    with quiet_stdout():
+        print("from Python")
+        ctypes.CDLL(None).puts(b"from C")
+        os.write(1, b"from the system\n")
+    print("after")
+    out, err = capfd.readouterr()
+    assert out == "after\n"
+    assert sorted(err.splitlines()) == ["from C", "from Python", "from the system"]
+
+
+def test_a_closed_stdout_is_no_error() -> None:
+    code = (
+        "import os, sys\n"
+        "from intarsia.host.guard import quiet_stdout\n"
+        "os.close(1)\n"
+        "with quiet_stdout():\n    sys.stderr.write('fine')\n"
+        "os._exit(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"fine")
+
+
+def test_what_an_import_changes_is_put_back(tmp_path: Path) -> None:
+    import warnings
+
+    import numpy as np
+
+    folder, errors = os.getcwd(), np.geterr()
+    handler, filters = signal.getsignal(signal.SIGTERM), list(warnings.filters)
+    with undisturbed():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        warnings.simplefilter("error")
+        np.seterr(all="raise")
+        os.chdir(tmp_path)
+    assert os.getcwd() == folder
+    assert np.geterr() == errors
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert list(warnings.filters) == filters

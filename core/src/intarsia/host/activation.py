@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import cast
 
@@ -19,6 +18,7 @@ from ..target.kind import TargetKind
 from ..target.options import option_rows
 from . import hookspecs
 from .discovery import Found, State
+from .guard import quiet_stdout, undisturbed
 from .manifest import Manifest
 from .markers import PROJECT
 from .routing import ask, implements, wrapped
@@ -42,8 +42,13 @@ class Activated:
     runtimes: tuple[ConfigKind, ...]
 
 
-def activate(pm: pluggy.PluginManager, plugin: Found) -> Activated:
+def activate(pm: pluggy.PluginManager, plugin: Found, *, restore: bool = True) -> Activated:
     """Import and register a plugin; returns its kinds.
+
+    Args:
+        pm: The hooks.
+        plugin: The plugin.
+        restore: Whether to put back what its import changes of the process.
 
     Raises:
         PluginError: It cannot be imported, has a hook that does not exist, or registers other
@@ -52,7 +57,9 @@ def activate(pm: pluggy.PluginManager, plugin: Found) -> Activated:
     """
     assert plugin.manifest is not None
     try:
-        module = plugin.hooks or _imported(plugin, plugin.manifest)
+        module = plugin.hooks or _imported(
+            plugin, plugin.manifest, undisturbed if restore else nullcontext
+        )
         _register(pm, plugin, module)
         kinds = _target_kinds(pm, plugin, plugin.manifest)
         executors = _config_kinds(pm, plugin, "executor", plugin.manifest)
@@ -108,10 +115,11 @@ def _config_kinds(
     return kinds
 
 
-def _imported(plugin: Found, manifest: Manifest) -> object:
+def _imported(
+    plugin: Found, manifest: Manifest, kept: Callable[[], AbstractContextManager[None]]
+) -> object:
     try:
-        # stdout belongs to --json
-        with contextlib.redirect_stdout(sys.stderr), time_limit(time_limit_of(os.environ)):
+        with quiet_stdout(), kept(), time_limit(time_limit_of(os.environ)):
             return importlib.import_module(manifest.hooks)
     except KeyboardInterrupt:
         raise

@@ -3,10 +3,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -22,6 +20,7 @@ from ..target.kind import TargetKind
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from .discovery import Found
+from .guard import quiet_stdout
 from .probe import Probe
 from .time_limit import OutOfTime, time_limit
 from .trial import time_limit_of
@@ -59,8 +58,7 @@ def ask(
     others = [plugin for name, plugin in pm.list_name_plugin() if name != owner.name and plugin]
     caller = pm.subset_hook_caller(hook, others)
     try:
-        # stdout belongs to --json
-        with contextlib.redirect_stdout(sys.stderr), time_limit(_seconds(hook)):
+        with quiet_stdout(), time_limit(_seconds(hook)):
             answers: list[object] = caller(**arguments)
     except (Exception, SystemExit, OutOfTime) as cause:
         raise wrapped(cause, owner, f"{hook}()") from cause

@@ -34,7 +34,7 @@ def run(job: Mapping[str, object]) -> NoReturn:
     hooks = new_hooks()
     probes: dict[str, object] = {}
     try:
-        activated = activate(hooks, plugin)
+        activated = activate(hooks, plugin, restore=False)
         answer["seconds"] = time.perf_counter() - began
         if job["probe"]:
             _write(job, answer, "probe")
