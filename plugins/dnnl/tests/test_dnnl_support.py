@@ -47,6 +47,8 @@ REFUSED = [
     (apply("nn.relu", var("x", 0, 3)), Code.UNSUPPORTED_SHAPE, "has no elements"),
     (apply("nn.relu", var("x")), Code.UNSUPPORTED_SHAPE, "scalars computed at run time"),
     (apply("nn.relu", var("x", *(2,) * 7)), Code.UNSUPPORTED_SHAPE, "rank 7 is more than 6"),
+    (apply("max", var("x", 3, 4), axes=(1,)), Code.UNSUPPORTED_OP, "maximum of minus infinities"),
+    (apply("min", var("x", 3, 4), axes=(1,)), Code.UNSUPPORTED_OP, "no row for 'min'"),
     (apply("sin", var("x", 3)), Code.UNSUPPORTED_OP, "no row for 'sin'"),
     (apply("erf", var("x", 3)), Code.UNSUPPORTED_OP, "taken only as part of row 'gelu_erf"),
     (

@@ -105,5 +105,5 @@ def _inner_size(call: Call) -> int:
 
 _COUNTED: Sequence[str] = (
     *("nn.max_pool", "nn.avg_pool", "nn.lrn", "nn.softmax", "nn.log_softmax"),
-    *("nn.layer_norm", "nn.batch_norm", "nn.resize", "sum", "mean", "max", "min", "prod"),
+    *("nn.layer_norm", "nn.batch_norm", "nn.resize", "sum", "mean", "max", "prod"),
 )

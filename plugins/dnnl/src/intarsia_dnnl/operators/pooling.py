@@ -66,7 +66,7 @@ def _lower_pool(draft: Draft, match: Match) -> int:
     return draft.add("pool", (value,), sizes(match.root), numbers, label=label_of(match.root))
 
 
-_REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "max", "min": "min", "prod": "mul"}
+_REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "max", "prod": "mul"}
 
 
 def _is_global_pool(match: Match) -> bool:
@@ -83,6 +83,11 @@ def _supports_reduction(match: Match) -> Support:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "nothing is reduced")
     if _is_global_pool(match):
         return Support.yes()
+    if match.root.name == "max":
+        # A row of attention that is masked throughout is recognised by its maximum.
+        return Support.no(
+            Code.UNSUPPORTED_OP, "the maximum of minus infinities would be a finite number"
+        )
     if len(shape) > 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(shape)} is more than 5")
     if all(shape[axis] == 1 for axis in attrs.axes):

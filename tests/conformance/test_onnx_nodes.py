@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX's own node tests, compiled and run on every target: each passes or is refused.
+
+Every eighth case runs always; all of them with ``-m slow``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia.errors import ResourceError, UnsupportedError
+from intarsia.partition.cost import Plan
+
+from .targets import TARGETS
+
+IMPORTER_TESTS = Path(__file__).parents[1] / "unit" / "frontend" / "test_onnx_node_cases.py"
+
+EVERY = 8
+FEWEST_PASSES = 1420  # of all; raise it when more operators are supported, never lower it
+GOOD = ("passed", "refused", "no tensors")
+
+
+def _importer_tests() -> ModuleType:
+    """The module that runs the same cases through the importer and the reference executor."""
+    spec = importlib.util.spec_from_file_location("onnx_node_cases", IMPORTER_TESTS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+nodes = _importer_tests()
+
+
+def outcome(case, target: str) -> str:
+    """``passed``, ``refused`` by the importer or the build, ``no tensors``, or what is wrong."""
+    given, expected = case.data_sets[0]
+    arrays = [nodes._array(value) for value in given]
+    wanted = [nodes._array(value) for value in expected]
+    if any(value is None for value in [*arrays, *wanted]):
+        return "no tensors"
+    values = dict(zip((info.name for info in case.model.graph.input), arrays, strict=False))
+    try:
+        module = nodes._imported(case.model, values)
+        artifact = intarsia.build(module, target=target, plan=Plan.GREEDY)
+    except (UnsupportedError, ResourceError):
+        return "refused"
+    with artifact.load(threads=1) as executable:
+        feeds = {spec.name: values[spec.name] for spec in executable.inputs}
+        found = [np.array(value) for value in executable.run(feeds).values()]
+    pairs = zip(found, wanted, strict=True)
+    good = all(nodes._same(a, b, case.rtol, case.atol) for a, b in pairs)
+    return "passed" if good else "wrong"
+
+
+def run_all(cases: list, target: str) -> Counter[str]:
+    """Count outcomes; fail with the names of all cases that are wrong or raise anything else."""
+    counts: Counter[str] = Counter()
+    wrong: list[str] = []
+    for case in cases:
+        try:
+            found = outcome(case, target)
+        except Exception as error:  # any escape is a failure of this test, with the case's name
+            found = f"{type(error).__name__}: {error}"
+        counts[found if found in GOOD else "wrong"] += 1
+        if found not in GOOD:
+            wrong.append(f"{case.name}: {found}")
+    assert not wrong, "\n".join(wrong)
+    return counts
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_eighth_node_case(target: str) -> None:
+    cases = nodes._cases()[::EVERY]
+    assert run_all(cases, target)["passed"] >= FEWEST_PASSES // EVERY - 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_all_node_cases(target: str) -> None:
+    assert run_all(nodes._cases(), target)["passed"] >= FEWEST_PASSES
