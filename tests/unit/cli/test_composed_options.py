@@ -106,7 +106,8 @@ def run(
 @pytest.mark.parametrize(
     "words, said",
     [
-        (("--target", "loops", "--target-loops-num-threads", "2"), "loops -num-threads=2 | aot | cpp"),
+        (("--target", "loops", "--target-loops-num-threads", "2"),
+         "loops -num-threads=2 | aot | cpp"),
         (("--target", "loops", "--target-loops-fast-math"), "loops -fast-math=true"),
         (("--target", "loops", "--target-loops-fast-math=0"), "m: loops | aot"),
         (("--target", "loops", "--target-loops-vectorize", "False"), "loops -vectorize=false"),
@@ -140,7 +141,8 @@ def test_a_switch_takes_no_other_word(run: Run) -> None:
     [
         (("--target", "loops", "--target-odd-npu-level=2"),
          "-level of 'odd_npu' is set on the command line, but 'odd_npu' is not in"),
-        (("--target", "loops", "--target-lops-mcpu=2"), "--target-lops-mcpu names no installed target"),
+        (("--target", "loops", "--target-lops-mcpu=2"),
+         "--target-lops-mcpu names no installed target"),
         (("--target", "loops", "--target-loops-mpcu=2"), "did you mean '--target-loops-mcpu'"),
         (("--target", "loops", "--target-loops-zzz"), "--help-all lists them all"),
         (("--target", "loops", "--target-loops-num-threads=x"),

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from intarsia.errors import PluginError
-from intarsia.host import trial
+from intarsia.host import manager, trial, trial_child
 from intarsia.host.discovery import Found, find_plugins
 from intarsia.host.guard import quiet_stdout, undisturbed
-from intarsia.host.process_state import ProcessState
+from intarsia.host.host import Host
+from intarsia.host.process_state import ProcessState, openmp_runtimes
 from intarsia.host.time_limit import OutOfTime, time_limit
 from intarsia.host.trial import Trial, survive, time_limit_of, try_plugin
 
@@ -63,6 +64,25 @@ def test_a_good_plugin_is_tried_once(plugin: Found, tmp_path: Path, trials: list
     assert trials == ["npu"]
     (record,) = (tmp_path / "cache" / "plugins").iterdir()
     assert "npu intarsia-npu 1.0" in record.read_text()
+
+
+def test_a_plugin_that_fails_its_trial_stays_broken(
+    plugin: Found, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(found: Found, env: object) -> None:
+        raise PluginError(f"{found.label} ends the process", hint="uninstall it")
+
+    monkeypatch.setattr(manager, "survive", refuse)
+    host = Host(env={}, path=[str(Path(str(plugin.folder)).parent)])
+    with pytest.raises(PluginError, match="ends the process"):
+        host.kind("npu")
+    (info,) = host.plugins()
+    assert (info.state, info.remedy) == ("broken", "uninstall it")
+
+
+def test_a_child_that_lacks_the_plugin_says_so() -> None:
+    with pytest.raises(SystemExit, match="acme-nobody is not on the path of the child"):
+        trial_child._find("nobody", "acme-nobody")  # run() would limit this process
 
 
 def test_a_changed_file_or_version_is_tried_again(
@@ -255,3 +275,16 @@ def test_what_an_import_changes_is_put_back(tmp_path: Path) -> None:
     assert np.geterr() == errors
     assert signal.getsignal(signal.SIGTERM) is handler
     assert list(warnings.filters) == filters
+
+
+def test_openmp_runtimes_are_found(tmp_path: Path) -> None:
+    maps = tmp_path / "maps"
+    maps.write_text(
+        "7f00-7f01 r-xp 0 00:00 1  /usr/lib/libgomp.so.1\n"
+        "7f01-7f02 r--p 0 00:00 1  /usr/lib/libgomp.so.1\n"
+        "7f02-7f03 r-xp 0 00:00 2  /opt/x/libiomp5.so\n"
+        "7f03-7f04 rw-p 0 00:00 0\n"
+        "7f04-7f05 r-xp 0 00:00 3  /opt/x/libomptarget.so\n"
+    )
+    assert openmp_runtimes(maps) == ["libgomp.so.1", "libiomp5.so"]
+    assert openmp_runtimes(tmp_path / "none") == []

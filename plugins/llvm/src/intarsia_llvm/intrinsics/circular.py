@@ -131,7 +131,7 @@ def tan(x: PrimExpr) -> PrimExpr:
 
 
 def _arc(size: PrimExpr) -> PrimExpr:
-    """Return the arc tangent of a number that is not negative: a rational function, three ranges."""
+    """Return the arc tangent of a number that is not negative: a quotient in three ranges."""
     far, middle = size > 2.41421356237309504880, size > 0.66
     one = number(1.0, size)
     t = choose(far, number(-1.0, size) / size, choose(middle, (size - one) / (size + one), size))
@@ -155,8 +155,8 @@ def _not(flag: PrimExpr) -> PrimExpr:
 def asin(x: PrimExpr) -> PrimExpr:
     """Through the arc tangent; NaN outside -1...1.
 
-    The sign is that of ``x`` and not of a quotient: LLVM would narrow a computed sign from double to
-    half where the result is half, which on x86 is a call of a function that no library here has.
+    The sign is that of ``x`` and not of a quotient: LLVM would narrow a computed sign from double
+    to half where the result is half, which on x86 is a call of a function that no library has.
     """
     one = number(1.0, x)
     return copy_sign(_arc(magnitude(x) / root((one - x) * (one + x))), x)
