@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
+CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 MODEL = Path(__file__).resolve().parents[1] / "e2e" / "models" / "digits" / "digits.onnx"
 
 
@@ -79,3 +80,17 @@ def test_a_greedy_accelerator_is_an_error_of_its_own(
     assert run.returncode == 5
     assert "plugin 'greedy' (intarsia-greedy 6.6.6) answered annotate() with str" in run.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_artifact_without_its_plugin_says_what_to_install(
+    run_python: Run, target: str, tmp_path: Path
+) -> None:
+    artifact = str(tmp_path / "digits.intarsia")
+    options = ("--target", target, "--plan", "greedy")
+    run = run_python("-m", "intarsia", "compile", str(MODEL), *options, "-o", artifact)
+    assert run.returncode == 0, run.stderr
+    without = {"PYTHONPATH": str(CORE), "COLUMNS": "200"}
+    run = run_python("-m", "intarsia", "run", artifact, **without)
+    assert run.returncode == 7
+    assert "needs intarsia-acme==0.3.0, which is not installed" in run.stderr
+    assert "hint: pip install 'intarsia-acme==0.3.0'" in run.stderr

@@ -11,11 +11,13 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import cast
 
 _WATCHED = ("intarsia", "numpy", "pluggy", "click", "json", "os", "subprocess", "threading")
 _MISSING = object()
+_OPENMP = ("libgomp", "libiomp", "libomp.", "libomp-")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,16 @@ class ProcessState:
             for name, value in names.items():
                 if current.get(name, _MISSING) is not value:
                     yield f"replaces {where}.{name}"
+
+
+def openmp_runtimes(maps: Path = Path("/proc/self/maps")) -> list[str]:
+    """File names of the OpenMP runtimes in this process; two of them share no threads."""
+    try:
+        lines = maps.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    names = {line.rsplit("/", 1)[1] for line in lines if "/" in line}
+    return sorted(name for name in names if name.startswith(_OPENMP))
 
 
 def _settings() -> dict[str, object]:

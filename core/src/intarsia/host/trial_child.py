@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from ..errors import IntarsiaError
 from .discovery import Found, find_plugins
-from .process_state import ProcessState
+from .process_state import ProcessState, openmp_runtimes
 
 _NOISE_LIMIT = 64 << 20
 
@@ -50,6 +50,9 @@ def run(job: Mapping[str, object]) -> NoReturn:
         for thread in threading.enumerate()
         if thread not in threads and not thread.daemon
     ]
+    runtimes = openmp_runtimes()
+    if len(runtimes) > 1:
+        changes.append(f"loads several OpenMP runtimes: {', '.join(runtimes)}")
     answer |= {"changes": changes, "probes": probes}
     _write(job, answer, "done")
     with suppress(OSError, ValueError):

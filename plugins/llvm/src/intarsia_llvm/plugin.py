@@ -65,10 +65,10 @@ def rewrite_relay(function: Function, target: Target) -> Function:
 @hookimpl
 def probe(target: Target) -> Probe:
     """Name LLVM's version, the processor, and the linker that is found."""
-    options = canonicalise(target.options)
+    options, sdk = canonicalise(target.options), f"LLVM {llvm_version()}"
     try:
         linker = find_linker(options.mtriple)
     except IntarsiaError as error:
-        return Probe(usable=False, sdk=llvm_version(), detail=str(error))
+        return Probe(usable=False, sdk=sdk, detail=str(error))
     cpu = options.mtune or options.mcpu
-    return Probe(usable=True, sdk=llvm_version(), device=cpu, detail=f"linker {' '.join(linker)}")
+    return Probe(usable=True, sdk=sdk, device=cpu, detail=f"linker {' '.join(linker)}")
