@@ -69,6 +69,31 @@ def show_plugin(session: Session, name: str, as_json: bool) -> None:
                 click.echo(f"{key + ':':14}{value}")
 
 
+@command.command("why")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def why_plugin(session: Session, name: str, as_json: bool) -> None:
+    """Say whether the plugin NAME can be used, and if not, why and what to do.
+
+    Uses it in a child process, so that what only shows when it is imported shows here.
+    """
+    findings = session.host().examine([name])
+    if as_json:
+        emit_json({"plugins": [finding.to_json() for finding in findings]})
+        return
+    for finding in findings:
+        given = ", ".join(f"target kind '{kind}'" for kind in finding.kinds) or "nothing"
+        click.echo(
+            f"{finding.name} is {finding.state}; {finding.distribution} {finding.version} "
+            f"gives {given}"
+        )
+        if finding.reason:
+            click.echo(f"  reason: {finding.reason}\n  remedy: {finding.remedy}")
+        else:
+            click.echo(f"  it can be used; its import takes {1000 * finding.seconds:.0f} ms")
+
+
 def _row(plugin: PluginInfo) -> dict[str, object]:
     return {
         "name": plugin.name,
