@@ -217,6 +217,7 @@ def load(request):
         (NOTHING, "returned int, not a NativeCall"),
         (BROKEN, r"the loader 'toy' \(intarsia-toy==1.0\) fails on region 'double_0'.*no device"),
         ("raise RuntimeError('half installed')\n", "importing it fails.*half installed"),
+        ("raise SystemExit(3)\n", "importing it fails.*SystemExit"),
         ("load = 1\n", "is not a function"),
         (FAILS.format(describe="lambda: 'status 7'"), "region 'double_0' failed: status 7"),
         (FAILS.format(describe="None"), "the model failed and gave no reason"),

@@ -33,7 +33,7 @@ def find_loader(unit: UnitEntry) -> Loader:
     (point,) = found.values()
     try:
         loader = point.load()
-    except Exception as error:  # a plugin may raise anything at import
+    except (Exception, SystemExit) as error:  # a plugin may raise anything at import
         raise PluginError(
             f"{_owner(point)} has the loader '{unit.loader}', but importing it fails: {error!r}"
         ) from error
