@@ -113,3 +113,10 @@ def test_registers_are_not_spilled(make_target):
         spills = [line for line in lines if register in line and "(%rsp)" in line]
         assert len(fused) == count
         assert spills == []
+
+
+def test_a_feature_that_is_asked_for_is_needed():
+    """Else code that uses it would be killed on a machine without it."""
+    found = machine(LlvmOptions(mcpu="x86-64-v2", mattr=("+xop", "+avx512bf16", "-sse4.2")))
+    assert found.cpu_features[-2:] == ("avx512_bf16", "xop")
+    assert "sse4_2" not in found.cpu_features

@@ -33,6 +33,25 @@ X86_FEATURES = {
     "avx512vnni": "avx512_vnni",
 }
 
+_X86_OTHERS = {
+    "amx-bf16": "amx_bf16",
+    "amx-int8": "amx_int8",
+    "amx-tile": "amx_tile",
+    "avx512bf16": "avx512_bf16",
+    "avx512bitalg": "avx512_bitalg",
+    "avx512fp16": "avx512_fp16",
+    "avx512ifma": "avx512ifma",
+    "avx512vbmi": "avx512vbmi",
+    "avx512vbmi2": "avx512_vbmi2",
+    "avx512vpopcntdq": "avx512_vpopcntdq",
+    "avxvnni": "avx_vnni",
+    "pclmul": "pclmulqdq",
+    "prfchw": "3dnowprefetch",
+    "rdrnd": "rdrand",
+    "sha": "sha_ni",
+}
+"""Features that nobody gets unasked, where LLVM's name is not the kernel's."""
+
 _V2 = ("sse3", "ssse3", "sse4.1", "sse4.2", "popcnt")
 _AVX = (*_V2, "avx")
 _V3 = (*_AVX, "f16c", "fma", "avx2", "bmi", "bmi2", "lzcnt", "movbe")
@@ -192,7 +211,10 @@ def machine(options: LlvmOptions) -> Machine:
             active[feature[1:]] = None
         else:
             active.pop(feature[1:], None)
-    known = tuple(X86_FEATURES[name] for name in X86_FEATURES if name in active)
+    names = X86_FEATURES | _X86_OTHERS
+    needed = [name for name in X86_FEATURES if name in active]
+    needed += sorted(name for name in active if name not in X86_FEATURES)
+    known = tuple(names.get(name, name) for name in needed)
     wide = "avx512f" in active and "avx512vl" in active and "avx512dq" in active
     lanes = 16 if wide else 8 if "avx" in active else 4
     removed = [feature for feature in options.mattr if feature.startswith("-")]
