@@ -42,7 +42,7 @@ import nox  # noqa: E402  (nox may not be installed before bootstrap() has run)
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "tests", "docs"]
 
-PACKAGES = ("./core[onnx]", "./plugins/llvm", "./plugins/dnnl")
+PACKAGES = ("./core[onnx]", "./plugins/llvm", "./plugins/dnnl", "./plugins/c")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
@@ -95,7 +95,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def types(session: nox.Session) -> None:
     """Check the types of core, strictly."""
-    install(session, "types")
+    install(session, "types", "test")
     session.run("pyright", *session.posargs)
 
 
@@ -124,7 +124,7 @@ def docs(session: nox.Session) -> None:
 def build(session: nox.Session) -> None:
     """Build the wheels of all distributions into dist/."""
     session.install("build", "hatchling")
-    for member in ("core", "plugins/llvm", "plugins/dnnl"):
+    for member in ("core", "plugins/llvm", "plugins/dnnl", "plugins/c"):
         session.run("python", "-m", "build", "--wheel", "--outdir", "dist", member)
 
 

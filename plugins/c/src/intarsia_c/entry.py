@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``model_entry.c``: the functions that the runtime loads, which check what they are given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from intarsia.artifact.plan import Argument, Place, RegionStep, TensorSpec
+from intarsia.dtype import DType
+from intarsia.lower.kernels import TensorModule
+from intarsia.tir.func import PrimFunc
+
+from .entry_text import DESCRIBE, FAULTS, HEAD, STEPS
+from .interface import Interface
+from .spelling import C99
+
+_SIGNATURE = "(void *handle, const struct ffi_any *args, int32_t n, struct ffi_any *result)"
+_CODES = {DType.BOOL: 6, DType.BFLOAT16: 4}
+
+
+def print_entry(module: TensorModule, interface: Interface) -> str:
+    """Return the source of the exported functions.
+
+    ``__tvm_ffi_main`` carries out the plan, ``__tvm_ffi_<kernel>`` calls one kernel, and
+    ``intarsia_run_steps`` walks a table of C calls (``intarsia.runtime.loading``).
+    """
+    statics = _Statics()
+    parts = [_wrapper(function, statics) for function in module.functions]
+    parts.append(_Main(interface, statics).text())
+    describe = () if interface.whole else (DESCRIBE,)
+    return "\n".join([HEAD, *describe, *statics.lines, "", *parts, STEPS])
+
+
+@dataclass(slots=True)
+class _Statics:
+    """Constant tables, each once."""
+
+    lines: list[str] = field(default_factory=list)
+    names: dict[object, str] = field(default_factory=dict)
+
+    def _add(self, kind: str, key: object, head: str, text: str) -> str:
+        if (kind, key) not in self.names:
+            name = self.names[kind, key] = f"{kind}_{len(self.names)}"
+            self.lines.append(f"static const {head.format(name)} = {text};")
+        return self.names[kind, key]
+
+    def shape(self, shape: tuple[int, ...]) -> str:
+        """Return the sizes as an array."""
+        sizes = ", ".join(str(size) for size in shape) or "0"
+        return self._add("shape", shape, "int64_t {}[]", f"{{{sizes}}}")
+
+    def expected(self, called: Sequence[tuple[str, TensorSpec]]) -> str:
+        """Return the descriptions of arguments, each given as ``input 'x'`` and its type."""
+        rows: list[str] = []
+        for name, spec in called:
+            dims = ", ".join(str(size) for size in spec.shape)
+            shape = f"({dims},)" if len(spec.shape) == 1 else f"({dims})"
+            said = [f"{name} {f.format(dtype=spec.dtype, shape=shape)}" for f in FAULTS]
+            texts = ",\n    ".join(_quoted(text) for text in said)
+            messages = self._add("faults", tuple(said), "char *const {}[]", f"{{\n    {texts}}}")
+            rows.append(
+                f"{{{dlpack_code(spec.dtype)}, {spec.dtype.bits}, {len(spec.shape)}, "
+                f"{self.shape(spec.shape)}, {messages}}}"
+            )
+        if not rows:
+            return "0"
+        joined = ",\n    ".join(rows)
+        return self._add("expected", joined, "struct expected {}[]", f"{{\n    {joined}}}")
+
+
+def dlpack_code(dtype: DType) -> int:
+    """Return DLPack's type code."""
+    if dtype in _CODES:
+        return _CODES[dtype]
+    return 2 if dtype.is_float else 0 if dtype.is_signed else 1
+
+
+def _quoted(text: str) -> str:
+    """A string literal; what is not plain ASCII as octal escapes of its UTF-8 bytes."""
+    plain = "".join(
+        chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in text.encode()
+    )
+    return f'"{plain}"'
+
+
+def _pointer(kind: str, number: int) -> str:
+    return f"({kind} *)(void *)data[{number}]"
+
+
+def _head(name: str, count: int) -> list[str]:
+    return [
+        f"int32_t __tvm_ffi_{name}{_SIGNATURE};",
+        f"int32_t __tvm_ffi_{name}{_SIGNATURE}",
+        "{",
+        f"    unsigned char *data[{max(1, count)}];",
+    ]
+
+
+def _check(count: int, skip: int, expected: str) -> list[str]:
+    return [
+        "    (void)handle;",
+        "    (void)result;",
+        f"    if (check(args, n, {skip}, {expected}, {count}, data) != 0) {{",
+        "        return -1;",
+        "    }",
+    ]
+
+
+def _wrapper(function: PrimFunc, statics: _Statics) -> str:
+    params = function.params
+    called = [
+        (f"{function.name}: buffer '{b.name}'", TensorSpec(b.name, b.shape, b.dtype))
+        for b in params
+    ]
+    values = ", ".join(_pointer(C99.memory[b.dtype], n) for n, b in enumerate(params))
+    return "\n".join(
+        [
+            *_head(function.name, len(params)),
+            *_check(len(params), 0, statics.expected(called)),
+            f"    kernel_{function.name}({values});",
+            "    return 0;",
+            "}",
+            "",
+        ]
+    )
+
+
+@dataclass(slots=True)
+class _Main:
+    interface: Interface
+    statics: _Statics
+
+    def text(self) -> str:
+        plan = self.interface.plan
+        called = [(f"input '{spec.name}'", spec) for spec in plan.inputs]
+        called += [(f"output '{spec.name}'", spec) for spec in plan.outputs]
+        check = _check(len(called), 1, self.statics.expected(called))
+        read = ["    context = args[0].value.pointer;", "    (void)context;"]
+        body = self._whole() if self.interface.whole else ([], self._steps())
+        lines = [
+            *_head("main", len(called)),
+            "    const union slot *context;",
+            *body[0],
+            *check,
+            *read,
+            *body[1],
+            "    return 0;" if not self.interface.whole else "",
+            "}",
+            "",
+        ]
+        return "\n".join(line for line in lines if line) + "\n"
+
+    def _whole(self) -> tuple[list[str], list[str]]:
+        """Declarations, and statements that fill the structs and run the model."""
+        face, plan = self.interface, self.interface.plan
+        declared = [
+            f"    struct {face.prefix}_inputs inputs = {{0}};",
+            f"    struct {face.prefix}_outputs outputs = {{0}};",
+        ]
+        lines: list[str] = []
+        for number, (name, spec) in enumerate(zip(face.inputs, plan.inputs, strict=True)):
+            lines.append(f"    inputs.{name} = {_pointer(C99.memory[spec.dtype], number)};")
+        for number, (name, spec) in enumerate(zip(face.outputs, plan.outputs, strict=True)):
+            value = _pointer(C99.memory[spec.dtype], len(plan.inputs) + number)
+            lines.append(f"    outputs.{name} = {value};")
+        given = ["&inputs", "&outputs"]
+        if face.constants:
+            declared.append(f"    struct {face.prefix}_constants constants = {{0}};")
+            given.append("&constants")
+            lines += [
+                f"    constants.{name} = context[{1 + number}].data;"
+                for number, name in enumerate(face.constants)
+            ]
+        lines.append(f"    return {face.prefix}_run({', '.join(given)}, context[0].handle);")
+        return declared, lines
+
+    def _address(self, arg: Argument) -> str:
+        match arg.place:
+            case Place.INPUT:
+                return _pointer(C99.memory[arg.dtype], arg.index)
+            case Place.OUTPUT:
+                return _pointer(C99.memory[arg.dtype], len(self.interface.plan.inputs) + arg.index)
+            case Place.CONSTANT:
+                return f"context[{1 + arg.index}].data"
+            case Place.WORKSPACE:
+                return f"context[0].memory + {arg.index}"
+
+    def _steps(self) -> list[str]:
+        return self.interface.steps(self._address, self._region)
+
+    def _region(self, step: RegionStep) -> list[str]:
+        """Call a region; its tensors are described on the stack."""
+        count = len(step.args)
+        first = 1 + len(self.interface.plan.constants) + 2 * step.region
+        lines = [
+            "    {",
+            f"        struct tensor tensors[{max(1, count)}];",
+            f"        struct ffi_any packed[{max(1, count)}];",
+            "        struct ffi_any none = {0, 0, {0}};",
+        ]
+        for number, arg in enumerate(step.args):
+            code = dlpack_code(arg.dtype)
+            values = f"{code}, {arg.dtype.bits}, {len(arg.shape)}, {self.statics.shape(arg.shape)}"
+            address = self._address(arg)
+            lines.append(
+                f"        describe(&tensors[{number}], &packed[{number}], {address}, {values});"
+            )
+        call = f"context[{first}].call(context[{first + 1}].handle, packed, {count}, &none)"
+        return [
+            *lines,
+            f"        if ({call} != 0) {{",
+            "            return -1;",
+            "        }",
+            "    }",
+        ]

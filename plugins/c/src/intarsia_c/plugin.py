@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the host asks of this backend."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from intarsia.plugin import (
+    Intrinsic,
+    Memory,
+    Probe,
+    Role,
+    Target,
+    TargetKind,
+    ToolchainError,
+    hookimpl,
+)
+from intarsia.tir.intrinsic import IntrinsicRule
+
+from .codegen import tir_codegen
+from .intrinsics import RULES
+from .target import COptions, canonicalise, this_machine
+from .toolchain import compiler_version
+
+
+@hookimpl
+def register_target_kind() -> Sequence[TargetKind]:
+    """The one kind of this plugin."""
+    return (
+        TargetKind(
+            name="c",
+            role=Role.BACKEND,
+            options=COptions,
+            summary="portable C99, compiled by the system's compiler",
+            memory=(Memory("global", 64),),
+            tir_codegen=tir_codegen,
+            canonicalise=canonicalise,
+        ),
+    )
+
+
+@hookimpl
+def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
+    """What ``<math.h>`` has not."""
+    return RULES
+
+
+@hookimpl
+def probe(target: Target) -> Probe:
+    """Name the compiler that is found."""
+    try:
+        version = compiler_version(target.options.cc)
+    except ToolchainError as error:
+        return Probe(usable=False, detail=str(error))
+    return Probe(usable=True, sdk=version, device=this_machine())

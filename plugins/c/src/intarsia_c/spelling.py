@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C99's names of types and machine functions."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from intarsia.codegen.spelling import Spelling
+from intarsia.dtype import DType
+from intarsia.tir.intrinsic import Intrinsic
+
+_INTEGERS = {dtype: f"{dtype.value}_t" for dtype in DType if dtype.is_integer}
+_MATH = {
+    Intrinsic.ABS: "fabs",
+    Intrinsic.ACOS: "acos",
+    Intrinsic.ACOSH: "acosh",
+    Intrinsic.ASIN: "asin",
+    Intrinsic.ASINH: "asinh",
+    Intrinsic.ATAN: "atan",
+    Intrinsic.ATANH: "atanh",
+    Intrinsic.CEIL: "ceil",
+    Intrinsic.COS: "cos",
+    Intrinsic.COSH: "cosh",
+    Intrinsic.ERF: "erf",
+    Intrinsic.EXP: "exp",
+    Intrinsic.FLOOR: "floor",
+    Intrinsic.FMA: "fma",
+    Intrinsic.LOG: "log",
+    Intrinsic.LOG1P: "log1p",
+    Intrinsic.POW: "pow",
+    Intrinsic.ROUND: "rint",
+    Intrinsic.SIN: "sin",
+    Intrinsic.SINH: "sinh",
+    Intrinsic.SQRT: "sqrt",
+    Intrinsic.TAN: "tan",
+    Intrinsic.TANH: "tanh",
+    Intrinsic.TRUNC: "trunc",
+}
+_MORE = ("cbrt", "exp2", "expm1", "hypot", "log10", "log2", "fmod", "atan2", "copysign")
+
+C99 = Spelling(
+    kind="c",
+    values=MappingProxyType(
+        _INTEGERS
+        | {
+            DType.BOOL: "int",
+            DType.FLOAT16: "float",
+            DType.BFLOAT16: "float",
+            DType.FLOAT32: "float",
+            DType.FLOAT64: "double",
+        }
+    ),
+    memory=MappingProxyType(
+        _INTEGERS
+        | {
+            DType.BOOL: "uint8_t",
+            DType.FLOAT16: "uint16_t",
+            DType.BFLOAT16: "uint16_t",
+            DType.FLOAT32: "float",
+            DType.FLOAT64: "double",
+        }
+    ),
+    intrinsics=MappingProxyType(
+        {(function, DType.FLOAT64): name for function, name in _MATH.items()}
+        | {(function, DType.FLOAT32): f"{name}f" for function, name in _MATH.items()}
+    ),
+    functions=frozenset(
+        f"{name}{suffix}" for name in (*_MATH.values(), *_MORE) for suffix in ("", "f")
+    ),
+)
+"""What portable C calls things; nothing beyond ``<stdint.h>`` and ``<math.h>``."""

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the ``c`` kind."""
+
+from __future__ import annotations
+
+import platform
+import re
+from dataclasses import dataclass
+
+from intarsia.plugin import TargetError, option
+
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class COptions:
+    """What a user may set."""
+
+    cc: str = option("cc", doc="C compiler: a name or a path")
+    cflags: tuple[str, ...] = option((), doc="more flags: -march=native,-ffast-math")
+    opt_level: int = option(3, doc="effort of the compiler", minimum=0, maximum=3)
+    mtriple: str = option("", doc="machine to write sources for; this machine if empty")
+    freestanding: bool = option(False, doc="sources only: no shared library for this machine")
+    prefix: str = option("model", doc="start of every public name in the header")
+
+    @property
+    def sources_only(self) -> bool:
+        """Whether the code is for another machine than this, so nothing is compiled."""
+        return self.freestanding or (
+            bool(self.mtriple) and self.mtriple.split("-")[0] != this_machine()
+        )
+
+
+def this_machine() -> str:
+    """Return the first part of this machine's triple, e.g. ``x86_64``."""
+    return _MACHINES.get(platform.machine(), platform.machine())
+
+
+def canonicalise(options: COptions) -> COptions:
+    """Check what the types do not say.
+
+    Raises:
+        TargetError: No compiler, or a prefix that is no C identifier.
+    """
+    if not options.cc:
+        raise TargetError("-cc is empty", hint="-cc=gcc, or leave it away for cc")
+    if not _PREFIX.fullmatch(options.prefix):
+        raise TargetError(
+            f"-prefix: '{options.prefix}' cannot start a name in C",
+            hint="letters, digits and _, starting with a letter",
+        )
+    return options

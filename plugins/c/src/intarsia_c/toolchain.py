@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""C sources to a shared library, with whichever compiler the user names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from intarsia.plugin import ToolchainError
+
+from .target import COptions
+
+TIMEOUT_SECONDS = 600
+MESSAGE_LINES = 8
+
+FLAGS = (
+    "-std=c99",
+    "-fPIC",
+    # What follows changes no result: nobody reads errno or the floating-point flags.
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=off",
+)
+"""Flags of every compilation, in front of the user's."""
+
+CPU_FEATURES = {
+    "SSE3": "pni",
+    "SSSE3": "ssse3",
+    "SSE4_1": "sse4_1",
+    "SSE4_2": "sse4_2",
+    "POPCNT": "popcnt",
+    "AVX": "avx",
+    "AVX2": "avx2",
+    "FMA": "fma",
+    "F16C": "f16c",
+    "BMI": "bmi1",
+    "BMI2": "bmi2",
+    "LZCNT": "abm",
+    "MOVBE": "movbe",
+    "AVX512F": "avx512f",
+    "AVX512BW": "avx512bw",
+    "AVX512CD": "avx512cd",
+    "AVX512DQ": "avx512dq",
+    "AVX512VL": "avx512vl",
+    "AVX512VNNI": "avx512_vnni",
+    "AVX512VBMI": "avx512vbmi",
+    "AVX512BF16": "avx512_bf16",
+    "AVX512FP16": "avx512_fp16",
+    "AVXVNNI": "avx_vnni",
+}
+"""x86 features that compiled code may use: the compiler's macro, and the Linux kernel's name."""
+
+
+def compile_shared(files: Mapping[str, bytes], source: str, options: COptions) -> bytes:
+    """Return a shared library made of one source; equal bytes for equal input.
+
+    Args:
+        files: The source and what it includes, by name.
+        source: Name of the one that is compiled.
+        options: Compiler and flags.
+
+    Raises:
+        ToolchainError: The compiler is missing, fails or takes too long.
+    """
+    with tempfile.TemporaryDirectory(prefix="intarsia-cc-") as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        link = () if sys.platform == "darwin" else ("-Wl,--build-id=none", "-Wl,-z,noexecstack")
+        level = f"-O{options.opt_level}"
+        shared = ("-shared", *link, "-o", "lib.so", source, "-lm")
+        _run([options.cc, *FLAGS, level, *options.cflags, *shared], folder)
+        target = Path(folder) / "lib.so"
+        if not target.exists():
+            raise ToolchainError(f"the compiler {options.cc} wrote no library")
+        return target.read_bytes()
+
+
+def needed_features(options: COptions) -> tuple[str, ...]:
+    """Return the CPU features that the flags allow code to use, as the Linux kernel names them.
+
+    Raises:
+        ToolchainError: The compiler is missing or fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="intarsia-cc-") as folder:
+        (Path(folder) / "empty.c").write_bytes(b"")
+        said = _run([options.cc, *options.cflags, "-dM", "-E", "empty.c"], folder)
+    macros = {line.split()[1].strip("_") for line in said.splitlines() if line.count(" ") > 1}
+    return tuple(name for macro, name in CPU_FEATURES.items() if macro in macros)
+
+
+def compiler_version(cc: str = "cc") -> str:
+    """Return the first line that a compiler says of itself.
+
+    Raises:
+        ToolchainError: It is missing or fails.
+    """
+    lines = _run([cc, "--version"], None).splitlines()
+    return lines[0].strip() if lines else "unknown"
+
+
+def _run(argv: Sequence[str], folder: str | None) -> str:
+    compiler = argv[0]
+    try:
+        done = subprocess.run(
+            argv,
+            cwd=folder,
+            capture_output=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except FileNotFoundError:
+        raise ToolchainError(
+            f"the C compiler '{compiler}' is not installed",
+            hint="install gcc or clang, name another with -cc=PATH, or take sources only: "
+            "-freestanding",
+        ) from None
+    except (OSError, subprocess.TimeoutExpired) as cause:
+        raise ToolchainError(f"the C compiler '{compiler}' did not run: {cause}") from cause
+    if done.returncode != 0:
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()[-MESSAGE_LINES:]
+        text = "\n".join(lines)
+        raise ToolchainError(f"the C compiler '{compiler}' failed ({done.returncode}):\n{text}")
+    return done.stdout

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every operator, compiled: the cases of core's own operator tests, against the references.
+
+The cases are drawn out of ``tests/unit/ops`` by running its tests with fixtures that write down
+what they are asked. All kernels go into a few libraries.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import Function, Var, call, get_item, make_tuple
+from intarsia.ir.types import TensorType, TupleType
+from intarsia.lower.lower import lower
+from intarsia.ops import OPERATORS
+
+from .calling import walk
+
+CORE_TESTS = Path(__file__).resolve().parents[3] / "tests" / "unit" / "ops"
+FILES = ("test_ops_elementwise", "test_ops_nn", "test_ops_shape")
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 4e-5, "float64": 1e-10}
+
+
+def load_file(name):
+    spec = importlib.util.spec_from_file_location(f"c_cases_{name}", CORE_TESTS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments(function):
+    """Every combination of a test's parameters, as keywords."""
+    rows = [{}]
+    for mark in getattr(function, "pytestmark", ()):
+        if mark.name != "parametrize":
+            continue
+        names = mark.args[0]
+        names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+        values = [v if len(names) > 1 else (v,) for v in mark.args[1]]
+        rows = [row | dict(zip(names, v, strict=True)) for row, v in product(rows, values)]
+    return rows
+
+
+def recorded(file):
+    """The cases of a file: name of the operator, inputs, attributes; each kind of case once."""
+    cases = {}
+
+    def run_operator(name, *inputs, **attrs):
+        types = tuple((x.shape, x.dtype.name) for x in inputs)
+        cases.setdefault((name, types, repr(attrs)), (name, inputs, attrs))
+        found = OPERATORS[name].reference(OPERATORS[name].Attrs(**attrs), *inputs)
+        return list(found) if isinstance(found, tuple) else [found]
+
+    def check_operator(_wanted, name, *inputs, **attrs):
+        run_operator(name, *inputs, **attrs)
+
+    def onnx_node(_op_type, *inputs, **_options):
+        return np.zeros(inputs[0].shape if inputs else ())  # nobody looks at what is wanted
+
+    fixtures = {
+        "run_operator": run_operator,
+        "check_operator": check_operator,
+        "onnx_node": onnx_node,
+    }
+    for name, function in vars(load_file(file)).items():
+        if not name.startswith("test_") or not callable(function):
+            continue
+        wanted = inspect.signature(function).parameters
+        if not {"run_operator", "check_operator"} & set(wanted):
+            continue
+        for row in arguments(function):
+            function(**row, **{k: f for k, f in fixtures.items() if k in wanted})
+    return list(cases.values())
+
+
+def lowered(case, target):
+    name, inputs, attrs = case
+    params = [Var(f"x{n}", TensorType(x.shape, DType(x.dtype.name))) for n, x in enumerate(inputs)]
+    op = OPERATORS[name]
+    body = call(op, *params, attrs=op.Attrs(**attrs))
+    if isinstance(body.type, TupleType):
+        body = make_tuple([get_item(body, n) for n in range(len(body.type.fields))])
+    return lower(Function(tuple(params), body), (), target=target)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_operators(load_module, make_target, file):
+    cases = recorded(file)
+    assert len(cases) > 100
+    target = make_target()
+    modules = [lowered(case, target) for case in cases]
+    functions = [
+        replace(function, name=f"c{n}_{function.name}")
+        for n, module in enumerate(modules)
+        for function in module.module.functions
+    ]
+    library = load_module(functions, opt_level=0)
+    for n, (case, module) in enumerate(zip(cases, modules, strict=True)):
+        compare(library, case, module, n)
+
+
+def compare(library, case, module, number):
+    name, inputs, attrs = case
+    plan = module.module.plan
+    constants = [np.ascontiguousarray(module.constants[c]) for c in plan.constants]
+    given = [np.ascontiguousarray(x) for x in inputs]
+    outputs = walk(library, plan, given, constants, f"c{number}_{{}}".format)
+    with np.errstate(all="ignore"):
+        wanted = OPERATORS[name].reference(OPERATORS[name].Attrs(**attrs), *inputs)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    what = f"{name} {attrs} of {[(x.dtype.name, x.shape) for x in inputs]}"
+    for got, want in zip(outputs, wanted, strict=True):
+        assert (got.shape, got.dtype) == (want.shape, want.dtype), what
+        tolerance = TOLERANCE.get(want.dtype.name, 0.0)
+        a, b = (v.astype(np.float64) if tolerance else v for v in (got, want))
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
