@@ -22,6 +22,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from ..errors import PluginError, TargetError
@@ -106,6 +107,7 @@ def option(
     return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
+@cache
 def option_rows(options: type) -> tuple[OptionRow, ...]:
     """Return the options of an options dataclass in the order of its fields.
 
