@@ -51,4 +51,4 @@ def test_help_is_quick(capsys: pytest.CaptureFixture[str]) -> None:
         for command in (("compile", "--help"), ("compile", "--help-all"), ("targets", "list")):
             extra = 1e3 * (seconds("-m", "intarsia", *command) - bare)
             print(f"\nintarsia {' '.join(command)}: {extra:.0f} ms more than click alone")
-            assert extra < 1000
+            assert extra < 1000, "also on a machine with other work to do"

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,15 @@ def test_help_imports_no_plugin(run: Run, hosts: list[Host]) -> None:
     assert "--target-loops-mcpu" not in text
     assert {p.state for host in hosts for p in host.plugins()} == {"discovered"}
     assert len(text.splitlines()) < 50
+
+
+def test_help_loads_no_compiler() -> None:
+    code = (
+        "import sys; from intarsia.cli.main import main; main(['compile', '--help']); "
+        "print({'numpy', 'onnx', 'llvmlite', 'rich'} & set(sys.modules))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.endswith("set()\n")
 
 
 def test_all_help_has_every_option(run: Run) -> None:

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ..build.artifact import Artifact
-from ..build.build import STAGES, build
-from ..partition.report import bytes_text
 from ..target.kinds import GIVEN_NAME
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
 from .output import emit_json, progress
+
+if TYPE_CHECKING:
+    from ..build.artifact import Artifact
 
 
 @click.command("compile", cls=ComposedCommand)
@@ -25,6 +26,8 @@ from .output import emit_json, progress
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(model: Path, output: Path, settings: BuildSettings, as_json: bool) -> None:
     """Compile MODEL, an ONNX file, into an artifact that runs without the compiler."""
+    from ..partition.report import bytes_text  # help does without the compiler
+
     artifact = compile_model(model, settings)
     path = artifact.save(output)
     if as_json:
@@ -46,6 +49,8 @@ def command(model: Path, output: Path, settings: BuildSettings, as_json: bool) -
 
 def compile_model(model: Path, settings: BuildSettings) -> Artifact:
     """Build an artifact as the options say, with progress on a terminal."""
+    from ..build.build import STAGES, build  # help does without the compiler
+
     target = settings.target.read(settings.host)
     if settings.target.origin.name != GIVEN_NAME:
         click.echo(f"target: {settings.target.text} (from {settings.target.origin.name})", err=True)
