@@ -42,7 +42,7 @@ import nox  # noqa: E402  (nox may not be installed before bootstrap() has run)
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "tests", "docs"]
 
-PACKAGES = ("./core[onnx]", "./plugins/llvm", "./plugins/dnnl", "./plugins/c")
+PACKAGES = ("./core[onnx]", "./plugins/llvm", "./plugins/dnnl", "./plugins/c", "./tests/testkit")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")

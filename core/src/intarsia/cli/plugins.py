@@ -6,13 +6,18 @@ from __future__ import annotations
 import click
 
 from ..host.host import PluginInfo
+from . import plugins_check, plugins_new
 from .output import emit_json, table
 from .session import Session
 
 
 @click.group("plugins")
 def command() -> None:
-    """List and explain the installed plugins."""
+    """List, explain and check the installed plugins; write a new one."""
+
+
+command.add_command(plugins_new.command)
+command.add_command(plugins_check.command)
 
 
 @command.command("list")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia plugins new``: a package of one's own that passes the conformance kit as it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .output import emit_json
+from .session import Session
+
+
+@click.command("new")
+@click.argument("name")
+@click.option("--accelerator", "role", flag_value="accelerator", default="accelerator",
+              help="Takes the part of a graph that it supports (default).")  # fmt: skip
+@click.option(
+    "--backend", "role", flag_value="backend", help="Compiles any graph (no template yet)."
+)
+@click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
+              default=".", help="Where to make the package's folder.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(session: Session, name: str, role: str, folder: Path, as_json: bool) -> None:
+    """Write a package for a plugin NAME: code, tests, tox and CI files."""
+    from ..scaffold.scaffold import new_plugin  # listing plugins does without templates
+
+    host = session.host()
+    taken = {*host.names(), *host.aliases(), *(plugin.name for plugin in host.plugins())}
+    made = new_plugin(name, role, folder, taken=taken)
+    files = sorted(str(path.relative_to(made)) for path in made.rglob("*") if path.is_file())
+    if as_json:
+        emit_json({"name": name, "role": role, "path": str(made), "files": files})
+        return
+    click.echo(f"wrote {len(files)} files to {made}")
+    click.echo(f"  next: pip install -e {made} intarsia-testkit && intarsia plugins check {name}")

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Building blocks of graphs: calls from tensors of one type to the same type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from intarsia.diagnostics import Span
+from intarsia.dtype import DType
+from intarsia.errors import IntarsiaError
+from intarsia.ir.expr import Call, Expr, Function, Var, call, constant, make_tuple
+from intarsia.ir.module import IRModule
+from intarsia.ir.types import TensorType
+from intarsia.ops import OPERATORS
+from intarsia.partition.annotate import annotate
+from intarsia.partition.support import Code, SupportTable
+
+from .cases.case import random_array
+
+DTYPES = (
+    *(DType.FLOAT32, DType.FLOAT16, DType.BFLOAT16, DType.FLOAT64),
+    *(DType.INT8, DType.INT32, DType.UINT8, DType.INT64, DType.BOOL),
+)
+SHAPES = ((1, 4, 6, 6), (4, 6), (24,))
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """An operator with its attributes and weights.
+
+    Attributes:
+        name: The operator.
+        arity: How many of its first operands are tensors of the graph: 1 or 2.
+        weights: The operands behind those.
+        attrs: Its attributes.
+    """
+
+    name: str
+    arity: int = 1
+    weights: tuple[np.ndarray, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def apply(self, *args: Expr, at: str = "") -> Call:
+        """A call named ``at`` in the model."""
+        op = OPERATORS[self.name]
+        operands = (*args[: self.arity], *(constant(weight) for weight in self.weights))
+        return call(op, *operands, attrs=op.Attrs(**self.attrs), span=Span(at, self.name))
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """What random graphs are made of.
+
+    Attributes:
+        type: Type of every tensor.
+        taken: Blocks that the accelerator takes.
+        refused: Blocks that it refuses; the fallback computes them.
+    """
+
+    type: TensorType
+    taken: tuple[Block, ...]
+    refused: tuple[Block, ...]
+
+    def random(self, seed: int) -> np.ndarray:
+        """A tensor of the type, of small values."""
+        rng = np.random.default_rng(seed)
+        return random_array(rng, self.type.static_shape, self.type.dtype.value, -1.0, 1.0)
+
+
+def candidates(type_: TensorType) -> list[Block]:
+    """Blocks whose type rule accepts tensors of ``type_`` and gives ``type_`` back."""
+    rng = np.random.default_rng(42)
+    shape, dtype = type_.static_shape, type_.dtype.value
+
+    def weight(*size: int, low: float = -0.4, high: float = 0.4) -> np.ndarray:
+        return random_array(rng, size, dtype, low, high)
+
+    plain = [name for name in OPERATORS if name not in ("copy", "reshape")]
+    found = [Block(name) for name in plain] + [Block(name, 2) for name in plain]
+    found += [Block(name, 1, (weight(*shape[-1:]),)) for name in ("add", "multiply", "maximum")]
+    found += [Block("clip", attrs={"min": -1.0, "max": 1.0})]
+    for axis in range(len(shape)):
+        found += [Block(name, attrs={"axis": axis}) for name in ("nn.softmax", "cumsum")]
+        found.append(Block("flip", attrs={"axes": (axis,)}))
+    last = len(shape) - 1
+    scale, shift = weight(shape[-1], low=0.5, high=1.0), weight(shape[-1])
+    found.append(Block("nn.layer_norm", 1, (scale, shift), {"axis": last, "epsilon": 0.01}))
+    if len(shape) >= 2:
+        found.append(Block("matmul", 1, (weight(shape[-1], shape[-1]),)))
+        vectors = [weight(shape[1]) for _ in range(3)]
+        variance = weight(shape[1], low=0.5, high=2.0)
+        found.append(Block("nn.batch_norm", 1, (*vectors, variance), {"epsilon": 0.01}))
+    if len(shape) == 4:
+        found += _windows(shape[1], weight)
+    return [block for block in found if _closed(block, type_)]
+
+
+def _windows(channels: int, weight: Any) -> list[Block]:
+    square = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
+    point = {**square, "padding": ((0, 0), (0, 0))}
+    kernel = weight(channels, channels, 3, 3)
+    bias = weight(channels)
+    return [
+        Block("nn.conv", 1, (kernel,), {**square, "groups": 1}),
+        Block("nn.conv", 1, (kernel, bias), {**square, "groups": 1}),
+        Block("nn.conv", 1, (weight(channels, channels, 1, 1),), {**point, "groups": 1}),
+        Block("nn.conv", 1, (weight(channels, 1, 3, 3),), {**square, "groups": channels}),
+        Block("nn.max_pool", attrs={**square, "kernel": (3, 3)}),
+        Block("nn.avg_pool", attrs={**square, "kernel": (3, 3)}),
+    ]
+
+
+def _closed(block: Block, type_: TensorType) -> bool:
+    try:
+        made = block.apply(*(Var(f"x{i}", type_) for i in range(block.arity)))
+    except (IntarsiaError, TypeError):  # the type rule, or attributes that must be given
+        return False
+    return made.type == type_
+
+
+def choose_blocks(table: SupportTable | None) -> Blocks:
+    """Return the blocks of the tensor type for which the accelerator takes most.
+
+    Args:
+        table: What it takes; ``None`` for a backend, which takes all.
+    """
+    best: Blocks | None = None
+    for dtype in DTYPES:
+        for shape in SHAPES:
+            made = _judged(TensorType(shape, dtype), table)
+            if best is None or len(made.taken) > len(best.taken):
+                best = made
+        if best is not None and len(best.taken) >= 2:
+            break
+    assert best is not None
+    return best
+
+
+def _judged(type_: TensorType, table: SupportTable | None) -> Blocks:
+    every = candidates(type_)
+    if table is None:
+        return Blocks(type_, tuple(every), ())
+    params = (Var("x", type_), Var("y", type_))
+    calls = [block.apply(*params, at=f"n{i}") for i, block in enumerate(every)]
+    verdicts = annotate(Function(params, make_tuple(calls)), [("subject", table)]).verdicts
+    taken = [b for b, c in zip(every, calls, strict=True) if verdicts[c][0].code is Code.OK]
+    refused = [b for b in every if b not in taken]
+    return Blocks(type_, tuple(taken), tuple(refused))
+
+
+def random_graph(
+    blocks: Blocks, choices: Sequence[tuple[int, int, int]], outputs: Sequence[int]
+) -> IRModule:
+    """Build a graph of blocks.
+
+    Args:
+        blocks: What to build with; two of three calls are taken ones.
+        choices: For each call a block and two operands, counted back from the end.
+        outputs: Values that are results, counted back from the end.
+    """
+    params = (Var("x", blocks.type), Var("y", blocks.type))
+    pool: list[Expr] = list(params)
+    for number, (which, a, b) in enumerate(choices):
+        own = blocks.refused if which % 3 == 2 and blocks.refused else blocks.taken
+        block = own[which // 3 % len(own)]
+        args = (pool[-1 - a % len(pool)], pool[-1 - b % len(pool)])
+        pool.append(block.apply(*args, at=f"n{number}"))
+    results = list(dict.fromkeys(pool[-1 - o % len(pool)] for o in outputs))
+    body = results[0] if len(results) == 1 else make_tuple(results)
+    return IRModule.from_function(Function(params, body))
+
+
+def sample_graph(blocks: Blocks) -> IRModule:
+    """A graph with several regions: three taken calls, one refused, three taken, twice."""
+    kinds = [3 * i if i % 4 != 3 else 3 * i + 2 for i in range(15)]
+    return random_graph(blocks, [(kind, 0, 1 + i % 3) for i, kind in enumerate(kinds)], (0, 3))

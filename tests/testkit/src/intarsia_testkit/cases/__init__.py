@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of every operator with operands of every element type and rank it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from types import MappingProxyType
+
+from . import elementwise_cases, structure_cases, sum_cases
+from .case import Case
+
+PER_SIGNATURE = 3
+"""Cases kept of those that agree in operator, element types and ranks."""
+
+_TABLES = (
+    elementwise_cases.unary_cases,
+    elementwise_cases.binary_cases,
+    elementwise_cases.other_cases,
+    structure_cases.view_cases,
+    structure_cases.slice_cases,
+    structure_cases.index_cases,
+    structure_cases.made_cases,
+    structure_cases.spatial_cases,
+    sum_cases.window_cases,
+    sum_cases.product_cases,
+    sum_cases.pool_cases,
+    sum_cases.reduction_cases,
+    sum_cases.place_cases,
+    sum_cases.statistics_cases,
+)
+
+
+@cache
+def every_case() -> tuple[Case, ...]:
+    """All cases of all tables."""
+    return tuple(case for table in _TABLES for case in table())
+
+
+@cache
+def cases_by_operator() -> Mapping[str, tuple[Case, ...]]:
+    """For each operator, up to three cases of every combination of element types and ranks."""
+    kept: dict[str, list[Case]] = {}
+    seen: dict[tuple[object, ...], int] = {}
+    for case in every_case():
+        key = signature(case)
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] <= PER_SIGNATURE:
+            kept.setdefault(case.name, []).append(case)
+    return MappingProxyType({name: tuple(cases) for name, cases in kept.items()})
+
+
+def signature(case: Case) -> tuple[object, ...]:
+    """Operator, element types and ranks."""
+    return case.name, *((operand.dtype.name, operand.ndim) for operand in case.operands)

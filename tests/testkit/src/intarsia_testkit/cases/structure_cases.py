@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of operators that move, repeat, select or make elements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from intarsia.dtype import DType
+
+from .case import Case, random_array
+
+KINDS = tuple(kind.value for kind in DType)
+FEW = ("float32", "int8", "bool", "float16")
+
+
+def view_cases() -> Iterator[Case]:
+    """``reshape``, ``transpose``, ``broadcast_to``, ``flip``, ``copy``."""
+    rng = np.random.default_rng(4)
+    for old, new in (
+        ((2, 3, 4), (6, 4)),
+        ((2, 6), (3, 4)),
+        ((1, 1), ()),
+        ((), (1, 1)),
+        ((0, 3), (3, 0)),
+        ((2, 3, 4), (4, -1)),
+        ((17, 33), (-1,)),
+    ):
+        yield Case("reshape", (random_array(rng, old, "float32"),), {"shape": new})
+    for axes in ((0, 1, 2), (2, 1, 0), (1, 2, 0), (0, 2, 1), (1, 0, 2)):
+        yield Case("transpose", (random_array(rng, (5, 17, 33), "float32"),), {"axes": axes})
+    yield Case("transpose", (random_array(rng, (), "float32"),), {"axes": ()})
+    yield Case("transpose", (random_array(rng, (0, 3), "float32"),), {"axes": (1, 0)})
+    yield Case("transpose", (random_array(rng, (2, 3, 4, 5), "float32"),), {"axes": (0, 2, 3, 1)})
+    for old, new in (((3,), (2, 3)), ((17, 1), (17, 33)), ((), (2, 2)), ((1, 3), (0, 3))):
+        yield Case("broadcast_to", (random_array(rng, old, "float32"),), {"shape": new})
+    for axes in ((), (0,), (2,), (0, 2)):
+        yield Case("flip", (random_array(rng, (2, 3, 17), "float32"),), {"axes": axes})
+    for dtype in KINDS:
+        x = random_array(rng, (3, 17), dtype)
+        yield Case("reshape", (x,), {"shape": (17, 3)})
+        yield Case("transpose", (x,), {"axes": (1, 0)})
+        yield Case("broadcast_to", (x,), {"shape": (2, 3, 17)})
+        yield Case("flip", (x,), {"axes": (1,)})
+        yield Case("copy", (x,))
+
+
+def slice_cases() -> Iterator[Case]:
+    """``concatenate``, ``split``, ``strided_slice``, ``nn.pad``."""
+    rng = np.random.default_rng(5)
+    for dtype in KINDS:
+        for axis, sizes in ((0, (2, 4, 0, 1)), (1, (1, 17, 33)), (1, (3,)), (0, (0, 0))):
+            shapes = [(size, 5) if axis == 0 else (3, size) for size in sizes]
+            parts = tuple(random_array(rng, shape, dtype) for shape in shapes)
+            yield Case("concatenate", parts, {"axis": axis})
+        x = random_array(rng, (4, 17), dtype)
+        for axis, sections in ((0, (1, 3)), (1, (5, 0, 12)), (1, (17,))):
+            yield Case("split", (x,), {"axis": axis, "sections": sections})
+        for begin, end, strides in (
+            ((0, 0), (4, 17), (1, 1)),
+            ((1, 2), (3, 17), (1, 2)),
+            ((3, 16), (-1, 0), (-1, -2)),
+            ((2, 0), (2, 5), (1, 1)),
+            ((4, 17), (4, 17), (1, 1)),
+            ((0, 1), (4, 17), (3, 7)),
+        ):
+            attrs = {"begin": begin, "end": end, "strides": strides}
+            yield Case("strided_slice", (x,), attrs)
+        for mode, widths in product(
+            ("constant", "reflect", "edge", "wrap"),
+            (((1, 2), (0, 1)), ((-1, 1), (2, -2)), ((-1, -1), (-2, 0)), ((0, 3), (16, 0))),
+        ):
+            yield Case("nn.pad", (x,), {"widths": widths, "mode": mode, "value": 1.0})
+    yield Case("nn.pad", (np.zeros((0, 2), np.float32),), {"widths": ((1, 0), (0, 1))})
+    yield Case("nn.pad", (np.zeros((), np.float32),), {"widths": ()})
+
+
+def index_cases() -> Iterator[Case]:
+    """``take``, ``gather_elements``, ``gather_nd``, ``one_hot``; negative and out of range too."""
+    rng = np.random.default_rng(6)
+    for dtype, kind in product(KINDS, ("int32", "int64")):
+        x = random_array(rng, (5, 17), dtype)
+        for axis, shape in ((0, (3,)), (1, (2, 3)), (1, ()), (0, (0,)), (0, (33,))):
+            picked = random_array(rng, shape, kind, -7, 7)
+            yield Case("take", (x, picked), {"axis": axis})
+        for axis in (0, 1):
+            picked = random_array(rng, (4, 9), kind, -20, 20)
+            yield Case("gather_elements", (x, picked), {"axis": axis})
+        yield Case("gather_nd", (x, random_array(rng, (3, 2), kind, -6, 6)))
+        yield Case("gather_nd", (x, random_array(rng, (2, 3, 1), kind, -6, 6)))
+        batched = random_array(rng, (5, 4, 1), kind, -6, 6)
+        yield Case("gather_nd", (x, batched), {"batch_dims": 1})
+    extremes = np.array([np.iinfo(np.int64).min, np.iinfo(np.int64).max, -1, 0])
+    yield Case("take", (np.arange(9, dtype=np.float32), extremes), {"axis": 0})
+    for kind, made in product(("int8", "uint8", "int32", "int64"), FEW):
+        for axis in (0, 1, 2):
+            picked = random_array(rng, (3, 17), kind, -6, 6)
+            values = {"on_value": 5.0, "off_value": 1.0} if made != "bool" else {}
+            attrs = {"depth": 5, "axis": axis, "dtype": DType(made), **values}
+            yield Case("one_hot", (picked,), attrs)
+
+
+def made_cases() -> Iterator[Case]:
+    """``full``, ``arange``, ``triangular``."""
+    for dtype, shape in product(KINDS, ((2, 3), (), (0, 2), (33,))):
+        yield Case("full", (), {"shape": shape, "value": 1, "dtype": DType(dtype)})
+    yield Case("full", (), {"shape": (2,), "value": 2**62 + 1, "dtype": DType.INT64})
+    yield Case("full", (), {"shape": (2,), "value": -0.1, "dtype": DType.FLOAT32})
+    for start, stop, step, dtype in (
+        (0, 5, 1, "int64"),
+        (5, 0, -2, "int32"),
+        (0.5, 2.0, 0.25, "float32"),
+        (3, 1, 1, "int64"),
+        (-3, 30, 1, "float32"),
+        (0, 33, 2, "float64"),
+        (0, 9, 1, "int8"),
+    ):
+        attrs = {"start": start, "stop": stop, "step": step, "dtype": DType(dtype)}
+        yield Case("arange", (), attrs)
+    rng = np.random.default_rng(7)
+    for dtype, upper, diagonal in product(KINDS, (False, True), (-5, -1, 0, 2)):
+        x = random_array(rng, (2, 3, 17), dtype)
+        yield Case("triangular", (x,), {"upper": upper, "diagonal": diagonal})
+
+
+def spatial_cases() -> Iterator[Case]:
+    """``nn.depth_to_space``, ``nn.space_to_depth``, ``nn.resize``."""
+    rng = np.random.default_rng(8)
+    for dtype in FEW:
+        for mode in ("DCR", "CRD"):
+            x = random_array(rng, (2, 12, 2, 3), dtype)
+            yield Case("nn.depth_to_space", (x,), {"block": 2, "mode": mode})
+        x = random_array(rng, (2, 3, 4, 6), dtype)
+        yield Case("nn.space_to_depth", (x,), {"block": 2})
+        small = random_array(rng, (1, 2, 4, 5), dtype)
+        yield Case("nn.resize", (small,), {"sizes": (1, 2, 7, 9)})
+    coordinates = (
+        *("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel"),
+        *("align_corners", "asymmetric"),
+    )
+    x = random_array(rng, (1, 2, 4, 5), "float32")
+    for coordinate_mode, sizes in product(coordinates, ((1, 2, 8, 10), (1, 2, 2, 3), (1, 2, 1, 9))):
+        attrs = {"sizes": sizes, "coordinate_mode": coordinate_mode}
+        for mode in ("linear", "cubic"):
+            yield Case("nn.resize", (x,), {**attrs, "mode": mode})
+        for nearest_mode in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
+            yield Case("nn.resize", (x,), {**attrs, "nearest_mode": nearest_mode})
+    scaled = {"sizes": (1, 2, 2, 8), "scales": (1.0, 1.0, 0.6, 1.7)}
+    for mode in ("nearest", "linear", "cubic"):
+        yield Case("nn.resize", (x,), {**scaled, "mode": mode})
+    outside = {"mode": "cubic", "cubic_a": -0.5, "exclude_outside": True}
+    yield Case("nn.resize", (x,), {"sizes": (1, 2, 8, 3), **outside})
+    for dtype in ("float64", "float16", "bfloat16"):
+        tall = random_array(rng, (1, 1, 3, 3, 2), dtype)
+        yield Case("nn.resize", (tall,), {"sizes": (1, 1, 5, 6, 3), "mode": "linear"})

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tier 2: the same question has the same answer, in this process and in another."""
+
+from __future__ import annotations
+
+from intarsia.artifact.unit import CompiledUnit
+from intarsia.build.stages import compile_regions, cut
+from intarsia.partition.cost import Plan
+
+from ..blocks import choose_blocks, random_graph, sample_graph
+from ..child import ChildFailed, ask
+from ..marks import check, decline, refuse
+from ..running import compile_module, run_artifact
+from ..subject import Subject
+
+
+class DeterminismChecks:
+    """Bytes do not depend on hash seeds, on order, or on what was compiled before."""
+
+    @check(tier=2)
+    def test_determinism_two_processes_give_the_same_bytes(self, subject: Subject) -> None:
+        """Two processes with two hash seeds make the same verdicts, units and artifact."""
+        try:
+            first, second = (
+                ask("digests", subject.name, subject.chosen, PYTHONHASHSEED=seed).facts
+                for seed in ("1", "4242")
+            )
+        except ChildFailed as failure:
+            refuse([f"compiling in a fresh process {failure}"])
+            return
+        names = {*first, *second}
+        refuse(
+            (
+                f"{n} differs between two processes"
+                for n in sorted(names)
+                if first.get(n) != second.get(n)
+            ),
+            hint="iterate over dicts and sorted lists, never over sets; no time, no id()",
+        )
+
+    @check(tier=2)
+    def test_determinism_units_do_not_depend_on_what_was_compiled_before(
+        self, subject: Subject
+    ) -> None:
+        """A region gives the same unit again after others were compiled."""
+        if not subject.is_accelerator:
+            decline("a backend compiles no regions")
+        host = subject.host()
+        blocks = choose_blocks(subject.table(host))
+        target = subject.composite(host)
+        regions = cut(host, sample_graph(blocks), target, Plan.GREEDY).regions
+        others = cut(host, random_graph(blocks, [(0, 0, 0)] * 3, (0,)), target, Plan.GREEDY).regions
+        first = compile_regions(host, regions, target)
+        compile_regions(host, others, target)
+        again = compile_regions(host, regions, target)
+        refuse(
+            f"unit '{a.name}' differs when it is compiled again"
+            for a, b in zip(first, again, strict=True)
+            if _content(a) != _content(b)
+        )
+
+    @check(tier=2)
+    def test_determinism_runs_do_not_depend_on_runs_before(self, subject: Subject) -> None:
+        """Running A, B, A gives for A the same bits, in one executable and in a new one."""
+        host = subject.host()
+        blocks = choose_blocks(subject.table(host) if subject.is_accelerator else None)
+        module = sample_graph(blocks)
+        artifact = compile_module(subject, module, host=host)
+        names = [param.name for param in module.main.params]
+        a, b = ({n: blocks.random(10 * s + i) for i, n in enumerate(names)} for s in (1, 2))
+        executable = artifact.load(threads=1)
+        try:
+            runs = [executable.run(inputs) for inputs in (a, b, a)]
+            runs = [{k: v.copy() for k, v in run.items()} for run in runs]
+        finally:
+            executable.close()
+        fresh = run_artifact(artifact, a, threads=1)
+        problems = [
+            f"output '{name}' of the third run differs from the first, with the same inputs"
+            for name in runs[0]
+            if runs[0][name].tobytes() != runs[2][name].tobytes()
+        ]
+        problems += [
+            f"output '{name}' differs in a newly loaded executable"
+            for name, array in zip(runs[0], fresh, strict=True)
+            if runs[0][name].tobytes() != array.tobytes()
+        ]
+        refuse(problems, hint="a loaded unit keeps nothing between calls")
+
+
+def _content(unit: CompiledUnit) -> object:
+    constants = {name: array.tobytes() for name, array in unit.constants.items()}
+    return unit.loader, dict(unit.files), constants, unit.cpu_features, dict(unit.versions)

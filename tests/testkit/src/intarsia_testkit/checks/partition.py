@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tier 3: whatever the graph, it is cut into convex parts, and nothing is lost or changed."""
+
+from __future__ import annotations
+
+import hypothesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from intarsia.build.stages import Cut, cut
+from intarsia.host.host import Host
+from intarsia.ir.expr import CallFunction
+from intarsia.ir.module import IRModule
+from intarsia.ir.verify import verify
+from intarsia.ir.walk import calls, post_order
+from intarsia.ops.evaluate import evaluate
+from intarsia.partition.cost import Plan
+
+from ..blocks import Blocks, choose_blocks, random_graph
+from ..marks import check, decline, refuse
+from ..running import compile_module, run_artifact, wrong_results
+from ..subject import Subject
+
+CHOICES = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=24
+)
+OUTPUTS = st.lists(st.integers(0, 9), min_size=1, max_size=3)
+_QUIET = {
+    "deadline": None,
+    "database": None,
+    "derandomize": True,
+    "suppress_health_check": list(HealthCheck),
+    "phases": [hypothesis.Phase.generate, hypothesis.Phase.shrink],
+}
+
+
+class PartitionChecks:
+    """Random graphs of what the plugin takes and what it refuses."""
+
+    @check(tier=3)
+    def test_partition_random_graphs_are_cut_into_convex_regions(self, subject: Subject) -> None:
+        """Regions are convex and acyclic, and hold every call once; also after `partition`."""
+        if not subject.is_accelerator:
+            decline("a backend takes no regions")
+        host = Host()
+        blocks = choose_blocks(subject.table(host))
+        target = subject.composite(host)
+
+        @settings(max_examples=60, **_QUIET)
+        @given(CHOICES, OUTPUTS)
+        def cut_well(choices: list[tuple[int, int, int]], outputs: list[int]) -> None:
+            module = random_graph(blocks, choices, outputs)
+            made = cut(host, module, target, Plan.GREEDY)
+            verify(made.module)  # no cycle, types agree: a region that is not convex has neither
+            assert_complete(module, made, subject.main_kind.name)
+
+        cut_well()
+
+    @check(tier=3)
+    def test_partition_hook_only_drops(self, subject: Subject) -> None:
+        """The hook answers twice alike, with regions that it was offered."""
+        host = Host()
+        kind = subject.main_kind.name
+        if not subject.is_accelerator or not host.has_hook(kind, "partition"):
+            decline("it has no partition hook")
+        blocks = choose_blocks(subject.table(host))
+        own = subject.own_target(host)
+        whole = subject.host()
+        many = [(3 * i + (i % 5 == 4) * 2, i % 2, i % 3) for i in range(20)]
+        module = random_graph(blocks, many, (0, 1))
+        regions = cut(whole, module, subject.composite(whole), Plan.GREEDY).regions
+        first, second = (
+            host.call("partition", kind, regions=regions, target=own) for _ in range(2)
+        )
+        offered = {call for region in regions for call in region.origins.values()}
+        problems: list[str] = []
+        for region in first:  # type: ignore[attr-defined]
+            added = [call for call in region.origins.values() if call not in offered]
+            added += [c for c in calls(region.function) if c not in region.origins]
+            if added:
+                problems.append(f"it adds {added[0].name} to region '{region.name}'")
+        if [r.nodes for r in first] != [r.nodes for r in second]:  # type: ignore[attr-defined]
+            problems.append("it answers the same question differently")
+        refuse(problems, hint="return regions from the list, or keep_calls(region, calls)")
+
+    @check(tier=3)
+    def test_partition_random_graphs_give_equal_results(self, subject: Subject) -> None:
+        """Compiled and run, random graphs compute what they compute uncut."""
+        host = subject.host()
+        blocks = choose_blocks(subject.table(host) if subject.is_accelerator else None)
+
+        @settings(max_examples=12, **_QUIET)
+        @given(CHOICES, OUTPUTS)
+        def run_well(choices: list[tuple[int, int, int]], outputs: list[int]) -> None:
+            module = random_graph(blocks, choices, outputs)
+            inputs = finite_inputs(module, blocks)
+            artifact = compile_module(subject, module, host=host)
+            refuse(
+                [message]
+                if (message := wrong_results(module, inputs, run_artifact(artifact, inputs)))
+                else []
+            )
+
+        run_well()
+
+
+def finite_inputs(module: IRModule, blocks: Blocks) -> dict[str, object]:
+    """Small inputs; examples whose values leave the element type's range are left out."""
+    inputs = {p.name: blocks.random(i) for i, p in enumerate(module.main.params)}
+    with hypothesis_errstate():
+        wanted = evaluate(module.main, inputs, module)
+    hypothesis.assume(all(abs(w.astype("float64")).max(initial=0.0) < 1e4 for w in wanted))
+    return inputs
+
+
+def hypothesis_errstate():
+    """Arithmetic on random graphs may overflow; that is no finding."""
+    import numpy as np
+
+    return np.errstate(all="ignore")
+
+
+def assert_complete(module: IRModule, made: Cut, kind: str) -> None:
+    """Every call is in one place, every region is called once, and verdicts are of the kind."""
+    left = [call.span.name for call in calls(made.module.main)]
+    inside = [call.span.name for region in made.regions for call in calls(region.function)]
+    problems = []
+    if sorted(left + inside) != sorted(call.span.name for call in calls(module.main)):
+        problems.append("a call is lost, or is in two places")
+    called = [n for n in post_order(made.module.main.body) if isinstance(n, CallFunction)]
+    if sorted(c.function.name for c in called) != sorted(region.name for region in made.regions):
+        problems.append("a region is not called exactly once")
+    bad = [v for v in made.placement.verdicts if v.code == "plugin-error"]
+    problems += [f"{v.node}: {v.detail}" for v in bad]
+    problems += [f"region '{r.name}' is of '{r.kind}'" for r in made.regions if r.kind != kind]
+    refuse(problems)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All checks as one class, which a plugin's tests derive from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+import pytest
+
+from intarsia.errors import UsageError
+
+from .checks.borders import BorderChecks
+from .checks.contract import ContractChecks
+from .checks.determinism import DeterminismChecks
+from .checks.isolation import IsolationChecks
+from .checks.numeric import NumericChecks
+from .checks.packaging import PackagingChecks
+from .checks.partition import PartitionChecks
+from .subject import Subject, open_subject
+
+
+class Conformance(
+    ContractChecks,
+    PackagingChecks,
+    IsolationChecks,
+    NumericChecks,
+    DeterminismChecks,
+    PartitionChecks,
+    BorderChecks,
+):
+    """Derive from it, and say which plugin it is.
+
+    Attributes:
+        plugin: Name of the plugin, or of its distribution.
+        target: Target to check it with; ``<kind>, <first installed backend>`` if empty.
+        exempt: Name of a check without ``test_`` to the reason why it cannot apply. Exempt checks
+            do not run and do not count as passed.
+        tolerances: Element type to the relative error that the hardware makes, e.g.
+            ``{"float32": 1e-3}``; one rounding of the type by default.
+    """
+
+    plugin: ClassVar[str] = ""
+    target: ClassVar[str] = ""
+    exempt: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    tolerances: ClassVar[Mapping[str, float]] = MappingProxyType({})
+
+    @pytest.fixture
+    def subject(self, request: pytest.FixtureRequest) -> Subject:
+        """The plugin under test."""
+        chosen = request.config.getoption("--intarsia-target") or self.target
+        name = self.plugin or request.config.getoption("--intarsia-plugin")
+        try:
+            return open_subject(name, chosen, self.tolerances)
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from None

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of the kit found: rows, tiers, JSON, badge. A declined check is not a passed one."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import pytest
+
+from .badge import badge
+from .marks import TIERS
+
+SCHEMA = 1
+"""Version of the JSON form."""
+
+OUTCOMES = ("passed", "failed", "declined", "exempt")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One check.
+
+    Attributes:
+        check: Its name; with the operator in brackets for a numeric one.
+        tier: 1 to 3.
+        outcome: One of :data:`OUTCOMES`.
+        detail: What was wrong, or why it was declined or exempted.
+        seconds: How long it took.
+    """
+
+    check: str
+    tier: int
+    outcome: str
+    detail: str
+    seconds: float
+
+
+@dataclass(slots=True)
+class Result:
+    """Everything one run found, in the order in which the checks ran."""
+
+    plugin: str = ""
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def add(self, facts: Mapping[str, Any], outcome: str, detail: str, seconds: float) -> None:
+        """Take a report: of the phases of one check the worst counts."""
+        self.plugin = self.plugin or str(facts["plugin"])
+        known = self.rows.get(facts["check"])
+        spent = seconds + (known.seconds if known else 0.0)
+        if known is not None and known.outcome != "passed":
+            outcome, detail = known.outcome, known.detail
+        self.rows[facts["check"]] = Row(facts["check"], facts["tier"], outcome, detail, spent)
+
+    def tiers(self) -> dict[str, str]:
+        """Verdict on each tier: ``passed``, ``failed``, or ``not run``."""
+        return {str(tier): self._verdict(tier) for tier in TIERS}
+
+    def tier(self) -> int:
+        """The highest tier such that it and all below are passed; 0 if there is none."""
+        reached = 0
+        for tier in sorted(TIERS):
+            if self._verdict(tier) != "passed":
+                break
+            reached = tier
+        return reached
+
+    def _verdict(self, tier: int) -> str:
+        outcomes = [row.outcome for row in self.rows.values() if row.tier == tier]
+        if "failed" in outcomes:
+            return "failed"
+        return "passed" if "passed" in outcomes else "not run"
+
+    def count(self, outcome: str) -> int:
+        """How many checks ended so."""
+        return sum(row.outcome == outcome for row in self.rows.values())
+
+    def to_json(self) -> dict[str, object]:
+        """The result as a value that prints as JSON."""
+        return {
+            "schema": SCHEMA,
+            "plugin": self.plugin,
+            "distribution": _distribution(self.plugin),
+            "kit": _version("intarsia-testkit"),
+            "intarsia": _version("intarsia"),
+            "python": platform.python_version(),
+            "tier": self.tier(),
+            "tiers": self.tiers(),
+            "counts": {outcome: self.count(outcome) for outcome in OUTCOMES},
+            "checks": [
+                {
+                    "check": row.check,
+                    "tier": row.tier,
+                    "outcome": row.outcome,
+                    "detail": row.detail,
+                    "seconds": round(row.seconds, 3),
+                }
+                for row in sorted(self.rows.values(), key=_tier_of)
+            ],
+        }
+
+    def badge(self) -> str:
+        """An SVG that says which tier was reached, and how many checks are exempt."""
+        exempt = self.count("exempt")
+        text = f"tier {self.tier()}" if self.tier() else "not conformant"
+        colour = ("#c0392b", "#b7791f", "#2b7bb9", "#2e7d32")[self.tier()]
+        return badge("intarsia", f"{text}, {exempt} exempt" if exempt else text, colour)
+
+
+def _tier_of(row: Row) -> int:
+    return row.tier
+
+
+def outcome_of(report: pytest.TestReport, exempt: str) -> tuple[str, str]:
+    """Outcome and detail of a phase of a test."""
+    if report.passed:
+        return "passed", ""
+    if report.skipped:
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        text = reason.removeprefix("Skipped: ").removeprefix("declined: ")
+        return ("exempt", exempt) if exempt else ("declined", text)
+    crash = vars(report.longrepr).get("reprcrash") if report.longrepr else None
+    text = crash.message if crash is not None else str(report.longrepr)
+    return "failed", text.removeprefix("Failed: ")
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
+
+
+def _distribution(plugin: str) -> str:
+    from intarsia.host.discovery import find_plugins
+
+    for found in find_plugins():
+        if plugin in (found.name, found.distribution):
+            return f"{found.distribution} {found.version}"
+    return ""

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plugin says of every case, and what its options change."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from intarsia.build.stages import cut
+from intarsia.errors import IntarsiaError
+from intarsia.host.host import Host
+from intarsia.ir.expr import Call
+from intarsia.ir.match import match_pattern, root_operators
+from intarsia.ir.walk import count_uses
+from intarsia.partition.annotate import annotate
+from intarsia.partition.cost import Plan
+from intarsia.partition.support import Code, SupportTable
+from intarsia.target.options import OptionRow
+
+from .blocks import choose_blocks, sample_graph
+from .cases import cases_by_operator
+from .cases.case import Case
+from .running import Batch, compile_module
+from .subject import Subject
+
+
+@dataclass(frozen=True, eq=False)
+class Verdict:
+    """What a predicate answered to a case."""
+
+    row: str
+    case: Case
+    answer: object
+
+
+def all_verdicts(subject: Subject) -> Iterator[Verdict]:
+    """Ask every row about every case of its root operator, operands as inputs and as constants."""
+    table = subject.table(subject.host())
+    for name, cases in cases_by_operator().items():
+        rows = [row for row in table.rows if name in (root_operators(row.pattern) or (name,))]
+        if not rows:
+            continue
+        for fixed in (False, True):
+            batch = Batch(cases, fixed=fixed)
+            uses = count_uses([batch.main.body])
+            for case, results in zip(cases, batch.results, strict=True):
+                root = _root(results[0])
+                for row in rows:
+                    try:
+                        found = match_pattern(row.pattern, root, uses)
+                        if found is not None:
+                            yield Verdict(row.name, case, row.predicate(found))
+                    except Exception as error:  # a predicate is plugin code
+                        yield Verdict(row.name, case, error)
+
+
+def _root(result: object) -> Call:
+    inner = getattr(result, "tuple", result)
+    assert isinstance(inner, Call)
+    return inner
+
+
+def accepted(table: SupportTable, cases: Sequence[Case], *, fixed: bool) -> tuple[list[Case], str]:
+    """The cases that the plugin takes, and why it does not take the first of the others."""
+    batch = Batch(cases, fixed=fixed)
+    verdicts = annotate(batch.main, [("subject", table)]).verdicts
+    taken: list[Case] = []
+    refusal = ""
+    for case, results in zip(cases, batch.results, strict=True):
+        said = verdicts[_root(results[0])][0]
+        if said.code is Code.OK:
+            taken.append(case)
+        else:
+            refusal = refusal or f"{said.code.value}: {said.detail}"
+    return taken, refusal
+
+
+def observe_options(subject: Subject, rows: Sequence[OptionRow]) -> list[str]:
+    """One line for every option of which no value changes anything that can be seen."""
+    host = Host()
+    default = _observation(subject, host, "")
+    silent: list[str] = []
+    for row in rows:
+        values = _values(row)
+        if not any(_differs(subject, host, f"-{row.flag}={v}", default) for v in values):
+            shown = ", ".join(values) or "none to try"
+            silent.append(f"-{row.flag} changes nothing (tried {shown})")
+    return silent
+
+
+def _differs(subject: Subject, host: Host, option: str, default: str) -> bool:
+    try:
+        return _observation(subject, host, option) != default
+    except IntarsiaError:  # an option that refuses a value looks at it
+        return True
+
+
+def _values(row: OptionRow) -> list[str]:
+    """Other values than the default, as a user would write them."""
+    if row.choices:
+        return [str(choice) for choice in row.choices if choice != row.default]
+    match row.type:
+        case "bool":
+            return ["false" if row.default else "true"]
+        case "int" | "float":
+            low = 0 if row.minimum is None else int(row.minimum)
+            tried = [low, low + 1, low + 2, low + 3, 1_000_000, 1_000_000_000]
+            high = tried[-1] if row.maximum is None else int(row.maximum)
+            values = [v for v in dict.fromkeys([*tried, high]) if low <= v <= high]
+            return [str(value) for value in values if value != row.default]
+        case "list of int":
+            return ["1", "2,3"]
+        case _:
+            return ["none", "/nonexistent", "+x"]
+
+
+def _observation(subject: Subject, host: Host, options: str) -> str:
+    """A digest of all that a build shows: verdicts, regions kept, units."""
+    target = subject.composite(host, options)
+    seen: list[str] = []
+    table = None
+    if subject.is_accelerator:
+        table = subject.table(host, options)
+        for name, cases in cases_by_operator().items():
+            if any(name in (root_operators(row.pattern) or (name,)) for row in table.rows):
+                verdicts = annotate(Batch(cases, fixed=True).main, [("subject", table)]).verdicts
+                seen += [f"{said[0].code} {said[0].detail}" for said in verdicts.values()]
+    blocks = choose_blocks(subject.table(host) if subject.is_accelerator else None)
+    module = sample_graph(blocks)
+    kept = cut(host, module, target, Plan.GREEDY)
+    seen += [" ".join(region.nodes) for region in kept.regions]
+    artifact = compile_module(subject, module, options=options)
+    for unit in artifact.units:
+        seen += [hashlib.sha256(content).hexdigest() for content in unit.files.values()]
+    return hashlib.sha256("\n".join(seen).encode()).hexdigest()
+
+
+__all__ = ["Verdict", "accepted", "all_verdicts", "observe_options"]
