@@ -354,3 +354,53 @@ def test_functions_of_c_by_name(load_module):
     got = np.zeros_like(x)
     load_module([function]).call("k", x, got)
     np.testing.assert_allclose(got, np.cbrt(x), rtol=1e-6)
+
+
+DOMAINS = {"acosh": (1, 9), "atanh": (-0.9, 0.9), "acos": (-1, 1), "asin": (-1, 1)}
+POSITIVE = ("log", "log1p", "sqrt", "rsqrt", "pow")
+ARITY = {Intrinsic.POW: 2, Intrinsic.FMA: 3}
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d.is_float], ids=str)
+def test_machine_functions(load_module, dtype):
+    """Every one, over the range where it is smooth and at the special values."""
+    logical = (Intrinsic.ISNAN, Intrinsic.ISINF)
+    kernels = []
+    for function in Intrinsic:
+
+        def element(*args, function=function):
+            return intrinsic(function, *args)
+
+        inputs = (dtype,) * ARITY.get(function, 1)
+        result = DType.BOOL if function in logical else dtype
+        kernels.append(element_wise(function.value, element, inputs, result))
+    library = load_module(kernels)
+    tolerance = {16: 0.02, 32: 1e-5, 64: 1e-12}[dtype.bits]
+    for function in kernels:
+        low, high = DOMAINS.get(function.name, (0.1, 4) if function.name in POSITIVE else (-4, 4))
+        count = len(function.params) - 1
+        points = np.linspace(low, high, COUNT)
+        points[-4:] = [np.nan, np.inf, -np.inf, 0.0]
+        arrays = [np.roll(points, n).astype(numpy_type(dtype)) for n in range(count)]
+        buffer = function.params[-1]
+        want, got = (np.zeros(COUNT, numpy_type(buffer.dtype)) for _ in range(2))
+        run(function, *arrays, want)
+        library.call(function.name, *arrays, got)
+        np.testing.assert_allclose(
+            got.astype(np.float64),
+            want.astype(np.float64),
+            rtol=tolerance,
+            atol=tolerance,
+            err_msg=function.name,
+        )
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.INT32, DType.INT64, DType.UINT16], ids=str)
+def test_machine_functions_of_integers(load_module, dtype):
+    power = element_wise("pow", lambda a, b: intrinsic(Intrinsic.POW, a, b), (dtype, dtype), dtype)
+    size = element_wise("abs", lambda a: intrinsic(Intrinsic.ABS, a), (dtype,), dtype)
+    library = load_module([power, size])
+    a = samples(dtype, 0)
+    check(library, size, a)
+    exponents = (np.arange(COUNT) % 9 - (2 if dtype.is_signed else 0)).astype(a.dtype)
+    check(library, power, a, exponents)

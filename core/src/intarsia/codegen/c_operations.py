@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ..dtype import DType
@@ -31,6 +32,8 @@ _OF_BOOL = {
     BinaryOp.XOR: "^",
 }
 
+_CALL = re.compile(r"\w\(")
+
 
 def combine(functions: Functions, op: BinaryOp, dtype: DType, a: str, b: str) -> str:
     """Return ``a op b`` of two operands of an element type.
@@ -42,7 +45,9 @@ def combine(functions: Functions, op: BinaryOp, dtype: DType, a: str, b: str) ->
         return f"({a} {op.value} {b})"
     if dtype is DType.BOOL:
         if op in _OF_BOOL:
-            return f"({a} {_OF_BOOL[op]} {b})"
+            # Compilers suspect that & of comparisons with calls in them was meant to be &&.
+            left = f"(int){a}" if _CALL.search(a) or _CALL.search(b) else a
+            return f"({left} {_OF_BOOL[op]} {b})"
     elif op in EXTREMES:
         return f"{functions.extreme(op, dtype)}({a}, {b})"
     elif dtype.is_float:
