@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from intarsia_testkit.cases.case import difference, random_array, run_graph
+from intarsia_testkit.cases.elementwise_cases import ATTRS, BINARY, UNARY, accepts
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Expr, Function, Var, call, constant, get_item, make_tuple
@@ -16,8 +18,6 @@ from intarsia.ir.types import TensorType
 from intarsia.ops import OPERATORS
 from intarsia.ops.evaluate import evaluate
 
-from .case import difference, random_array, run_graph
-from .elementwise_cases import ATTRS, BINARY, UNARY, accepts
 from .targets import TARGETS
 
 PADDED = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}

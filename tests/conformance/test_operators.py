@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
+from intarsia_testkit.cases import elementwise_cases, structure_cases, sum_cases
+from intarsia_testkit.cases.case import Case, graph_of, module_of, run_cases
 
 from intarsia.build.stages import cut, read_target
 from intarsia.errors import UnsupportedError
@@ -19,8 +21,6 @@ from intarsia.host.host import Host
 from intarsia.ops import OPERATORS
 from intarsia.partition.cost import Plan
 
-from . import elementwise_cases, structure_cases, sum_cases
-from .case import Case, graph_of, module_of, run_cases
 from .targets import COMPOSITES, TARGETS
 
 FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (

@@ -58,7 +58,7 @@ def binary(r: random.Random, x: Expr) -> Call:
         forms.append((shape[1], *(1,) * (len(shape) - 2)))
         forms.append((shape[0], *(1,) * (len(shape) - 2), shape[-1]))
     other = weight(*r.choice(forms), seed=r.random())
-    return apply(r.choice(["add", "subtract", "multiply", "maximum"]), x, other)
+    return apply(r.choice(["add", "subtract", "multiply"]), x, other)
 
 
 def transpose(r: random.Random, x: Expr) -> Call:

@@ -39,7 +39,6 @@ _FIXED = (
     _Function("tanh", "tanh"),
     _Function("sigmoid", "logistic"),
     _Function("exp", "exp"),
-    _Function("log", "log"),
     _Function("sqrt", "sqrt"),
     _Function("rsqrt", "pow", 1.0, -0.5),
     _Function("reciprocal", "pow", 1.0, -1.0),
@@ -83,10 +82,8 @@ _BINARY = {
     "subtract": "sub",
     "multiply": "mul",
     "divide": "div",
-    "maximum": "max",
-    "minimum": "min",
 }
-_COMMUTATIVE = ("add", "multiply", "maximum", "minimum")
+_COMMUTATIVE = ("add", "multiply")
 
 
 def _folded(call: Call) -> tuple[Expr, str, float, float] | None:

@@ -24,6 +24,7 @@ NATIVE = {
 }
 """Intrinsics that become one LLVM intrinsic; all others need a rule."""
 
+
 def emit_intrinsic(w: Writer, call: CallIntrinsic, args: list[str]) -> str:
     """Write a machine function that has no rule.
 

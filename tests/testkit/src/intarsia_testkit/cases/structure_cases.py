@@ -68,6 +68,9 @@ def slice_cases() -> Iterator[Case]:
         ):
             attrs = {"begin": begin, "end": end, "strides": strides}
             yield Case("strided_slice", (x,), attrs)
+        yield Case("nn.pad", (x,), {"widths": ((1, 2), (-3, 4)), "value": 1.0})
+        if dtype not in ("float32", "float64", "int8", "bool"):
+            continue  # elements of one width are moved alike
         for mode, widths in product(
             ("constant", "reflect", "edge", "wrap"),
             (((1, 2), (0, 1)), ((-1, 1), (2, -2)), ((-1, -1), (-2, 0)), ((0, 3), (16, 0))),
