@@ -27,12 +27,13 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Compare a text with the test's golden file, ``tests/golden/<module>/<test>.ir``."""
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compare a text with the test's golden file, ``tests/golden/<module>/<test><suffix>``."""
     module = Path(request.node.path).stem.removeprefix("test_")
-    path = GOLDEN / module / f"{request.node.originalname.removeprefix('test_')}.ir"
+    stem = request.node.originalname.removeprefix("test_")
 
-    def compare(text: str) -> None:
+    def compare(text: str, suffix: str = ".ir") -> None:
+        path = GOLDEN / module / f"{stem}{suffix}"
         if request.config.getoption("--update-golden"):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)

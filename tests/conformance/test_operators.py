@@ -90,7 +90,7 @@ def test_operator(name: str, target: str) -> None:
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong[:20])
 
 
-def test_matrix(golden: Callable[[str], None]) -> None:
+def test_matrix(golden: Callable[..., None]) -> None:
     """Who computes which calls: accelerators as far as they say yes, else the fallback."""
     host = Host()
     shipped = [target for target in COMPOSITES if target == "dnnl, llvm"]
@@ -107,4 +107,4 @@ def test_matrix(golden: Callable[[str], None]) -> None:
             reasons.update(v.code for v in report.verdicts if v.verdict == "no")
         listed = ", ".join(f"{count} {code}" for code, count in sorted(reasons.items()))
         lines.append(f"{name:20}{len(cases):>6}  {row}  {listed}".rstrip())
-    golden("\n".join(lines) + "\n")
+    golden("\n".join(lines) + "\n", suffix=".txt")

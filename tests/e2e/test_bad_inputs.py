@@ -238,8 +238,26 @@ COMMANDS = {
     ("explain", DIGITS, "--target", "dnnl, llvm", "no_such_node"): "no_such_node",
     ("plugins", "show", "dnl"): "dnnl",
     ("targets", "show", "lvm"): "llvm",
-    ("compile", DIGITS, "--target", "llvm", "-o", "/tmp/x", "--shape", "image:1,x"): "shape",
-    ("compile", DIGITS, "--target", "llvm", "-o", "/tmp/x", "--shape", "imag:1,1,8,8"): "image",
+    (
+        "compile",
+        DIGITS,
+        "--target",
+        "llvm",
+        "-o",
+        "never.intarsia",
+        "--shape",
+        "image:1,x",
+    ): "shape",
+    (
+        "compile",
+        DIGITS,
+        "--target",
+        "llvm",
+        "-o",
+        "never.intarsia",
+        "--shape",
+        "imag:1,1,8,8",
+    ): "image",
 }
 
 
