@@ -74,7 +74,9 @@ def tests(session: nox.Session) -> None:
     session.install("--no-deps", *MODEL_PACKAGES)
     # What a part of the suite leaves unreached says nothing.
     watch = () if session.posargs else ("-p", "tests.architecture.raises")
-    session.run("python", "-m", "pytest", "-n", "2", *watch, *session.posargs)
+    session.run(
+        "python", "-m", "pytest", "-n", "2", "--dist", "worksteal", *watch, *session.posargs
+    )
 
 
 @nox.session
