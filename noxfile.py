@@ -72,11 +72,13 @@ def tests(session: nox.Session) -> None:
     """Run every test: unit, plugins, host, end to end, architecture; each ``raise`` of core."""
     install(session, "test")
     session.install("--no-deps", *MODEL_PACKAGES)
-    # What a part of the suite leaves unreached says nothing.
-    watch = () if session.posargs else ("-p", "tests.architecture.raises")
-    session.run(
-        "python", "-m", "pytest", "-n", "2", "--dist", "worksteal", *watch, *session.posargs
-    )
+    pytest = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal")
+    if session.posargs:
+        session.run(*pytest, *session.posargs)
+        return
+    session.run(*pytest, "-p", "tests.architecture.raises", "tests")
+    for plugin in ("c", "dnnl", "llvm"):
+        session.run(*pytest, f"plugins/{plugin}")
 
 
 @nox.session

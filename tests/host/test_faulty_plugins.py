@@ -235,6 +235,7 @@ def test_an_interrupt_ends_a_trial_at_once(faulty_site: Path, model: Path, tmp_p
     while not children.read_text() and time.monotonic() < deadline:
         time.sleep(0.05)
     (child,) = children.read_text().split()
+    time.sleep(0.5)  # the child is there before the parent waits for it
     began = time.monotonic()
     started.send_signal(signal.SIGINT)
     _, err = started.communicate(timeout=20)
