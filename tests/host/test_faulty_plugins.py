@@ -228,7 +228,11 @@ def test_an_interrupt_ends_a_trial_at_once(faulty_site: Path, model: Path, tmp_p
     env = {**os.environ, "PYTHONPATH": path, "INTARSIA_CACHE_DIR": str(tmp_path / "cache")}
     command = ["explain", str(model), "--target", "endless, llvm"]
     started = subprocess.Popen(
-        [sys.executable, "-m", "intarsia", *command], env=env, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-m", "intarsia", *command],
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_heed_interrupts,
     )
     children = Path(f"/proc/{started.pid}/task/{started.pid}/children")
     deadline = time.monotonic() + 20
@@ -242,3 +246,8 @@ def test_an_interrupt_ends_a_trial_at_once(faulty_site: Path, model: Path, tmp_p
     assert time.monotonic() - began < 5
     assert (started.returncode, err.strip()) == (130, "error: interrupted")
     assert not Path(f"/proc/{child}").exists()
+
+
+def _heed_interrupts() -> None:
+    """A shell's background job ignores SIGINT, and so would its children."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
