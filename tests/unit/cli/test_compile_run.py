@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.resources
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,12 +18,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.cli import peers
+from intarsia.cli import contestant, peers
 from intarsia.cli.bench import BenchRow, compare, interleave
+from intarsia.cli.contestant import Contestant
 from intarsia.cli.main import main
 from intarsia.cli.model_options import parse_shape
 from intarsia.cli.session import Session
-from intarsia.errors import ModelError, UsageError
+from intarsia.errors import ModelError, UsageError, WorkerLost
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import parse_manifest
@@ -247,18 +248,29 @@ def test_a_row_without_a_peer_has_no_ratio() -> None:
 
 
 def test_rounds_are_interleaved() -> None:
-    order: list[str] = []
+    order: list[tuple[str, int]] = []
 
-    def contestant(name: str) -> Callable[[], None]:
-        def call() -> None:
-            order.append(name)
-            time.sleep(0.06)
+    class Slow:
+        def __init__(self, name: str) -> None:
+            self.name = name
 
-        return call
+        def seconds(self, runs: int) -> float:
+            order.append((self.name, runs))
+            return 0.02
 
-    times = interleave({("ours", "a"): contestant("a"), ("peer", "b"): contestant("b")}, 2)
-    assert order == ["a", "a", "b", "b", *("a", "a", "b", "b") * 2]
-    assert [len(row) for row in times.values()] == [2, 2]
+    times = interleave({("ours", "a"): Slow("a"), ("peer", "b"): Slow("b")}, 2)
+    assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("b", 2), ("a", 2)]
+    assert times == {("ours", "a"): [0.02, 0.02], ("peer", "b"): [0.02, 0.02]}
+
+
+def test_a_contestant_runs_in_a_process_of_its_own() -> None:
+    with Contestant("steady", functools.partial(functools.partial, list)) as steady:
+        assert 0 < steady.seconds(100) < 1
+    absent = functools.partial(contestant.ours, Path("absent.intarsia"), Path("x.npz"), 1)
+    with pytest.raises(ModelError, match="there is no file"):
+        Contestant("absent", absent)
+    with pytest.raises(WorkerLost, match="'fatal' ended with exit code 3"):
+        Contestant("fatal", functools.partial(os._exit, 3))
 
 
 def test_a_peer_that_cannot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

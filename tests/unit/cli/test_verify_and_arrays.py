@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from intarsia.artifact.plan import TensorSpec
-from intarsia.cli.arrays import random_inputs, read_inputs, write_outputs
+from intarsia.cli.arrays import random_inputs, read_inputs, write_arrays
 from intarsia.cli.verify import compare
 from intarsia.dtype import DType
 from intarsia.errors import ModelError, ResourceError, UsageError
@@ -63,7 +63,7 @@ def test_random_inputs_are_the_same_for_the_same_seed() -> None:
 def test_npz_keeps_names_and_order(tmp_path: Path) -> None:
     path = tmp_path / "y.npz"
     arrays = {"z/out": np.arange(3), "file": np.array(1.5), "a": np.zeros((0, 2))}
-    write_outputs(path, arrays)
+    write_arrays(path, arrays)
     with np.load(path) as file:
         assert list(file.files) == list(arrays)
     read = read_inputs(str(path), (), 0)
@@ -83,12 +83,12 @@ def test_inputs_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
 
 def test_outputs_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="cannot write"):
-        write_outputs(tmp_path / "absent" / "y.npz", {})
+        write_arrays(tmp_path / "absent" / "y.npz", {})
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(ResourceError, match="No space left"):
-        write_outputs(tmp_path / "y.npz", {"a": np.zeros(1)})
+        write_arrays(tmp_path / "y.npz", {"a": np.zeros(1)})
     assert list(tmp_path.iterdir()) == []

@@ -60,7 +60,7 @@ def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
     return np.asarray(generator.integers(low, high, spec.shape)).astype(dtype)
 
 
-def write_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an ``.npz`` file with the names and the order of ``arrays``.
 
     NumPy's own ``savez`` cannot hold an array called ``file``, and writes in place.

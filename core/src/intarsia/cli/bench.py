@@ -3,29 +3,39 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import click
-import numpy as np
 
 from ..build.build import build
 from ..errors import UsageError
-from .arrays import random_inputs
+from . import contestant
+from .contestant import Contestant
 from .model_options import parse_shape
 from .output import emit_json, progress, table
-from .peers import PEERS, open_peer
+from .peers import PEERS
 from .session import Session
 
 ROUND_SECONDS = 0.05
 """Time that one contestant gets in one round, at least one run."""
 
-_REST_SECONDS = 0.01  # lets the spinning threads of the contestant before go to sleep
+_REST_SECONDS = 0.02  # lets the threads of the contestant before, which wait actively, go to sleep
 
-Contestant = Callable[[], object]
+
+class Timed(Protocol):
+    """What can be measured."""
+
+    def seconds(self, runs: int) -> float:
+        """Warm up, then run so often; return the seconds of one run."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +135,21 @@ def _measure(
     shapes: dict[str, tuple[int, ...]],
     seed: int,
 ) -> list[BenchRow]:
-    contestants: dict[tuple[str, str], Contestant] = {}
-    inputs: dict[str, np.ndarray] = {}
-    for target in targets:
-        artifact = build(model, target, host=session.host(), shapes=shapes, mod_name=model.stem)
-        executable = artifact.load(threads=threads)
-        inputs = random_inputs(executable.inputs, seed)
-        contestants["ours", target] = _bound(executable.run, inputs)
-    for peer in peers:
-        contestants["peer", peer] = _bound(open_peer(peer, model, threads), inputs)
-    times = interleave(contestants, rounds)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="intarsia-bench-")))
+        inputs = folder / "inputs.npz"
+        contestants: dict[tuple[str, str], Contestant] = {}
+        for index, target in enumerate(targets):
+            path = folder / f"{index}.intarsia"
+            build(model, target, host=session.host(), shapes=shapes, mod_name=model.stem).save(path)
+            if not index:
+                contestant.write_inputs(path, inputs, seed)
+            opened = functools.partial(contestant.ours, path, inputs, threads)
+            contestants["ours", target] = stack.enter_context(Contestant(target, opened))
+        for peer in peers:
+            opened = functools.partial(contestant.peers, peer, model, inputs, threads)
+            contestants["peer", peer] = stack.enter_context(Contestant(peer, opened))
+        times = interleave(contestants, rounds)
     rows: list[BenchRow] = []
     for target in targets:
         ours = times["ours", target]
@@ -146,24 +161,23 @@ def _measure(
 
 
 def interleave(
-    contestants: dict[tuple[str, str], Contestant], rounds: int
+    contestants: Mapping[tuple[str, str], Timed], rounds: int
 ) -> dict[tuple[str, str], list[float]]:
-    """Let everyone run in turn, ``rounds`` times; return the seconds of one run in each round."""
-    repeats: dict[tuple[str, str], int] = {}
-    for name, run in contestants.items():
-        run()
-        start = time.perf_counter()
-        run()
-        repeats[name] = max(1, int(ROUND_SECONDS / max(time.perf_counter() - start, 1e-7)))
+    """Let everyone run in turn, ``rounds`` times; return the seconds of one run in each round.
+
+    Everybody starts a round equally often: each round begins with another contestant.
+    """
+    repeats = {
+        name: max(1, int(ROUND_SECONDS / max(timed.seconds(1), 1e-7)))
+        for name, timed in contestants.items()
+    }
     times: dict[tuple[str, str], list[float]] = {name: [] for name in contestants}
-    for _ in range(rounds):
-        for name, run in contestants.items():
+    names = list(contestants)
+    for number in range(rounds):
+        start = number % len(names)
+        for name in (*names[start:], *names[:start]):
             time.sleep(_REST_SECONDS)
-            run()
-            start = time.perf_counter()
-            for _ in range(repeats[name]):
-                run()
-            times[name].append((time.perf_counter() - start) / repeats[name])
+            times[name].append(contestants[name].seconds(repeats[name]))
     return times
 
 
@@ -191,15 +205,6 @@ def compare(
         low,
         high,
     )
-
-
-def _bound(
-    run: Callable[[dict[str, np.ndarray]], object], inputs: dict[str, np.ndarray]
-) -> Contestant:
-    def call() -> object:
-        return run(inputs)
-
-    return call
 
 
 def _parse_threads(text: str) -> list[int]:

@@ -15,7 +15,7 @@ from ..artifact.archive import is_artifact
 from ..errors import GateFailed, UsageError
 from ..runtime.executors.graph import GraphExecutor
 from ..runtime.load import Executable, load
-from .arrays import RANDOM, read_inputs, write_outputs
+from .arrays import RANDOM, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
@@ -61,7 +61,7 @@ def command(
         rows = profiler.profile(arrays, repeat) if profiler is not None else ()
     checks = verify_outputs(source, settings.shapes, arrays, results) if verify else ()
     if outputs is not None:
-        write_outputs(outputs, results)
+        write_arrays(outputs, results)
     said: Said = {
         "outputs": [
             {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}

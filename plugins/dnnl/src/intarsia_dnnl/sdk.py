@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
-import os
 from collections.abc import Sequence
 from ctypes import c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from importlib import metadata
 from pathlib import Path
 
 from intarsia.errors import PluginError, ResourceError, ToolchainError
+from intarsia.runtime.threads import load_openmp, thread_setter
 
 from .names import ANY_TAG, F32, STATUS, Query
 
 DISTRIBUTION = "onednn-cpu-gomp"
 FILE_NAME = "libdnnl.so.3"
 SUPPORTED = "oneDNN >= 3.0, < 4"
-SPIN_SETTING, SPIN_COUNT = "GOMP_SPINCOUNT", "20000"
 
 _P, _I = c_void_p, c_int
 _PROTOTYPES = {
@@ -131,7 +130,7 @@ class Dnnl:
         """
         self.path = find_library(path)
         try:
-            self._openmp = _load_openmp()
+            self._set_threads = thread_setter(load_openmp())
             self._library = ctypes.CDLL(str(self.path))
             self.version = _version(self._library)
         except (OSError, AttributeError) as error:
@@ -171,7 +170,8 @@ class Dnnl:
 
     def set_threads(self, count: int) -> None:
         """Set how many threads primitives made and run by this thread use."""
-        self._openmp.omp_set_num_threads(c_int(count))
+        if self._set_threads is not None:
+            self._set_threads(count)
 
     def call(self, name: str, *args: object) -> None:
         """Call ``dnnl_<name>``.
@@ -319,22 +319,6 @@ def _family(function: str) -> str:
         if function.startswith(family):
             return family
     return "engine"
-
-
-def _load_openmp() -> ctypes.CDLL:
-    """Load the OpenMP runtime with threads that wait about a millisecond before they sleep.
-
-    Its default is ten times that, which on cores shared with other work is time taken from the very
-    thread it waits for (measured: 20 times slower). It reads its settings once, when it is loaded.
-    """
-    chosen = any(name in os.environ for name in ("OMP_WAIT_POLICY", SPIN_SETTING))
-    if not chosen:
-        os.environ[SPIN_SETTING] = SPIN_COUNT
-    try:
-        return ctypes.CDLL("libgomp.so.1", mode=ctypes.RTLD_GLOBAL)
-    finally:
-        if not chosen:
-            del os.environ[SPIN_SETTING]
 
 
 class _Version(ctypes.Structure):
