@@ -19,10 +19,10 @@ def load_openmp() -> ctypes.CDLL | None:
 
     A thread that waits for another spins first, by default for milliseconds: when other programs
     keep the processors busy, that takes from the very thread it waits for. A thread that sleeps at
-    once takes some 0.1 ms to wake on a virtual machine, at each kernel. Of MobileNet-v2 on two threads,
-    20 000 rounds (some 0.2 ms) take 2.5 ms on idle processors and 9 beside a busy program; 1 000
-    take 3 to 9 and 10, 100 000 take 2.4 and up to 600. OpenMP reads the setting once, when the
-    process loads it first; a user's own setting wins.
+    once takes some 0.1 ms to wake on a virtual machine, at each kernel. Of MobileNet-v2 on two
+    threads, 20 000 rounds (some 0.2 ms) take 2.5 ms on idle processors and 9 beside a busy
+    program; 1 000 take 3 to 9 and 10, 100 000 take 2.4 and up to 600. OpenMP reads the setting
+    once, when the process loads it first; a user's own setting wins.
     """
     ours = not any(name in os.environ for name in (_SPIN, "OMP_WAIT_POLICY"))
     if ours:
