@@ -42,7 +42,8 @@ import nox  # noqa: E402  (nox may not be installed before bootstrap() has run)
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "tests", "docs"]
 
-PACKAGES = ("./core[onnx]", "./plugins/llvm", "./plugins/dnnl", "./plugins/c", "./tests/testkit")
+PLUGINS = tuple(f"./plugins/{p.parent.name}" for p in sorted(ROOT.glob("plugins/*/pyproject.toml")))
+PACKAGES = ("./core[onnx]", *PLUGINS, "./tests/testkit")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
@@ -77,8 +78,8 @@ def tests(session: nox.Session) -> None:
         session.run(*pytest, *session.posargs)
         return
     session.run(*pytest, "tests")
-    for plugin in ("c", "dnnl", "llvm"):
-        session.run(*pytest, f"plugins/{plugin}")
+    for plugin in PLUGINS:
+        session.run(*pytest, plugin)
 
 
 @nox.session
@@ -138,7 +139,7 @@ def docs(session: nox.Session) -> None:
 def build(session: nox.Session) -> None:
     """Build the wheels of all distributions into dist/."""
     session.install("build", "hatchling")
-    for member in ("core", "plugins/llvm", "plugins/dnnl", "plugins/c"):
+    for member in ("./core", *PLUGINS, "./tests/testkit"):
         session.run("python", "-m", "build", "--wheel", "--outdir", "dist", member)
 
 
