@@ -246,6 +246,18 @@ def test_a_lone_batch_norm_is_a_scale_and_a_shift():
     assert prepared(batch_norm(X), params=(X,)) == ["multiply", "add"]
 
 
+def test_a_batch_norm_of_half_floats_is_rounded_once():
+    x = Var("x", TensorType((2, 3, 4), DType.FLOAT16))
+    rng = np.random.default_rng(0)
+    given = rng.uniform(0.3, 2, (4, 3)).astype(np.float16)
+    tree = node("nn.batch_norm", x, *map(constant, given), epsilon=1e-3)
+    before, after = module(tree, params=(x,)), PREPARE.run(module(tree, params=(x,)))
+    assert [c.name for c in calls(after.main)] == ["cast", "multiply", "add", "cast"]
+    inputs = {"x": rng.uniform(-4, 4, (2, 3, 4)).astype(np.float16)}
+    wanted, found = (evaluate(m.main, inputs, m)[0] for m in (before, after))
+    np.testing.assert_allclose(found.astype(float), wanted.astype(float), rtol=1e-3)
+
+
 def test_a_batch_norm_over_another_axis_than_the_product_scales_is_not_folded():
     x = var("x", 2, 5, 4)
     tree = batch_norm(node("matmul", x, fixed(4, 5)))

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ..dtype import DType
 from ..ir.expr import Call, Constant, Expr, Function, call
 from ..ir.module import IRModule
 from ..ir.types import TensorType
@@ -21,6 +22,7 @@ from ..ops import OPERATORS
 from ..ops.arrays import Array
 from ..ops.nn import Conv, ConvTranspose, Matmul
 from ..ops.normalization import BatchNorm
+from ..ops.unary import Cast
 from .base import Pass, Remarks, map_functions
 from .rules.constants import along_axis, make_constant, per_channel
 
@@ -67,22 +69,34 @@ def _expand_batch_norm(node: Call, uses: Uses) -> Expr:
             pass
         case _:
             return node
-    wide = [value.data.astype(np.float64) for value in (gain, bias, mean, var)]
+    given = [value.data.astype(np.float64) for value in (gain, bias, mean, var)]
     with np.errstate(all="ignore"):
-        factor = wide[0] / np.sqrt(wide[3] + epsilon)
-        offset = wide[1] - wide[2] * factor
-    scale = make_constant(along_axis(factor, x.type.rank, 1), x.type.dtype)
-    shift = make_constant(along_axis(offset, x.type.rank, 1), x.type.dtype)
-    if scale is None or shift is None:
-        return node
+        factor = given[0] / np.sqrt(given[3] + epsilon)
+        offset = given[1] - given[2] * factor
     on_axis = isinstance(x, Call) and _channel_axis(x) == 1
     folded = _scaled(x, factor, uses) if on_axis else None
     if folded is not None:
         shifted = _shifted(folded, offset)
         if shifted is not None:
             return shifted
-    product = folded or call(OPERATORS["multiply"], x, scale, span=node.span)
-    return call(OPERATORS["add"], product, shift, span=node.span)
+    dtype = x.type.dtype
+    # A batch norm of 16-bit floats is rounded once, a product and a sum of them would be twice.
+    wide_dtype = dtype if folded is not None or dtype.bits > 16 else DType.FLOAT32
+    scale = make_constant(along_axis(factor, x.type.rank, 1), wide_dtype)
+    shift = make_constant(along_axis(offset, x.type.rank, 1), wide_dtype)
+    if scale is None or shift is None:
+        return node
+    product = folded or call(
+        OPERATORS["multiply"], _as_type(x, wide_dtype, node), scale, span=node.span
+    )
+    return _as_type(call(OPERATORS["add"], product, shift, span=node.span), dtype, node)
+
+
+def _as_type(value: Expr, dtype: DType, node: Call) -> Expr:
+    """x --> cast(x) for ``node``, or ``x`` if that is its element type"""
+    if isinstance(value.type, TensorType) and value.type.dtype is dtype:
+        return value
+    return call(OPERATORS["cast"], value, attrs=Cast.Attrs(dtype=dtype), span=node.span)
 
 
 def fold_scale(node: Call, uses: Uses) -> Expr | None:
