@@ -26,6 +26,7 @@ DTYPES = (
     *(DType.INT8, DType.INT32, DType.UINT8, DType.INT64, DType.BOOL),
 )
 SHAPES = ((1, 4, 6, 6), (4, 6), (24,))
+LARGE = (8, 4, 128, 128)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +139,11 @@ def choose_blocks(table: SupportTable | None) -> Blocks:
             break
     assert best is not None
     return best
+
+
+def large_blocks(blocks: Blocks, table: SupportTable | None) -> Blocks:
+    """The blocks of the same element type for tensors that are worth several threads."""
+    return _judged(TensorType(LARGE, blocks.type.dtype), table)
 
 
 def _judged(type_: TensorType, table: SupportTable | None) -> Blocks:

@@ -8,6 +8,7 @@ on stdout and stderr is what the plugin printed.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import subprocess
@@ -89,6 +90,7 @@ def activation(name: str, target: str) -> dict[str, object]:
 
     subject = open_subject(name, target)
     host = subject.host()
+    importlib.import_module("intarsia.plugin")  # the host's own, not the plugin's time
     before, mapped = set(sys.modules), _mapped()
     start = time.perf_counter()
     for kind in subject.kinds:

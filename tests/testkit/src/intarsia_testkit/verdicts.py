@@ -18,7 +18,7 @@ from intarsia.partition.cost import Plan
 from intarsia.partition.support import Code, SupportTable
 from intarsia.target.options import OptionRow
 
-from .blocks import choose_blocks, sample_graph
+from .blocks import choose_blocks, large_blocks, sample_graph
 from .cases import cases_by_operator
 from .cases.case import Case
 from .running import Batch, compile_module
@@ -79,21 +79,26 @@ def accepted(table: SupportTable, cases: Sequence[Case], *, fixed: bool) -> tupl
 def observe_options(subject: Subject, rows: Sequence[OptionRow]) -> list[str]:
     """One line for every option of which no value changes anything that can be seen."""
     host = Host()
-    default = _observation(subject, host, "")
-    silent: list[str] = []
-    for row in rows:
-        values = _values(row)
-        if not any(_differs(subject, host, f"-{row.flag}={v}", default) for v in values):
-            shown = ", ".join(values) or "none to try"
-            silent.append(f"-{row.flag} changes nothing (tried {shown})")
-    return silent
+    silent = tuple(rows)
+    for large in (False, True):  # what concerns threads or tiles shows in large tensors only
+        if silent:
+            default = _observation(subject, host, "", large=large)
+            silent = tuple(r for r in silent if not _shows(subject, host, r, default, large=large))
+    return [
+        f"-{row.flag} changes nothing (tried {', '.join(_values(row)) or 'none to try'})"
+        for row in silent
+    ]
 
 
-def _differs(subject: Subject, host: Host, option: str, default: str) -> bool:
-    try:
-        return _observation(subject, host, option) != default
-    except IntarsiaError:  # an option that refuses a value looks at it
-        return True
+def _shows(subject: Subject, host: Host, row: OptionRow, default: str, *, large: bool) -> bool:
+    """Whether a value of an option changes what is seen."""
+    for value in _values(row):
+        try:
+            if _observation(subject, host, f"-{row.flag}={value}", large=large) != default:
+                return True
+        except IntarsiaError:  # an option that refuses a value looks at it
+            return True
+    return False
 
 
 def _values(row: OptionRow) -> list[str]:
@@ -115,7 +120,7 @@ def _values(row: OptionRow) -> list[str]:
             return ["none", "/nonexistent", "+x"]
 
 
-def _observation(subject: Subject, host: Host, options: str) -> str:
+def _observation(subject: Subject, host: Host, options: str, *, large: bool) -> str:
     """A digest of all that a build shows: verdicts, regions kept, units."""
     target = subject.composite(host, options)
     seen: list[str] = []
@@ -126,8 +131,9 @@ def _observation(subject: Subject, host: Host, options: str) -> str:
             if any(name in (root_operators(row.pattern) or (name,)) for row in table.rows):
                 verdicts = annotate(Batch(cases, fixed=True).main, [("subject", table)]).verdicts
                 seen += [f"{said[0].code} {said[0].detail}" for said in verdicts.values()]
-    blocks = choose_blocks(subject.table(host) if subject.is_accelerator else None)
-    module = sample_graph(blocks)
+    own = subject.table(host) if subject.is_accelerator else None
+    blocks = choose_blocks(own)
+    module = sample_graph(large_blocks(blocks, own) if large else blocks)
     kept = cut(host, module, target, Plan.GREEDY)
     seen += [" ".join(region.nodes) for region in kept.regions]
     artifact = compile_module(subject, module, options=options)
