@@ -37,6 +37,13 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return installed(new_plugin("sample", "accelerator", folder), folder)
 
 
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder on ``sys.path`` with the generated backend ``tiny``."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return installed(new_plugin("tiny", "backend", folder), folder)
+
+
 def environment(site: Path | None) -> dict[str, str]:
     """The environment of a child that has ``site`` installed."""
     path = [str(site)] if site else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A generated package, built as a wheel and installed, passes its own tests as it is."""
+"""Generated packages, built as wheels and installed, pass their own tests as they are."""
 
 from __future__ import annotations
 
@@ -28,6 +28,12 @@ def python(sample: Path, cwd: Path, *arguments: str) -> subprocess.CompletedProc
 def test_its_own_tests_pass(sample: Path) -> None:
     project = sample.parent / "intarsia-sample"
     run = python(sample, project, "pytest", "-q", "-p", "no:cacheprovider", "--intarsia-tier=2")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_the_tests_of_a_backend_pass(tiny: Path) -> None:
+    project = tiny.parent / "intarsia-tiny"
+    run = python(tiny, project, "pytest", "-q", "-p", "no:cacheprovider", "--intarsia-tier=2")
     assert run.returncode == 0, run.stdout + run.stderr
 
 

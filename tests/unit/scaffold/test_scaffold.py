@@ -11,9 +11,27 @@ from pathlib import Path
 import pytest
 
 from intarsia.cli.main import main
-from intarsia.errors import ResourceError, UnsupportedError, UsageError
+from intarsia.errors import ResourceError, UsageError
 from intarsia.host.manifest import parse_manifest
-from intarsia.scaffold.scaffold import new_plugin
+from intarsia.scaffold.scaffold import ROLES, new_plugin, templates
+
+
+def test_a_backend_is_complete_and_parses(tmp_path: Path) -> None:
+    made = new_plugin("acme-cpu", "backend", tmp_path)
+    files = {str(p.relative_to(made)): p.read_text() for p in made.rglob("*") if p.is_file()}
+    manifest = parse_manifest(files["src/intarsia_acme_cpu/plugin.toml"])
+    assert [(k.name, k.role.value) for k in manifest.kinds] == [("acme-cpu", "backend")]
+    project = tomllib.loads(files["pyproject.toml"])["project"]
+    assert set(project["entry-points"]) == {"intarsia.plugins"}
+    for name, text in files.items():
+        assert "@{" not in text, name
+        if name.endswith(".py"):
+            ast.parse(text)
+
+
+def test_the_templates_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "new", "--templates"]) == 0
+    assert (Path(capsys.readouterr().out.strip()) / "copier.yml").is_file()
 
 
 def test_a_package_is_complete_and_parses(tmp_path: Path) -> None:
@@ -49,9 +67,30 @@ def test_bad_names_are_refused_and_nothing_is_written(name: str, tmp_path: Path)
 
 
 def test_a_role_without_templates_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedError, match="no template for a backend"):
-        new_plugin("npu", "backend", tmp_path)
+    with pytest.raises(UsageError, match="no template for the role 'frontend'"):
+        new_plugin("npu", "frontend", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_both_roles_have_is_the_same_text() -> None:
+    same = ("tox.toml", ".gitignore", ".github/workflows/test.yml", "tests/test_conformance.py")
+    for name in same:
+        texts = {(templates() / role / f"{name}.tmpl").read_text() for role in ROLES}
+        assert len(texts) == 1, name
+
+
+@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("name", ["npu", "acme-npu_2"])
+def test_copier_makes_the_same_package(name: str, role: str, tmp_path: Path) -> None:
+    copier = pytest.importorskip("copier", reason="copier is not installed")
+    made = new_plugin(name, role, tmp_path)
+    copied = tmp_path / "copied"
+    copier.run_copy(str(templates()), copied, data={"name": name, "role": role}, quiet=True)
+    assert _contents(copied) == _contents(made)
+
+
+def _contents(folder: Path) -> dict[str, str]:
+    return {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
 
 
 def test_an_existing_folder_is_left_alone(tmp_path: Path) -> None:

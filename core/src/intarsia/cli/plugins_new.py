@@ -11,15 +11,24 @@ from .output import emit_json
 from .session import Session
 
 
+def _show_templates(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """Print the folder of the templates, and end."""
+    if wanted:
+        from ..scaffold.scaffold import templates  # as below
+
+        click.echo(templates())
+        context.exit()
+
+
 @click.command("new")
 @click.argument("name")
 @click.option("--accelerator", "role", flag_value="accelerator", default="accelerator",
               help="Takes the part of a graph that it supports (default).")  # fmt: skip
-@click.option(
-    "--backend", "role", flag_value="backend", help="Compiles any graph (no template yet)."
-)
+@click.option("--backend", "role", flag_value="backend", help="Compiles any graph, through C.")
 @click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
               default=".", help="Where to make the package's folder.")  # fmt: skip
+@click.option("--templates", is_flag=True, is_eager=True, expose_value=False,
+              callback=_show_templates, help="Print where the templates are, for copier.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(session: Session, name: str, role: str, folder: Path, as_json: bool) -> None:

@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a plugin package of one's own: templates of text files, filled in, all or nothing."""
+"""Writes a plugin package of one's own: templates of text files, filled in, all or nothing.
+
+The folder ``templates`` is a template of copier as well: one folder of files for each role, with
+``@{word}`` for what differs, in contents and in names.
+"""
 
 from __future__ import annotations
 
 import re
 import shutil
 import tempfile
-import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from string import Template
 
-from ..errors import ResourceError, UnsupportedError, UsageError
+from ..errors import ResourceError, UsageError
 
 LONGEST_NAME = 40
 """Characters a plugin's name may have: it becomes a folder, a package and a target kind."""
 
-ROLES = ("accelerator",)
-"""Roles for which there are templates."""
+ROLES = ("accelerator", "backend")
+"""Roles for which there are templates: folders of that name."""
+
+SUFFIX = ".tmpl"
+"""What a file's name in the templates ends with, and the made file's does not."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_WORD = re.compile(r"@\{([a-z]+)\}")
 _PREFIX = "intarsia"
 _RESERVED = frozenset({"composite", "testkit", "host"})
 
@@ -30,19 +37,20 @@ def new_plugin(name: str, role: str, folder: Path, *, taken: Collection[str] = (
 
     Args:
         name: Name of the plugin and of its target kind.
-        role: ``accelerator``; there is no template for a ``backend``.
+        role: One of :data:`ROLES`.
         folder: Where the package's folder is made; made too if it is not there.
         taken: Names that installed plugins have.
 
     Raises:
-        UsageError: The name cannot be used, or the package's folder exists.
-        UnsupportedError: There is no template for the role.
+        UsageError: The name cannot be used, the package's folder exists, or there is no template
+            for the role.
         ResourceError: It cannot be written; nothing is left of it.
     """
     _check_name(name, taken)
     if role not in ROLES:
-        raise UnsupportedError(
-            f"there is no template for a {role}", hint=f"there is one for: {', '.join(ROLES)}"
+        raise UsageError(
+            f"there is no template for the role '{role}'",
+            hint=f"there is one for: {', '.join(ROLES)}",
         )
     distribution = f"{_PREFIX}-{name.replace('_', '-')}"
     target = folder / distribution
@@ -50,6 +58,7 @@ def new_plugin(name: str, role: str, folder: Path, *, taken: Collection[str] = (
         raise UsageError(f"{target} exists", hint="choose another name, or another --dir")
     words = {
         "name": name,
+        "role": role,
         "distribution": distribution,
         "package": distribution.replace("-", "_"),
         "title": "".join(part.capitalize() for part in re.split(r"[-_]", name)),
@@ -90,12 +99,33 @@ def _check_name(name: str, taken: Collection[str]) -> None:
         )
 
 
+def templates() -> Path:
+    """Return the folder of the templates, which ``copier copy`` takes too."""
+    return Path(str(resources.files(f"{_PREFIX}.scaffold").joinpath("templates")))
+
+
 def _fill(folder: Path, role: str, words: dict[str, str]) -> None:
-    """Write every file of a role's list; names and contents are templates."""
-    templates = resources.files(f"{_PREFIX}.scaffold").joinpath("templates", role)
-    files = tomllib.loads(templates.joinpath("files.toml").read_text(encoding="utf-8"))
-    for name, template in files["files"].items():
-        path = folder / Template(name).substitute(words)
+    """Write every file of a role's templates; names and contents are filled in."""
+
+    def word(found: re.Match[str]) -> str:
+        return words[found[1]]
+
+    root = resources.files(f"{_PREFIX}.scaffold").joinpath("templates", role)
+    for name, template in _files(root, ""):
+        path = folder / _WORD.sub(word, name.removesuffix(SUFFIX))
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = templates.joinpath(template).read_text(encoding="utf-8") if template else ""
-        path.write_text(Template(text).substitute(words), encoding="utf-8")
+        text = template.read_text(encoding="utf-8")
+        path.write_text(_WORD.sub(word, text), encoding="utf-8")
+
+
+def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
+    """Yield the path below the folder and the file of every template."""
+    for entry in sorted(folder.iterdir(), key=_name_of):
+        if entry.is_dir():
+            yield from _files(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(SUFFIX):
+            yield f"{prefix}{entry.name}", entry
+
+
+def _name_of(entry: Traversable) -> str:
+    return entry.name
