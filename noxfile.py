@@ -87,9 +87,8 @@ def raises(session: nox.Session) -> None:
     """Name every ``raise`` of core that no test runs; works on the source tree itself."""
     install(session, "test")
     session.install("--no-deps", "--force-reinstall", "-e", "./core")
-    session.run(
-        "python", "-m", "pytest", "-n", "2", "-p", "tests.architecture.raises", "tests/unit"
-    )
+    watch = ("-n", "2", "-p", "tests.architecture.raises")
+    session.run("python", "-m", "pytest", *watch, "tests/unit", "plugins/c")
 
 
 @nox.session
