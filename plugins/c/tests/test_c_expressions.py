@@ -7,9 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.codegen.lanes import lane_of
 from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError, VerifyError
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import (
@@ -24,7 +22,6 @@ from intarsia.tir.expr import (
     IntImm,
     Load,
     Ramp,
-    Read,
     ReduceLanes,
     TirVar,
     cast,
@@ -39,7 +36,6 @@ from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import run
 from intarsia.tir.intrinsic import Intrinsic
 from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
-from intarsia.tir.tensor import placeholder
 from intarsia_c.codegen import c_sources
 from intarsia_c.target import COptions
 
@@ -311,36 +307,6 @@ def test_what_is_shared_is_written_once():
 
 def source(function):
     return c_sources(TensorModule((function,), NO_PLAN), COptions())["model.c"]
-
-
-def refused(value, buffers=(), dtype=DType.FLOAT32):
-    y = Buffer("y", (1,), dtype)
-    source(PrimFunc("k", (*buffers, y), 1, Store(y, (index(0),), value)))
-
-
-def test_what_cannot_be_compiled_is_refused():
-    x = Buffer("x", (1,), DType.FLOAT32)
-    one = Load(x, (index(0),), DType.FLOAT32, 1)
-    with pytest.raises(UnsupportedError, match="no function 'system' of 'c'"):
-        refused(CallTarget("c", "system", (one,), DType.FLOAT32, 1), (x,))
-    with pytest.raises(UnsupportedError, match="no function 'expf' of 'other'"):
-        refused(CallTarget("other", "expf", (one,), DType.FLOAT32, 1), (x,))
-    with pytest.raises(UnsupportedError, match="has no meaning"):
-        refused(Binary(BinaryOp.AND, one, one, DType.FLOAT32, 1), (x,))
-    with pytest.raises(VerifyError, match="outside its loop"):
-        refused(cast(TirVar("lost"), DType.FLOAT32))
-    with pytest.raises(VerifyError, match="outside its allocation"):
-        refused(one)
-    with pytest.raises(VerifyError, match="2 indices"):
-        refused(Load(x, (index(0), index(0)), DType.FLOAT32, 1), (x,))
-    with pytest.raises(VerifyError, match="never lowered"):
-        refused(Read(placeholder("t", (1,), DType.FLOAT32), (index(0),), DType.FLOAT32))
-    with pytest.raises(UnsupportedError, match="intrinsic 'sqrt' of int64"):
-        refused(cast(intrinsic(Intrinsic.SQRT, index(4)), DType.FLOAT32))
-    with pytest.raises(VerifyError, match="a vector stands where"):
-        refused(Load(x, (Ramp(index(0), 1, 4),), DType.FLOAT32, 4), (x,))
-    with pytest.raises(VerifyError, match="'v' is a vector"):
-        lane_of(TirVar("v", INDEX, 4), index(0))
 
 
 def test_functions_of_c_by_name(load_module):

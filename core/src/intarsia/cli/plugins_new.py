@@ -28,7 +28,7 @@ def _show_templates(context: click.Context, _option: click.Parameter, wanted: bo
 @click.option("--dir", "folder", type=click.Path(path_type=Path, file_okay=False),
               default=".", help="Where to make the package's folder.")  # fmt: skip
 @click.option("--templates", is_flag=True, is_eager=True, expose_value=False,
-              callback=_show_templates, help="Print where the templates are, for copier.")  # fmt: skip
+              callback=_show_templates, help="Print where the templates are.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(session: Session, name: str, role: str, folder: Path, as_json: bool) -> None:
