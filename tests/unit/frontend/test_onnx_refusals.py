@@ -34,10 +34,8 @@ def u8(*shape: int) -> np.ndarray:
     return np.ones(shape, np.uint8)
 
 
-def quantised(
-    a: np.ndarray, b: np.ndarray, scale: np.ndarray = ONE, zero: np.ndarray = BYTE
-) -> dict[str, np.ndarray]:
-    return {"a": a, "as": scale, "az": u8(), "b": b, "bs": ONE, "bz": u8(), "ys": ONE, "yz": zero}
+def quantised(a: np.ndarray, b: np.ndarray, zero: np.ndarray = BYTE) -> dict[str, np.ndarray]:
+    return {"a": a, "as": ONE, "az": u8(), "b": b, "bs": ONE, "bz": u8(), "ys": ONE, "yz": zero}
 
 
 CELL = {"w": ones(1, 20, 3), "r": ones(1, 20, 5)}
@@ -59,8 +57,15 @@ ROWS: list[tuple] = [
     ("Constant", {"value": 1}, (2,), None, 3, "attribute 'value' is not a tensor"),
     ("Split", {"split": [4]}, (4,), {}, 3, "1 parts for 2 outputs", 11),
     ("Dropout", {}, ("N",), {}, 4, "mask of a tensor of unknown shape"),
-    ("QLinearMatMul", {}, None, quantised(u8(2, 3), u8(3, 4), scale=ones(2)), 4, "scales of data"),
-    ("QLinearMatMul", {}, None, quantised(u8(2, 3), u8(3, 4), zero=ONE), 3, "cannot quantise to"),
+    (
+        "QLinearMatMul",
+        {},
+        None,
+        quantised(u8(2, 3), u8(3, 4)) | {"ys": ones(2)},
+        4,
+        "with parameters of input 6 along an axis",
+    ),
+    ("QLinearMatMul", {}, None, quantised(u8(2, 3), u8(3, 4), zero=ONE), 3, "8 to 32-bit integer"),
     (
         "QLinearMatMul",
         {},
@@ -130,7 +135,7 @@ ROWS: list[tuple] = [
     ("Einsum", {"equation": "ii->i"}, (2, 2), {}, 4, "repeats an index"),
     ("Einsum", {"equation": "abc->a"}, (2, 2), {}, 3, "does not fit"),
     ("Einsum", {"equation": "ab,bc->ac"}, (2, 3), {"w": ones(4, 5)}, 3, "'b' is 3 and 4"),
-    ("QuantizeLinear", {}, (3,), {"s": ONE, "z": np.float32(0)}, 4, "QuantizeLinear to float32"),
+    ("QuantizeLinear", {}, (3,), {"s": ONE, "z": np.float32(0)}, 4, "stored as float32"),
     ("QuantizeLinear", {}, (3, 2), {"s": ones(2, 2)}, 3, "must be vectors"),
     ("QuantizeLinear", {"axis": 1}, (3, 2), {"s": f32(1, 2, 3)}, 3, "3 scales for axis 1"),
     ("QuantizeLinear", {"block_size": 2}, (3, 8), {"s": ones(3, 3)}, 3, "block_size 2", 21),

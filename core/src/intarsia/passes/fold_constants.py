@@ -24,11 +24,12 @@ class _Folder:
     """The rule, with what it has spent so far."""
 
     remarks: Remarks
+    kept: frozenset[str] = frozenset()
     grown: int = 0
 
     def fold(self, expr: Expr) -> Expr | None:
         """op(constants) --> constant"""
-        if not isinstance(expr, Call):
+        if not isinstance(expr, Call) or expr.name in self.kept:
             return None
         operands = [arg for arg in expr.args if isinstance(arg, Constant)]
         if len(operands) != len(expr.args) or not self._affordable(expr, operands):
@@ -78,6 +79,11 @@ def fold_constants(module: IRModule, remarks: Remarks) -> IRModule:
     return rewrite(module, _Folder(remarks).fold)
 
 
+def fold_floats(module: IRModule, remarks: Remarks) -> IRModule:
+    """Fold constants, but leave quantised constants quantised: what reads them may be, too."""
+    return rewrite(module, _Folder(remarks, frozenset({"qnn.dequantize"})).fold)
+
+
 def _static_bytes(type_: Type) -> int | None:
     """Return the bytes of a value, or ``None`` if a size is symbolic."""
     total = 0
@@ -96,7 +102,8 @@ def _static_bytes(type_: Type) -> int | None:
 def _work(expr: Call, operands: Sequence[Constant]) -> int:
     """Return a bound on the multiplications of a heavy call."""
     result = expr.type.elements if isinstance(expr.type, TensorType) else 0
-    return result * max((arg.data.size for arg in operands[1:2]), default=1)
+    return result * max((arg.data.size for arg in operands[1:]), default=1)
 
 
 FOLD_CONSTANTS = Pass("fold-constants", fold_constants)
+FOLD_FLOATS = Pass("fold-floats", fold_floats)

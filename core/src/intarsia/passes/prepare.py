@@ -6,8 +6,9 @@ from __future__ import annotations
 from .base import Pipeline
 from .deduplicate import DEDUPLICATE
 from .eliminate_dead_code import ELIMINATE_DEAD_CODE
-from .fold_constants import FOLD_CONSTANTS
+from .fold_constants import FOLD_CONSTANTS, FOLD_FLOATS
 from .fuse_batch_norm import FUSE_BATCH_NORM
+from .fuse_quantize import FUSE_QUANTIZE
 from .inline_lets import INLINE_LETS
 from .recognise import RECOGNISE
 from .select_branches import SELECT_BRANCHES
@@ -17,6 +18,8 @@ PREPARE = Pipeline(
     "prepare",
     (
         INLINE_LETS,
+        FOLD_FLOATS,
+        FUSE_QUANTIZE,
         FOLD_CONSTANTS,
         SIMPLIFY,
         ELIMINATE_DEAD_CODE,

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...errors import IntarsiaError
 from ...ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from ...ir.op import OpKind
 from ...ir.types import TensorType, Type
 from ...ir.walk import children
 
@@ -104,7 +104,7 @@ class ConstantFolder:
 
 def _cheap(node: Call, operands: Sequence[np.ndarray]) -> bool:
     """Whether a contraction of constants is small enough to carry out while reading."""
-    if node.name not in ("matmul", "nn.conv", "nn.conv_transpose"):
+    if node.op.kind is not OpKind.ANCHOR:
         return True
     outputs = node.type.elements if isinstance(node.type, TensorType) else 0
-    return outputs * math.prod(operands[1].shape) <= WORK_BUDGET
+    return outputs * max(array.size for array in operands[1:]) <= WORK_BUDGET

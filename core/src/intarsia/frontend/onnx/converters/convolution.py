@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from ....dtype import DType
 from ....ir.expr import Expr
-from ....ops import binary, nn
-from ..builder import rank_of
+from ....ops import nn
 from ..context import NodeContext
 from .window import Padding, Window, read_window
 
@@ -36,24 +34,6 @@ def _kernel(node: NodeContext, index: int = 1) -> tuple[int, ...]:
     if len(shape) != node.type_of(0).rank or len(shape) < 3:
         raise node.model_error(f"weight {node.type_of(index)} for data {node.type_of(0)}")
     return shape[2:]
-
-
-def conv_integer(node: NodeContext) -> Expr:
-    """Convert ConvInteger: a convolution in int32 after the zero points are taken off."""
-    data = _without_zero_point(node, 0, 2)
-    weight = _without_zero_point(node, 1, 3)
-    return _conv(node, data, weight)
-
-
-def _without_zero_point(node: NodeContext, index: int, zero_index: int) -> Expr:
-    wide = node.cast(node.input(index), DType.INT32)
-    zero = node.optional(zero_index)
-    if zero is None:
-        return wide
-    zero = node.cast(zero, DType.INT32)
-    if rank_of(zero) == 1 and index == 1:
-        zero = node.along(zero, 0, rank_of(wide))
-    return node.call(binary.Subtract, wide, zero)
 
 
 def conv_transpose(node: NodeContext) -> Expr:
@@ -104,6 +84,4 @@ def _transposed_padding(
     return tuple(padding), tuple(grown)
 
 
-CONVERTERS = MappingProxyType(
-    {"Conv": conv, "ConvInteger": conv_integer, "ConvTranspose": conv_transpose}
-)
+CONVERTERS = MappingProxyType({"Conv": conv, "ConvTranspose": conv_transpose})

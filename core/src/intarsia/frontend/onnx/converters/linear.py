@@ -73,24 +73,6 @@ def scaled(node: Builder, x: Expr, factor: float) -> Expr:
     return node.call(binary.Multiply, x, node.scalar(factor, dtype_of(x)))
 
 
-def matmul_integer(node: NodeContext) -> Expr:
-    """Convert MatMulInteger: a product in int32 after the zero points are taken off."""
-    a = _shifted(node, 0, 2, is_row=True)
-    b = _shifted(node, 1, 3, is_row=False)
-    return product(node, a, b)
-
-
-def _shifted(node: NodeContext, index: int, zero_index: int, *, is_row: bool) -> Expr:
-    wide = node.cast(node.input(index), DType.INT32)
-    zero = node.optional(zero_index)
-    if zero is None:
-        return wide
-    zero = node.cast(zero, DType.INT32)
-    if rank_of(zero) == 1 and is_row:
-        zero = node.along(zero, 0, 2)
-    return node.call(binary.Subtract, wide, zero)
-
-
 def einsum(node: NodeContext) -> Expr:
     """Convert Einsum of one or two operands, each letter at most once in an operand."""
     text = node.string("equation").replace(" ", "")
@@ -153,6 +135,4 @@ def _contract(node: NodeContext, values: Sequence[Expr], terms: Sequence[str], r
     return node.transpose(result, [letters.index(letter) for letter in right])
 
 
-CONVERTERS = MappingProxyType(
-    {"Einsum": einsum, "Gemm": gemm, "MatMul": matmul, "MatMulInteger": matmul_integer}
-)
+CONVERTERS = MappingProxyType({"Einsum": einsum, "Gemm": gemm, "MatMul": matmul})
