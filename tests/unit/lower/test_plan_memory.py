@@ -43,3 +43,10 @@ def test_a_chain_needs_two_places():
 def test_finds_what_is_wrong(offsets, total, message):
     with pytest.raises(VerifyError, match=message):
         verify_memory([Lifetime(64, 0, 1), Lifetime(64, 1, 2)], offsets, total)
+
+
+@given(st.lists(LIFETIMES, max_size=25), st.sampled_from([1, 4, 16]))
+def test_a_smaller_alignment_wastes_less(lifetimes, alignment):
+    offsets, total = plan_memory(lifetimes, alignment)
+    verify_memory(lifetimes, offsets, total, alignment)
+    assert total <= sum(-(-max(life.bytes, 1) // alignment) * alignment for life in lifetimes)

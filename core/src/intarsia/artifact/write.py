@@ -66,7 +66,7 @@ def write_artifact(
     path = Path(path)
     if path.is_dir():
         raise UsageError(f"'{path}' is a folder", hint="name a file, e.g. model.intarsia")
-    with _beside(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+    with written_beside(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         members = {
             name: _write_member(archive, file, name, len(data), [memoryview(data)])
             for name, data in _unit_files(units)
@@ -80,7 +80,7 @@ def write_artifact(
 
 
 @contextmanager
-def _beside(path: Path) -> Generator[IO[bytes]]:
+def written_beside(path: Path) -> Generator[IO[bytes]]:
     """Yield a new file that becomes ``path`` if the block ends well, and vanishes if not."""
     temporary = _temporary(path)
     try:
@@ -92,7 +92,7 @@ def _beside(path: Path) -> Generator[IO[bytes]]:
         _sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise _explain(path, error) from error
+        raise explain_failure(path, error) from error
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
@@ -110,7 +110,8 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _explain(path: Path, error: OSError) -> ResourceError | UsageError:
+def explain_failure(path: Path, error: OSError) -> ResourceError | UsageError:
+    """Return the error that says why ``path`` could not be written."""
     reason = error.strerror or str(error)
     if error.errno in _EXHAUSTED:
         return ResourceError(

@@ -4,20 +4,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..artifact.archive import OpenedArtifact, Weight, check_references
+from ..artifact.export import Sources, write_folder, write_library_format
 from ..artifact.passport import Passport
 from ..artifact.plan import TensorSpec
 from ..artifact.tensors import array_bytes
 from ..artifact.unit import CompiledUnit
 from ..artifact.write import member_name, write_artifact
 from ..dtype import parse_dtype
-from ..errors import PluginError
+from ..errors import PluginError, UsageError
+from ..ir.module import IRModule
+from ..ir.text import print_module
 from ..partition.report import Placement
 from ..runtime.load import Executable, instantiate
 
@@ -34,26 +37,56 @@ class Artifact:
         units: The code.
         constants: Every weight that the plan or a unit reads.
         placement: What was offloaded, and why not more.
+        module: The graph, cut among accelerators; kept if the code is sources for somebody's
+            program.
     """
 
     passport: Passport
     units: tuple[CompiledUnit, ...]
     constants: Mapping[str, np.ndarray]
     placement: Placement
+    module: IRModule | None = None
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, output_format: str | None = None) -> Path:
         """Write the artifact; the same content gives the same bytes.
+
+        Args:
+            path: Where to.
+            output_format: ``artifact``; or of sources, ``mlf``, a tar in the model library format,
+                and ``folder``, ready to build. If ``None``, the path says which: sources whose name
+                ends with ``.tar`` or a slash, and folders that are there, are those.
 
         Raises:
             ResourceError: The disk is full.
-            UsageError: The place cannot be written to.
+            UsageError: The place cannot be written to, or the code is not sources.
 
         Returns:
             Where it was written.
         """
         target = Path(path)
-        write_artifact(target, self.passport, self.units, self.constants)
+        chosen = output_format or self._format_of(os.fspath(path))
+        if chosen == "artifact":
+            write_artifact(target, self.passport, self.units, self.constants)
+            return target
+        if chosen not in _EXPORTS:
+            known = ", ".join(("artifact", *_EXPORTS))
+            raise UsageError(f"no output format '{chosen}'", hint=f"one of {known}")
+        if self.module is None:
+            raise UsageError(
+                f"output format '{chosen}' is for sources, and runtime "
+                f"'{self.passport.runtime.get('kind')}' loads compiled code",
+                hint="choose a freestanding runtime, or write an artifact",
+            )
+        size = sum(len(array_bytes(array)) for array in self.constants.values())
+        _EXPORTS[chosen](
+            target, Sources(self.passport, self.units[0], size, print_module(self.module))
+        )
         return target
+
+    def _format_of(self, path: str) -> str:
+        if path.endswith((os.sep, "/")) or (Path(path).is_dir() and self.module is not None):
+            return "folder"
+        return "mlf" if path.endswith(".tar") and self.module is not None else "artifact"
 
     def load(self, *, threads: int | None = None, executor: str | None = None) -> Executable:
         """Make it ready to run in this process, without a file.
@@ -72,6 +105,11 @@ class Artifact:
         opened = OpenedArtifact(self.passport, MappingProxyType(files), MappingProxyType(weights))
         check_references(opened)
         return instantiate(opened, threads=threads, executor=executor)
+
+
+_EXPORTS: Mapping[str, Callable[[Path, Sources], None]] = MappingProxyType(
+    {"mlf": write_library_format, "folder": write_folder}
+)
 
 
 def collect_constants(

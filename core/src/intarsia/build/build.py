@@ -7,12 +7,14 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..errors import UsageError
 from ..host.host import Host
 from ..ir.module import IRModule
 from ..ir.verify import verify
+from ..lower.kernels import Delivery
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
 from ..target.options import did_you_mean
@@ -118,7 +120,7 @@ def build(
     regions = compile_regions(host, cutting.regions, parts)
     stage("lower")
     rest = rewrite_rest(host, cutting.module, parts.fallback)
-    lowered = lower_rest(host, rest, cutting.regions, parts.fallback)
+    lowered = lower_rest(host, rest, cutting.regions, parts.fallback, _delivery(mod_name, *driver))
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")
@@ -149,6 +151,16 @@ def _driver(
     check_combination(chosen, place)
     check_served(chosen, place, target)
     return chosen, place
+
+
+def _delivery(name: str, executor: Executor, runtime: Runtime) -> Delivery:
+    """What a backend must know of the settings of a module."""
+    return Delivery(
+        name,
+        MappingProxyType(executor.to_json()),
+        MappingProxyType(runtime.to_json()),
+        freestanding="freestanding" in runtime.row.traits,
+    )
 
 
 def _annotated(

@@ -71,7 +71,8 @@ def pack(
         placement=MappingProxyType(_summary(cutting)),
     )
     constants = collect_constants(lowered.constants, units)
-    return Artifact(passport, tuple(units), MappingProxyType(constants), cutting.placement)
+    kept = cutting.module if "freestanding" in runtime.row.traits else None
+    return Artifact(passport, tuple(units), MappingProxyType(constants), cutting.placement, kept)
 
 
 def own_version() -> str:

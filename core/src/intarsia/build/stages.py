@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
+from ..artifact.plan import ALIGNMENT
 from ..artifact.unit import CompiledUnit
 from ..errors import IntarsiaError, PluginError, TargetError, UnsupportedError
 from ..host.host import Host
 from ..ir.expr import Function
 from ..ir.module import IRModule
-from ..lower.kernels import TensorModule
+from ..lower.kernels import Delivery, TensorModule
 from ..lower.lower import Lowered, lower
 from ..partition.cost import Plan
 from ..partition.partition import Partitioned, codegen_refused, partition
@@ -149,15 +150,36 @@ def rewrite_rest(host: Host, module: IRModule, fallback: Target) -> IRModule:
 
 
 def lower_rest(
-    host: Host, module: IRModule, regions: Sequence[Region], fallback: Target
+    host: Host,
+    module: IRModule,
+    regions: Sequence[Region],
+    fallback: Target,
+    delivery: Delivery | None = None,
 ) -> Lowered:
     """Lower what ``main`` computes itself to kernels and a call plan.
+
+    Args:
+        host: Knows the fallback's hooks.
+        module: ``main`` calls the regions.
+        regions: The outlined regions.
+        fallback: What compiles the kernels.
+        delivery: Model, executor and runtime; the weights are filled in here.
 
     Raises:
         UnsupportedError: An operator cannot be lowered.
         PluginError: The fallback's plugin failed.
     """
-    lowered = lower(module.main, regions, target=fallback)
+    delivery = delivery or Delivery()
+    alignment = delivery.executor.get("workspace-byte-alignment", ALIGNMENT)
+    lowered = lower(
+        module.main,
+        regions,
+        target=fallback,
+        # Who loads code into a process gives it memory at multiples of 64.
+        alignment=cast("int", alignment) if delivery.freestanding else ALIGNMENT,
+    )
+    delivery = replace(delivery, constants=lowered.constants)
+    lowered = replace(lowered, module=replace(lowered.module, delivery=delivery))
     kind = fallback.kind.name
     if not host.has_hook(kind, "rewrite_tir"):
         return lowered

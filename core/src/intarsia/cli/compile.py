@@ -19,23 +19,30 @@ if TYPE_CHECKING:
 
 @click.command("compile", cls=ComposedCommand)
 @click.argument("model", type=click.Path(path_type=Path))
+@click.option("-o", "--output", required=True, type=click.Path(), help="Where to write it.")
 @click.option(
-    "-o", "--output", required=True, type=click.Path(path_type=Path), help="Where to write it."
+    "--output-format",
+    type=click.Choice(["artifact", "mlf", "folder"]),
+    help="What to write; sources can be a tar (mlf) or a folder. By the name if left away: "
+    "model.tar, model/.",
 )
 @build_options()
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(model: Path, output: Path, settings: BuildSettings, as_json: bool) -> None:
+def command(
+    model: Path, output: str, output_format: str | None, settings: BuildSettings, as_json: bool
+) -> None:
     """Compile MODEL, an ONNX file, into an artifact that runs without the compiler."""
     from ..partition.report import bytes_text  # help does without the compiler
 
     artifact = compile_model(model, settings)
-    path = artifact.save(output)
+    path = artifact.save(output, output_format=output_format)
+    size = _bytes_of(path)
     if as_json:
         passport = artifact.passport
         emit_json(
             {
                 "artifact": str(path),
-                "bytes": path.stat().st_size,
+                "bytes": size,
                 "target": passport.target,
                 "executor": dict(passport.executor),
                 "runtime": dict(passport.runtime),
@@ -44,7 +51,13 @@ def command(model: Path, output: Path, settings: BuildSettings, as_json: bool) -
         )
         return
     click.echo(str(artifact.placement))
-    click.echo(f"wrote {path} ({bytes_text(path.stat().st_size)})")
+    click.echo(f"wrote {path} ({bytes_text(size)})")
+
+
+def _bytes_of(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def compile_model(model: Path, settings: BuildSettings) -> Artifact:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ..artifact.plan import (
+    ALIGNMENT,
     Argument,
     CallPlan,
     CopyStep,
@@ -98,6 +99,8 @@ def plan_calls(
     fusion: Fusion,
     kernels: Mapping[KernelCall, PrimFunc],
     regions: Sequence[Region],
+    *,
+    alignment: int = ALIGNMENT,
 ) -> tuple[CallPlan, dict[str, np.ndarray]]:
     """Return the plan of a function and the constants that its steps read.
 
@@ -108,6 +111,7 @@ def plan_calls(
         fusion: Its kernels and region calls in order.
         kernels: Kernel of each call.
         regions: Outlined functions.
+        alignment: Of offsets in the workspace, in bytes.
 
     Raises:
         VerifyError: A region that is called is not among ``regions``.
@@ -131,7 +135,7 @@ def plan_calls(
             number = called.setdefault(item.name, len(called))
             steps.append(_region_step(planner, item, known[item.name], number, len(steps)))
     steps += _copies(planner, fusion.outputs, len(steps))
-    offsets, total = plan_memory(planner.lifetimes)
+    offsets, total = plan_memory(planner.lifetimes, alignment)
     plan = CallPlan(
         inputs=tuple(_spec(p.name, tensor_type(p)) for p in function.params),
         outputs=tuple(

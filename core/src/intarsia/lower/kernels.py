@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..artifact.plan import CallPlan
 from ..ir.walk import calls
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..ir.expr import Call, Function
     from ..tir.func import PrimFunc
 
@@ -38,6 +42,31 @@ class FusedGroup:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
+    """How the code of a module is driven, and where it runs.
+
+    Attributes:
+        model: Name of the model.
+        executor: Its kind, and every option with its value.
+        runtime: The same of the runtime.
+        freestanding: Whether the code is for no process, but becomes part of somebody's program.
+        constants: The weights by the names in the plan.
+    """
+
+    model: str = "default"
+    executor: Mapping[str, object] = field(
+        default_factory=lambda: MappingProxyType[str, object]({"kind": "aot"})
+    )
+    runtime: Mapping[str, object] = field(
+        default_factory=lambda: MappingProxyType[str, object]({"kind": "cpp"})
+    )
+    freestanding: bool = False
+    constants: Mapping[str, np.ndarray] = field(
+        default_factory=lambda: MappingProxyType[str, "np.ndarray"]({})
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class TensorModule:
     """What a backend's ``tir_codegen`` gets.
 
@@ -45,8 +74,10 @@ class TensorModule:
         functions: Kernels, no two alike.
         plan: The call plan that its ``main`` carries out.
         name: Name of the unit.
+        delivery: What the code must be like for those who run it.
     """
 
     functions: tuple[PrimFunc, ...]
     plan: CallPlan
     name: str = "main"
+    delivery: Delivery = field(default_factory=Delivery)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..artifact.plan import ALIGNMENT
 from ..errors import PluginError
 from ..ir.expr import Call, Constant, Expr, Function, Var, tensor_type
 from ..ir.walk import post_order
@@ -38,7 +39,12 @@ class Lowered:
 
 
 def lower(
-    main: Function, regions: Sequence[Region], *, target: Target, name: str = "main"
+    main: Function,
+    regions: Sequence[Region],
+    *,
+    target: Target,
+    name: str = "main",
+    alignment: int = ALIGNMENT,
 ) -> Lowered:
     """Fuse, schedule and plan a function.
 
@@ -47,6 +53,7 @@ def lower(
         regions: The outlined regions.
         target: Its kind's schedules replace default loops; nothing else of it is used.
         name: Name of the unit.
+        alignment: Of offsets in the workspace, in bytes.
 
     Raises:
         UnsupportedError: Control flow, a symbolic shape, or an operator without a compute rule.
@@ -63,7 +70,7 @@ def lower(
         if key not in known:
             known[key] = _kernel(_renamed(item.group, names), target)
         kernels[item] = known[key]
-    plan, constants = plan_calls(main, fusion, kernels, regions)
+    plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
     return Lowered(TensorModule(tuple(known.values()), plan, name), constants)
 
 

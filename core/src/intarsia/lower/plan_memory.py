@@ -23,7 +23,9 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
+def plan_memory(
+    lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT
+) -> tuple[tuple[int, ...], int]:
     """Assign offsets, large temporaries first, each at the lowest place free while it lives.
 
     Returns:
@@ -34,11 +36,11 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     total = 0
     for number in sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].bytes, n)):
         taken = sorted(
-            (offsets[other], offsets[other] + _aligned(lifetimes[other].bytes))
+            (offsets[other], offsets[other] + _aligned(lifetimes[other].bytes, alignment))
             for other in neighbours[number]
             if offsets[other] >= 0
         )
-        size = _aligned(lifetimes[number].bytes)
+        size = _aligned(lifetimes[number].bytes, alignment)
         place = 0
         for start, end in taken:
             if place + size <= start:
@@ -49,8 +51,8 @@ def plan_memory(lifetimes: Sequence[Lifetime]) -> tuple[tuple[int, ...], int]:
     return tuple(offsets), total
 
 
-def _aligned(size: int) -> int:
-    return -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+def _aligned(size: int, alignment: int) -> int:
+    return -(-max(size, 1) // alignment) * alignment
 
 
 def _neighbours(lifetimes: Sequence[Lifetime]) -> list[list[int]]:
@@ -67,7 +69,10 @@ def _neighbours(lifetimes: Sequence[Lifetime]) -> list[list[int]]:
 
 
 def verify_memory(
-    lifetimes: Sequence[Lifetime], offsets: Sequence[int], workspace_bytes: int
+    lifetimes: Sequence[Lifetime],
+    offsets: Sequence[int],
+    workspace_bytes: int,
+    alignment: int = ALIGNMENT,
 ) -> None:
     """Check that nothing lies outside the workspace and that no two live temporaries overlap.
 
@@ -76,7 +81,7 @@ def verify_memory(
     """
     spans = list(zip(lifetimes, offsets, strict=True))
     for number, (life, offset) in enumerate(spans):
-        if offset < 0 or offset % ALIGNMENT or offset + life.bytes > workspace_bytes:
+        if offset < 0 or offset % alignment or offset + life.bytes > workspace_bytes:
             raise VerifyError(f"temporary {number} at offset {offset} is misplaced")
         for other, (their, at) in enumerate(spans[:number]):
             apart = offset + life.bytes <= at or at + their.bytes <= offset

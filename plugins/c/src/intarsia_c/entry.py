@@ -6,16 +6,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from intarsia.artifact.plan import Argument, Place, RegionStep, TensorSpec
+from intarsia.artifact.plan import Argument, CallPlan, Place, RegionStep, TensorSpec
 from intarsia.dtype import DType
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.func import PrimFunc
 
-from .entry_text import DESCRIBE, FAULTS, HEAD, STEPS
+from .entry_text import CHECKS, DESCRIBE, EXPECTED, FAIL, FAULTS, INCLUDE, SLOT, STEPS, TYPES
 from .interface import Interface
 from .spelling import C99
 
-_SIGNATURE = "(void *handle, const struct ffi_any *args, int32_t n, struct ffi_any *result)"
+SIGNATURE = (
+    "(void *handle, const struct intarsia_value *args, int32_t n, struct intarsia_value *result)"
+)
 _CODES = {DType.BOOL: 6, DType.BFLOAT16: 4}
 
 
@@ -25,15 +27,16 @@ def print_entry(module: TensorModule, interface: Interface) -> str:
     ``__tvm_ffi_main`` carries out the plan, ``__tvm_ffi_<kernel>`` calls one kernel, and
     ``intarsia_run_steps`` walks a table of C calls (``intarsia.runtime.loading``).
     """
-    statics = _Statics()
-    parts = [_wrapper(function, statics) for function in module.functions]
+    statics = Statics()
+    parts = [kernel_wrapper(function, statics) for function in module.functions]
     parts.append(_Main(interface, statics).text())
     describe = () if interface.whole else (DESCRIBE,)
-    return "\n".join([HEAD, *describe, *statics.lines, "", *parts, STEPS])
+    head = "".join([INCLUDE, TYPES, SLOT, EXPECTED, FAIL, CHECKS])
+    return "\n".join([head, *describe, *statics.lines, "", *parts, STEPS])
 
 
 @dataclass(slots=True)
-class _Statics:
+class Statics:
     """Constant tables, each once."""
 
     lines: list[str] = field(default_factory=list)
@@ -69,6 +72,23 @@ class _Statics:
         return self._add("expected", joined, "struct expected {}[]", f"{{\n    {joined}}}")
 
 
+def called_with(plan: CallPlan) -> list[tuple[str, TensorSpec]]:
+    """Return the model's inputs and outputs with what messages call them."""
+    called = [(f"input '{spec.name}'", spec) for spec in plan.inputs]
+    return [*called, *((f"output '{spec.name}'", spec) for spec in plan.outputs)]
+
+
+def fill_structs(face: Interface) -> list[str]:
+    """Return the statements that point the structs of tensors at checked arguments."""
+    lines: list[str] = []
+    for number, (name, spec) in enumerate(zip(face.inputs, face.plan.inputs, strict=True)):
+        lines.append(f"    inputs.{name} = {pointer_to(C99.memory[spec.dtype], number)};")
+    for number, (name, spec) in enumerate(zip(face.outputs, face.plan.outputs, strict=True)):
+        value = pointer_to(C99.memory[spec.dtype], len(face.plan.inputs) + number)
+        lines.append(f"    outputs.{name} = {value};")
+    return lines
+
+
 def dlpack_code(dtype: DType) -> int:
     """Return DLPack's type code."""
     if dtype in _CODES:
@@ -84,20 +104,23 @@ def _quoted(text: str) -> str:
     return f'"{plain}"'
 
 
-def _pointer(kind: str, number: int) -> str:
+def pointer_to(kind: str, number: int) -> str:
+    """Return the address of a tensor as one of its elements."""
     return f"({kind} *)(void *)data[{number}]"
 
 
-def _head(name: str, count: int) -> list[str]:
+def function_head(name: str, count: int) -> list[str]:
+    """Return the beginning of a function of packed arguments, which has ``count`` tensors."""
     return [
-        f"int32_t __tvm_ffi_{name}{_SIGNATURE};",
-        f"int32_t __tvm_ffi_{name}{_SIGNATURE}",
+        f"int32_t {name}{SIGNATURE};",
+        f"int32_t {name}{SIGNATURE}",
         "{",
         f"    unsigned char *data[{max(1, count)}];",
     ]
 
 
-def _check(count: int, skip: int, expected: str) -> list[str]:
+def check_arguments(count: int, skip: int, expected: str) -> list[str]:
+    """Return what leaves the function if an argument behind the first ``skip`` does not fit."""
     return [
         "    (void)handle;",
         "    (void)result;",
@@ -107,17 +130,18 @@ def _check(count: int, skip: int, expected: str) -> list[str]:
     ]
 
 
-def _wrapper(function: PrimFunc, statics: _Statics) -> str:
+def kernel_wrapper(function: PrimFunc, statics: Statics, prefix: str = "__tvm_ffi_") -> str:
+    """Return the function of packed arguments that calls one kernel."""
     params = function.params
     called = [
         (f"{function.name}: buffer '{b.name}'", TensorSpec(b.name, b.shape, b.dtype))
         for b in params
     ]
-    values = ", ".join(_pointer(C99.memory[b.dtype], n) for n, b in enumerate(params))
+    values = ", ".join(pointer_to(C99.memory[b.dtype], n) for n, b in enumerate(params))
     return "\n".join(
         [
-            *_head(function.name, len(params)),
-            *_check(len(params), 0, statics.expected(called)),
+            *function_head(f"{prefix}{function.name}", len(params)),
+            *check_arguments(len(params), 0, statics.expected(called)),
             f"    kernel_{function.name}({values});",
             "    return 0;",
             "}",
@@ -129,17 +153,16 @@ def _wrapper(function: PrimFunc, statics: _Statics) -> str:
 @dataclass(slots=True)
 class _Main:
     interface: Interface
-    statics: _Statics
+    statics: Statics
 
     def text(self) -> str:
         plan = self.interface.plan
-        called = [(f"input '{spec.name}'", spec) for spec in plan.inputs]
-        called += [(f"output '{spec.name}'", spec) for spec in plan.outputs]
-        check = _check(len(called), 1, self.statics.expected(called))
+        called = called_with(plan)
+        check = check_arguments(len(called), 1, self.statics.expected(called))
         read = ["    context = args[0].value.pointer;", "    (void)context;"]
         body = self._whole() if self.interface.whole else ([], self._steps())
         lines = [
-            *_head("main", len(called)),
+            *function_head("__tvm_ffi_main", len(called)),
             "    const union slot *context;",
             *body[0],
             *check,
@@ -153,17 +176,12 @@ class _Main:
 
     def _whole(self) -> tuple[list[str], list[str]]:
         """Declarations, and statements that fill the structs and run the model."""
-        face, plan = self.interface, self.interface.plan
+        face = self.interface
         declared = [
             f"    struct {face.prefix}_inputs inputs = {{0}};",
             f"    struct {face.prefix}_outputs outputs = {{0}};",
         ]
-        lines: list[str] = []
-        for number, (name, spec) in enumerate(zip(face.inputs, plan.inputs, strict=True)):
-            lines.append(f"    inputs.{name} = {_pointer(C99.memory[spec.dtype], number)};")
-        for number, (name, spec) in enumerate(zip(face.outputs, plan.outputs, strict=True)):
-            value = _pointer(C99.memory[spec.dtype], len(plan.inputs) + number)
-            lines.append(f"    outputs.{name} = {value};")
+        lines = fill_structs(face)
         given = ["&inputs", "&outputs"]
         if face.constants:
             declared.append(f"    struct {face.prefix}_constants constants = {{0}};")
@@ -178,9 +196,11 @@ class _Main:
     def _address(self, arg: Argument) -> str:
         match arg.place:
             case Place.INPUT:
-                return _pointer(C99.memory[arg.dtype], arg.index)
+                return pointer_to(C99.memory[arg.dtype], arg.index)
             case Place.OUTPUT:
-                return _pointer(C99.memory[arg.dtype], len(self.interface.plan.inputs) + arg.index)
+                return pointer_to(
+                    C99.memory[arg.dtype], len(self.interface.plan.inputs) + arg.index
+                )
             case Place.CONSTANT:
                 return f"context[{1 + arg.index}].data"
             case Place.WORKSPACE:
@@ -195,9 +215,9 @@ class _Main:
         first = 1 + len(self.interface.plan.constants) + 2 * step.region
         lines = [
             "    {",
-            f"        struct tensor tensors[{max(1, count)}];",
-            f"        struct ffi_any packed[{max(1, count)}];",
-            "        struct ffi_any none = {0, 0, {0}};",
+            f"        struct intarsia_tensor tensors[{max(1, count)}];",
+            f"        struct intarsia_value packed[{max(1, count)}];",
+            "        struct intarsia_value none = {0, 0, {0}};",
         ]
         for number, arg in enumerate(step.args):
             code = dlpack_code(arg.dtype)

@@ -35,6 +35,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             memory=(Memory("global", 64),),
             tir_codegen=tir_codegen,
             canonicalise=canonicalise,
+            runtimes=("cpp", "c"),
         ),
     )
 

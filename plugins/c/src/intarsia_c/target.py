@@ -22,7 +22,7 @@ class COptions:
     opt_level: int = option(3, doc="effort of the compiler", minimum=0, maximum=3)
     mtriple: str = option("", doc="machine to write sources for; this machine if empty")
     freestanding: bool = option(False, doc="sources only: no shared library for this machine")
-    prefix: str = option("model", doc="start of every public name in the header")
+    prefix: str = option("", doc="start of every public name; made of the model's name if empty")
 
     @property
     def sources_only(self) -> bool:
@@ -45,7 +45,7 @@ def canonicalise(options: COptions) -> COptions:
     """
     if not options.cc:
         raise TargetError("-cc is empty", hint="-cc=gcc, or leave it away for cc")
-    if not _PREFIX.fullmatch(options.prefix):
+    if options.prefix and not _PREFIX.fullmatch(options.prefix):
         raise TargetError(
             f"-prefix: '{options.prefix}' cannot start a name in C",
             hint="letters, digits and _, starting with a letter",

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The source with all kernels of a module and the function that runs the model."""
+
+from __future__ import annotations
+
+from intarsia.codegen.c_functions import Functions
+from intarsia.codegen.c_source import expand_intrinsics, print_kernel
+from intarsia.lower.kernels import TensorModule
+from intarsia.tir.passes.simplify import simplify
+
+from .interface import Interface
+from .intrinsics import RULES
+from .spelling import C99
+
+
+def print_sources(module: TensorModule, face: Interface, header: str) -> str:
+    """Return the text; it includes the named header and ``<math.h>``, and nothing else.
+
+    Raises:
+        UnsupportedError: A kernel uses an operation that C has not.
+    """
+    functions = Functions(C99)
+    kernels = [
+        print_kernel(expand_intrinsics(simplify(function), RULES), functions)
+        for function in module.functions
+    ]
+    parts = (*functions.texts.values(), *kernels, face.run())
+    head = f'#include "{header}"\n\n#include <math.h>\n'
+    return "\n".join([head, *(part for part in parts if part)])
