@@ -88,12 +88,12 @@ def test_registers_are_not_spilled(make_target):
     """The register tile of the widest machine keeps its sums in registers."""
     from intarsia.artifact.plan import CallPlan
     from intarsia.dtype import DType
+    from intarsia.lower.cpu.dense import dense_loops, flat_rows
+    from intarsia.lower.cpu.loops import store
     from intarsia.tir.buffer import Buffer
     from intarsia.tir.func import PrimFunc
     from intarsia_llvm.codegen import llvm_text
-    from intarsia_llvm.schedules.dense import dense_loops, flat_rows
-    from intarsia_llvm.schedules.loops import store
-    from intarsia_llvm.schedules.tile import tile_shape
+    from intarsia_llvm.schedules.table import tile_shape
 
     for cpu, register, count in (("skylake-avx512", "zmm", 28), ("haswell", "ymm", 12)):
         options = LlvmOptions(mcpu=cpu, mtriple="x86_64-unknown-linux-gnu")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from intarsia.ir.expr import Function
+from intarsia.lower.cpu.layout import use_channels_last
 from intarsia.plugin import (
     IntarsiaError,
     Intrinsic,
@@ -22,10 +23,8 @@ from .codegen import llvm_version, tir_codegen
 from .functions import target_function
 from .intrinsics.expand import RULES
 from .known import check_processor, known_values
-from .layout import use_channels_last
 from .link import find_linker
-from .schedules.table import SCHEDULES
-from .schedules.tile import tile_shape
+from .schedules.table import SCHEDULES, tile_shape
 from .target import LlvmOptions, canonicalise, machine
 
 

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from math import prod
 
 from intarsia.dtype import DType
+from intarsia.lower.cpu.loops import cut, load, parallel, seq, serial, store
 from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import CallTarget, Load, PrimExpr, Ramp, TirVar
 from intarsia.tir.stmt import LetStmt, Seq, Stmt, Store
-
-from .loops import cut, load, parallel, seq, serial, store
 
 
 def as_matrices(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import (
+from ...dtype import DType
+from ...ir.expr import (
     Call,
     Constant,
     Expr,
@@ -25,20 +25,19 @@ from intarsia.ir.expr import (
     make_tuple,
     tensor_type,
 )
-from intarsia.ir.op import OpAttrs, OpKind
-from intarsia.ir.types import TensorType, TupleType
-from intarsia.ir.walk import children, post_order, with_children
-from intarsia.ops.binary import Add
-from intarsia.ops.nn import Conv, Matmul
-from intarsia.ops.pooling import AvgPool
-from intarsia.ops.reduce import ReduceOp
-from intarsia.ops.resize import Resize
-from intarsia.ops.shape import Concatenate, Reshape, Split, Transpose
-from intarsia.ops.slicing import Pad, StridedSlice
-
+from ...ir.op import OpAttrs, OpKind
+from ...ir.types import TensorType, TupleType
+from ...ir.walk import children, post_order, with_children
+from ...ops.binary import Add
+from ...ops.nn import Conv, Matmul
+from ...ops.pooling import AvgPool
+from ...ops.reduce import ReduceOp
+from ...ops.resize import Resize
+from ...ops.shape import Concatenate, Reshape, Split, Transpose
+from ...ops.slicing import Pad, StridedSlice
 from .operators import ConvAttrs, Dense, Depthwise, LastAvgPool, LastMaxPool, PackedConv
 from .packing import pack_conv, pack_dense, pack_depthwise
-from .schedules.tile import Shape, block_width
+from .tile import Shape, block_width
 
 TO_LAST = (0, 2, 3, 1)
 TO_FIRST = (0, 3, 1, 2)

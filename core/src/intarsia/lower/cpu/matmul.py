@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import PrimExpr, const, index
-from intarsia.tir.stmt import Allocate, Stmt
-
+from ...tir.buffer import Buffer, Scope
+from ...tir.expr import PrimExpr, const, index
+from ...tir.stmt import Allocate, Stmt
 from .dense import unflatten
 from .loops import Finish, cut, for_parts, load, parallel, seq, serial, store, vectorized
 from .tile import Shape, best_rows, block_width, column_parts, register_tile

@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import PrimExpr, index, maximum, minimum
-from intarsia.tir.stmt import Allocate, Stmt
-
+from ...tir.buffer import Buffer, Scope
+from ...tir.expr import PrimExpr, index, maximum, minimum
+from ...tir.stmt import Allocate, Stmt
 from .loops import cut, load, parallel, seq, serial, store, unrolled, vectorized
 from .window import Window
 

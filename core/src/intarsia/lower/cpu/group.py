@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intarsia.lower.epilogue import Epilogue, epilogue
-from intarsia.lower.kernels import FusedGroup
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import PrimExpr
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Stmt
-
+from ...tir.buffer import Buffer
+from ...tir.expr import PrimExpr
+from ...tir.func import PrimFunc
+from ...tir.stmt import Stmt
+from ..epilogue import Epilogue, epilogue
+from ..kernels import FusedGroup
 from .loops import store
 
 

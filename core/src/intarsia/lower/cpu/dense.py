@@ -7,10 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import PrimExpr
-from intarsia.tir.stmt import Allocate, Stmt
-
+from ...tir.buffer import Buffer, Scope
+from ...tir.expr import PrimExpr
+from ...tir.stmt import Allocate, Stmt
 from .loops import Finish, Part, copy_rows, cut, for_parts, load, parallel, seq, serial, store
 from .tile import Shape, best_rows, column_parts, register_tile
 

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.ir.op import Op, OpAttrs, OpKind, operator
-from intarsia.ir.types import TensorType
-from intarsia.ops.nn import Conv, Matmul
-from intarsia.ops.pooling import AvgPool, MaxPool, PoolAttrs
-from intarsia.ops.windows import Padding, Windows
-from intarsia.tir.expr import PrimExpr, all_of, if_then_else
-from intarsia.tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
-
+from ...ir.op import Op, OpAttrs, OpKind, operator
+from ...ir.types import TensorType
+from ...ops.nn import Conv, Matmul
+from ...ops.pooling import AvgPool, MaxPool, PoolAttrs
+from ...ops.windows import Padding, Windows
+from ...tir.expr import PrimExpr, all_of, if_then_else
+from ...tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
 from .packing import unpack_conv, unpack_dense, unpack_depthwise
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -56,7 +55,7 @@ class ConvAttrs(OpAttrs):
         )
 
 
-@operator("llvm.conv", OpKind.ANCHOR)
+@operator("cpu.conv", OpKind.ANCHOR)
 class PackedConv(Op):
     """Convolution of ``data[N, H, W, C]``, packed ``weight`` of depth KH * KW * C / groups."""
 
@@ -65,7 +64,7 @@ class PackedConv(Op):
     @staticmethod
     def type_rule(attrs: ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
         """``[N, OH, OW, outputs]``."""
-        return data.with_shape(_output(data.shape, attrs.windows, "llvm.conv", attrs.outputs))
+        return data.with_shape(_output(data.shape, attrs.windows, "cpu.conv", attrs.outputs))
 
     @staticmethod
     def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
@@ -94,11 +93,11 @@ class PackedConv(Op):
             taken = weight[group * blocks + column // width, depth, column % width]
             return sum_over(if_then_else(inside, value, 0) * taken, (kh, kw, c))
 
-        shape = _output(data.shape, attrs.windows, "llvm.conv", attrs.outputs)
-        return compute(shape, element, name="llvm_conv")
+        shape = _output(data.shape, attrs.windows, "cpu.conv", attrs.outputs)
+        return compute(shape, element, name="cpu_conv")
 
 
-@operator("llvm.depthwise", OpKind.ANCHOR)
+@operator("cpu.depthwise", OpKind.ANCHOR)
 class Depthwise(Op):
     """Convolution of each channel of ``data[N, H, W, C]`` with its own ``weight[KH, KW, C]``."""
 
@@ -107,7 +106,7 @@ class Depthwise(Op):
     @staticmethod
     def type_rule(attrs: ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
         """``[N, OH, OW, C]``."""
-        return data.with_shape(_output(data.shape, attrs.windows, "llvm.depthwise", attrs.outputs))
+        return data.with_shape(_output(data.shape, attrs.windows, "cpu.depthwise", attrs.outputs))
 
     @staticmethod
     def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
@@ -128,11 +127,11 @@ class Depthwise(Op):
             value = if_then_else(inside, data[n, at_y, at_x, o], 0)
             return sum_over(value * weight[kh.var, kw.var, o], (kh, kw))
 
-        shape = _output(data.shape, attrs.windows, "llvm.depthwise", attrs.outputs)
-        return compute(shape, element, name="llvm_depthwise")
+        shape = _output(data.shape, attrs.windows, "cpu.depthwise", attrs.outputs)
+        return compute(shape, element, name="cpu_depthwise")
 
 
-@operator("llvm.dense", OpKind.ANCHOR)
+@operator("cpu.dense", OpKind.ANCHOR)
 class Dense(Op):
     """Product of ``a[..., K]`` and ``weight[blocks, K, width]``."""
 
@@ -161,7 +160,7 @@ class Dense(Op):
             *outer, o = indices
             return sum_over(a[(*outer, k.var)] * weight[o // width, k.var, o % width], (k,))
 
-        return compute((*a.shape[:-1], attrs.outputs), element, name="llvm_dense")
+        return compute((*a.shape[:-1], attrs.outputs), element, name="cpu_dense")
 
 
 def _pool_compute(op: type[Op], attrs: PoolAttrs, x: Tensor) -> Tensor:
@@ -185,7 +184,7 @@ def _pool_type(attrs: PoolAttrs, x: TensorType, name: str) -> TensorType:
     return x.with_shape((x.shape[0], *attrs.windows.output_shape(name, x.shape[1:3]), x.shape[3]))
 
 
-@operator("llvm.max_pool", OpKind.REDUCTION)
+@operator("cpu.max_pool", OpKind.REDUCTION)
 class LastMaxPool(Op):
     """``nn.max_pool`` of ``x[N, H, W, C]``."""
 
@@ -194,7 +193,7 @@ class LastMaxPool(Op):
     @staticmethod
     def type_rule(attrs: PoolAttrs, x: TensorType) -> TensorType:
         """``[N, OH, OW, C]``."""
-        return _pool_type(attrs, x, "llvm.max_pool")
+        return _pool_type(attrs, x, "cpu.max_pool")
 
     @staticmethod
     def reference(attrs: PoolAttrs, x: Array) -> Array:
@@ -209,7 +208,7 @@ class LastMaxPool(Op):
         return _pool_compute(MaxPool, attrs, x)
 
 
-@operator("llvm.avg_pool", OpKind.REDUCTION)
+@operator("cpu.avg_pool", OpKind.REDUCTION)
 class LastAvgPool(Op):
     """``nn.avg_pool`` of ``x[N, H, W, C]``."""
 
@@ -218,7 +217,7 @@ class LastAvgPool(Op):
     @staticmethod
     def type_rule(attrs: AvgPool.Attrs, x: TensorType) -> TensorType:
         """``[N, OH, OW, C]``."""
-        return _pool_type(attrs, x, "llvm.avg_pool")
+        return _pool_type(attrs, x, "cpu.avg_pool")
 
     @staticmethod
     def reference(attrs: AvgPool.Attrs, x: Array) -> Array:

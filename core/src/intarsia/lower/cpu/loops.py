@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import CallTarget, PrimExpr, TirVar, index
-from intarsia.tir.expr import Load as LoadExpr
-from intarsia.tir.stmt import For, ForKind, LetStmt, Seq, Stmt
-from intarsia.tir.stmt import Store as StoreStmt
+from ...tir.buffer import Buffer
+from ...tir.expr import Load as LoadExpr
+from ...tir.expr import PrimExpr, TirVar, index
+from ...tir.stmt import For, ForKind, Seq, Stmt
+from ...tir.stmt import Store as StoreStmt
 
 Body: TypeAlias = Callable[[PrimExpr], Stmt]
 Finish: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
@@ -27,12 +26,6 @@ def load(buffer: Buffer, *indices: PrimExpr | int) -> PrimExpr:
 def store(buffer: Buffer, indices: Iterable[PrimExpr | int], value: PrimExpr) -> Stmt:
     """Write one element."""
     return StoreStmt(buffer, tuple([index(i) for i in indices]), value)
-
-
-def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
-    """Have the cache line of ``element``, a load, fetched while ``body`` runs."""
-    done = CallTarget("llvm", "llvm.prefetch", (element,), DType.BOOL, 1)
-    return LetStmt(TirVar("fetched", DType.BOOL), done, body)
 
 
 def seq(*parts: Stmt) -> Stmt:

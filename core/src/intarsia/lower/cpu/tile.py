@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import PrimExpr, const, index
-from intarsia.tir.stmt import Allocate, Stmt
-
-from ..target import Machine
-from .loops import load, prefetch, seq, serial, store, unrolled, vectorized
+from ...dtype import DType
+from ...tir.buffer import Buffer, Scope
+from ...tir.expr import PrimExpr, const, index
+from ...tir.stmt import Allocate, Stmt
+from .loops import load, seq, serial, store, unrolled, vectorized
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +24,19 @@ class Shape:
     Attributes:
         lanes: Elements in a vector.
         rows: Rows of a tile two vectors wide.
+        strip_bytes: Most memory that a padded copy of some rows of a picture may take.
+        prefetch: ``prefetch(element, body)`` is ``body`` while the cache line of ``element``, a
+            load, is fetched; ``None`` if the machine does so by itself or has no cache.
     """
 
     lanes: int
     rows: int
+    strip_bytes: int = 224 * 1024
+    prefetch: Callable[[PrimExpr, Stmt], Stmt] | None = None
 
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide."""
         return self.rows if vectors > 1 else 2 * self.rows
-
-
-def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
-    """Return the tile that fills the registers but for the weights and one broadcast."""
-    lanes = max(1, machine.lanes * 4 // dtype.bytes)
-    return Shape(lanes, 14 if machine.registers == 32 else 6)
 
 
 def best_rows(extent: int, limit: int) -> int:
@@ -121,8 +118,9 @@ def register_tile(
             return store(acc, (row, column), load(acc, row, column) + product)
 
         body = each(add)
-        for vector in range(vectors if ahead is not None else 0):
-            body = prefetch(ahead(done, index(vector * lanes)), body)
+        if ahead is not None and shape.prefetch is not None:
+            for vector in range(vectors):
+                body = shape.prefetch(ahead(done, index(vector * lanes)), body)
         return body
 
     clear = each(lambda r, c: store(acc, (r, c), const(0, dtype)))

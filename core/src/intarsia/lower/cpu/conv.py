@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import PrimExpr, const, index, maximum, minimum
-from intarsia.tir.stmt import Allocate, Stmt
-
+from ...tir.buffer import Buffer, Scope
+from ...tir.expr import PrimExpr, const, index, maximum, minimum
+from ...tir.stmt import Allocate, Stmt
 from .dense import Matrix, dense_loops, is_large
 from .loops import Finish, copy_rows, cut, for_parts, load, parallel, seq, serial, store
 from .tile import Shape, best_rows, column_parts, register_tile
 from .window import Window
 
-_STRIP_BYTES = 224 * 1024
 _ITEMS = 8
 
 
@@ -118,7 +116,7 @@ def _plan(shape: Shape, conv: Convolution) -> _Plan:
     items = conv.groups * conv.data.shape[0]
 
     def fits(height: int) -> bool:
-        return window.span(0, height) * padded * conv.inner * 4 <= _STRIP_BYTES
+        return window.span(0, height) * padded * conv.inner * 4 <= shape.strip_bytes
 
     heights = [h for h in range(rows, 0, -1) if rows % h == 0 and fits(h)] or [1]
 

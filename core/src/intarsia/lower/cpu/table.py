@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which loops compute which operator: ``schedule(group, target) -> PrimFunc | None``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from ...dtype import DType
+from ...ops.nn import Matmul
+from ...ops.pooling import AvgPool, PoolAttrs
+from ...target.target import Target
+from ...tir.expr import PrimExpr, cast, const, maximum
+from ...tir.func import PrimFunc
+from ...tir.stmt import Stmt
+from ...tir.tensor import lowest
+from ..kernels import FusedGroup
+from .channelwise import Channelwise, channelwise_loops
+from .conv import Convolution, conv_loops
+from .dense import dense_loops, flat_rows
+from .group import Operands, operands
+from .loops import load
+from .matmul import Product, matmul_loops
+from .operators import ConvAttrs, Dense
+from .tile import Shape
+from .window import Window
+
+Schedule: TypeAlias = Callable[[FusedGroup, Target], PrimFunc | None]
+
+
+def _window(given: Operands, attrs: ConvAttrs | PoolAttrs) -> Window:
+    _, height, width, _ = given.args[0].shape
+    _, rows, columns, _ = given.fused.output.shape
+    (top, _), (left, _) = attrs.padding
+    return Window(
+        (height, width),
+        (rows, columns),
+        (attrs.kernel[0], attrs.kernel[1]),
+        (attrs.strides[0], attrs.strides[1]),
+        (top, left),
+        (attrs.dilation[0], attrs.dilation[1]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Schedules:
+    """Schedules for machines that a backend describes.
+
+    Attributes:
+        shape_of: ``shape_of(target, dtype)``: the register tile for elements of a type.
+    """
+
+    shape_of: Callable[[Target, DType], Shape]
+
+    def table(self) -> Mapping[str, Schedule]:
+        """Return operator name to its schedule."""
+        return MappingProxyType(
+            {
+                "cpu.avg_pool": self.avg_pool,
+                "cpu.conv": self.conv,
+                "cpu.dense": self.dense,
+                "cpu.depthwise": self.depthwise,
+                "cpu.max_pool": self.max_pool,
+                "matmul": self.matmul,
+            }
+        )
+
+    def _shape(self, target: Target, given: Operands) -> Shape:
+        return self.shape_of(target, given.args[0].dtype)
+
+    def conv(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        """``cpu.conv``."""
+        given = operands(group)
+        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, ConvAttrs):
+            return None
+        attrs = group.anchor.attrs
+        data, weight = given.args
+        work = Convolution(data, weight, attrs.outputs, attrs.groups, _window(given, attrs))
+        return given.function(conv_loops(self._shape(target, given), work, given.finish))
+
+    def dense(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        """``cpu.dense``."""
+        given = operands(group)
+        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, Dense.Attrs):
+            return None
+        a, weight = given.args
+        outer = list(a.shape[:-1])
+        outputs = group.anchor.attrs.outputs
+        shape = self._shape(target, given)
+        return given.function(
+            dense_loops(shape, flat_rows(a), weight, outputs, given.finish, outer)
+        )
+
+    def matmul(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        """``matmul`` of two values known at run time."""
+        given = operands(group)
+        if (
+            given is None
+            or group.anchor is None
+            or not isinstance(group.anchor.attrs, Matmul.Attrs)
+        ):
+            return None
+        attrs = group.anchor.attrs
+        a, b = given.args
+        if not a.dtype.is_float or a.dtype.bits < 32:
+            return None
+        *batch, rows, columns = given.fused.output.shape
+        depth = a.shape[-2 if attrs.transpose_a else -1]
+        product = Product(
+            a, b, tuple(batch), rows, columns, depth, attrs.transpose_a, attrs.transpose_b
+        )
+        body = matmul_loops(self._shape(target, given), product, given.finish)
+        return None if body is None else given.function(body)
+
+    def depthwise(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        """``cpu.depthwise``."""
+        given = operands(group)
+        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, ConvAttrs):
+            return None
+        data, weight = given.args
+
+        def combine(
+            value: PrimExpr, element: PrimExpr, tap: tuple[PrimExpr, PrimExpr], c: PrimExpr
+        ) -> PrimExpr:
+            return value + element * load(weight, tap[0], tap[1], c)
+
+        def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
+            return given.finish(value, indices)
+
+        window = _window(given, group.anchor.attrs)
+        work = Channelwise(data, window, const(0, data.dtype), combine, finish)
+        return given.function(channelwise_loops(work, self._shape(target, given).lanes))
+
+    def max_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        """``cpu.max_pool``."""
+        given = operands(group)
+        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, PoolAttrs):
+            return None
+        (data,) = given.args
+        if data.dtype.is_float and data.dtype.bits < 32:
+            return None
+
+        def combine(
+            value: PrimExpr, element: PrimExpr, _tap: tuple[PrimExpr, PrimExpr], _c: PrimExpr
+        ) -> PrimExpr:
+            return maximum(value, element)
+
+        def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
+            return given.finish(value, indices)
+
+        window = _window(given, group.anchor.attrs)
+        start = const(lowest(data.dtype), data.dtype)
+        work = Channelwise(data, window, start, combine, finish)
+        return given.function(channelwise_loops(work, self._shape(target, given).lanes))
+
+    def avg_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        """``cpu.avg_pool``; not where what ceil_mode adds would have to be told from padding."""
+        given = operands(group)
+        if (
+            given is None
+            or group.anchor is None
+            or not isinstance(group.anchor.attrs, AvgPool.Attrs)
+        ):
+            return None
+        attrs = group.anchor.attrs
+        (data,) = given.args
+        if data.dtype.bits < 32 or (attrs.ceil_mode and attrs.count_include_pad):
+            return None
+        every = attrs.kernel[0] * attrs.kernel[1]
+
+        def combine(
+            value: PrimExpr, element: PrimExpr, _tap: tuple[PrimExpr, PrimExpr], _c: PrimExpr
+        ) -> PrimExpr:
+            return value + element
+
+        def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], taps: PrimExpr) -> Stmt:
+            count = const(every, data.dtype) if attrs.count_include_pad else cast(taps, data.dtype)
+            return given.finish(value / count, indices)
+
+        work = Channelwise(data, _window(given, attrs), const(0, data.dtype), combine, finish)
+        return given.function(channelwise_loops(work, self._shape(target, given).lanes))
