@@ -92,7 +92,7 @@ def _piece(
                 lambda o, f=part.start, s=part.size: _vectors(
                     work, place, results, taps, (o * s + f, s)
                 ),
-                "c",
+                "channel",
             )
         )
     return seq(*stmts)

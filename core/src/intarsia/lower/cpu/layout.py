@@ -221,7 +221,8 @@ class _Layout:
     def _transpose(self, node: Call) -> bool:
         """A transpose between the layouts costs nothing; any other starts from what there is."""
         (source,) = node.args
-        axes: tuple[int, ...] = node.attrs.axes  # type: ignore[attr-defined]  # transpose has axes
+        assert isinstance(node.attrs, Transpose.Attrs)  # as of every transpose
+        axes = node.attrs.axes
         if source in self.last and source not in self.first and len(axes) == 4:
             composed = tuple(TO_FIRST[axis] for axis in axes)
             self.first[node] = _moved(self.last[source], composed)
@@ -279,7 +280,8 @@ def _is_picture(kind: object) -> bool:
 
 def _at(attrs: OpAttrs) -> OpAttrs:
     """Attributes with one axis, channels last."""
-    return replace(attrs, axis=TO_LAST.index(attrs.axis))  # type: ignore[attr-defined,call-arg]
+    assert isinstance(attrs, Concatenate.Attrs | Split.Attrs)  # what it is called for
+    return replace(attrs, axis=TO_LAST.index(attrs.axis))
 
 
 def _permuted(node: Call) -> OpAttrs | None:
@@ -312,6 +314,7 @@ def _moved(value: Expr, axes: tuple[int, ...]) -> Expr:
         moved = np.ascontiguousarray(value.data.transpose(axes))
         return constant(moved, name=value.name, span=value.span)
     if isinstance(value, Call) and value.op is Transpose:
-        inner: tuple[int, ...] = value.attrs.axes  # type: ignore[attr-defined]
+        assert isinstance(value.attrs, Transpose.Attrs)  # as of every transpose
+        inner = value.attrs.axes
         return _moved(value.args[0], tuple(inner[axis] for axis in axes))
     return call(Transpose, value, attrs=Transpose.Attrs(axes=axes), span=value.span)

@@ -92,7 +92,9 @@ def for_parts(parts: Iterable[Part], body: Callable[[PrimExpr, int], Stmt], name
     return seq(*stmts)
 
 
-def copy_rows(width: int, lanes: int, element: Callable[[PrimExpr], Stmt], name: str = "c") -> Stmt:
+def copy_rows(
+    width: int, lanes: int, element: Callable[[PrimExpr], Stmt], name: str = "part"
+) -> Stmt:
     """Run ``element(i)`` for ``i`` in ``range(width)``, in vectors as wide as the machine has."""
     stmts: list[Stmt] = []
     start = 0

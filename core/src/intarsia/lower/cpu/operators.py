@@ -9,12 +9,10 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
-
 import numpy as np
 
 from ...ir.op import Op, OpAttrs, OpKind, operator
-from ...ir.types import TensorType
+from ...ir.types import Size, TensorType
 from ...ops.nn import Conv, Matmul
 from ...ops.pooling import AvgPool, MaxPool, PoolAttrs
 from ...ops.windows import Padding, Windows
@@ -22,12 +20,14 @@ from ...tir.expr import PrimExpr, all_of, if_then_else
 from ...tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
 from .packing import unpack_conv, unpack_dense, unpack_depthwise
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 _TO_FIRST = (0, 3, 1, 2)
 _TO_LAST = (0, 2, 3, 1)
 
 
-def _output(shape: tuple[Any, ...], windows: Windows, name: str, channels: int) -> tuple[Any, ...]:
+def _output(
+    shape: tuple[Size, ...], windows: Windows, name: str, channels: int
+) -> tuple[Size, ...]:
     return (shape[0], *windows.output_shape(name, shape[1:3]), channels)
 
 
@@ -81,7 +81,7 @@ class PackedConv(Op):
         own = attrs.outputs // attrs.groups
         blocks = weight.shape[0] // attrs.groups
         kh, kw = (reduce_axis(n, f"k{d}") for d, n in enumerate(attrs.kernel))
-        c = reduce_axis(inner, "c")
+        c = reduce_axis(inner, "channel")
 
         def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
             at_y = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]

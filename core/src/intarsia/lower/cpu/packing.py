@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray
 
 
 def pack_dense(weight: Array, width: int) -> Array:
