@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import mmap
 import os
 import struct
@@ -102,6 +103,33 @@ def open_artifact(path: Path) -> OpenedArtifact:
         return _verified(passport, members)
     except IntarsiaError as error:
         error.where = error.where or str(path)
+        raise
+
+
+def open_artifact_bytes(data: bytes, name: str) -> OpenedArtifact:
+    """Check everything of an artifact in memory; its weights are views of ``data``.
+
+    Args:
+        data: The whole file.
+        name: What to call it in messages.
+
+    Raises:
+        ArtifactError: It is no artifact, or any part of it is damaged.
+    """
+    whole = memoryview(data)
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            passport = _passport(archive, Path(name))
+            members = {
+                info.filename: _slice(whole, info)
+                for info in archive.infolist()
+                if info.filename != PASSPORT
+            }
+        return _verified(passport, members)
+    except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
+        raise ArtifactError(f"not an artifact, or cut short: {error}", where=name) from None
+    except IntarsiaError as error:
+        error.where = error.where or name
         raise
 
 

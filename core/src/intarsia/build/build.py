@@ -23,7 +23,8 @@ from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .config import Executor, Runtime, check_combination, check_served
 from .dump import Dump
-from .importing import Model, check_budget, check_static, import_model
+from .dynamic import import_any, needs_program, pack_program
+from .importing import Model, check_budget, check_static
 from .pack import pack
 from .stages import compile_kernels, compile_regions, cut, lower_rest, read_target, rewrite_rest
 
@@ -107,7 +108,18 @@ def build(
     parts = read_target(host, target or _carried(ir_mod, CompositeTarget), target_host)
     driver = _driver(ir_mod, parts, executor, runtime)
     stage("import")
-    settings = _annotated(import_model(ir_mod, chosen.shapes, params), parts, driver)
+    imported = import_any(ir_mod, executor, runtime, chosen.shapes, params)
+    program = needs_program(imported, driver[0])
+    if program is not None:
+
+        def compile_piece(piece: IRModule, name: str) -> Artifact:
+            inner = {**options, "shapes": None, "dump_ir": dump.folder_of(name)}
+            static = piece.with_attr(Executor, Executor())
+            return build(static, parts, runtime=driver[1], mod_name=name, host=host, **inner)
+
+        return pack_program(program, mod_name, parts, driver[1], compile_piece)
+    assert isinstance(imported, IRModule)  # everything else needs a program
+    settings = _annotated(imported, parts, driver)
     dump.module("imported", settings)
     stage("prepare")
     prepared = _prepare(settings, chosen.memory_budget)

@@ -42,6 +42,10 @@ class Dump:
         if self._folder is not None:
             self._write(f"{stage}.json", json.dumps(plan_to_json(plan), indent=1) + "\n")
 
+    def folder_of(self, piece: str) -> Path | None:
+        """Return the folder for a piece of the model, below this one."""
+        return None if self._folder is None else self._folder / piece
+
     def _write(self, name: str, text: str) -> None:
         assert self._folder is not None
         self._number += 1

@@ -79,6 +79,25 @@ class RegionRow:
 
 
 @dataclass(frozen=True, slots=True)
+class HostRow:
+    """A node that is carried out in NumPy on the host.
+
+    Attributes:
+        node: Its name.
+        op: Name of its operator in the model.
+        reason: Why it is in no compiled piece.
+    """
+
+    node: str
+    op: str
+    reason: str
+
+    def to_json(self) -> dict[str, object]:
+        """Return the row as a value that prints as JSON."""
+        return {"node": self.node, "op": self.op, "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """The report of one partitioning.
 
@@ -89,6 +108,7 @@ class Placement:
         verdicts: Exactly one row for every (node, accelerator).
         border_bytes: Bytes that enter or leave regions in one run; symbolic sizes count as nothing.
         apart: Neighbouring regions whose merge would make a cycle.
+        host: Nodes that no backend compiles: the ``vm`` executor carries them out in NumPy.
     """
 
     nodes: int
@@ -97,6 +117,7 @@ class Placement:
     verdicts: tuple[Verdict, ...]
     border_bytes: int
     apart: tuple[Apart, ...] = ()
+    host: tuple[HostRow, ...] = ()
 
     @property
     def percent(self) -> float:
@@ -108,8 +129,16 @@ class Placement:
         return (
             f"{self.offloaded}/{self.nodes} nodes offloaded ({self.percent:.0f} %), "
             f"{count} region{'' if count == 1 else 's'}, "
-            f"{bytes_text(self.border_bytes)} across borders"
+            f"{bytes_text(self.border_bytes)} across borders{self._host_text()}"
         )
+
+    def _host_text(self) -> str:
+        """Say how many nodes no backend compiles; nothing if all are compiled."""
+        if not self.host:
+            return ""
+        count = len(self.host)
+        kinds = ", ".join(sorted({row.op for row in self.host}))
+        return f"; {count} node{'' if count == 1 else 's'} run in NumPy on the host ({kinds})"
 
     def to_json(self) -> dict[str, object]:
         """Return the report as a value that prints as JSON."""
@@ -120,6 +149,7 @@ class Placement:
             "border_bytes": self.border_bytes,
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "regions": [region.to_json() for region in self.regions],
+            **({"host": [row.to_json() for row in self.host]} if self.host else {}),
         }
 
 

@@ -23,9 +23,9 @@ number and status, and the call returns -1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..artifact.plan import TensorSpec
 
@@ -80,3 +80,51 @@ HostedCall: TypeAlias = "Callable[..., None]"
 """A Python function called with NumPy arrays: inputs, then outputs to fill. Slow, but simple."""
 
 Loader: TypeAlias = "Callable[[LoadRequest], NativeCall | HostedCall]"
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSpec:
+    """An input of a program.
+
+    Attributes:
+        name: Its name.
+        kind: NumPy's name of its element type, or what it is if no tensor of known rank, e.g.
+            ``seq(tensor(float))``.
+        shape: Sizes, or names of sizes that only a run knows; ``None`` if it is no such tensor.
+    """
+
+    name: str
+    kind: str
+    shape: tuple[int | str, ...] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramRequest:
+    """What the loader of a program gets.
+
+    Attributes:
+        files: Files of the unit, digests already checked.
+        pieces: Compiled pieces by name: arrays in, arrays out, in the order of their signature.
+    """
+
+    files: Mapping[str, bytes]
+    pieces: Mapping[str, Callable[[Sequence[Any]], Sequence[Any]]]
+
+
+class HostedProgram(Protocol):
+    """A program on the host, ready to run.
+
+    Attributes:
+        inputs: Inputs of the model, in its order.
+        outputs: Names of its outputs, in its order.
+    """
+
+    inputs: tuple[ValueSpec, ...]
+    outputs: tuple[str, ...]
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """Return the outputs; a value is an array, a list of values, or ``None``."""
+        ...
+
+
+ProgramLoader: TypeAlias = "Callable[[ProgramRequest], HostedProgram]"

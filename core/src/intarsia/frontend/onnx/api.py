@@ -53,21 +53,22 @@ def from_onnx(
     shapes = {} if shapes is None else shapes
     constants = {} if constants is None else constants
     try:
-        inputs = _input_types(read.graph, shapes, constants)
+        inputs = input_types(read.graph, shapes, constants)
         function = Importer(read, CONVERTERS, inputs, constants).run()
         if not shapes and not constants:
             _check_outputs(read.graph, function)
     except IntarsiaError as error:
-        error.where = _place(read, error.where)
+        error.where = place_error(read, error.where)
         raise
     return IRModule.from_function(function)
 
 
-def _place(model: Model, where: str) -> str:
+def place_error(model: Model, where: str) -> str:
+    """Put the model's name before the place of an error in it."""
     return f"{model.source}: {where}" if where else model.source
 
 
-def _input_types(
+def input_types(
     graph: Graph, shapes: Mapping[str, Sequence[int]], constants: Mapping[str, np.ndarray]
 ) -> dict[str, TensorType]:
     """Return the type of every input with the user's shapes put in."""

@@ -33,11 +33,14 @@ class ValueInfo:
 
     Attributes:
         name: Name in the model.
-        type: Its tensor type; ``None`` when an output or a branch's result is declared without one.
+        type: Its tensor type; ``None`` when an output or a branch's result is declared without one,
+            and for a value that no compiled function takes.
+        kind: What such a value is, e.g. ``seq(tensor(float))``; empty if ``type`` says it.
     """
 
     name: str
     type: TensorType | None
+    kind: str = ""
 
 
 @dataclass(frozen=True, slots=True)

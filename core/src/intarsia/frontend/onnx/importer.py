@@ -21,11 +21,11 @@ NAMES_SHOWN = 10
 
 
 @dataclass(slots=True)
-class _Scope:
+class Scope:
     """Values of one graph by name; ``None`` for what a node that cannot be imported would give."""
 
     graph: Graph
-    outer: _Scope | None
+    outer: Scope | None
     opset: int
     values: dict[str, Expr | None] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class Importer:
         """
         graph = self._model.graph
         params: list[Var] = []
-        scope = _Scope(graph, None, self._model.opset)
+        scope = Scope(graph, None, self._model.opset)
         for info in graph.inputs:
             if info.name in self._fixed:
                 scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
@@ -89,7 +89,7 @@ class Importer:
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
         return Function(tuple(params), body, tuple(info.name for info in graph.outputs))
 
-    def _import(self, scope: _Scope) -> list[Expr | None]:
+    def _import(self, scope: Scope) -> list[Expr | None]:
         graph = scope.graph
         used = _live_names(graph)
         for node in graph.nodes:
@@ -100,7 +100,7 @@ class Importer:
                 scope.values[name] = value
         return [scope.find(info.name) for info in graph.outputs]
 
-    def _convert(self, node: Node, scope: _Scope, used: set[str]) -> Sequence[Expr | None]:
+    def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
         nothing: list[Expr | None] = [None] * len(node.outputs)
         converter = None if node.domain else self._converters.get(node.op_type)
@@ -118,7 +118,7 @@ class Importer:
             return self._expanded(node, args, scope) or nothing
 
         def branch(graph: Graph) -> tuple[Expr, ...]:
-            results = self._import(_Scope(graph, scope, scope.opset))
+            results = self._import(Scope(graph, scope, scope.opset))
             whole = tuple(value for value in results if value is not None)
             if len(whole) < len(results):
                 raise _BranchFailed
@@ -146,7 +146,7 @@ class Importer:
         return [*results, *nothing[len(results) :]]
 
     def _expanded(
-        self, node: Node, args: Sequence[Expr | None], scope: _Scope
+        self, node: Node, args: Sequence[Expr | None], scope: Scope
     ) -> Sequence[Expr | None] | None:
         """Import a node by the body that ONNX gives for it."""
         types = [None if arg is None else tensor_type(arg) for arg in args]
@@ -159,7 +159,7 @@ class Importer:
             self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
             return None
         graph, opset = body
-        inner = _Scope(graph, None, opset)
+        inner = Scope(graph, None, opset)
         inner.values.update(zip(node.inputs, args, strict=True))
         results = iter(self._import(inner))
         return [next(results) if name else None for name in node.outputs]

@@ -23,7 +23,13 @@ from .functions import verify_functions
 from .graph import Attribute, Graph, Model, Node, UnsupportedAttribute, ValueInfo
 from .sniff import describe_bytes, describe_mode, found_kind
 from .structure import verify_graph
-from .tensors import check_sizes, decode_tensor, element_type
+from .tensors import (
+    check_sizes,
+    decode_any_tensor,
+    decode_tensor,
+    element_type,
+    is_element_type,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,12 +47,15 @@ def read_model(
     model: ModelSource,
     *,
     max_bytes: int = MAX_MODEL_BYTES,
+    any_value: bool = False,
 ) -> Model:
     """Read a model from a path, its bytes, or an ``onnx.ModelProto`` (which is not changed).
 
     Args:
         model: Where the model is. External data are read only if it is a path.
         max_bytes: Limit on the size of the model file itself.
+        any_value: Let values be what no compiled function takes: strings, narrow numbers,
+            sequences, optionals, tensors of unknown rank. If not, they are refused.
 
     Raises:
         ModelError: Not an ONNX model, or one that contradicts itself.
@@ -69,7 +78,7 @@ def read_model(
     else:
         raise UsageError(f"expected a path, bytes or onnx.ModelProto, got {type(model).__name__}")
     try:
-        return _Reader(onnx, ExternalFiles(folder), source).read(message)
+        return _Reader(onnx, ExternalFiles(folder), source, any_value=any_value).read(message)
     except IntarsiaError as error:
         error.where = f"{source}: {error.where}" if error.where else source
         raise
@@ -102,6 +111,15 @@ def with_node_properties(
                 node.metadata_props.add(key=key, value=value)
     message.ir_version = max(message.ir_version, 10)  # the first version with entries on nodes
     return message.SerializeToString(deterministic=True)
+
+
+def standard_bodies() -> FunctionBodies:
+    """Return what ONNX itself defines by functions, for a model that has been read before.
+
+    Raises:
+        UsageError: The ``onnx`` package is missing.
+    """
+    return _Reader(_import_onnx(), ExternalFiles(None), "<model>", any_value=True).bodies()
 
 
 def _import_onnx() -> ModuleType:
@@ -162,8 +180,12 @@ def _parse(onnx: ModuleType, data: bytes, source: str) -> onnx.ModelProto:
 class _Reader:
     """Turns one message into plain values."""
 
-    def __init__(self, onnx: ModuleType, files: ExternalFiles, source: str) -> None:
+    def __init__(
+        self, onnx: ModuleType, files: ExternalFiles, source: str, *, any_value: bool = False
+    ) -> None:
         self._onnx = onnx
+        self._decode = decode_any_tensor if any_value else decode_tensor
+        self._any_value = any_value
         self._files = files
         self._source = source
         self._dims = 0
@@ -178,8 +200,11 @@ class _Reader:
             message, opset = self._upgrade(message, opset)
         graph = self._graph(message.graph, opset, 0)
         verify_graph(graph)
-        bodies = FunctionBodies(self._onnx, self._schema, self._body_node)
-        return Model(graph, opset, self._source, bodies)
+        return Model(graph, opset, self._source, self.bodies())
+
+    def bodies(self) -> FunctionBodies:
+        """Return what ONNX itself defines by functions."""
+        return FunctionBodies(self._onnx, self._schema, self._body_node)
 
     def _opset(self, message: onnx.ModelProto) -> int:
         _check_text(*(entry.domain for entry in message.opset_import))
@@ -237,7 +262,7 @@ class _Reader:
             if not tensor.name or tensor.name in weights:
                 raise ModelError(f"two weights are called '{tensor.name}'")
             where = f"weight '{tensor.name}'"
-            weights[tensor.name] = decode_tensor(tensor, self._files, where)
+            weights[tensor.name] = self._decode(tensor, self._files, where)
         if message.sparse_initializer:
             name = message.sparse_initializer[0].values.name
             raise UnsupportedError(f"weight '{name}' is sparse")
@@ -254,6 +279,8 @@ class _Reader:
         kind = info.type.WhichOneof("value")
         if kind is None and role == "output":
             return ValueInfo(info.name, None)
+        if self._any_value and not self._is_plain(info.type):
+            return ValueInfo(info.name, None, self._type_text(info.type))
         if kind != "tensor_type":
             raise UnsupportedError(f"is no tensor but {kind or 'of unknown type'}", where=where)
         tensor = info.type.tensor_type
@@ -276,6 +303,29 @@ class _Reader:
                 dims.append(Dim(f"unknown_{self._dims}"))
         check_sizes(tuple(size for size in dims if isinstance(size, int)), dtype, where)
         return ValueInfo(info.name, TensorType(tuple(dims), dtype))
+
+    def _is_plain(self, type_: onnx.TypeProto) -> bool:
+        """Whether compiled functions can take the type: a tensor of a known rank and element."""
+        tensor = type_.tensor_type
+        if type_.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
+            return False
+        return is_element_type(tensor.elem_type)
+
+    def _type_text(self, type_: onnx.TypeProto) -> str:
+        """Write a type as ONNX's own schemas do, e.g. ``seq(tensor(float))``."""
+        match type_.WhichOneof("value"):
+            case "sequence_type":
+                return f"seq({self._type_text(type_.sequence_type.elem_type)})"
+            case "optional_type":
+                return f"optional({self._type_text(type_.optional_type.elem_type)})"
+            case "tensor_type":
+                code = type_.tensor_type.elem_type
+                names = self._onnx.TensorProto.DataType
+                return f"tensor({names.Name(code).lower() if code in names.values() else code})"
+            case None:
+                return "unknown"
+            case other:
+                return other
 
     def _node(self, node: onnx.NodeProto, opset: int, depth: int) -> Node:
         inputs, outputs = tuple(node.input), tuple(node.output)
@@ -347,7 +397,7 @@ class _Reader:
             case kinds.STRINGS:
                 return tuple(text.decode("utf-8", "replace") for text in attribute.strings)
             case kinds.TENSOR:
-                return decode_tensor(attribute.t, self._files, where)
+                return self._decode(attribute.t, self._files, where)
             case kinds.GRAPH:
                 return self._graph(attribute.g, opset, depth + 1)
             case _:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+import ml_dtypes
 import numpy as np
 
 from ...dtype import DType
@@ -46,6 +47,21 @@ _UNSUPPORTED = {
     25: "uint2",
     26: "int2",
 }
+_STRING = 8
+_COMPLEX = {14: "complex64", 15: "complex128"}
+_NARROW = {
+    17: ml_dtypes.float8_e4m3fn,
+    18: ml_dtypes.float8_e4m3fnuz,
+    19: ml_dtypes.float8_e5m2,
+    20: ml_dtypes.float8_e5m2fnuz,
+    21: ml_dtypes.uint4,
+    22: ml_dtypes.int4,
+    23: ml_dtypes.float4_e2m1fn,
+    24: ml_dtypes.float8_e8m0fnu,
+    25: ml_dtypes.uint2,
+    26: ml_dtypes.int2,
+}
+_BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}  # of a stored element; 8 for the others
 MAX_RANK = 32  # of arrays here
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 
@@ -115,6 +131,34 @@ def element_type(code: int, where: str) -> DType:
     raise ModelError(f"element type number {code} does not exist", where=where)
 
 
+def is_element_type(code: int) -> bool:
+    """Whether compiled functions take tensors of an ONNX ``TensorProto.DataType`` number."""
+    return code in _DTYPES
+
+
+def array_type(code: int, where: str) -> np.dtype:
+    """Return the element type that NumPy or ml_dtypes has for an ONNX number; object for strings.
+
+    Raises:
+        UnsupportedError: There is none.
+        ModelError: Not an element type at all.
+    """
+    if code == _STRING:
+        return np.dtype(object)
+    if code in _NARROW or code in _COMPLEX:
+        return np.dtype((_NARROW | _COMPLEX)[code])
+    return numpy_dtype(element_type(code, where))
+
+
+def element_code(dtype: np.dtype) -> int:
+    """Return the ONNX number of an element type of :func:`array_type`."""
+    if dtype == np.dtype(object):
+        return _STRING
+    known = {np.dtype(name): code for code, name in (_NARROW | _COMPLEX).items()}
+    known |= {numpy_dtype(found): code for code, found in _DTYPES.items()}
+    return known[dtype]
+
+
 def onnx_code(dtype: DType) -> int:
     """Return the ONNX number of an element type."""
     return next(code for code, known in _DTYPES.items() if known is dtype)
@@ -153,6 +197,49 @@ def decode_tensor(tensor: _TensorMessage, files: ExternalFiles, where: str) -> n
             )
         return _aligned(np.frombuffer(raw, array_type)).reshape(dims)
     return _from_fields(tensor, dtype, dims, count, fields, where)
+
+
+def decode_any_tensor(tensor: _TensorMessage, files: ExternalFiles, where: str) -> np.ndarray:
+    """Return the array of a tensor message of any element type that arrays have.
+
+    Strings become an array of objects; numbers of less than a byte are unpacked, one an element.
+
+    Raises:
+        ModelError: The message contradicts itself.
+        UnsupportedError: Its element type has no array here.
+    """
+    code, dims = tensor.data_type, tuple(tensor.dims)
+    if code != _STRING and code not in _NARROW:
+        return decode_tensor(tensor, files, where)
+    if any(size < 0 for size in dims) or len(dims) > MAX_RANK:
+        raise ModelError(f"shape {dims}", where=where)
+    count = math.prod(dims)
+    if code == _STRING:
+        texts = [text.decode("utf-8", "replace") for text in tensor.string_data]
+        if len(texts) != count:
+            raise ModelError(f"{len(texts)} values for shape {dims}", where=where)
+        return np.array(texts, object).reshape(dims)
+    bits = _BITS.get(code, 8)
+    needed = -(-count * bits // 8)
+    if tensor.data_location == 1:
+        entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        packed = np.frombuffer(files.read(entries, needed, where), np.uint8)
+    elif tensor.raw_data:
+        packed = np.frombuffer(tensor.raw_data, np.uint8)
+    else:
+        packed = np.array(tensor.int32_data, np.int64).astype(np.uint8)
+    if packed.size != needed:
+        raise ModelError(f"{packed.size} bytes of data; {dims} needs {needed}", where=where)
+    return unpacked(packed, bits, count).view(_NARROW[code]).reshape(dims)
+
+
+def unpacked(packed: np.ndarray, bits: int, count: int) -> np.ndarray:
+    """Return ``count`` numbers of ``bits`` bits, one a byte; the first is in the lowest bits."""
+    if bits == 8:
+        return packed.copy()
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts = (packed[:, None] >> shifts) & np.uint8((1 << bits) - 1)
+    return parts.reshape(-1)[:count].copy()
 
 
 def check_sizes(dims: tuple[int, ...], dtype: DType, where: str) -> None:

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out single nodes on the host, now that the values of their operands are known."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from ....errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
+from ....ir.expr import Expr, Function, constant, make_tuple
+from ....ops.evaluate import evaluate
+from ..context import NodeContext
+from ..converters import CONVERTERS
+from ..fold import ConstantFolder
+from ..graph import Bodies, Graph, Node
+from ..kernels import KERNELS, KernelCall, Value
+
+Scope: TypeAlias = "ChainMap[str, Value]"
+"""Values by name, those of the innermost graph first."""
+
+
+class Evaluator:
+    """Carries out nodes: by their kernel, else by the operators their converter makes of them
+    (with those operators' NumPy definitions), else by the body that ONNX gives for them.
+
+    Args:
+        bodies: Returns those bodies; called only when one is needed, because it needs ``onnx``.
+    """
+
+    def __init__(self, bodies: Callable[[], Bodies]) -> None:
+        self._bodies = bodies
+
+    def run(self, nodes: Iterable[Node], scope: Scope, opset: int) -> None:
+        """Carry out nodes in order; their results are added to the innermost scope.
+
+        Raises:
+            ModelError: A node cannot take these operands.
+            UnsupportedError: A node asks for what there is not.
+        """
+        for node in nodes:
+            results = self.node(node, scope, opset)
+            for name, value in zip(node.outputs, results, strict=False):
+                if name:
+                    scope[name] = value
+
+    def graph(
+        self, scope: Scope, opset: int, graph: Graph, values: Mapping[str, Value]
+    ) -> tuple[Value, ...]:
+        """Carry out a graph inside a node of ``scope`` and return its results."""
+        weights: Mapping[str, Value] = graph.initializers
+        inner: Scope = ChainMap({**weights, **values}, *scope.maps)
+        self.run(graph.nodes, inner, opset)
+        return tuple(inner[info.name] for info in graph.outputs)
+
+    def node(self, node: Node, scope: Scope, opset: int) -> tuple[Value, ...]:
+        """Return the results of one node."""
+        operands = [scope[name] if name else None for name in node.inputs]
+        try:
+            with np.errstate(all="ignore"):
+                return self._node(node, operands, scope, opset)
+        except IntarsiaError as error:
+            if not error.where:
+                error.where = str(node.span)
+            raise
+        except MemoryError:
+            raise ResourceError("not enough memory", where=str(node.span)) from None
+        except (ValueError, IndexError, TypeError, ArithmeticError, AttributeError) as error:
+            raise ModelError(
+                f"cannot take these operands: {error}", where=str(node.span)
+            ) from error
+
+    def _node(
+        self, node: Node, operands: list[Value], scope: Scope, opset: int
+    ) -> tuple[Value, ...]:
+        kernel = KERNELS.get((node.domain, node.op_type))
+        if kernel is not None:
+            call = KernelCall(node, opset, partial(self.graph, scope, opset))
+            result = kernel(call, *operands)
+            if result is not NotImplemented:
+                return result if isinstance(result, tuple) else (result,)
+        if not node.domain and node.op_type in CONVERTERS:
+            return self._converted(node, operands, opset)
+        return self._expanded(node, operands, opset)
+
+    def _converted(self, node: Node, operands: list[Value], opset: int) -> tuple[Value, ...]:
+        args = [None if value is None else _constant(node, value) for value in operands]
+        used = {name for name in node.outputs if name}
+        context = NodeContext(node, args, opset, ConstantFolder(), used, _no_branch)
+        converted = CONVERTERS[node.op_type](context)
+        results = converted if isinstance(converted, tuple) else (converted,)
+        return evaluate(Function((), make_tuple(results)), {})
+
+    def _expanded(self, node: Node, operands: list[Value], opset: int) -> tuple[Value, ...]:
+        types = [None if value is None else _constant(node, value).type for value in operands]
+        body = self._bodies().expand(node, opset, types)
+        if body is None:
+            raise UnsupportedError(f"operator '{node.op_type}' is not supported")
+        graph, version = body
+        scope: Scope = ChainMap(dict(zip(node.inputs, operands, strict=True)))
+        self.run(graph.nodes, scope, version)
+        return tuple(scope[name] if name else None for name in node.outputs)
+
+
+def _constant(node: Node, value: Value) -> Expr:
+    if not isinstance(value, np.ndarray):
+        raise UnsupportedError(f"operator '{node.op_type}' of a sequence is not supported")
+    return constant(value)
+
+
+def _no_branch(graph: Graph) -> tuple[Expr, ...]:
+    raise UnsupportedError(f"graph '{graph.name}' inside a node that is no control flow")

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program of the ``vm`` executor: steps over named values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from ....ir.expr import tensor_type
+from ..graph import Node, ValueInfo
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ....ir.module import IRModule
+
+
+@dataclass(frozen=True, slots=True)
+class PieceStep:
+    """Call a compiled piece.
+
+    Attributes:
+        name: Name of the piece.
+        inputs: Values it takes, in the order of its parameters.
+        outputs: Values it gives, in the order of its results.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+Step: TypeAlias = PieceStep | Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """What one run does, in order. A name is given a value once, before it is used.
+
+    Attributes:
+        opset: Version of the standard operator set of the nodes.
+        inputs: Inputs of the model, in its order.
+        outputs: Names of its outputs, in its order.
+        steps: Compiled pieces and single nodes.
+        constants: Values known at compile time.
+        aliases: Further names of inputs.
+    """
+
+    opset: int
+    inputs: tuple[ValueInfo, ...]
+    outputs: tuple[str, ...]
+    steps: tuple[Step, ...]
+    constants: Mapping[str, np.ndarray]
+    aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The steps that are no compiled pieces."""
+        return tuple(step for step in self.steps if isinstance(step, Node))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DynamicModel:
+    """A model whose shapes, values or control flow are partly known at run time only.
+
+    Attributes:
+        program: What one run does.
+        pieces: What can be compiled, by name.
+        reasons: For every node of the program, why it is none of a piece.
+    """
+
+    program: Program
+    pieces: Mapping[str, IRModule]
+    reasons: Mapping[str, str]
+
+    @classmethod
+    def of_module(cls, module: IRModule) -> DynamicModel:
+        """Return a static module as a program of one piece."""
+        main = module.main
+        inputs = tuple(ValueInfo(param.name, tensor_type(param)) for param in main.params)
+        names = tuple(param.name for param in main.params)
+        step = PieceStep("piece0", names, main.output_names)
+        program = Program(1, inputs, main.output_names, (step,), MappingProxyType({}))
+        return cls(program, MappingProxyType({"piece0": module}), MappingProxyType({}))

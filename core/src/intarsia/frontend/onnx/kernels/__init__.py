@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NumPy definitions of ONNX operators that no compiled function computes, by domain and name.
+
+They carry out what depends on run time: sizes that follow from data, strings, sequences,
+optionals, control flow, numbers of less than a byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from . import control, sequences
+from .call import Kernel, KernelCall, Result, Value
+
+KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
+    {
+        **control.KERNELS,
+        **sequences.KERNELS,
+    }
+)
+"""Kernel of an operator by its domain (empty for the standard one) and name."""
+
+__all__ = ["KERNELS", "Kernel", "KernelCall", "Result", "Value"]

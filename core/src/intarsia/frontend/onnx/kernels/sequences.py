@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sequences, which are Python lists here, and optionals, which are values or ``None``."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from .call import KernelCall, Value
+
+
+def identity(call: KernelCall, value: Value) -> Value:
+    """Give back any value, a sequence or an optional too."""
+    return value if not isinstance(value, np.ndarray) else value.copy()
+
+
+def sequence_construct(call: KernelCall, *items: Value) -> list[Any]:
+    """Put tensors into a sequence."""
+    return list(items)
+
+
+def sequence_empty(call: KernelCall) -> list[Any]:
+    """Make a sequence of nothing."""
+    return []
+
+
+def _place(call: KernelCall, items: list[Any], position: np.ndarray | None, last: int) -> int:
+    """Return a position from the front; ``last`` is the largest allowed, and the default."""
+    if position is None:
+        return last
+    index = int(position.reshape(()))
+    if not -len(items) <= index <= last:
+        raise call.model_error(f"position {index} is outside of a sequence of {len(items)}")
+    return index + len(items) if index < 0 else index
+
+
+def sequence_insert(
+    call: KernelCall, items: list[Any], item: Value, position: np.ndarray | None = None
+) -> list[Any]:
+    """Insert before ``position``, or at the end."""
+    index = _place(call, items, position, len(items))
+    return [*items[:index], item, *items[index:]]
+
+
+def sequence_erase(
+    call: KernelCall, items: list[Any], position: np.ndarray | None = None
+) -> list[Any]:
+    """Remove the element at ``position``, or the last one."""
+    index = _place(call, items, position, len(items) - 1)
+    return [*items[:index], *items[index + 1 :]]
+
+
+def sequence_at(call: KernelCall, items: list[Any], position: np.ndarray) -> Value:
+    """Return the element at ``position``."""
+    return items[_place(call, items, position, len(items) - 1)]
+
+
+def sequence_length(call: KernelCall, items: list[Any]) -> np.ndarray:
+    """Count the elements."""
+    return np.array(len(items), np.int64)
+
+
+def split_to_sequence(
+    call: KernelCall, x: np.ndarray, split: np.ndarray | None = None
+) -> list[np.ndarray]:
+    """Cut a tensor into a sequence: in slices of one, in equal parts, or in parts of given sizes."""
+    axis = call.axis("axis", x.ndim, 0)
+    size = x.shape[axis]
+    if split is None:
+        slices = [np.take(x, [index], axis) for index in range(size)]
+        if call.integer("keepdims", 1):
+            return slices
+        return [part.squeeze(axis) for part in slices]
+    if split.ndim == 0:
+        step = int(split)
+        if step < 1:
+            raise call.model_error(f"parts of {step} elements")
+        borders = list(range(step, size, step))
+    else:
+        borders = np.cumsum(split)[:-1].tolist()
+        if int(split.sum()) != size:
+            raise call.model_error(f"parts of {split.tolist()} for {size} elements")
+    return [np.ascontiguousarray(part) for part in np.split(x, borders, axis)]
+
+
+def concat_from_sequence(call: KernelCall, items: list[Any]) -> np.ndarray:
+    """Join the elements along a dimension, a new one if asked for."""
+    axis = call.integer("axis")
+    return np.stack(items, axis) if call.integer("new_axis", 0) else np.concatenate(items, axis)
+
+
+def optional(call: KernelCall, value: Value = None) -> Value:
+    """Make an optional that holds the value, or nothing."""
+    return value
+
+
+def optional_has_element(call: KernelCall, value: Value = None) -> np.ndarray:
+    """Whether the optional holds anything; a plain value always does."""
+    return np.array(value is not None)
+
+
+def optional_get_element(call: KernelCall, value: Value) -> Value:
+    """Return what the optional holds.
+
+    Raises:
+        ModelError: It holds nothing.
+    """
+    if value is None:
+        raise call.model_error("the optional holds nothing")
+    return value
+
+
+KERNELS = MappingProxyType(
+    {
+        ("", "Identity"): identity,
+        ("", "SequenceConstruct"): sequence_construct,
+        ("", "SequenceEmpty"): sequence_empty,
+        ("", "SequenceInsert"): sequence_insert,
+        ("", "SequenceErase"): sequence_erase,
+        ("", "SequenceAt"): sequence_at,
+        ("", "SequenceLength"): sequence_length,
+        ("", "SplitToSequence"): split_to_sequence,
+        ("", "ConcatFromSequence"): concat_from_sequence,
+        ("", "Optional"): optional,
+        ("", "OptionalHasElement"): optional_has_element,
+        ("", "OptionalGetElement"): optional_get_element,
+    }
+)

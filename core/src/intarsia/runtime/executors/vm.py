@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor of models that are partly known at run time only: a program of pieces and nodes.
+
+Compiled pieces run as native code. Single nodes run on the host with the NumPy definitions of their
+operators, one after the other: right for any value, and slow beside compiled code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from ...artifact.archive import SUFFIX, OpenedArtifact
+from ...artifact.passport import Passport
+from ...errors import ModelError
+from ..discovery import find_loader
+from ..loading import ProgramLoader, ProgramRequest, ValueSpec
+from ..threads import choose_threads
+from .aot import AotExecutor
+from .graph import GraphExecutor
+from .signature import Inputs
+
+OpenPiece: TypeAlias = Callable[[bytes, str], "AotExecutor | GraphExecutor"]
+"""Makes an artifact inside this one ready to run, given its bytes and its name."""
+
+
+class VmExecutor:
+    """Runs a program. Values are arrays; sequences are lists, and an empty optional is ``None``.
+
+    Args:
+        opened: The artifact that holds the program.
+        open_piece: Makes a compiled piece ready to run.
+        threads: Threads for compiled pieces; ``None`` means as many as the process may use.
+
+    Raises:
+        ArtifactError: The program or a piece is damaged, or its loader is missing.
+    """
+
+    def __init__(self, opened: OpenedArtifact, open_piece: OpenPiece, threads: int | None) -> None:
+        self._passport = opened.passport
+        self.threads = choose_threads(threads)
+        unit = opened.passport.unit("main")
+        files = opened.unit_files("main")
+        names = [name for name in files if name.endswith(SUFFIX)]
+        self._pieces = {name.removesuffix(SUFFIX): open_piece(files[name], name) for name in names}
+        calls = {name: _caller(piece) for name, piece in self._pieces.items()}
+        load = cast("ProgramLoader", find_loader(unit))
+        self._program = load(ProgramRequest(files, calls))
+        self._closed = False
+
+    @property
+    def inputs(self) -> tuple[ValueSpec, ...]:
+        """Inputs of the model, in its order."""
+        return self._program.inputs
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, in the model's order; what they are shows when it has run."""
+        return self._program.outputs
+
+    @property
+    def passport(self) -> Passport:
+        """What the artifact says of itself."""
+        return self._passport
+
+    def run(self, inputs: Inputs) -> dict[str, Any]:
+        """Compute the outputs by name, in the model's order.
+
+        Args:
+            inputs: Values by name, or in the model's order.
+
+        Raises:
+            ModelError: The inputs are not what the model takes, or a node cannot take its operands.
+            UnsupportedError: A node asks for what there is not.
+        """
+        if self._closed:
+            raise ModelError("the executable was closed", hint="load the artifact again")
+        values = self._checked(inputs)
+        return dict(zip(self.outputs, self._program.run(values), strict=True))
+
+    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
+        """Compute the outputs into the caller's arrays, whose shapes must be those that come out.
+
+        Raises:
+            ModelError: As :meth:`run`; or an array has another shape or element type.
+        """
+        named = dict(outputs) if isinstance(outputs, Mapping) else None
+        given = [named.get(name) for name in self.outputs] if named is not None else list(outputs)
+        results = self.run(inputs)
+        for (name, value), array in zip(results.items(), given, strict=True):
+            fits = isinstance(value, np.ndarray) and isinstance(array, np.ndarray)
+            if not fits or array.shape != value.shape or array.dtype != value.dtype:
+                raise ModelError(f"output '{name}' does not fit the array that is given for it")
+            array[...] = value
+
+    def _checked(self, inputs: Inputs) -> list[Any]:
+        specs = self.inputs
+        if isinstance(inputs, Mapping):
+            unknown = [name for name in inputs if name not in {spec.name for spec in specs}]
+            missing = [spec.name for spec in specs if spec.name not in inputs]
+            if unknown or missing:
+                what = f"no input '{missing[0]}'" if missing else f"an input '{unknown[0]}'"
+                names = ", ".join(f"'{spec.name}'" for spec in specs)
+                raise ModelError(f"{what} was given; the model takes {names}")
+            values = [inputs[spec.name] for spec in specs]
+        else:
+            values = list(inputs)
+        if len(values) != len(specs):
+            raise ModelError(f"expected {len(specs)} inputs, got {len(values)}")
+        bound: dict[str, int] = {}
+        return [_check(value, spec, bound) for value, spec in zip(values, specs, strict=True)]
+
+    def close(self) -> None:
+        """Free the pieces; harmless when repeated."""
+        self._closed = True
+        for piece in self._pieces.values():
+            piece.close()
+
+    def __enter__(self) -> VmExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _caller(piece: AotExecutor | GraphExecutor) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def call(values: Sequence[Any]) -> Sequence[Any]:
+        return list(piece.run(list(values)).values())
+
+    return call
+
+
+def _check(value: object, spec: ValueSpec, bound: dict[str, int]) -> Any:
+    """Return the value as the program takes it; ``bound`` holds the sizes that have names."""
+    if spec.shape is None:
+        return _loose(value)
+    array = np.asarray(value)
+    if array.dtype.name != spec.kind or array.ndim != len(spec.shape):
+        raise _mismatch(array, spec)
+    for size, found in zip(spec.shape, array.shape, strict=True):
+        wanted = size if isinstance(size, int) else bound.setdefault(size, found)
+        if wanted != found:
+            raise _mismatch(array, spec)
+    return array
+
+
+def _loose(value: object) -> Any:
+    """Return a value of a kind that only the nodes which use it can check."""
+    if value is None:
+        return None
+    if isinstance(value, list | tuple):
+        return [_loose(item) for item in cast("Sequence[object]", value)]
+    array = np.asarray(value)
+    return array.astype(object) if array.dtype.kind in "UST" else array
+
+
+def _mismatch(array: np.ndarray, spec: ValueSpec) -> ModelError:
+    sizes = ", ".join(str(size) for size in spec.shape or ())
+    return ModelError(
+        f"input '{spec.name}' must be {spec.kind} ({sizes}), got {array.dtype} {array.shape}"
+    )
