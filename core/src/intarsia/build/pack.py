@@ -85,8 +85,10 @@ def own_version() -> str:
 
 def _arch(unit: CompiledUnit, default: str) -> str:
     """Return the instruction set a shared library is for, from its ELF header."""
-    for content in unit.files.values():
-        if content[:6] == b"\x7fELF\x02\x01":  # 64 bits, little-endian
+    for name, content in unit.files.items():
+        if (
+            name.endswith((".so", ".o")) and content[:6] == b"\x7fELF\x02\x01"
+        ):  # 64 bits, little-endian
             number = int.from_bytes(content[18:20], "little")
             return _ELF_MACHINES.get(number, f"elf-{number}")
     return default

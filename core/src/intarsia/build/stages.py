@@ -74,7 +74,7 @@ def read_target(
         raise TargetError("no target is given", hint=f"installed backends: {known}")
     parts = host.target(target, target_host, origin=origin)
     for backend in (parts.fallback, parts.host):
-        if backend.kind.device_type != _CPU:
+        if backend.kind.device_type != _CPU and not backend.kind.main_loader:
             raise UnsupportedError(
                 f"'{backend.kind.name}' compiles for a device, and this version drives CPUs only",
                 where=str(parts),

@@ -11,10 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
+from ..errors import UnsupportedError
+from ..tir.buffer import Scope
 from ..tir.expr import INDEX, CallIntrinsic, IntImm, Load, PrimExpr, TirVar
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic, IntrinsicRule
-from ..tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store
+from ..tir.stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..tir.walk import post_order, rewrite_stmt
 from .c_functions import Functions
 from .c_values import Values
@@ -98,17 +100,57 @@ class _Kernel:
                 self._allocate(stmt)
             case LetStmt():
                 self._let(stmt)
+            case Barrier():
+                self._needs(self.v.spelling.barrier, "barriers")
+                self.v.write(self.v.spelling.barrier)
+            case Invoke():
+                self._invoke(stmt)
             case _:
                 assert_never(stmt)
 
+    def _needs(self, spelled: str | None, what: str) -> None:
+        if not spelled:
+            raise UnsupportedError(
+                f"the code generator '{self.v.spelling.kind}' has no {what}",
+                hint="loops bound to blocks and threads are for devices that have them",
+            )
+
+    def _bound(self, loop: For) -> None:
+        """The body for one iteration, whose number the device knows."""
+        v = self.v
+        number = None if loop.thread is None else v.spelling.threads.get(loop.thread)
+        self._needs(number, "blocks of threads")
+        name = v.names.fresh(loop.var.name)
+        v.variables[loop.var] = name
+        v.counters.add(loop.var)
+        v.natural.add(loop.var)
+        place = len(v.lines)
+        v.write(f"const {v.spelling.index} {name} = ({v.spelling.index}){number};")
+        self.stmt(loop.body)
+        if loop.var not in v.used:
+            del v.lines[place]
+
+    def _invoke(self, call: Invoke) -> None:
+        v = self.v
+        v.check_function(call.kind, call.function)
+        with v.statement(*call.places, *call.values):
+            args = [f"&{v.element(place.buffer, place.indices)}" for place in call.places]
+            args += [bare(v.value(value)) for value in call.values]
+            v.write(f"{call.function}({', '.join(args)});")
+
     def _loop(self, loop: For) -> None:
         v = self.v
+        if loop.kind is ForKind.BOUND:
+            self._bound(loop)
+            return
         with v.statement(loop.extent):
             extent = v.position(loop.extent)
         name = v.names.fresh(loop.var.name)
         v.variables[loop.var] = name
         v.counters.add(loop.var)
         v.natural.add(loop.var)
+        if loop.kind is ForKind.UNROLLED and v.spelling.unroll:
+            v.write(v.spelling.unroll)
         v.write(f"for ({v.spelling.index} {name} = 0; {name} < {bare(extent)}; ++{name}) {{")
         with v.block():
             self.stmt(loop.body)
@@ -161,7 +203,11 @@ class _Kernel:
         name = v.names.fresh(buffer.name)
         v.buffers[buffer] = name
         place = len(v.lines)
-        v.write(f"{v.spelling.memory[buffer.dtype]} {name}[{max(1, buffer.elements)}];")
+        before = v.spelling.local
+        if buffer.scope is Scope.SHARED:
+            before = v.spelling.shared
+            self._needs(before, "memory that threads share")
+        v.write(f"{before}{v.spelling.memory[buffer.dtype]} {name}[{max(1, buffer.elements)}];")
         self.stmt(stmt.body)
         if buffer not in v.used:
             del v.lines[place]

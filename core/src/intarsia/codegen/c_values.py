@@ -207,6 +207,8 @@ class Values:
 
     def stored(self, buffer: Buffer, value: PrimExpr) -> str:
         """Return a value as an element of a buffer holds it."""
+        if isinstance(value, Load) and value.dtype is buffer.dtype and value.dtype in HALVES:
+            return self.element(value.buffer, value.indices)
         text = self.value(value)
         if buffer.dtype in HALVES:
             return f"{self.functions.store_float16(buffer.dtype)}({text})"
@@ -343,14 +345,22 @@ class Values:
         self.write("}")
         return name
 
-    def _target_call(self, call: CallTarget) -> str:
+    def check_function(self, kind: str, function: str) -> None:
+        """Check that a function called by name is one of the language.
+
+        Raises:
+            UnsupportedError: It is not.
+        """
         known = self.spelling.functions
-        if call.kind != self.spelling.kind or call.function not in known:
+        if kind != self.spelling.kind or function not in known:
             raise UnsupportedError(
-                f"the code generator '{self.spelling.kind}' has no function '{call.function}' "
-                f"of '{call.kind}'",
+                f"the code generator '{self.spelling.kind}' has no function '{function}' "
+                f"of '{kind}'",
                 hint=f"one of {', '.join(sorted(known))}" if known else "",
             )
+
+    def _target_call(self, call: CallTarget) -> str:
+        self.check_function(call.kind, call.function)
         return f"{call.function}({', '.join(self.value(arg) for arg in call.args)})"
 
 

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from ..dtype import DType
 from ..tir.intrinsic import Intrinsic
+from ..tir.stmt import Thread
 
 SHORT: Mapping[DType, str] = MappingProxyType(
     {dtype: re.sub("(?<=[a-z])[a-z]+(?=[0-9])", "", dtype.value) for dtype in DType}
@@ -35,6 +36,11 @@ class Spelling:
         inline: In front of a small function.
         kernel: In front of a kernel.
         restrict: Behind the star of a pointer that nothing else points into.
+        local: In front of an array of one thread.
+        shared: In front of an array of a block of threads; empty if there are no such blocks.
+        barrier: Statement at which the threads of a block wait for each other.
+        threads: Numbers of the blocks and threads that run the iterations of a BOUND loop.
+        unroll: Line in front of a loop that the compiler shall write out; none if empty.
     """
 
     kind: str
@@ -46,6 +52,11 @@ class Spelling:
     inline: str = "static inline"
     kernel: str = "static void"
     restrict: str = "restrict"
+    local: str = ""
+    shared: str = ""
+    barrier: str = ""
+    threads: Mapping[Thread, str] = field(default_factory=lambda: MappingProxyType({}))
+    unroll: str = ""
 
 
 def computed(dtype: DType) -> DType:

@@ -90,12 +90,26 @@ def _kernel(group: FusedGroup, target: Target) -> PrimFunc:
         schedule = None
     kernel = None if schedule is None else schedule(group, target)
     if kernel is None:
-        return default_loops(group.name, stages_of(group.function))
+        return _default_kernel(group, target)
     if not isinstance(kernel, PrimFunc) or len(kernel.input_params) != len(group.function.params):
         raise PluginError(
             f"the schedule of '{'' if anchor is None else anchor.name}' of target kind "
             f"'{target.kind.name}' returned no kernel for '{group.name}'",
             hint="a schedule returns None or a PrimFunc with one input for each group parameter",
+        )
+    return replace(kernel, name=group.name)
+
+
+def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
+    """Return the loops of a group without a schedule: the kind's own, or those for CPUs."""
+    stages = stages_of(group.function)
+    if target.kind.loops is None:
+        return default_loops(group.name, stages)
+    kernel = target.kind.loops(group.name, stages, target)
+    if not isinstance(kernel, PrimFunc) or len(kernel.input_params) != len(stages.inputs):
+        raise PluginError(
+            f"the loops of target kind '{target.kind.name}' are no kernel for '{group.name}'",
+            hint="loops() returns a PrimFunc with one input for each input of the stages",
         )
     return replace(kernel, name=group.name)
 

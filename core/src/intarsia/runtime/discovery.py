@@ -11,6 +11,11 @@ from ..errors import ArtifactError, PluginError
 from .loading import LOADER_GROUP, Loader
 
 
+def has_loader(name: str) -> bool:
+    """Whether an installed distribution provides the loader ``name``."""
+    return bool(entry_points(group=LOADER_GROUP, name=name))
+
+
 def find_loader(unit: UnitEntry) -> Loader:
     """Import the loader that a unit asks for.
 
@@ -22,7 +27,7 @@ def find_loader(unit: UnitEntry) -> Loader:
     if not found:
         needs = unit.plugin or f"a plugin with the loader '{unit.loader}'"
         raise ArtifactError(
-            f"region '{unit.name}' needs {needs}, which is not installed",
+            f"unit '{unit.name}' needs {needs}, which is not installed",
             hint=f"pip install '{unit.plugin}'" if unit.plugin else "install that plugin",
         )
     if len(found) > 1:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ..artifact.plan import TensorSpec
+from ..artifact.plan import CallPlan, TensorSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +48,9 @@ class LoadRequest:
         outputs: Tensors it fills, after the inputs in the call.
         threads: Number of threads to use.
         run_steps: Address of ``intarsia_run_steps``; 0 if the artifact has none.
+        plan: What one run does, for the loader of a whole model on a device: its constants are in
+            ``constants`` and its regions in ``regions``. ``None`` for a region.
+        regions: Functions of the plan's regions, in its order; they work on the CPU's memory.
     """
 
     name: str
@@ -57,6 +60,8 @@ class LoadRequest:
     outputs: tuple[TensorSpec, ...]
     threads: int
     run_steps: int
+    plan: CallPlan | None = None
+    regions: tuple[NativeCall, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,11 +12,18 @@ import numpy as np
 
 from ..artifact.archive import OpenedArtifact, Weight
 from ..artifact.passport import Passport, UnitEntry
-from ..artifact.plan import ALIGNMENT
+from ..artifact.plan import ALIGNMENT, TensorSpec
 from ..artifact.unit import SHARED_LIBRARY
-from ..errors import ArtifactError, IntarsiaError, ModelError, PluginError, ResourceError
+from ..errors import (
+    ArtifactError,
+    IntarsiaError,
+    ModelError,
+    PluginError,
+    ResourceError,
+    UnsupportedError,
+)
 from .abi import hosted_call, numpy_dtype
-from .discovery import find_loader
+from .discovery import find_loader, has_loader
 from .library import NativeLibrary
 from .loading import LoadRequest, NativeCall
 from .threads import choose_threads, load_openmp, thread_setter
@@ -36,7 +43,9 @@ class Program:
         threads: Threads for parallel loops.
         lock: Held while compiled code runs, because its workspace is shared.
         context: Address of the context array (see :mod:`intarsia.artifact.plan`).
-        library: The code of the main unit.
+        library: The code of the main unit; ``None`` if a loader runs the plan on a device.
+        main: The function that carries out the plan, and its handle.
+        leading: First argument of ``main``, in front of the tensors; ``None`` if it takes none.
         workspace: The memory of intermediate tensors, bytes.
         constants: Read-only arrays in the order of the plan's constants.
         regions: In the order of the plan's regions.
@@ -58,15 +67,17 @@ class Program:
         self._closed = False
         self.apply_threads()
         self.library = _load_library(opened)
+        run_steps = 0 if self.library is None else self.library.address("intarsia_run_steps")
         self.workspace = _allocate(plan.workspace_bytes)
         self._arrays = {name: _array(weight) for name, weight in opened.weights.items()}
         self.constants = tuple(self._arrays[name] for name in plan.constants)
-        self.regions = tuple(self._load_region(opened, name) for name in plan.regions)
+        self.regions = tuple(self._load_region(opened, name, run_steps) for name in plan.regions)
         pointers = [self.workspace.ctypes.data, *(a.ctypes.data for a in self.constants)]
         for region in self.regions:
             pointers += [region.function, region.handle]
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
         self.context = ctypes.addressof(self._context)
+        self.main, self.leading = self._load_main(opened)
 
     def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
         """Call compiled code; not 0 if it failed. The caller holds ``lock``."""
@@ -121,10 +132,11 @@ class Program:
             raise failure
         if failure is not None:
             raise PluginError(f"{what} failed in Python code of a region: {failure!r}") from failure
-        for name, region in zip(self.passport.plan.regions, self.regions, strict=True):
+        names = (*(f"region '{name}'" for name in self.passport.plan.regions), "the model")
+        for name, region in zip(names, (*self.regions, self.main), strict=True):
             reason = region.describe_failure() if region.describe_failure is not None else ""
             if reason:
-                raise PluginError(f"region '{name}' failed: {reason}")
+                raise PluginError(f"{name} failed: {reason}")
         raise PluginError(f"{what} failed and gave no reason")
 
     def close(self) -> None:
@@ -134,17 +146,53 @@ class Program:
                 return
             self._closed = True
             self.regions = ()
+            self.main = NativeCall(0, 0, None)
             self._arrays = {}
             self.constants = ()
             self.workspace = np.empty(0, np.uint8)
-            self.library.close()
+            if self.library is not None:
+                self.library.close()
 
-    def _load_region(self, opened: OpenedArtifact, name: str) -> NativeCall:
+    def kernel(self, name: str) -> int:
+        """Return the address of one kernel of the main unit.
+
+        Raises:
+            UnsupportedError: The plan runs on a device as a whole.
+            ArtifactError: The code has no such kernel.
+        """
+        if self.library is None:
+            raise UnsupportedError(
+                "the kernels of this artifact run on a device, where no step is alone",
+                hint="run it with the aot executor",
+            )
+        return self.library.required(f"__tvm_ffi_{name}")
+
+    def _load_main(self, opened: OpenedArtifact) -> tuple[NativeCall, int | None]:
+        """Return what carries out the plan, and its first argument."""
+        if self.library is not None:
+            address = self.library.required("__tvm_ffi_main")
+            return NativeCall(address, 0, self.library), self.context
+        plan, unit = self.passport.plan, self.passport.unit("main")
+        wanted = (*plan.constants, *unit.constants)
+        request = LoadRequest(
+            name="main",
+            files=opened.unit_files("main"),
+            constants={name: self._arrays[name] for name in wanted},
+            inputs=plan.inputs,
+            outputs=plan.outputs,
+            threads=self.threads,
+            run_steps=0,
+            plan=plan,
+            regions=self.regions,
+        )
+        specs = (*plan.inputs, *plan.outputs)
+        return self._loaded(unit, request, "the model", specs), None
+
+    def _load_region(self, opened: OpenedArtifact, name: str, run_steps: int) -> NativeCall:
         unit = opened.passport.unit(name)
         if unit.loader == SHARED_LIBRARY:
             library = NativeLibrary(_library_content(opened, unit), name)
             return NativeCall(library.required(f"__tvm_ffi_{name}"), 0, library)
-        loader = find_loader(unit)
         request = LoadRequest(
             name=name,
             files=opened.unit_files(name),
@@ -152,8 +200,15 @@ class Program:
             inputs=unit.inputs,
             outputs=unit.outputs,
             threads=self.threads,
-            run_steps=self.library.address("intarsia_run_steps"),
+            run_steps=run_steps,
         )
+        return self._loaded(unit, request, f"region '{name}'", unit.inputs + unit.outputs)
+
+    def _loaded(
+        self, unit: UnitEntry, request: LoadRequest, what: str, specs: tuple[TensorSpec, ...]
+    ) -> NativeCall:
+        """Have a plugin's loader make a unit ready to be called with tensors."""
+        loader = find_loader(unit)
         try:
             loaded = loader(request)
         except (IntarsiaError, MemoryError):
@@ -161,19 +216,21 @@ class Program:
         except Exception as error:  # a plugin may raise anything
             raise PluginError(
                 f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'}) "
-                f"fails on region '{name}': {error!r}"
+                f"fails on {what}: {error!r}"
             ) from error
         if isinstance(loaded, NativeCall):
             return loaded
-        return self._host(loaded, unit)
+        return self._host(loaded, unit, specs)
 
-    def _host(self, function: Callable[..., None], unit: UnitEntry) -> NativeCall:
+    def _host(
+        self, function: Callable[..., None], unit: UnitEntry, specs: tuple[TensorSpec, ...]
+    ) -> NativeCall:
         if not callable(function):
             raise PluginError(
                 f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'}) returned "
                 f"{type(function).__name__}, not a NativeCall or a function"
             )
-        native = hosted_call(function, unit.inputs + unit.outputs, self._keep_failure)
+        native = hosted_call(function, specs, self._keep_failure)
         address = ctypes.cast(native, ctypes.c_void_p).value
         return NativeCall(address or 0, 0, native)
 
@@ -187,13 +244,16 @@ def _library_content(opened: OpenedArtifact, unit: UnitEntry) -> bytes:
         raise ArtifactError(
             f"unit '{unit.name}' holds {', '.join(sorted(files)) or 'no files'} for "
             f"'{unit.loader}', which this process cannot run",
-            hint="compile the model for a target that runs in this process",
+            hint="compile the model for a target that runs in this process"
+            + (f", or install what loads it: pip install '{unit.plugin}'" if unit.plugin else ""),
         )
     return files[_LIBRARY_FILE]
 
 
-def _load_library(opened: OpenedArtifact) -> NativeLibrary:
+def _load_library(opened: OpenedArtifact) -> NativeLibrary | None:
     unit = opened.passport.unit("main")
+    if has_loader(unit.loader):
+        return None
     return NativeLibrary(_library_content(opened, unit), "main")
 
 

@@ -75,12 +75,16 @@ class TargetKind:
         schedules: Operator name to a function ``schedule(group: FusedGroup, target: Target) ->
             PrimFunc | None`` that replaces the default loops of a fused group with that operator
             as its anchor.
+        loops: Backends only: ``loops(name: str, stages: Stages, target: Target) -> PrimFunc``
+            replaces the default loops of groups that no schedule takes.
         tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) ->
             CompiledUnit``.
         canonicalise: Checks options against each other and fills in what depends on the machine;
             raises :class:`~intarsia.errors.TargetError`.
         env_version: Version of the vendor component that a build depends on; part of cache keys.
         host: Backends of devices only: kind that drives it when the user names no host.
+        main_loader: Backends of devices only: the loader (entry-point group
+            ``intarsia.loaders``) that runs a whole plan on the device. Without one, nothing can.
         runtimes: Backends only: kinds of runtime that its code is for.
         known_flags: Options whose values only the code generator can list.
         known_values: ``known_values(flag, options) -> KnownValues`` lists them; may take seconds.
@@ -99,10 +103,12 @@ class TargetKind:
     schedules: Mapping[str, Callable[..., Any]] = field(
         default_factory=lambda: MappingProxyType({})
     )
+    loops: Callable[..., Any] | None = None
     tir_codegen: Callable[..., CompiledUnit] | None = None
     canonicalise: Callable[[Any], Any] | None = None
     env_version: Callable[[], str] | None = None
     host: str = ""
+    main_loader: str = ""
     runtimes: tuple[str, ...] = ("cpp",)
     known_flags: tuple[str, ...] = ()
     known_values: Callable[[str, Any], KnownValues] | None = None

@@ -15,6 +15,7 @@ class Scope(Enum):
 
     GLOBAL = "global"  # parameter, or workspace planned by the caller
     STACK = "stack"  # small temporary of one call (or one thread of a parallel loop)
+    SHARED = "shared"  # one for all threads of a block of a device
     REGISTER = "register"  # every index is a constant once loops are unrolled; kept in registers
 
 

@@ -7,18 +7,18 @@ expression is evaluated for a whole grid of index values at once, a kernel one s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from math import prod
 from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
-from ..errors import VerifyError
+from ..errors import UnsupportedError, VerifyError
 from .evaluate import Array, Evaluator, apply_binary, numpy_dtype
-from .expr import INDEX, BinaryOp, PrimExpr, TirVar
-from .stmt import Allocate, For, If, LetStmt, Seq, Stmt, Store
+from .expr import INDEX, BinaryOp, IntImm, PrimExpr, TirVar
+from .stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
 from .tensor import ArgReduction, Axis, Reduction, Tensor
-from .walk import tensors
+from .walk import statements, tensors
 
 if TYPE_CHECKING:
     from .buffer import Buffer
@@ -179,13 +179,15 @@ def _poisoned(buffer: Buffer) -> Array:
 class _Machine:
     """Executes statements; holds the variables and the memory of one run."""
 
-    def __init__(self, memory: dict[Buffer, Array]) -> None:
+    def __init__(self, memory: dict[Buffer, Array], env: dict[TirVar, Array] | None = None) -> None:
         self._memory = memory
-        self._env: dict[TirVar, Array] = {}
+        self._env: dict[TirVar, Array] = {} if env is None else env
 
     def execute(self, stmt: Stmt) -> None:
         """Carry out one statement."""
         match stmt:
+            case For() if stmt.thread is not None and stmt.thread.in_block:
+                self._block(stmt)
             case For():
                 # Iterations of parallel and vectorised loops are independent: any order will do.
                 for at in range(int(self._value(stmt.extent))):
@@ -207,6 +209,56 @@ class _Machine:
             case LetStmt():
                 self._env[stmt.var] = self._value(stmt.value)
                 self.execute(stmt.body)
+            case Barrier():
+                raise VerifyError("a barrier is outside the threads of a block")
+            case Invoke():
+                raise UnsupportedError(
+                    f"'{stmt.function}' is a procedure of the code generator '{stmt.kind}', "
+                    "which the interpreter does not have"
+                )
+            case _:
+                assert_never(stmt)
+
+    def _block(self, stmt: Stmt) -> None:
+        """Run the threads of a block from barrier to barrier, one after another."""
+        threads = [
+            _Machine(self._memory | {}, self._env | at)._thread(body)
+            for at, body in _threads_of(stmt)
+        ]
+        while threads:
+            waiting = [next(thread, False) for thread in threads]
+            if not any(waiting):
+                return
+            if not all(waiting):
+                raise VerifyError("some threads of a block wait at a barrier, others are done")
+
+    def _thread(self, stmt: Stmt) -> Generator[bool]:
+        """Carry out a statement of one thread; yields at every barrier."""
+        if not any(isinstance(part, Barrier) for part in statements(stmt)):
+            self.execute(stmt)
+            return
+        match stmt:
+            case Barrier():
+                yield True
+            case Seq():
+                for item in stmt.body:
+                    yield from self._thread(item)
+            case For():
+                for at in range(int(self._value(stmt.extent))):
+                    self._env[stmt.var] = np.array(at, np.int64)[()]
+                    yield from self._thread(stmt.body)
+            case If():
+                chosen = stmt.body if self._value(stmt.condition) else stmt.orelse
+                if chosen is not None:
+                    yield from self._thread(chosen)
+            case Allocate():
+                self._memory[stmt.buffer] = _poisoned(stmt.buffer)
+                yield from self._thread(stmt.body)
+            case LetStmt():
+                self._env[stmt.var] = self._value(stmt.value)
+                yield from self._thread(stmt.body)
+            case Store() | Invoke():
+                self.execute(stmt)
             case _:
                 assert_never(stmt)
 
@@ -221,3 +273,13 @@ class _Machine:
         if stmt.value.dtype is not stmt.buffer.dtype and stmt.buffer.dtype is not INDEX:
             raise VerifyError(f"stores {stmt.value.dtype} into '{stmt.buffer.name}'")
         array[at] = value
+
+
+def _threads_of(stmt: Stmt) -> list[tuple[dict[TirVar, Array], Stmt]]:
+    """Return each thread of nested thread loops: its place, and what it does."""
+    places: list[dict[TirVar, Array]] = [{}]
+    while isinstance(stmt, For) and stmt.thread is not None and isinstance(stmt.extent, IntImm):
+        numbers = [np.array(at, np.int64)[()] for at in range(stmt.extent.value)]
+        places = [place | {stmt.var: at} for place in places for at in numbers]
+        stmt = stmt.body
+    return [(place, stmt) for place in places]

@@ -15,6 +15,7 @@ from ..dtype import DType
 from ..errors import UnsupportedError, VerifyError
 from .expr import CallTarget, PrimExpr
 from .func import PrimFunc
+from .stmt import Invoke
 from .walk import post_order, statement_exprs, statements
 
 
@@ -79,10 +80,17 @@ def verify_target_calls(func: PrimFunc, kind: str, find: FindFunction | None) ->
     for stmt in statements(func.body):
         for node in post_order(*statement_exprs(stmt)):
             if isinstance(node, CallTarget):
-                _verify(node, func.name, kind, find)
+                signature = _known(node, func.name, kind, find, len(node.args))
+                _verify(node, func.name, signature)
+        if isinstance(stmt, Invoke):
+            operands = len(stmt.places) + len(stmt.values)
+            _known(stmt, func.name, kind, find, operands)
 
 
-def _verify(call: CallTarget, where: str, kind: str, find: FindFunction | None) -> None:
+def _known(
+    call: CallTarget | Invoke, where: str, kind: str, find: FindFunction | None, operands: int
+) -> Signature:
+    """Return the signature of what is called."""
     if call.kind != kind:
         raise UnsupportedError(
             f"the kernel calls '{call.function}' of the code generator '{call.kind}', "
@@ -94,11 +102,14 @@ def _verify(call: CallTarget, where: str, kind: str, find: FindFunction | None) 
         raise UnsupportedError(
             f"the code generator '{kind}' has no function '{call.function}'", where=where
         )
-    if len(call.args) != signature.arguments:
+    if operands != signature.arguments:
         raise VerifyError(
-            f"'{call.function}' takes {signature.arguments} arguments, not {len(call.args)}",
-            where=where,
+            f"'{call.function}' takes {signature.arguments} arguments, not {operands}", where=where
         )
+    return signature
+
+
+def _verify(call: CallTarget, where: str, signature: Signature) -> None:
     for arg in call.args:
         if signature.operands and arg.dtype not in signature.operands:
             raise VerifyError(f"'{call.function}' does not take {arg.dtype}", where=where)

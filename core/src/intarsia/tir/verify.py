@@ -26,7 +26,7 @@ from .expr import (
     TirVar,
 )
 from .func import PrimFunc
-from .stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store
+from .stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store, Thread
 from .walk import children, post_order
 
 
@@ -57,6 +57,7 @@ class _Checker:
         self._buffers: set[Buffer] = set(func.params)
         self._inputs = frozenset(func.input_params)
         self._vars: set[TirVar] = set()
+        self._threads: list[Thread] = []
 
     def check(self, holds: bool, message: str) -> None:
         """Raise the message unless the rule holds."""
@@ -84,6 +85,10 @@ class _Checker:
                     stmt.buffer.scope is not Scope.GLOBAL, f"'{name}' allocates global memory"
                 )
                 self.check(stmt.buffer not in self._buffers, f"'{name}' is allocated twice")
+                self.check(
+                    stmt.buffer.scope is not Scope.SHARED or not self._in_block(),
+                    f"'{name}' is shared, and allocated by a single thread",
+                )
                 self._buffers.add(stmt.buffer)
                 self.stmt(stmt.body)
                 self._buffers.discard(stmt.buffer)
@@ -94,15 +99,34 @@ class _Checker:
                     f"'{stmt.var.name}' stands for a value of another type",
                 )
                 self._with_var(stmt.var, stmt.body)
+            case Barrier():
+                self.check(self._in_block(), "a barrier is outside the threads of a block")
+            case Invoke():
+                self.expr(*stmt.places, *stmt.values)
+
+    def _in_block(self) -> bool:
+        return any(thread.in_block for thread in self._threads)
 
     def _loop(self, loop: For) -> None:
         self._scalar(loop.extent, INDEX, f"the extent of '{loop.var.name}'")
-        if loop.kind in (ForKind.VECTORIZED, ForKind.UNROLLED):
+        if loop.kind in (ForKind.VECTORIZED, ForKind.UNROLLED, ForKind.BOUND):
             constant = isinstance(loop.extent, IntImm)
             self.check(
                 constant, f"the {loop.kind.value} loop '{loop.var.name}' has no constant extent"
             )
+        bound = loop.thread is not None
+        self.check(
+            bound == (loop.kind is ForKind.BOUND),
+            f"the {loop.kind.value} loop '{loop.var.name}' is bound to {loop.thread}",
+        )
+        if loop.thread is None:
+            self._with_var(loop.var, loop.body)
+            return
+        again = loop.thread in self._threads or (self._in_block() and not loop.thread.in_block)
+        self.check(not again, f"'{loop.var.name}' is bound to {loop.thread.value} inside threads")
+        self._threads.append(loop.thread)
         self._with_var(loop.var, loop.body)
+        self._threads.pop()
 
     def _with_var(self, var: TirVar, body: Stmt) -> None:
         self.check(var not in self._vars, f"'{var.name}' is defined inside its own scope")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
+from ..errors import VerifyError
 from .expr import (
     Binary,
     Broadcast,
@@ -29,7 +30,7 @@ from .expr import (
     TirVar,
     binary,
 )
-from .stmt import Allocate, For, If, LetStmt, Seq, Stmt, Store
+from .stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
 from .tensor import ArgReduction, Reduction, Tensor
 
 ExprRule: TypeAlias = Callable[[PrimExpr], PrimExpr | None]
@@ -220,7 +221,7 @@ def sub_statements(stmt: Stmt) -> tuple[Stmt, ...]:
             return (stmt.body,) if stmt.orelse is None else (stmt.body, stmt.orelse)
         case Seq():
             return stmt.body
-        case Store():
+        case Store() | Barrier() | Invoke():
             return ()
         case _:
             assert_never(stmt)
@@ -237,7 +238,9 @@ def statement_exprs(stmt: Stmt) -> tuple[PrimExpr, ...]:
             return (stmt.condition,)
         case LetStmt():
             return (stmt.value,)
-        case Seq() | Allocate():
+        case Invoke():
+            return (*stmt.places, *stmt.values)
+        case Seq() | Allocate() | Barrier():
             return ()
         case _:
             assert_never(stmt)
@@ -268,8 +271,25 @@ def map_statement(
             return replace(stmt, body=new_subs[0])
         case Seq():
             return Seq(new_subs)
+        case Invoke():
+            return with_operands(stmt, new_exprs)
+        case Barrier():
+            return stmt
         case _:
             assert_never(stmt)
+
+
+def with_operands(call: Invoke, operands: tuple[PrimExpr, ...]) -> Invoke:
+    """Return a procedure call over other places and values, in this order.
+
+    Raises:
+        VerifyError: A place became something that is not in memory.
+    """
+    count = len(call.places)
+    places = tuple(place for place in operands[:count] if isinstance(place, Load))
+    if len(places) != count:
+        raise VerifyError(f"a place that '{call.function}' works at is no element of a buffer")
+    return replace(call, places=places, values=operands[count:])
 
 
 def rewrite_stmt(root: Stmt, rule: ExprRule) -> Stmt:

@@ -26,11 +26,11 @@ class AotExecutor:
         self._program = program
         self._inputs = Signature(plan.inputs, "input")
         self._outputs = Signature(plan.outputs, "output")
-        self._arguments = ArgumentBlock((*plan.inputs, *plan.outputs), program.context)
+        self._arguments = ArgumentBlock((*plan.inputs, *plan.outputs), program.leading)
         self._tensors = self._arguments.tensors
-        self._call = SafeCall(program.library.required("__tvm_ffi_main"))
+        self._call = SafeCall(program.main.function)
         self._call_arguments = (
-            None,
+            program.main.handle or None,
             self._arguments.address,
             self._arguments.count,
             self._arguments.result_address,

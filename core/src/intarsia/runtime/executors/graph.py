@@ -190,7 +190,7 @@ def _prepare(program: Program, step: Step) -> _PreparedStep:
             tensor.data = address
     match step:
         case KernelStep(function, _, label, nodes):
-            address = program.library.required(f"__tvm_ffi_{function}")
+            address = program.kernel(function)
             return _PreparedStep(label or function, nodes, address, 0, block, tuple(caller))
         case RegionStep(number, _, label, nodes):
             region = program.regions[number]

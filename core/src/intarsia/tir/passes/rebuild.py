@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TypeAlias, assert_never
 
 from ..expr import PrimExpr
-from ..stmt import Allocate, For, If, LetStmt, Seq, Stmt, Store
-from ..walk import children, with_children
+from ..stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
+from ..walk import children, statement_exprs, with_children, with_operands
 
 ExprRule: TypeAlias = Callable[[PrimExpr], PrimExpr | None]
 """Given a node, its replacement, or ``None`` to rebuild the node from its operands."""
@@ -84,5 +84,10 @@ def rebuild_stmt(
         case LetStmt():
             value = rebuild_expr(stmt.value, rule, memo)
             return replace(stmt, value=value, body=rebuild_stmt(stmt.body, rule, on_stmt))
+        case Invoke():
+            operands = tuple([rebuild_expr(e, rule, memo) for e in statement_exprs(stmt)])
+            return with_operands(stmt, operands)
+        case Barrier():
+            return stmt
         case _:
             assert_never(stmt)

@@ -31,7 +31,7 @@ from ..expr import (
     binary,
 )
 from ..func import PrimFunc
-from ..stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store
+from ..stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..walk import children
 from .rebuild import rebuild_stmt
 
@@ -97,7 +97,7 @@ class _Vector:
                 var = TirVar(stmt.var.name, stmt.var.dtype, value.lanes)
                 self.lets[stmt.var] = var
                 return replace(stmt, var=var, value=value, body=self.stmt(stmt.body))
-            case Allocate():
+            case Allocate() | Barrier() | Invoke():
                 raise _NoVectorForm
             case _:
                 assert_never(stmt)

@@ -37,7 +37,7 @@ from ..expr import (
     TirVar,
 )
 from ..func import PrimFunc
-from ..stmt import Allocate, For, If, LetStmt, Seq, Stmt, Store
+from ..stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..tensor import ArgReduction, Axis, Reduction, Tensor
 from ..walk import children, post_order, tensors
 
@@ -116,7 +116,8 @@ class _Printer:
         """Add the lines of a statement."""
         match stmt:
             case For():
-                head = f"{stmt.kind.value}({self.expr(stmt.extent)})"
+                kind = stmt.kind.value if stmt.thread is None else stmt.thread.value
+                head = f"{kind}({self.expr(stmt.extent)})"
                 self.line(f"for {self.name(stmt.var)} in {head}:")
                 self.block(stmt.body)
             case Store():
@@ -139,6 +140,12 @@ class _Printer:
             case LetStmt():
                 self.line(f"let {self.name(stmt.var)} = {self.expr(stmt.value)}")
                 self.stmt(stmt.body)
+            case Barrier():
+                self.line("barrier")
+            case Invoke():
+                places = [f"&{self.expr(place)}" for place in stmt.places]
+                args = ", ".join([*places, *(self.expr(value) for value in stmt.values)])
+                self.line(f"{stmt.kind}::{stmt.function}({args})")
             case _:
                 assert_never(stmt)
 

@@ -10,11 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import assert_never
 
+from intarsia.errors import UnsupportedError
 from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import IntImm, Load, PrimExpr, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.passes.rebuild import rebuild_stmt
-from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store
+from intarsia.tir.stmt import (
+    Allocate,
+    Barrier,
+    For,
+    ForKind,
+    If,
+    Invoke,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+)
 
 from .expressions import Expressions
 from .spelling import memory_type
@@ -86,6 +98,11 @@ class _Kernel:
                     e.positive.add(stmt.var)
                 e.w.values.pop()
                 self.stmt(e, stmt.body, parallel=parallel)
+            case Barrier() | Invoke():
+                raise UnsupportedError(
+                    "the code generator 'llvm' has no blocks of threads",
+                    hint="barriers and procedures are for devices that have them",
+                )
             case _:
                 assert_never(stmt)
 
@@ -204,7 +221,7 @@ def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
                 own_buffers.add(stmt.buffer)
             case Store():
                 buffers.setdefault(stmt.buffer)
-            case Seq() | If():
+            case Seq() | If() | Barrier() | Invoke():
                 pass
             case _:
                 assert_never(stmt)

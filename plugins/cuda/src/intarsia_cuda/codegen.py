@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The backend's code generator: a tensor module to kernels, and to what a device does with them."""
+
+from __future__ import annotations
+
+from intarsia.codegen.c_source import kernel_name
+from intarsia.lower.kernels import TensorModule
+from intarsia.plugin import CompiledUnit, Target
+
+from .emulate import compile_emulated
+from .nvrtc import compile_cuda
+from .occupancy import print_resources
+from .program import FILE, DeviceProgram, Start, plan_operations
+from .source import print_source
+from .target import CudaOptions
+
+LOADER = "cuda"
+"""Name in the entry-point group ``intarsia.loaders``."""
+
+SOURCE, PTX, CUBIN, EMULATED = "kernels.cu", "kernels.ptx", "kernels.cubin", "emulated.so"
+RESOURCES = "resources.txt"
+
+
+def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
+    """Write all kernels of ``module`` as CUDA C++ and compile them; nothing here needs a GPU.
+
+    Raises:
+        ToolchainError: NVRTC or, for ``-emulate``, the C++ compiler is missing or fails.
+        UnsupportedError: A kernel uses what CUDA has not, or the plan calls accelerators.
+    """
+    options: CudaOptions = target.options
+    source = print_source(module.functions, options)
+    launches = {
+        name: [(kernel_name(launch.function), launch.params) for launch in found]
+        for name, found in source.launches.items()
+    }
+    program = DeviceProgram(
+        arch=options.arch,
+        emulated=options.emulate,
+        kernels={name: Start(launch.dims, launch.waits) for name, launch in source.kernels},
+        operations=plan_operations(module.plan, launches),
+    )
+    files = {SOURCE: source.text.encode(), FILE: program.to_json().encode()}
+    if options.emulate:
+        names = [name for name, _ in source.kernels]
+        files[EMULATED] = compile_emulated(source.text, names, options.cxx)
+        return CompiledUnit(name=module.name, loader=LOADER, files=files)
+    compiled = compile_cuda(source.text, options)
+    threads = {name: launch.threads for name, launch in source.kernels}
+    table = print_resources(compiled.resources, threads, options)
+    files |= {CUBIN: compiled.cubin, PTX: compiled.ptx, RESOURCES: table.encode()}
+    return CompiledUnit(
+        name=module.name, loader=LOADER, files=files, versions={"nvrtc": compiled.version}
+    )

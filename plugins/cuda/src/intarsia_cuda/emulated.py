@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device that is this machine's CPU: runs what ``-emulate`` compiled. Imports no compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from intarsia.errors import ArtifactError
+
+from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Launch, Work
+
+
+class EmulatedDevice:
+    """Memory of the host, and kernels in a shared library.
+
+    Args:
+        library: What :func:`intarsia_cuda.emulate.compile_emulated` returned.
+    """
+
+    def __init__(self, library: bytes) -> None:
+        self._memory: list[np.ndarray] = []
+        with tempfile.TemporaryDirectory(prefix="intarsia-cuda-") as folder:
+            path = Path(folder) / "emulated.so"
+            path.write_bytes(library)
+            try:
+                self._library = ctypes.CDLL(os.fspath(path))
+            except OSError as error:
+                raise ArtifactError(f"the emulated kernels do not load: {error}") from None
+
+    def reserve(self, size: int) -> int:
+        """Return the address of new memory, full of a pattern that is NaN as a float."""
+        block = np.full(size + ALIGNMENT, 0xFF, np.uint8)
+        self._memory.append(block)
+        return block.ctypes.data + -block.ctypes.data % ALIGNMENT
+
+    def staging(self, size: int) -> np.ndarray:
+        """Return new memory of the host."""
+        return np.empty(size, np.uint8)
+
+    def upload(self, to: int, data: np.ndarray) -> None:
+        """Copy now."""
+        ctypes.memmove(to, data.ctypes.data, data.nbytes)
+
+    def record(self, work: Sequence[Work]) -> Callable[[], None]:
+        """Return what carries out the work."""
+        steps = [self._step(item) for item in work]
+
+        def run() -> None:
+            for step in steps:
+                step()
+
+        return run
+
+    def _step(self, item: Work) -> Callable[[], None]:
+        match item:
+            case CopyIn():
+                return _copy(item.to, item.source.ctypes.data, item.source.nbytes)
+            case CopyOut():
+                return _copy(item.to.ctypes.data, item.source, item.to.nbytes)
+            case CopyWithin():
+                return _copy(item.to, item.source, item.bytes)
+            case Launch():
+                return self._launch(item)
+
+    def _launch(self, item: Launch) -> Callable[[], None]:
+        try:
+            call = self._library[f"emulated_{item.kernel}"]
+        except AttributeError:
+            raise ArtifactError(f"the emulated kernels have no '{item.kernel}'") from None
+        args = (ctypes.c_void_p * max(1, len(item.args)))(*item.args)
+        dims = (ctypes.c_uint32 * 6)(*item.start.dims)
+
+        def run() -> None:
+            if call(args, dims, int(item.start.waits)) != 0:
+                raise ArtifactError(
+                    f"threads of '{item.kernel}' wait for others that never come",
+                    hint="a barrier or shuffle stands where not all threads of a block pass",
+                )
+
+        return run
+
+    def close(self) -> None:
+        """Forget the memory."""
+        self._memory.clear()
+
+
+def _copy(to: int, source: int, size: int) -> Callable[[], None]:
+    def run() -> None:
+        ctypes.memmove(to, source, size)
+
+    return run

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What kernels use beside CUDA itself, for a GPU. NVRTC has no headers of its own. */
+#ifndef INTARSIA_DEVICE_H
+#define INTARSIA_DEVICE_H
+
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+
+#define INT8_MIN (-128)
+#define INT16_MIN (-32768)
+#define INT32_MIN (-2147483647 - 1)
+#define INT64_MIN (-9223372036854775807LL - 1)
+#define INT64_C(x) x##LL
+#define UINT64_C(x) x##ULL
+#define NAN __int_as_float(0x7fffffff)
+#define INFINITY __int_as_float(0x7f800000)
+
+/* The value of the thread `step` further on in the warp, all of whose threads call this. */
+template <class T> static __device__ __forceinline__ T ix_shuffle_down(T value, int step)
+{
+    return __shfl_down_sync(0xffffffffU, value, step);
+}
+
+template <class T, class S> static __device__ __forceinline__ void ix_copy_16(T *to, const S *from)
+{
+    *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
+}
+
+/* c[16][8] += a[16][8] * b[8][8], spread over the registers of a warp as PTX's mma.m16n8k8 says. */
+static __device__ __forceinline__ void ix_mma_f16(float *c, const uint16_t *a, const uint16_t *b)
+{
+    const uint32_t *x = reinterpret_cast<const uint32_t *>(a);
+    const uint32_t *y = reinterpret_cast<const uint32_t *>(b);
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(x[0]), "r"(x[1]), "r"(y[0]));
+}
+
+#if __CUDA_ARCH__ >= 800
+static __device__ __forceinline__ void ix_mma_bf16(float *c, const uint16_t *a, const uint16_t *b)
+{
+    const uint32_t *x = reinterpret_cast<const uint32_t *>(a);
+    const uint32_t *y = reinterpret_cast<const uint32_t *>(b);
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(x[0]), "r"(x[1]), "r"(y[0]));
+}
+
+static __device__ __forceinline__ uint32_t ix_tf32(float value)
+{
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(value));
+    return bits;
+}
+
+static __device__ __forceinline__ void ix_mma_tf32(float *c, const float *a, const float *b)
+{
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(ix_tf32(a[0])), "r"(ix_tf32(a[1])), "r"(ix_tf32(a[2])), "r"(ix_tf32(a[3])),
+          "r"(ix_tf32(b[0])), "r"(ix_tf32(b[1])));
+}
+#endif
+#endif

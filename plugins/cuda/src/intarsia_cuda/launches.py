@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cuts a kernel of the loop IR into launches: what lies in sequence runs in sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from intarsia.errors import UnsupportedError
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import CallTarget, IntImm, Load, TirVar
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.stmt import (
+    Barrier,
+    For,
+    ForKind,
+    Invoke,
+    Seq,
+    Stmt,
+    Store,
+    Thread,
+)
+from intarsia.tir.walk import post_order, statement_exprs, statements, substitute_stmt
+
+from .schedules.build import bound, chunks, guarded
+from .target import CudaOptions
+
+Dims = tuple[int, int, int, int, int, int]
+"""Blocks in x, y and z, then threads of a block in x, y and z."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """One ``__global__`` function and how it is started.
+
+    Attributes:
+        function: The function; its parameters are the buffers it uses.
+        params: Number of each of its parameters among those of the kernel.
+        dims: Blocks, and threads of a block.
+        waits: Whether its threads wait for each other.
+    """
+
+    function: PrimFunc
+    params: tuple[int, ...]
+    dims: Dims
+    waits: bool
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return self.dims[3] * self.dims[4] * self.dims[5]
+
+
+def split_launches(function: PrimFunc, options: CudaOptions) -> tuple[Launch, ...]:
+    """Return the launches of a kernel, in order; loops marked PARALLEL become blocks of threads.
+
+    Raises:
+        UnsupportedError: A kernel asks for blocks that the target has not.
+    """
+    parts = function.body.body if isinstance(function.body, Seq) else (function.body,)
+    found: list[Launch] = []
+    for part in _flat(parts):
+        body = _spread(part, options)
+        used = _used(body)
+        if not used:
+            continue
+        numbers = tuple(n for n, buffer in enumerate(function.params) if buffer in used)
+        params = tuple(function.params[n] for n in numbers)
+        written = sum(1 for n in numbers if n >= len(function.input_params))
+        name = f"{function.name}_k{len(found)}"
+        own = PrimFunc(name, params, written, body)
+        launch = Launch(own, numbers, _dims(body, name), _waits(body))
+        if launch.threads > 1024:
+            raise UnsupportedError(f"'{name}' asks for {launch.threads} threads in a block")
+        found.append(launch)
+    return tuple(found)
+
+
+def _flat(parts: tuple[Stmt, ...]) -> Iterator[Stmt]:
+    for part in parts:
+        if isinstance(part, Seq):
+            yield from _flat(part.body)
+        else:
+            yield part
+
+
+def _spread(stmt: Stmt, options: CudaOptions) -> Stmt:
+    """Give the iterations of an outermost PARALLEL loop a thread each."""
+    if not isinstance(stmt, For) or stmt.kind is not ForKind.PARALLEL:
+        return stmt
+    if not isinstance(stmt.extent, IntImm):
+        return replace(stmt, kind=ForKind.SERIAL)
+    total = stmt.extent.value
+    size = min(options.max_threads_per_block, chunks(total, 32) * 32)
+    block, thread = TirVar("block"), TirVar("thread")
+    body = substitute_stmt(stmt.body, {stmt.var: block * size + thread})
+    body = guarded(None if total % size == 0 else block * size + thread < total, body)
+    inner = bound(Thread.THREAD_X, thread, size, body)
+    return bound(Thread.BLOCK_X, block, chunks(total, size), inner)
+
+
+def _used(body: Stmt) -> set[Buffer]:
+    used: set[Buffer] = set()
+    for stmt in statements(body):
+        if isinstance(stmt, Store):
+            used.add(stmt.buffer)
+        nodes = post_order(*statement_exprs(stmt))
+        used.update(node.buffer for node in nodes if isinstance(node, Load))
+    return used
+
+
+def _waits(body: Stmt) -> bool:
+    for stmt in statements(body):
+        if isinstance(stmt, Barrier | Invoke):
+            return True
+        if any(isinstance(node, CallTarget) for node in post_order(*statement_exprs(stmt))):
+            return True
+    return False
+
+
+def _dims(body: Stmt, name: str) -> Dims:
+    extents: dict[Thread, int] = {}
+    for stmt in statements(body):
+        if not isinstance(stmt, For) or stmt.thread is None or not isinstance(stmt.extent, IntImm):
+            continue
+        size = stmt.extent.value
+        if extents.setdefault(stmt.thread, size) != size:
+            raise UnsupportedError(
+                f"'{name}' has loops of {extents[stmt.thread]} and {size} iterations bound to "
+                f"{stmt.thread.value}",
+                hint="loops bound alike in one launch have one extent",
+            )
+    x, y, z, a, b, c = (extents.get(thread, 1) for thread in Thread)
+    return (x, y, z, a, b, c)

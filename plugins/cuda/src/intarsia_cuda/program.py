@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a device does in one run: copies, launches and copies back. Imports no compiler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place
+from intarsia.artifact.plan_json import step_arguments
+from intarsia.errors import ArtifactError, UnsupportedError
+
+FILE = "program.json"
+SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A piece of device memory.
+
+    Attributes:
+        place: ``input``, ``output``, ``constant`` or ``workspace``.
+        index: Its number, or its offset in the workspace in bytes.
+    """
+
+    place: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that the stream of the device does.
+
+    Attributes:
+        what: ``in`` copies an input to the device, ``out`` an output back, ``copy`` within the
+            device, ``launch`` starts a kernel.
+        spots: The input or output; destination and source; or the kernel's arguments.
+        kernel: Name of the kernel.
+        bytes: How many to copy within the device.
+    """
+
+    what: str
+    spots: tuple[Spot, ...]
+    kernel: str = ""
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a kernel is started.
+
+    Attributes:
+        dims: Blocks in x, y and z, then threads of a block.
+        waits: Whether its threads wait for each other.
+    """
+
+    dims: tuple[int, ...]
+    waits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProgram:
+    """One run of a model on a device.
+
+    Attributes:
+        arch: Architecture of the code.
+        emulated: Whether the code is for this machine's CPU instead.
+        kernels: By name.
+        operations: In order.
+    """
+
+    arch: str
+    emulated: bool
+    kernels: Mapping[str, Start]
+    operations: tuple[Operation, ...]
+
+    def to_json(self) -> str:
+        """Return the program as text."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1, sort_keys=True) + "\n"
+
+
+def program_from_json(data: bytes) -> DeviceProgram:
+    """Inverse of :meth:`DeviceProgram.to_json`.
+
+    Raises:
+        ArtifactError: The text is damaged or of another schema.
+    """
+    try:
+        document = json.loads(data)
+        if document.pop("schema") != SCHEMA:
+            raise ArtifactError(
+                f"{FILE} has another schema than {SCHEMA}", hint="compile the model again"
+            )
+        return DeviceProgram(
+            str(document["arch"]),
+            bool(document["emulated"]),
+            {
+                name: Start(tuple(int(n) for n in start["dims"]), bool(start["waits"]))
+                for name, start in document["kernels"].items()
+            },
+            tuple(_operation(row) for row in document["operations"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(f"{FILE} is damaged: {error!r}") from None
+
+
+def _operation(row: Mapping[str, object]) -> Operation:
+    spots = row["spots"]
+    if not isinstance(spots, list):
+        raise TypeError("spots")
+    return Operation(
+        str(row["what"]),
+        tuple(Spot(str(spot["place"]), int(spot["index"])) for spot in spots),
+        str(row["kernel"]),
+        int(str(row["bytes"])),
+    )
+
+
+def plan_operations(
+    plan: CallPlan, launches: Mapping[str, Sequence[tuple[str, tuple[int, ...]]]]
+) -> tuple[Operation, ...]:
+    """Place the copies: an input goes to the device before its first reader, an output comes back
+    behind its last writer.
+
+    Args:
+        plan: The call plan.
+        launches: Kernel of the plan to its launches: name, and which of its arguments it takes.
+
+    Raises:
+        UnsupportedError: The plan calls an accelerator.
+    """
+    inside: list[Operation] = []
+    for step in plan.steps:
+        if isinstance(step, KernelStep):
+            inside += [
+                Operation("launch", tuple(_spot(step.args[n]) for n in numbers), name)
+                for name, numbers in launches[step.function]
+            ]
+        elif isinstance(step, CopyStep):
+            spots = (_spot(step.destination), _spot(step.source))
+            inside.append(Operation("copy", spots, bytes=step.source.bytes))
+        else:
+            names = ", ".join(plan.regions)
+            raise UnsupportedError(
+                f"the regions {names} are for the CPU's memory, and cuda runs a plan on the GPU",
+                hint="leave the accelerators away, or take a backend for the CPU behind them",
+            )
+    first: dict[int, list[Spot]] = {}
+    last: dict[int, list[Spot]] = {}
+    touched: dict[Spot, tuple[int, int]] = {}
+    for number, operation in enumerate(inside):
+        for spot in operation.spots:
+            touched[spot] = (touched.get(spot, (number, 0))[0], number)
+    for spot, (begin, end) in touched.items():
+        if spot.place == Place.INPUT.value:
+            first.setdefault(begin, []).append(spot)
+        elif spot.place == Place.OUTPUT.value:
+            last.setdefault(end, []).append(spot)
+    placed: list[Operation] = []
+    for number, operation in enumerate(inside):
+        placed += [Operation("in", (spot,)) for spot in first.get(number, ())]
+        placed.append(operation)
+        placed += [Operation("out", (spot,)) for spot in last.get(number, ())]
+    return tuple(placed)
+
+
+def _spot(argument: Argument) -> Spot:
+    return Spot(argument.place.value, argument.index)
+
+
+def constants_used(plan: CallPlan) -> tuple[int, ...]:
+    """Return the numbers of the constants that the plan reads, ascending."""
+    used = {
+        argument.index
+        for step in plan.steps
+        for argument in step_arguments(step)
+        if argument.place is Place.CONSTANT
+    }
+    return tuple(sorted(used))

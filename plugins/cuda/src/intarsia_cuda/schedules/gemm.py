@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of matrices: a block of threads computes a tile from tiles in shared memory.
+
+Two ways to do the arithmetic: every thread a small tile in registers, or every warp on tensor cores
+(``mma.m16n8k8``, whose registers PTX assigns to threads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from intarsia.dtype import DType
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
+from intarsia.tir.stmt import Barrier, If, Invoke, Stmt, Thread
+
+from ..spelling import KIND, MMA
+from ..target import WARP
+from .build import (
+    allocate,
+    bound,
+    chunks,
+    guarded,
+    lets,
+    load,
+    seq,
+    serial,
+    store,
+    unflatten,
+    unrolled,
+)
+
+Element: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]"
+"""``element(batch, i, j)`` of a matrix, for indices inside it."""
+
+THREADS = 256
+WARPS = 4  # of a block on tensor cores, two by two
+MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """A batch of products of matrices.
+
+    Attributes:
+        batch: Number of products.
+        rows: Rows of the left matrix and of the result.
+        columns: Columns of the right matrix and of the result.
+        depth: What is summed over.
+        left: Element ``(batch, row, k)``, of type ``dtype``.
+        right: Element ``(batch, k, column)``, of type ``dtype``.
+        left_by_depth: Whether elements of neighbouring ``k`` are neighbours in memory.
+        right_by_depth: The same of the right matrix.
+        finish: ``finish(batch, row, column, value)`` stores an element of type ``total``.
+        dtype: Type of the elements as they lie in shared memory.
+        total: Type in which they are summed.
+        mode: Key of :data:`~intarsia_cuda.spelling.MMA` for tensor cores; empty for none.
+    """
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    left: Element
+    right: Element
+    left_by_depth: bool
+    right_by_depth: bool
+    finish: Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt]
+    dtype: DType
+    total: DType
+    mode: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Sizes of the tiles of a block.
+
+    Attributes:
+        rows: Of the result.
+        columns: Of the result.
+        depth: Of one step.
+        threads: That work on them.
+    """
+
+    rows: int
+    columns: int
+    depth: int
+    threads: int
+
+
+def choose_tile(product: Product, most_threads: int) -> Tile | None:
+    """Return the sizes; ``None`` if a block may not have enough threads."""
+    if product.mode:
+        return Tile(64, 64, 16, WARPS * WARP) if most_threads >= WARPS * WARP else None
+    if most_threads < THREADS:
+        return None
+    small = min(product.rows, product.columns) <= 32 or product.total.bytes > 4
+    return Tile(32, 32, 32, THREADS) if small else Tile(64, 64, 16, THREADS)
+
+
+def product_loops(product: Product, tile: Tile) -> Stmt:
+    """Return the kernel."""
+    return _Loops(product, tile).kernel()
+
+
+class _Loops:
+    """Variables and buffers of one kernel."""
+
+    def __init__(self, product: Product, tile: Tile) -> None:
+        self.p, self.t = product, tile
+        self.number, self.thread = TirVar("number"), TirVar("thread")
+        self.batch, self.row, self.column = TirVar("batch"), TirVar("row0"), TirVar("column0")
+        pad = 16 // product.dtype.bytes  # rows of a tile start in different memory banks
+        self.a = Buffer("tile_a", (tile.rows, tile.depth + pad), product.dtype, Scope.SHARED)
+        self.b = Buffer("tile_b", (tile.depth, tile.columns + pad), product.dtype, Scope.SHARED)
+
+    def kernel(self) -> Stmt:
+        """Return the loops over blocks, threads and steps."""
+        p, t = self.p, self.t
+        down, across = chunks(p.rows, t.rows), chunks(p.columns, t.columns)
+        work = _OnTensorCores(self) if p.mode else _InRegisters(self)
+        steps = chunks(p.depth, t.depth)
+
+        def step(k: PrimExpr) -> Stmt:
+            parts = [self._fill(k * t.depth), Barrier(), work.multiply()]
+            # The next step overwrites the tiles that this one reads.
+            return seq(*parts, Barrier()) if steps > 1 else seq(*parts)
+
+        body = seq(work.clear(), serial(steps, step, "step"), work.finish())
+        body = allocate(work.buffers(), body)
+        places = unflatten(self.number, (p.batch, down, across))
+        values = [places[0], places[1] * t.rows, places[2] * t.columns]
+        body = lets([self.batch, self.row, self.column], values, body)
+        body = bound(Thread.THREAD_X, self.thread, t.threads, body)
+        body = allocate([self.a, self.b], body)
+        return bound(Thread.BLOCK_X, self.number, p.batch * down * across, body)
+
+    def _fill(self, k: PrimExpr) -> Stmt:
+        """Copy the tiles of one step; what lies outside the matrices is 0."""
+        p, t = self.p, self.t
+
+        def left(i: PrimExpr, j: PrimExpr) -> Stmt:
+            inside = _inside((self.row + i, p.rows, t.rows), (k + j, p.depth, t.depth))
+            value = p.left(self.batch, self.row + i, k + j)
+            return _copied(self.a, (i, j), value, inside)
+
+        def right(i: PrimExpr, j: PrimExpr) -> Stmt:
+            inside = _inside((k + i, p.depth, t.depth), (self.column + j, p.columns, t.columns))
+            value = p.right(self.batch, k + i, self.column + j)
+            return _copied(self.b, (i, j), value, inside)
+
+        return seq(
+            self._shared_out(t.rows, t.depth, left, by_row=not p.left_by_depth),
+            self._shared_out(t.depth, t.columns, right, by_row=p.right_by_depth),
+        )
+
+    def _shared_out(
+        self, rows: int, columns: int, item: Callable[[PrimExpr, PrimExpr], Stmt], *, by_row: bool
+    ) -> Stmt:
+        """Run ``item(i, j)`` for all, neighbouring threads along the rows or the columns."""
+        i, j = TirVar("i"), TirVar("j")
+
+        def piece(n: PrimExpr) -> Stmt:
+            at = n * self.t.threads + self.thread
+            values = [at % rows, at // rows] if by_row else [at // columns, at % columns]
+            return lets([i, j], values, item(i, j))
+
+        return unrolled(rows * columns // self.t.threads, piece, "piece")
+
+    def stored(self, row: PrimExpr, column: PrimExpr, value: PrimExpr) -> Stmt:
+        """Store an element of the tile, unless it lies outside of the matrix."""
+        p, t = self.p, self.t
+        i, j = TirVar("m"), TirVar("n")
+        inside = _inside((i, p.rows, t.rows), (j, p.columns, t.columns))
+        body = guarded(inside, p.finish(self.batch, i, j, value))
+        return lets([i, j], [self.row + row, self.column + column], body)
+
+
+def _inside(*parts: tuple[PrimExpr, int, int]) -> PrimExpr | None:
+    """Whether every place is below its limit; ``None`` where whole tiles fit."""
+    conditions = [at < limit for at, limit, size in parts if limit % size]
+    return all_of(conditions) if conditions else None
+
+
+def _copied(
+    tile: Buffer, at: tuple[PrimExpr, PrimExpr], value: PrimExpr, inside: PrimExpr | None
+) -> Stmt:
+    whole = store(tile, at, cast(value, tile.dtype))
+    if inside is None:
+        return whole
+    return If(inside, whole, store(tile, at, const(0, tile.dtype)))
+
+
+class _InRegisters:
+    """Every thread multiplies a small tile of its own."""
+
+    def __init__(self, loops: _Loops) -> None:
+        self.loops = loops
+        tile, total = loops.t, loops.p.total
+        self.side = 16  # threads of a block in each direction
+        self.m, self.n = tile.rows // self.side, tile.columns // self.side
+        self.sums = Buffer("sums", (self.m, self.n), total, Scope.REGISTER)
+        self.left = Buffer("left", (self.m,), total, Scope.REGISTER)
+        self.right = Buffer("right", (self.n,), total, Scope.REGISTER)
+
+    def buffers(self) -> list[Buffer]:
+        """Registers of a thread."""
+        return [self.sums, self.left, self.right]
+
+    def _each(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        def row(i: PrimExpr) -> Stmt:
+            return unrolled(self.n, lambda j: body(i, j), "v")
+
+        return unrolled(self.m, row, "u")
+
+    def clear(self) -> Stmt:
+        """Start from 0."""
+        zero = const(0, self.sums.dtype)
+        return self._each(lambda i, j: store(self.sums, (i, j), zero))
+
+    def multiply(self) -> Stmt:
+        """Add the product of the tiles in shared memory."""
+        loops, total = self.loops, self.sums.dtype
+
+        def step(k: PrimExpr) -> Stmt:
+            def row(i: PrimExpr) -> Stmt:
+                value = load(loops.a, self._row(i), k)
+                return store(self.left, (i,), cast(value, total))
+
+            def column(j: PrimExpr) -> Stmt:
+                value = load(loops.b, k, self._column(j))
+                return store(self.right, (j,), cast(value, total))
+
+            def add(i: PrimExpr, j: PrimExpr) -> Stmt:
+                product = load(self.left, i) * load(self.right, j)
+                return store(self.sums, (i, j), load(self.sums, i, j) + product)
+
+            return seq(unrolled(self.m, row, "u"), unrolled(self.n, column, "v"), self._each(add))
+
+        return unrolled(loops.t.depth, step, "k")
+
+    def _row(self, i: PrimExpr) -> PrimExpr:
+        return self.loops.thread // self.side + i * self.side
+
+    def _column(self, j: PrimExpr) -> PrimExpr:
+        return self.loops.thread % self.side + j * self.side
+
+    def finish(self) -> Stmt:
+        """Store the results."""
+        return self._each(
+            lambda i, j: self.loops.stored(self._row(i), self._column(j), load(self.sums, i, j))
+        )
+
+
+class _OnTensorCores:
+    """Four warps, each on a quarter of the tile, in pieces of 16 x 8."""
+
+    def __init__(self, loops: _Loops) -> None:
+        self.loops = loops
+        tile = loops.t
+        self.m, self.n = tile.rows // 2 // MMA_ROWS, tile.columns // 2 // MMA_COLUMNS
+        kind = loops.p.dtype
+        self.sums = Buffer("sums", (self.m, self.n, 4), DType.FLOAT32, Scope.REGISTER)
+        self.left = Buffer("left", (self.m, 4), kind, Scope.REGISTER)
+        self.right = Buffer("right", (self.n, 2), kind, Scope.REGISTER)
+        lane = loops.thread % WARP
+        self.group, self.member = lane // 4, lane % 4
+        warp = loops.thread // WARP
+        self.row = warp // 2 * (tile.rows // 2)
+        self.column = warp % 2 * (tile.columns // 2)
+
+    def buffers(self) -> list[Buffer]:
+        """Registers of a thread: its share of the pieces of a warp."""
+        return [self.sums, self.left, self.right]
+
+    def _each(self, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        def row(i: PrimExpr) -> Stmt:
+            return unrolled(self.n, lambda j: body(i, j), "v")
+
+        return unrolled(self.m, row, "u")
+
+    def clear(self) -> Stmt:
+        """Start from 0."""
+        zero = const(0, DType.FLOAT32)
+        return self._each(
+            lambda i, j: unrolled(4, lambda e: store(self.sums, (i, j, e), zero), "e")
+        )
+
+    def multiply(self) -> Stmt:
+        """Add the product of the tiles in shared memory."""
+        loops, name = self.loops, MMA[self.loops.p.mode]
+        wide = loops.p.mode == "tf32"
+
+        def along(element: int) -> PrimExpr:
+            """Which of the 8 steps a register of a thread holds."""
+            if wide:
+                return self.member + element * 4
+            return self.member * 2 + element
+
+        def step(k: PrimExpr) -> Stmt:
+            depth = k * MMA_DEPTH
+
+            def row(i: PrimExpr) -> Stmt:
+                parts: list[Stmt] = []
+                for n in range(4):
+                    lower, element = (n % 2, n // 2) if wide else (n // 2, n % 2)
+                    at = self.row + i * MMA_ROWS + self.group + lower * 8
+                    parts.append(
+                        store(self.left, (i, n), load(loops.a, at, depth + along(element)))
+                    )
+                return seq(*parts)
+
+            def column(j: PrimExpr) -> Stmt:
+                at = self.column + j * MMA_COLUMNS + self.group
+                return seq(
+                    *(
+                        store(self.right, (j, n), load(loops.b, depth + along(n), at))
+                        for n in range(2)
+                    )
+                )
+
+            def add(i: PrimExpr, j: PrimExpr) -> Stmt:
+                places = (load(self.sums, i, j, 0), load(self.left, i, 0), load(self.right, j, 0))
+                return Invoke(KIND, name, places)
+
+            return seq(unrolled(self.m, row, "u"), unrolled(self.n, column, "v"), self._each(add))
+
+        return unrolled(loops.t.depth // MMA_DEPTH, step, "k")
+
+    def finish(self) -> Stmt:
+        """Store the results, each thread its own."""
+
+        def piece(i: PrimExpr, j: PrimExpr) -> Stmt:
+            parts: list[Stmt] = []
+            for n in range(4):
+                row = self.row + i * MMA_ROWS + self.group + n // 2 * 8
+                column = self.column + j * MMA_COLUMNS + self.member * 2 + n % 2
+                value = load(self.sums, i, j, index(n))
+                parts.append(self.loops.stored(row, column, value))
+            return seq(*parts)
+
+        return self._each(piece)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which operators have a schedule: ``schedule(group, target) -> PrimFunc | None``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from types import MappingProxyType
+from typing import TypeAlias
+
+from intarsia.dtype import DType
+from intarsia.lower.epilogue import Epilogue, epilogue
+from intarsia.lower.kernels import FusedGroup
+from intarsia.ops.nn import Conv, Matmul
+from intarsia.target.target import Target
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import PrimExpr, all_of, cast, const, if_then_else, index
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.stmt import Stmt
+
+from ..target import CudaOptions
+from .build import load, store, unflatten
+from .gemm import Product, choose_tile, product_loops
+
+Schedule: TypeAlias = Callable[[FusedGroup, Target], PrimFunc | None]
+
+_SMALLEST = 8
+"""Rows, columns or terms below which a tile would be mostly empty."""
+
+
+def matmul(group: FusedGroup, target: Target) -> PrimFunc | None:
+    """``matmul``: a batch of products, whose leading dimensions broadcast."""
+    fused = epilogue(group)
+    a, b = fused.anchor_args
+    if a is None or b is None or group.anchor is None:
+        return None
+    attrs = group.anchor.attrs
+    if not isinstance(attrs, Matmul.Attrs):
+        return None
+    *batch, rows, columns = fused.output.shape
+    depth = a.shape[-2 if attrs.transpose_a else -1]
+
+    def left(number: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return _element(a, batch, number, (k, i) if attrs.transpose_a else (i, k))
+
+    def right(number: PrimExpr, k: PrimExpr, j: PrimExpr) -> PrimExpr:
+        return _element(b, batch, number, (j, k) if attrs.transpose_b else (k, j))
+
+    def finish(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
+        return _finished(fused, a.dtype, value, (*unflatten(number, batch), i, j))
+
+    dtype, total, mode = _arithmetic(a.dtype, target.options)
+    product = Product(
+        prod(batch), rows, columns, depth, left, right,
+        not attrs.transpose_a, attrs.transpose_b, finish, dtype, total, mode,
+    )  # fmt: skip
+    return _kernel(group, fused, product, target.options)
+
+
+def conv(group: FusedGroup, target: Target) -> PrimFunc | None:
+    """``nn.conv`` as a product of the weights and the windows, which are read where they lie."""
+    fused = epilogue(group)
+    if any(arg is None for arg in fused.anchor_args) or group.anchor is None:
+        return None
+    attrs = group.anchor.attrs
+    if not isinstance(attrs, Conv.Attrs):
+        return None
+    data, weight, *bias = [arg for arg in fused.anchor_args if arg is not None]
+    outputs, inner, *kernel = weight.shape
+    count, _, *spatial = fused.output.shape
+    own = outputs // attrs.groups
+
+    def left(number: PrimExpr, i: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return load(weight, number * own + i, *unflatten(k, (inner, *kernel)))
+
+    def right(number: PrimExpr, k: PrimExpr, j: PrimExpr) -> PrimExpr:
+        channel, *taps = unflatten(k, (inner, *kernel))
+        n, *place = unflatten(j, (count, *spatial))
+        at = [
+            p * stride + tap * dilation - before
+            for p, tap, stride, dilation, (before, _) in zip(
+                place, taps, attrs.strides, attrs.dilation, attrs.padding, strict=True
+            )
+        ]
+        value = load(data, n, number * inner + channel, *at)
+        edges = [
+            condition
+            for p, size, padding in zip(at, data.shape[2:], attrs.padding, strict=True)
+            if padding != (0, 0)
+            for condition in (p >= 0, p < size)
+        ]
+        return if_then_else(all_of(edges), value, const(0, data.dtype)) if edges else value
+
+    def finish(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
+        channel = number * own + i
+        n, *place = unflatten(j, (count, *spatial))
+        if bias:
+            value = value + cast(load(bias[0], channel), value.dtype)
+        return _finished(fused, data.dtype, value, (n, channel, *place))
+
+    dtype, total, mode = _arithmetic(data.dtype, target.options)
+    product = Product(
+        attrs.groups, own, count * prod(spatial), inner * prod(kernel), left, right,
+        True, False, finish, dtype, total, mode,
+    )  # fmt: skip
+    return _kernel(group, fused, product, target.options)
+
+
+def _element(
+    buffer: Buffer, batch: Sequence[int], number: PrimExpr, inner: Sequence[PrimExpr]
+) -> PrimExpr:
+    """Read an element of the matrix that broadcasting puts at ``number`` of a batch."""
+    own = buffer.shape[:-2]
+    outer = unflatten(number, batch)[len(batch) - len(own) :]
+    leading = [index(0) if size == 1 else at for size, at in zip(own, outer, strict=True)]
+    return load(buffer, *leading, *inner)
+
+
+def _finished(fused: Epilogue, dtype: DType, value: PrimExpr, indices: Sequence[PrimExpr]) -> Stmt:
+    """Store what the calls behind the product make of its element."""
+    applied = fused.apply(cast(value, dtype), tuple(indices))
+    return store(fused.output, indices, applied)
+
+
+def _arithmetic(dtype: DType, options: CudaOptions) -> tuple[DType, DType, str]:
+    """Return the types of elements and sums, and which tensor cores to use, if any."""
+    if dtype is DType.FLOAT16:
+        return dtype, DType.FLOAT32, "f16"
+    if dtype is DType.BFLOAT16:
+        return dtype, DType.FLOAT32, "bf16" if options.capability >= 80 else ""
+    if dtype is DType.FLOAT32 and options.fpmath_mode == "tf32":
+        return dtype, dtype, "tf32"
+    if dtype is DType.FLOAT32 and options.fpmath_mode == "bf16":
+        return DType.BFLOAT16, dtype, "bf16"
+    return dtype, dtype, ""
+
+
+def _kernel(
+    group: FusedGroup, fused: Epilogue, product: Product, options: CudaOptions
+) -> PrimFunc | None:
+    sizes = (product.rows, product.columns, product.depth)
+    whole = product.dtype in (DType.INT32, DType.INT64)
+    if min(sizes) < _SMALLEST or not (product.dtype.is_float or whole):
+        return None
+    tile = choose_tile(product, options.max_threads_per_block)
+    if tile is None:
+        return None
+    body = product_loops(product, tile)
+    return PrimFunc(group.name, fused.buffers, fused.outputs, body)
+
+
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType({"matmul": matmul, "nn.conv": conv})
+"""Operator name to its schedule."""

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CUDA C++'s names of types, machine functions, blocks and threads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from intarsia.codegen.spelling import Spelling
+from intarsia.dtype import DType
+from intarsia.plugin import Signature
+from intarsia.tir.intrinsic import Intrinsic
+from intarsia.tir.stmt import Thread
+
+KIND = "cuda"
+FLOATS = frozenset({DType.FLOAT32, DType.FLOAT64})
+
+_INTEGERS = {dtype: f"{dtype.value}_t" for dtype in DType if dtype.is_integer}
+_MATH = {
+    Intrinsic.ABS: "fabs",
+    Intrinsic.ACOS: "acos",
+    Intrinsic.ACOSH: "acosh",
+    Intrinsic.ASIN: "asin",
+    Intrinsic.ASINH: "asinh",
+    Intrinsic.ATAN: "atan",
+    Intrinsic.ATANH: "atanh",
+    Intrinsic.CEIL: "ceil",
+    Intrinsic.COS: "cos",
+    Intrinsic.COSH: "cosh",
+    Intrinsic.ERF: "erf",
+    Intrinsic.EXP: "exp",
+    Intrinsic.FLOOR: "floor",
+    Intrinsic.FMA: "fma",
+    Intrinsic.LOG: "log",
+    Intrinsic.LOG1P: "log1p",
+    Intrinsic.POW: "pow",
+    Intrinsic.ROUND: "rint",
+    Intrinsic.RSQRT: "rsqrt",
+    Intrinsic.SIN: "sin",
+    Intrinsic.SINH: "sinh",
+    Intrinsic.SQRT: "sqrt",
+    Intrinsic.TAN: "tan",
+    Intrinsic.TANH: "tanh",
+    Intrinsic.TRUNC: "trunc",
+}
+_ONE = ("cbrt", "erfc", "exp10", "exp2", "expm1", "lgamma", "log10", "log2", "tgamma", "normcdf")
+_TWO = ("atan2", "copysign", "fdim", "fmod", "hypot", "nextafter", "remainder")
+
+SHUFFLE = "ix_shuffle_down"
+"""``ix_shuffle_down(value, n)``: the value of the thread ``n`` further on in the warp."""
+
+COPY_16 = "ix_copy_16"
+"""``ix_copy_16(to, from)``: 16 bytes in one instruction; both addresses are multiples of 16."""
+
+MMA: Mapping[str, str] = MappingProxyType(
+    {mode: f"ix_mma_{mode}" for mode in ("f16", "bf16", "tf32")}
+)
+"""``ix_mma_*(c, a, b)``: adds a product of 16 x 8 by 8 x 8 that a warp holds in registers."""
+
+_OWN = {SHUFFLE: Signature(2), COPY_16: Signature(2)}
+_OWN |= {name: Signature(3) for name in MMA.values()}
+
+
+def target_function(name: str) -> Signature | None:
+    """Return what a function of CUDA's mathematics takes and gives; ``None`` if there is none."""
+    if name in _OWN:
+        return _OWN[name]
+    for names, count in ((_ONE, 1), (_TWO, 2)):
+        if name in names:
+            return Signature(count, frozenset({DType.FLOAT64}))
+        if name.endswith("f") and name[:-1] in names:
+            return Signature(count, frozenset({DType.FLOAT32}))
+    return None
+
+
+_FUNCTIONS = frozenset(
+    f"{name}{suffix}" for name in (*_MATH.values(), *_ONE, *_TWO) for suffix in ("", "f")
+)
+_MEMORY = {
+    DType.BOOL: "uint8_t",
+    DType.FLOAT16: "uint16_t",
+    DType.BFLOAT16: "uint16_t",
+    DType.FLOAT32: "float",
+    DType.FLOAT64: "double",
+}
+_VALUES = {
+    DType.BOOL: "int",
+    DType.FLOAT16: "float",
+    DType.BFLOAT16: "float",
+    DType.FLOAT32: "float",
+    DType.FLOAT64: "double",
+}
+_THREADS = {
+    thread: f"{'threadIdx' if thread.in_block else 'blockIdx'}.{thread.value[-1]}"
+    for thread in Thread
+}
+
+
+def spelling(*, index: str) -> Spelling:
+    """Return the table; ``index`` is ``int32_t``, or ``int64_t`` where that is too small."""
+    return Spelling(
+        kind=KIND,
+        values=MappingProxyType(_INTEGERS | _VALUES),
+        memory=MappingProxyType(_INTEGERS | _MEMORY),
+        intrinsics=MappingProxyType(
+            {(function, DType.FLOAT64): name for function, name in _MATH.items()}
+            | {(function, DType.FLOAT32): f"{name}f" for function, name in _MATH.items()}
+        ),
+        functions=_FUNCTIONS | frozenset(_OWN),
+        index=index,
+        inline="static __device__ __forceinline__",
+        kernel='extern "C" __global__ void',
+        restrict="__restrict__",
+        local="alignas(16) ",
+        shared="alignas(16) __shared__ ",
+        barrier="__syncthreads();",
+        threads=MappingProxyType(_THREADS),
+        unroll="#pragma unroll",
+    )

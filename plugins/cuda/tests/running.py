@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run lowered functions on the emulated device, and compare them with references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+
+from intarsia.codegen.c_source import kernel_name
+from intarsia.dtype import DType
+from intarsia.ir.expr import Function, Var, call, get_item, make_tuple
+from intarsia.ir.types import TensorType, TupleType
+from intarsia.lower.lower import lower
+from intarsia.ops import OPERATORS
+from intarsia.runtime.loading import LoadRequest
+from intarsia_cuda.emulate import compile_emulated
+from intarsia_cuda.emulated import EmulatedDevice
+from intarsia_cuda.loader import LoadedModel
+from intarsia_cuda.program import DeviceProgram, Start, plan_operations
+from intarsia_cuda.source import print_source
+
+TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 4e-5, "float64": 1e-10}
+
+
+def numpy_type(dtype):
+    return np.dtype(ml_dtypes.bfloat16) if dtype is DType.BFLOAT16 else np.dtype(dtype.value)
+
+
+def variables(*arrays):
+    return [Var(f"x{n}", TensorType(a.shape, DType(a.dtype.name))) for n, a in enumerate(arrays)]
+
+
+def lowered(target, name, inputs, attrs, behind=()):
+    """One operator as a function, with element-wise operators behind it."""
+    params = variables(*inputs)
+    op = OPERATORS[name]
+    body = call(op, *params, attrs=op.Attrs(**attrs))
+    for unary in behind:
+        body = call(OPERATORS[unary], body)
+    if isinstance(body.type, TupleType):
+        body = make_tuple([get_item(body, n) for n in range(len(body.type.fields))])
+    return lower(Function(tuple(params), body), (), target=target)
+
+
+class Module:
+    """Modules whose kernels lie in one library.
+
+    Args:
+        target: Its options count.
+        modules: What ``lower`` returned; kernels are renamed by their number.
+        change: Changes the text before it is compiled.
+    """
+
+    def __init__(self, target, modules, change=None):
+        functions = [
+            replace(function, name=f"c{n}_{function.name}")
+            for n, module in enumerate(modules)
+            for function in module.module.functions
+        ]
+        self.modules = modules
+        self.source = print_source(functions, target.options)
+        self.text = self.source.text if change is None else change(self.source.text)
+        names = [name for name, _ in self.source.kernels]
+        self.library = compile_emulated(self.text, names)
+        self.device = EmulatedDevice(self.library)
+
+    def run(self, number, *inputs):
+        """Run one module; returns its outputs."""
+        lowered_module = self.modules[number]
+        plan = lowered_module.module.plan
+        launches = {
+            f.name: [
+                (kernel_name(launch.function), launch.params)
+                for launch in self.source.launches[f"c{number}_{f.name}"]
+            ]
+            for f in lowered_module.module.functions
+        }
+        program = DeviceProgram(
+            "sm_80",
+            True,
+            {name: Start(launch.dims, launch.waits) for name, launch in self.source.kernels},
+            plan_operations(plan, launches),
+        )
+        constants: Mapping = {
+            name: np.ascontiguousarray(lowered_module.constants[name]) for name in plan.constants
+        }
+        request = LoadRequest("main", {}, constants, plan.inputs, plan.outputs, 1, 0, plan)
+        model = LoadedModel(program, plan, request, self.device)
+        outputs = [np.zeros(spec.shape, numpy_type(spec.dtype)) for spec in plan.outputs]
+        model.run(*(np.ascontiguousarray(x) for x in inputs), *outputs)
+        return outputs
+
+
+def reference(name, inputs, attrs):
+    """What the operator's reference says."""
+    with np.errstate(all="ignore"):
+        found = OPERATORS[name].reference(OPERATORS[name].Attrs(**attrs), *inputs)
+    return found if isinstance(found, tuple) else (found,)
+
+
+def assert_close(got, want, what, tolerance=None):
+    """Compare arrays of any element type."""
+    assert (got.shape, got.dtype) == (want.shape, want.dtype), what
+    limit = TOLERANCE.get(want.dtype.name, 0.0) if tolerance is None else tolerance
+    a, b = (v.astype(np.float64) if limit else v for v in (got, want))
+    np.testing.assert_allclose(a, b, rtol=limit, atol=limit, err_msg=what)
