@@ -2,8 +2,8 @@
 /* The same names as device.h, for a CPU: blocks are a loop, threads are fibers.
  *
  * A fiber runs until it waits: at a barrier for all threads of its block, in a shuffle or a matrix
- * product for those of its warp. So between two waits a thread runs alone, thread 0 first: a missing
- * barrier shows, every time in the same way.
+ * product for those of its warp. A warp runs until all of it waits at a barrier, the first warp first:
+ * so a missing barrier shows, every time in the same way.
  */
 #ifndef INTARSIA_EMULATE_H
 #define INTARSIA_EMULATE_H
@@ -139,30 +139,31 @@ static int ix_prepare(ix_fiber *fiber)
     return 0;
 }
 
-/* Let those go on that wait for nobody else any more; 0 if there are none. */
-static int ix_release(unsigned threads)
+/* Let the threads of a state go on if it is that of all that are not done; 0 if it is not. */
+static int ix_release(unsigned first, unsigned end, ix_state state)
 {
     unsigned waiting = 0, left = 0;
-    int released = 0;
-    for (unsigned first = 0; first < threads; first += IX_LANES) {
-        unsigned here = 0, in_warp = 0;
-        const unsigned end = first + IX_LANES < threads ? first + IX_LANES : threads;
+    for (unsigned n = first; n < end; ++n) {
+        left += ix_fibers[n].state != IX_DONE;
+        waiting += ix_fibers[n].state == state;
+    }
+    for (unsigned n = first; n < end && waiting == left; ++n) {
+        ix_fibers[n].state = ix_fibers[n].state == state ? IX_READY : ix_fibers[n].state;
+    }
+    return left != 0 && waiting == left;
+}
+
+/* Run the threads of a warp until they wait for other warps, or are done. */
+static void ix_run_warp(unsigned first, unsigned end)
+{
+    do {
         for (unsigned n = first; n < end; ++n) {
-            here += ix_fibers[n].state != IX_DONE;
-            in_warp += ix_fibers[n].state == IX_WARP;
-            waiting += ix_fibers[n].state == IX_BARRIER;
+            if (ix_fibers[n].state == IX_READY) {
+                ix_now = &ix_fibers[n];
+                ix_enter();
+            }
         }
-        left += here;
-        for (unsigned n = first; n < end && in_warp != 0 && in_warp == here; ++n) {
-            released += ix_fibers[n].state == IX_WARP;
-            ix_fibers[n].state = ix_fibers[n].state == IX_WARP ? IX_READY : ix_fibers[n].state;
-        }
-    }
-    for (unsigned n = 0; n < threads && left != 0 && waiting == left; ++n) {
-        released += ix_fibers[n].state == IX_BARRIER;
-        ix_fibers[n].state = ix_fibers[n].state == IX_BARRIER ? IX_READY : ix_fibers[n].state;
-    }
-    return released;
+    } while (ix_release(first, end, IX_WARP) != 0);
 }
 
 /* Run a block; -1 if threads wait for others that never come. */
@@ -174,13 +175,10 @@ static int ix_run_block(unsigned threads)
         }
     }
     do {
-        for (unsigned n = 0; n < threads; ++n) {
-            if (ix_fibers[n].state == IX_READY) {
-                ix_now = &ix_fibers[n];
-                ix_enter();
-            }
+        for (unsigned first = 0; first < threads; first += IX_LANES) {
+            ix_run_warp(first, first + IX_LANES < threads ? first + IX_LANES : threads);
         }
-    } while (ix_release(threads) != 0);
+    } while (ix_release(0, threads, IX_BARRIER) != 0);
     for (unsigned n = 0; n < threads; ++n) {
         if (ix_fibers[n].state != IX_DONE) {
             return -1;
