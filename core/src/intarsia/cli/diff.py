@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -56,6 +57,11 @@ def _print(changes: list[tuple[str, str, str]], moved: list[Moved]) -> None:
         click.echo(f"{what}:\n  - {was}\n  + {now}")
     if changes:
         click.echo("")
+    print_moved(moved)
+
+
+def print_moved(moved: Sequence[Moved]) -> None:
+    """Print one line for every node that moved, with the causes."""
     rows = [
         (row.node, row.before or _FALLBACK, row.after or _FALLBACK, "; ".join(row.causes))
         for row in moved

@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 
 from ..host.host import PluginInfo
-from . import plugins_check, plugins_new
+from . import plugins_check, plugins_dev, plugins_new
 from .output import emit_json, table
 from .session import Session
 
@@ -18,6 +18,7 @@ def command() -> None:
 
 command.add_command(plugins_new.command)
 command.add_command(plugins_check.command)
+command.add_command(plugins_dev.command)
 
 
 @command.command("list")
