@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from ..errors import UnsupportedError
-from ..tir.buffer import Scope
+from ..tir.buffer import Buffer, Scope
 from ..tir.expr import INDEX, CallIntrinsic, IntImm, Load, PrimExpr, TirVar
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic, IntrinsicRule
 from ..tir.stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
-from ..tir.walk import post_order, rewrite_stmt
+from ..tir.walk import post_order, rewrite_stmt, statement_exprs, statements
 from .c_functions import Functions
 from .c_values import Values
 from .lanes import lane_of
@@ -211,6 +211,8 @@ class _Kernel:
         self.stmt(stmt.body)
         if buffer not in v.used:
             del v.lines[place]
+        elif not _is_read(buffer, stmt.body):  # compilers warn of what is only written
+            v.lines.insert(place + 1, f"{v.indent}(void){name};")
 
     def _let(self, stmt: LetStmt) -> None:
         v, var = self.v, stmt.var
@@ -229,6 +231,16 @@ class _Kernel:
         self.stmt(stmt.body)
         if var not in v.used:
             del v.lines[place]
+
+
+def _is_read(buffer: Buffer, body: Stmt) -> bool:
+    """Whether a statement that is not a store to the buffer itself loads from it."""
+    return any(
+        isinstance(node, Load) and node.buffer is buffer
+        for stmt in statements(body)
+        if not isinstance(stmt, Store) or stmt.buffer is not buffer
+        for node in post_order(*statement_exprs(stmt))
+    )
 
 
 def _lanes(lane: TirVar, count: int, body: Stmt) -> For:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from intarsia.ir.expr import Function
+from intarsia.lower.cpu.layout import use_channels_last
 from intarsia.plugin import (
     Intrinsic,
     Memory,
@@ -19,6 +21,7 @@ from intarsia.tir.intrinsic import IntrinsicRule
 
 from .codegen import tir_codegen
 from .intrinsics import RULES
+from .schedules import SCHEDULES, tile_shape
 from .target import COptions, canonicalise, this_machine
 from .toolchain import compiler_version
 
@@ -33,6 +36,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             options=COptions,
             summary="portable C99, compiled by the system's compiler",
             memory=(Memory("global", 64),),
+            schedules=SCHEDULES,
             tir_codegen=tir_codegen,
             canonicalise=canonicalise,
             runtimes=("cpp", "c"),
@@ -44,6 +48,12 @@ def register_target_kind() -> Sequence[TargetKind]:
 def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
     """What ``<math.h>`` has not."""
     return RULES
+
+
+@hookimpl
+def rewrite_relay(function: Function, target: Target) -> Function:
+    """Channels last, and weights packed for the machine's registers."""
+    return use_channels_last(function, tile_shape(target.options))
 
 
 @hookimpl

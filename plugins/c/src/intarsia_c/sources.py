@@ -6,11 +6,19 @@ from __future__ import annotations
 from intarsia.codegen.c_functions import Functions
 from intarsia.codegen.c_source import expand_intrinsics, print_kernel
 from intarsia.lower.kernels import TensorModule
+from intarsia.tir.func import PrimFunc
 from intarsia.tir.passes.simplify import simplify
+from intarsia.tir.passes.split_registers import split_registers
+from intarsia.tir.passes.unroll import unroll
 
 from .interface import Interface
 from .intrinsics import RULES
 from .spelling import C99
+
+
+def _flat(function: PrimFunc) -> PrimFunc:
+    """Write short loops out, with sums in arrays that a compiler keeps in registers."""
+    return simplify(split_registers(unroll(simplify(function))))
 
 
 def print_sources(module: TensorModule, face: Interface, header: str) -> str:
@@ -21,7 +29,7 @@ def print_sources(module: TensorModule, face: Interface, header: str) -> str:
     """
     functions = Functions(C99)
     kernels = [
-        print_kernel(expand_intrinsics(simplify(function), RULES), functions)
+        print_kernel(expand_intrinsics(_flat(function), RULES), functions)
         for function in module.functions
     ]
     parts = (*functions.texts.values(), *kernels, face.run())

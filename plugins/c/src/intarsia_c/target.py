@@ -20,16 +20,21 @@ class COptions:
     cc: str = option("cc", doc="C compiler: a name or a path")
     cflags: tuple[str, ...] = option((), doc="more flags: -march=native,-ffast-math")
     opt_level: int = option(3, doc="effort of the compiler", minimum=0, maximum=3)
+    mcpu: str = option("", doc="processor the code is for: native, haswell, cortex-m4")
     mtriple: str = option("", doc="machine to write sources for; this machine if empty")
     freestanding: bool = option(False, doc="sources only: no shared library for this machine")
     prefix: str = option("", doc="start of every public name; made of the model's name if empty")
 
     @property
+    def is_microcontroller(self) -> bool:
+        """Whether the code is for a processor of Arm's M profile."""
+        return self.mcpu.startswith("cortex-m") or self.mtriple.startswith("thumb")
+
+    @property
     def sources_only(self) -> bool:
         """Whether the code is for another machine than this, so nothing is compiled."""
-        return self.freestanding or (
-            bool(self.mtriple) and self.mtriple.split("-")[0] != this_machine()
-        )
+        other = bool(self.mtriple) and self.mtriple.split("-")[0] != this_machine()
+        return self.freestanding or self.is_microcontroller or other
 
 
 def this_machine() -> str:

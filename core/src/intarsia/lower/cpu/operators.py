@@ -9,6 +9,7 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
 import numpy as np
 
 from ...ir.op import Op, OpAttrs, OpKind, operator
@@ -29,6 +30,11 @@ def _output(
     shape: tuple[Size, ...], windows: Windows, name: str, channels: int
 ) -> tuple[Size, ...]:
     return (shape[0], *windows.output_shape(name, shape[1:3]), channels)
+
+
+def _static(shape: tuple[Size, ...]) -> tuple[int, ...]:
+    """A shape that comes from static ones."""
+    return tuple(size for size in shape if isinstance(size, int))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,7 +99,7 @@ class PackedConv(Op):
             taken = weight[group * blocks + column // width, depth, column % width]
             return sum_over(if_then_else(inside, value, 0) * taken, (kh, kw, c))
 
-        shape = _output(data.shape, attrs.windows, "cpu.conv", attrs.outputs)
+        shape = _static(_output(data.shape, attrs.windows, "cpu.conv", attrs.outputs))
         return compute(shape, element, name="cpu_conv")
 
 
@@ -127,7 +133,7 @@ class Depthwise(Op):
             value = if_then_else(inside, data[n, at_y, at_x, o], 0)
             return sum_over(value * weight[kh.var, kw.var, o], (kh, kw))
 
-        shape = _output(data.shape, attrs.windows, "cpu.depthwise", attrs.outputs)
+        shape = _static(_output(data.shape, attrs.windows, "cpu.depthwise", attrs.outputs))
         return compute(shape, element, name="cpu_depthwise")
 
 

@@ -38,6 +38,18 @@ def _write_out(stmt: Stmt) -> Stmt | None:
         raise VerifyError(f"the extent of the unrolled loop '{stmt.var.name}' is not a constant")
     parts: list[Stmt] = []
     for number in range(stmt.extent.value):
-        part = _unroll(substitute_stmt(stmt.body, {stmt.var: IntImm(number)}))
+        part = _unroll(_renamed(substitute_stmt(stmt.body, {stmt.var: IntImm(number)})))
         parts.extend(part.body if isinstance(part, Seq) else (part,))
     return Seq(tuple(parts))
+
+
+def _renamed(stmt: Stmt) -> Stmt:
+    """Give loops variables of their own: passes remember what they know of a variable."""
+    return rebuild_stmt(stmt, _keep, _rename_loop)
+
+
+def _rename_loop(stmt: Stmt) -> Stmt | None:
+    if not isinstance(stmt, For):
+        return None
+    var = replace(stmt.var)
+    return replace(stmt, var=var, body=_renamed(substitute_stmt(stmt.body, {stmt.var: var})))

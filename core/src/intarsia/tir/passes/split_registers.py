@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Give each vector of a REGISTER buffer an array of its own, for compilers that vectorise loops.
+
+``vectorized i: acc[0, i] += a * w[i]; vectorized i: acc[1, i] += b * w[i]`` -->
+``vectorized i: acc_0[i] += a * w[i]; acc_1[i] += b * w[i]``
+
+A compiler keeps a small array in a register if one loop over its lanes is all that touches it; of
+one large array with constant offsets it makes memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from ..buffer import Buffer, Scope
+from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
+from ..func import PrimFunc
+from ..stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store
+from ..walk import post_order, rewrite_stmt, substitute_stmt
+from .rebuild import rebuild_stmt
+
+
+def split_registers(function: PrimFunc) -> PrimFunc:
+    """Return ``function``, whose UNROLLED loops are written out, with split buffers.
+
+    Buffers whose vectors do not lie at constant places stay as they are.
+    """
+    body = rebuild_stmt(function.body, _keep, _split)
+    return function if body is function.body else replace(function, body=_merge(body))
+
+
+def _keep(expr: PrimExpr) -> PrimExpr | None:
+    return expr
+
+
+def _split(stmt: Stmt) -> Stmt | None:
+    if not isinstance(stmt, Allocate) or stmt.buffer.scope is not Scope.REGISTER:
+        return None
+    body = rebuild_stmt(stmt.body, _keep, _split)
+    pieces = _Pieces(stmt.buffer)
+    if not pieces.collect(body, {}):
+        return stmt if body is stmt.body else replace(stmt, body=body)
+    result = pieces.apply(body)
+    for buffer in reversed(pieces.buffers.values()):
+        result = Allocate(buffer, result)
+    return result
+
+
+@dataclass(slots=True)
+class _Pieces:
+    """The vectors of one buffer.
+
+    Attributes:
+        whole: The buffer.
+        lanes: Lanes of each vector; 0 until the first is found.
+        buffers: What takes its place, by the number of its first element.
+    """
+
+    whole: Buffer
+    lanes: int = 0
+    buffers: dict[int, Buffer] = field(default_factory=dict[int, Buffer])
+
+    def collect(self, stmt: Stmt, lanes: dict[TirVar, int]) -> bool:
+        """Find the vectors; False if one does not lie at a constant place.
+
+        Args:
+            stmt: Where to look.
+            lanes: Variables of the vectorized loops around, with their extents.
+        """
+        match stmt:
+            case For():
+                known = lanes
+                if stmt.kind is ForKind.VECTORIZED and isinstance(stmt.extent, IntImm):
+                    known = lanes | {stmt.var: stmt.extent.value}
+                return self._loads((stmt.extent,), lanes) and self.collect(stmt.body, known)
+            case Store():
+                own = stmt.buffer is not self.whole or self._add(stmt.indices, lanes, store=True)
+                return own and self._loads((*stmt.indices, stmt.value), lanes)
+            case Seq():
+                return all(self.collect(part, lanes) for part in stmt.body)
+            case If():
+                parts = [stmt.body, *([] if stmt.orelse is None else [stmt.orelse])]
+                return self._loads((stmt.condition,), lanes) and all(
+                    self.collect(part, lanes) for part in parts
+                )
+            case Allocate():
+                return self.collect(stmt.body, lanes)
+            case LetStmt():
+                return self._loads((stmt.value,), lanes) and self.collect(stmt.body, lanes)
+
+    def _loads(self, roots: tuple[PrimExpr, ...], lanes: dict[TirVar, int]) -> bool:
+        return all(
+            self._add(node.indices, lanes, store=False)
+            for node in post_order(*roots)
+            if isinstance(node, Load) and node.buffer is self.whole
+        )
+
+    def _add(self, indices: tuple[PrimExpr, ...], lanes: dict[TirVar, int], *, store: bool) -> bool:
+        found = self._start(indices)
+        if found is None:
+            return False
+        start, lane = found
+        if lane is None or lane not in lanes:
+            return False
+        if store and not self.lanes:
+            self.lanes = lanes[lane]
+        if not self.lanes or lanes[lane] > self.lanes or start % self.lanes:
+            return False
+        if start not in self.buffers:
+            name = f"{self.whole.name}_{start // self.lanes}"
+            self.buffers[start] = replace(self.whole, name=name, shape=(self.lanes,))
+        return True
+
+    def _start(self, indices: tuple[PrimExpr, ...]) -> tuple[int, TirVar | None] | None:
+        """Number of the vector's first element, and the variable that counts its lanes."""
+        *outer, last = indices
+        start = 0
+        for at, size in zip(outer, self.whole.shape[:-1], strict=True):
+            if not isinstance(at, IntImm):
+                return None
+            start = start * size + at.value
+        start *= self.whole.shape[-1]
+        match last:
+            case TirVar():
+                return start, last
+            case Binary(op=BinaryOp.ADD, a=TirVar() as lane, b=IntImm() as base):
+                return start + base.value, lane
+            case Binary(op=BinaryOp.ADD, a=IntImm() as base, b=TirVar() as lane):
+                return start + base.value, lane
+            case _:
+                return None
+
+    def apply(self, stmt: Stmt) -> Stmt:
+        """Replace the buffer by its vectors."""
+
+        def on_load(expr: PrimExpr) -> PrimExpr | None:
+            if not isinstance(expr, Load) or expr.buffer is not self.whole:
+                return None
+            buffer, lane = self._place(expr.indices)
+            return replace(expr, buffer=buffer, indices=(lane,))
+
+        def on_store(part: Stmt) -> Stmt | None:
+            if not isinstance(part, Store) or part.buffer is not self.whole:
+                return None
+            buffer, lane = self._place(part.indices)
+            return Store(buffer, (lane,), part.value)
+
+        return rebuild_stmt(rewrite_stmt(stmt, on_load), _keep, on_store)
+
+    def _place(self, indices: tuple[PrimExpr, ...]) -> tuple[Buffer, TirVar]:
+        found = self._start(indices)
+        assert found is not None  # as collect() saw it
+        start, lane = found
+        assert lane is not None
+        return self.buffers[start], lane
+
+
+def _merge(stmt: Stmt) -> Stmt:
+    return rebuild_stmt(stmt, _keep, _merge_sequence)
+
+
+def _merge_sequence(stmt: Stmt) -> Stmt | None:
+    """Neighbouring vectorized loops that only store to registers become one."""
+    if not isinstance(stmt, Seq):
+        return None
+    parts: list[Stmt] = []
+    flat = [part for merged in map(_merge, stmt.body) for part in _statements(merged)]
+    for part in flat:
+        last = parts[-1] if parts else None
+        if isinstance(last, For) and isinstance(part, For) and _joins(last, part):
+            body = substitute_stmt(part.body, {part.var: last.var})
+            both = [*_statements(last.body), *_statements(body)]
+            parts[-1] = replace(last, body=Seq(tuple(both)))
+        else:
+            parts.append(part)
+    return parts[0] if len(parts) == 1 else Seq(tuple(parts))
+
+
+def _joins(first: For, second: For) -> bool:
+    """Whether both count the same lanes, and no lane of one touches another lane of the other."""
+    if not isinstance(first.extent, IntImm) or not isinstance(second.extent, IntImm):
+        return False
+    same = first.extent.value == second.extent.value
+    return same and _is_lanewise(first) and _is_lanewise(second)
+
+
+def _is_lanewise(loop: For) -> bool:
+    """Whether a loop only stores to vectors of registers, each at the lane that it counts."""
+    return loop.kind is ForKind.VECTORIZED and all(
+        isinstance(part, Store)
+        and part.buffer.scope is Scope.REGISTER
+        and part.indices == (loop.var,)
+        and all(
+            node.indices == (loop.var,)
+            for node in post_order(part.value)
+            if isinstance(node, Load) and node.buffer.scope is Scope.REGISTER
+        )
+        for part in _statements(loop.body)
+    )
+
+
+def _statements(stmt: Stmt) -> tuple[Stmt, ...]:
+    return stmt.body if isinstance(stmt, Seq) else (stmt,)

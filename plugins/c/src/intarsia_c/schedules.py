@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops that C compilers make good code of, for the registers of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from intarsia.dtype import DType
+from intarsia.lower.cpu.table import Schedule, Schedules
+from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.kernels import FusedGroup
+from intarsia.plugin import Target
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
+
+from .target import COptions
+from .toolchain import vector_bytes
+
+_SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
+
+
+def tile_shape(options: COptions, dtype: DType = DType.FLOAT32) -> Shape:
+    """Return the register tile of the machine that the options name.
+
+    A microcontroller's 32 floating-point registers hold 2 x 8 sums, 8 weights and what is
+    multiplied with them.
+    """
+    if options.is_microcontroller:
+        return Shape(4, 2, strip_bytes=_SMALL_STRIP)
+    return Shape(max(1, vector_bytes(options) // dtype.bytes), 6)
+
+
+def _shape_of(target: Target, dtype: DType) -> Shape:
+    return tile_shape(target.options, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _OnWorkspace:
+    """A schedule whose temporaries lie in the workspace: whoever runs C may have a small stack."""
+
+    schedule: Schedule
+
+    def __call__(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        kernel = self.schedule(group, target)
+        return None if kernel is None else stack_to_scratch(kernel)
+
+
+SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+    {name: _OnWorkspace(schedule) for name, schedule in Schedules(_shape_of).table().items()}
+)
+"""Operator name to its schedule."""
