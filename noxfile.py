@@ -143,6 +143,17 @@ def build(session: nox.Session) -> None:
 
 
 @nox.session
+def mcu(session: nox.Session) -> None:
+    """Run the tiny nets on emulated Cortex-M boards; prints flash, RAM and instructions."""
+    install(session, "test")
+    report = Path(session.create_tmp()) / "mcu.txt"
+    report.unlink(missing_ok=True)
+    tests = str(ROOT / "plugins" / "c" / "tests" / "mcu")
+    pytest = ("python", "-m", "pytest", "-q", "-n", "2", "-rs", tests, *session.posargs)
+    session.run(*pytest, env={"INTARSIA_MCU_REPORT": str(report)})
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Measure against ONNX Runtime, interleaved; prints ratios."""
     install(session, "test")
