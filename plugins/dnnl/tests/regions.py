@@ -45,9 +45,14 @@ class Made:
 
     def outputs(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
         """Run the region."""
-        results = [np.full(spec.shape, np.nan, np.float32) for spec in self.request.outputs]
+        results = [_unset(spec) for spec in self.request.outputs]
         self.region.run(*arrays, *results)
         return results
+
+
+def _unset(spec: TensorSpec) -> np.ndarray:
+    kind = np.dtype(spec.dtype.value)
+    return np.full(spec.shape, np.nan if kind.kind == "f" else 77, kind)
 
 
 def fresh(*shape: int, positive: bool = False, seed: float = 0) -> np.ndarray:

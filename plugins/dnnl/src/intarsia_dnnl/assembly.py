@@ -14,7 +14,7 @@ import numpy as np
 from intarsia.errors import ArtifactError, UnsupportedError
 
 from .arena import Pool, aligned_bytes
-from .names import BINARY, ELTWISE, F32, FPMATH, USER_SCRATCHPAD, Arg, Query
+from .names import BINARY, BYTES, DTYPES, ELTWISE, F32, FPMATH, S32, USER_SCRATCHPAD, Arg, Query
 from .program import Node, PostOp, Program
 from .sdk import Dnnl
 from .steps import ExecutionArgument
@@ -90,6 +90,7 @@ class Assembly:
         dnnl: The library.
         program: What is built.
         shapes: Shape of each value; grows when a node has to be split.
+        dtypes: The library's number of each value's element type.
         values: Where each value is.
         executions: What runs, in order.
         scratch_bytes: The largest scratch memory any of them needs.
@@ -108,6 +109,7 @@ class Assembly:
         self._build_node = build_node
         self.program = program
         self.shapes = [tuple(shape) for shape in program.shapes]
+        self.dtypes = [DTYPES[name] for name in program.dtypes]
         self.values: dict[int, Tensor] = {}
         self.executions: list[Execution] = []
         self.scratch_bytes = 0
@@ -118,7 +120,7 @@ class Assembly:
         self._scratch = self.new_buffer(Home.SCRATCH)
         for position, value in enumerate(program.inputs):
             self.values[value] = Tensor(
-                dnnl.plain(self.shapes[value]), self.new_buffer(Home.ARGUMENT, 0, position)
+                self.row_major(value), self.new_buffer(Home.ARGUMENT, 0, position)
             )
         for value, name in program.constants.items():
             self.values[value] = self._constant(value, constants, name)
@@ -134,8 +136,9 @@ class Assembly:
         return Buffer(self._buffers, home, size, where)
 
     def new_value(self, shape: tuple[int, ...]) -> int:
-        """Number a value that the program does not have."""
+        """Number a float32 value that the program does not have."""
         self.shapes.append(shape)
+        self.dtypes.append(F32)
         return len(self.shapes) - 1
 
     def _constant(self, value: int, constants: Mapping[str, np.ndarray], name: str) -> Tensor:
@@ -143,18 +146,34 @@ class Assembly:
         if name not in constants:
             raise ArtifactError(f"the constant '{name}' is missing", where="dnnl")
         data = constants[name]
-        if data.dtype != np.float32 or data.size != prod(shape):
+        wanted = self.program.dtypes[value]
+        if data.dtype.name != wanted or data.size != prod(shape):
             raise ArtifactError(
                 f"the constant '{name}' is {data.dtype}{list(data.shape)}, "
-                f"not float32{list(shape)}",
+                f"not {wanted}{list(shape)}",
                 where="dnnl",
             )
         # The library wants its operands aligned to their element size at least.
         dense = np.require(data, requirements=["C", "A"])
         self.keep_alive.append(dense)
         return Tensor(
-            self.dnnl.plain(shape), self.new_buffer(Home.CONSTANT, dense.nbytes, dense.ctypes.data)
+            self.row_major(value), self.new_buffer(Home.CONSTANT, dense.nbytes, dense.ctypes.data)
         )
+
+    def integer(self, number: int) -> Tensor:
+        """Return a 32-bit integer in memory, e.g. a zero point."""
+        data = np.asarray([number], np.int32)
+        self.keep_alive.append(data)
+        buffer = self.new_buffer(Home.CONSTANT, data.nbytes, data.ctypes.data)
+        return Tensor(self.dnnl.plain((1,), S32), buffer)
+
+    def row_major(self, value: int) -> int:
+        """Describe the row-major layout of a value."""
+        return self.dnnl.plain(self.shapes[value], self.dtypes[value])
+
+    def free(self, value: int) -> int:
+        """Describe a value whose layout the primitive may choose."""
+        return self.dnnl.any_layout(self.shapes[value], self.dtypes[value])
 
     # Layouts ------------------------------------------------------------------------------------
 
@@ -212,22 +231,22 @@ class Assembly:
         """Return a value in some layout without gaps."""
         tensor, shape = self.values[value], self.shapes[value]
         strides = self.dnnl.strides(tensor.desc, len(shape))
-        if strides is not None and self.dnnl.size(tensor.desc) != 4 * prod(shape):
+        if strides is not None and self.dnnl.size(tensor.desc) != BYTES[self.dtypes[value]] * prod(
+            shape
+        ):
             return self.plain(value)
         return tensor
 
     def plain(self, value: int) -> Tensor:
         """Return a value in row-major layout."""
-        desc = self.dnnl.plain(self.shapes[value])
+        desc = self.row_major(value)
         found = self.in_layout(self.values[value], desc)
         # An equal layout may give an axis of size 1 a stride that views and kernels stumble over.
         return Tensor(desc, found.buffer, found.offset)
 
     # Primitives ---------------------------------------------------------------------------------
 
-    def attribute(
-        self, post: Sequence[PostOp], shape: tuple[int, ...], *, free: bool = False
-    ) -> int:
+    def attribute(self, post: Sequence[PostOp], shape: tuple[int, ...]) -> int:
         """Make the attributes of a primitive with these post-ops.
 
         Args:
@@ -265,6 +284,7 @@ class Assembly:
         create: Create,
         operands: Operands,
         candidates: Sequence[tuple[int, ...]],
+        prepare: Callable[[int], None] | None = None,
     ) -> None:
         """Make the primitive of ``node`` and bind its result.
 
@@ -274,12 +294,13 @@ class Assembly:
             operands: From the primitive descriptor, its inputs.
             candidates: Layouts to try, best first; a fast implementation is preferred to an
                 earlier candidate.
+            prepare: Completes the attributes, e.g. with scales; then nothing is split off.
 
         Raises:
             UnsupportedError: The library has no implementation.
         """
         node = self._without_needless_sums(node)
-        primitive_desc, post = self._choose(node, create, candidates)
+        primitive_desc, post = self._choose(node, create, candidates, prepare)
         result = node.result
         if len(post) < len(node.post):
             result = self.new_value(self.shapes[node.result])
@@ -308,11 +329,17 @@ class Assembly:
         return replace(node, post=post)
 
     def _choose(
-        self, node: Node, create: Create, candidates: Sequence[tuple[int, ...]]
+        self,
+        node: Node,
+        create: Create,
+        candidates: Sequence[tuple[int, ...]],
+        prepare: Callable[[int], None] | None,
     ) -> tuple[int, tuple[PostOp, ...]]:
         slow: tuple[int, tuple[PostOp, ...]] | None = None
-        for post in (node.post, ()) if node.post else ((),):
+        for post in (node.post, ()) if node.post and prepare is None else (node.post,):
             attribute = self.attribute(post, self.shapes[node.result])
+            if prepare is not None:
+                prepare(attribute)
             for candidate in candidates:
                 made = create(candidate, attribute)
                 if made is None or not self._reads_operands_right(made, post, node):
@@ -411,7 +438,5 @@ class Assembly:
             number = len(self.program.inputs) + position
             if tensor.buffer.home is Home.ARGUMENT and tensor.buffer.where == number:
                 continue
-            target = Tensor(
-                self.dnnl.plain(self.shapes[value]), self.new_buffer(Home.ARGUMENT, 0, number)
-            )
+            target = Tensor(self.row_major(value), self.new_buffer(Home.ARGUMENT, 0, number))
             self.copy(tensor, target)

@@ -19,7 +19,7 @@ from .fuse import fuse
 from .operators.row import Row
 from .program import FILE, Program, print_program
 from .support import all_rows
-from .target import DnnlOptions
+from .target import DnnlOptions, exact_feature
 
 LOADER = "dnnl"
 
@@ -33,7 +33,8 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     draft = Draft(region.name)
     function = region.function
     for param in function.params:
-        draft.values[param] = draft.new_value(tensor_type(param).static_shape)
+        kind = tensor_type(param)
+        draft.values[param] = draft.new_value(kind.static_shape, kind.dtype.value)
     for row, match in _matches(region):
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
@@ -43,6 +44,7 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     constants = {value: item for value, item in draft.constants.items() if value in used}
     program = Program(
         shapes=tuple(draft.shapes),
+        dtypes=tuple(draft.dtypes),
         inputs=inputs,
         outputs=outputs,
         constants={value: name for value, (name, _) in constants.items()},
@@ -56,7 +58,15 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
         loader=LOADER,
         files={FILE: print_program(program)},
         constants=dict(constants.values()),
+        cpu_features=_needed(draft, options),
     )
+
+
+def _needed(draft: Draft, options: DnnlOptions) -> tuple[str, ...]:
+    """Return the processor features without which the library would compute something else."""
+    products = any(node.kind in ("qconv", "qmatmul") for node in draft.nodes)
+    feature = exact_feature() if products and options.int8 == "auto" else ""
+    return (feature,) if feature else ()
 
 
 def _matches(region: Region) -> list[tuple[Row, Match]]:
@@ -91,7 +101,9 @@ def _flops(call: Call) -> int:
             return 2 * prod(sizes(call)) * prod(sizes(call.args[1])[1:])
         case "nn.conv_transpose":
             return 2 * prod(sizes(call.args[0])) * prod(sizes(call.args[1])[1:])
-        case "matmul":
+        case "qnn.conv":
+            return 2 * prod(sizes(call)) * prod(sizes(call.args[3])[1:])
+        case "matmul" | "qnn.matmul":
             return 2 * prod(sizes(call)) * _inner_size(call)
         case _ if call.name in _COUNTED:
             return prod(sizes(call.args[0]))
@@ -105,5 +117,5 @@ def _inner_size(call: Call) -> int:
 
 _COUNTED: Sequence[str] = (
     *("nn.max_pool", "nn.avg_pool", "nn.lrn", "nn.softmax", "nn.log_softmax"),
-    *("nn.layer_norm", "nn.batch_norm", "nn.resize", "sum", "mean", "max", "prod"),
+    *("nn.layer_norm", "nn.batch_norm", "nn.resize", "sum", "mean", "max", "prod", "qnn.mean"),
 )

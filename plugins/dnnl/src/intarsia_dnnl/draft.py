@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
 from intarsia.ir.expr import Call, Constant, Expr, tensor_type
 
-from .program import AttrValue, Node
+from .program import AttrValue, Node, PostOp
 
 
 class Draft:
@@ -17,6 +18,7 @@ class Draft:
 
     Attributes:
         shapes: Shape of every value.
+        dtypes: Element type of every value.
         nodes: In the order they run.
         constants: Value to name and data.
         values: Value of each expression lowered so far.
@@ -25,23 +27,29 @@ class Draft:
     def __init__(self, name: str) -> None:
         self._name = name
         self.shapes: list[tuple[int, ...]] = []
+        self.dtypes: list[str] = []
         self.nodes: list[Node] = []
         self.constants: dict[int, tuple[str, np.ndarray]] = {}
         self.values: dict[Expr, int] = {}
 
-    def new_value(self, shape: tuple[int, ...]) -> int:
+    def new_value(self, shape: tuple[int, ...], dtype: str = "float32") -> int:
         """Number a value."""
         self.shapes.append(shape)
+        self.dtypes.append(dtype)
         return len(self.shapes) - 1
 
     def value(self, expr: Expr) -> int:
         """Return the value of an expression; constants are taken in when first asked for."""
         if expr not in self.values and isinstance(expr, Constant):
             # The library knows no tensors of rank 0.
-            value = self.new_value(expr.type.static_shape or (1,))
-            self.constants[value] = (f"{self._name}.{len(self.constants)}", expr.data)
-            self.values[expr] = value
+            self.values[expr] = self.constant(expr.data)
         return self.values[expr]
+
+    def constant(self, data: np.ndarray) -> int:
+        """Return the value of an array that is known at compile time."""
+        value = self.new_value(data.shape or (1,), data.dtype.name)
+        self.constants[value] = (f"{self._name}.{len(self.constants)}", data)
+        return value
 
     def shape(self, value: int) -> tuple[int, ...]:
         """Return the shape of a value."""
@@ -55,15 +63,23 @@ class Draft:
         attrs: Mapping[str, AttrValue] | None = None,
         *,
         label: str = "",
+        dtype: str = "float32",
     ) -> int:
-        """Append a node and return its result."""
-        result = self.new_value(shape)
+        """Append a node and return its result, of element type ``dtype``."""
+        result = self.new_value(shape, dtype)
         self.nodes.append(Node(kind, args, result, dict(attrs or {}), (), label))
         return result
 
+    def then(self, op: PostOp) -> None:
+        """Give the node that was added last more work on its result."""
+        last = self.nodes[-1]
+        self.nodes[-1] = replace(last, post=(*last.post, op))
+
     def view(self, value: int, shape: tuple[int, ...]) -> int:
         """Return the same elements under another shape."""
-        return value if self.shapes[value] == shape else self.add("reshape", (value,), shape)
+        if self.shapes[value] == shape:
+            return value
+        return self.add("reshape", (value,), shape, dtype=self.dtypes[value])
 
     def eltwise(
         self, algorithm: str, value: int, alpha: float = 0.0, beta: float = 0.0, *, label: str = ""

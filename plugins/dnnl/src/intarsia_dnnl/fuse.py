@@ -130,7 +130,7 @@ class _Fusion:
         flat = (prod(self.draft.shape(other)),)
         bias = other
         if self.draft.shape(other) != flat:
-            bias = self.draft.new_value(flat)
+            bias = self.draft.new_value(flat, self.draft.dtypes[other])
             self.order[bias] = Node("reshape", (other,), bias)
         joined = self._joined(producer, PostOp("sum"), node)
         return replace(joined, args=(*producer.args, bias), post=producer.post)
@@ -231,9 +231,9 @@ def _reshaped(draft: Draft, node: Node, rule: _Flat | _Without) -> list[Node]:
     for value in dict.fromkeys(node.reads):
         shape = rule.of(draft.shape(value))
         if shape != draft.shape(value):
-            mapping[value] = draft.new_value(shape)
+            mapping[value] = draft.new_value(shape, draft.dtypes[value])
             nodes.append(Node("reshape", (value,), mapping[value]))
-    result = draft.new_value(rule.of(draft.shape(node.result)))
+    result = draft.new_value(rule.of(draft.shape(node.result)), draft.dtypes[node.result])
     nodes.append(replace(node.reading(mapping), result=result))
     nodes.append(Node("reshape", (result,), node.result))
     return nodes

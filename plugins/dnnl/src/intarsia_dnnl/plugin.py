@@ -19,7 +19,7 @@ from intarsia.plugin import (
 
 from .codegen import compile_region, count_flops
 from .support import support_table
-from .target import DNNL, DnnlOptions
+from .target import DNNL, DnnlOptions, exact_feature
 
 
 @hookimpl
@@ -30,8 +30,9 @@ def register_target_kind() -> Sequence[TargetKind]:
 
 @hookimpl
 def annotate(target: Target) -> SupportTable:
-    """Return what oneDNN takes; the same for all options."""
-    return support_table()
+    """Return what oneDNN takes; products of 8-bit integers as ``-int8`` says."""
+    wanted = cast("DnnlOptions", target.options).int8
+    return support_table(products=wanted == "on" or (wanted == "auto" and exact_feature() != ""))
 
 
 @hookimpl

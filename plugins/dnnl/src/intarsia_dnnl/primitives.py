@@ -10,8 +10,10 @@ from types import MappingProxyType
 from intarsia.errors import ArtifactError
 
 from .assembly import Assembly, Home, Tensor
+from .grouping import grouped_shape, weights_layout
 from .names import (
     BINARY,
+    BYTES,
     CONVOLUTION_DIRECT,
     DECONVOLUTION_DIRECT,
     ELTWISE,
@@ -29,6 +31,7 @@ from .names import (
     Query,
 )
 from .program import Node
+from .quantised import BUILDERS as QUANTISED
 from .sdk import longs
 
 
@@ -47,8 +50,8 @@ def build_node(assembly: Assembly, node: Node) -> None:
 def _convolution(a: Assembly, node: Node) -> None:
     transposed = node.kind == "deconv"
     dnnl, source, weights = a.dnnl, node.args[0], node.args[1]
-    layout = _weights_layout(a, node, transposed=transposed)
-    shape = _grouped_shape(a, node)
+    layout = weights_layout(a, node, transposed=transposed)
+    shape = grouped_shape(a, node)
     if transposed:
         order = list(range(len(shape)))
         inner = len(shape) - len(a.shapes[source])
@@ -85,23 +88,6 @@ def _convolution(a: Assembly, node: Node) -> None:
         return arguments
 
     a.build(node, create, operands, [()])
-
-
-def _grouped_shape(a: Assembly, node: Node) -> tuple[int, ...]:
-    shape, groups = a.shapes[node.args[1]], node.integer("groups")
-    return shape if groups == 1 else (groups, shape[0] // groups, *shape[1:])
-
-
-def _weights_layout(a: Assembly, node: Node, *, transposed: bool) -> int:
-    """Describe row-major weights as the library sees them: groups apart, output channels first."""
-    shape = _grouped_shape(a, node)
-    layout = a.dnnl.plain(shape)
-    if not transposed:
-        return layout
-    first = 1 if node.integer("groups") > 1 else 0
-    order = list(range(len(shape)))
-    order[first], order[first + 1] = first + 1, first
-    return a.dnnl.permuted(layout, order)
 
 
 def _matmul(a: Assembly, node: Node) -> None:
@@ -181,7 +167,7 @@ def _one_operand(
     def operands(_made: int) -> list[tuple[int, Tensor]]:
         return [(Arg.SRC, source)]
 
-    free = a.dnnl.any_layout(a.shapes[node.result])
+    free = a.free(node.result)
     same = a.shapes[node.args[0]] == a.shapes[node.result]
     a.build(node, create, operands, [(source.desc,), (free,)] if same else [(free,)])
 
@@ -234,7 +220,7 @@ def _pooling(a: Assembly, node: Node) -> None:
     def operands(_made: int) -> list[tuple[int, Tensor]]:
         return [(Arg.SRC, source)]
 
-    a.build(node, create, operands, [(dnnl.any_layout(a.shapes[node.result]),)])
+    a.build(node, create, operands, [(a.free(node.result),)])
 
 
 def _softmax(a: Assembly, node: Node) -> None:
@@ -377,8 +363,8 @@ def _resampling(a: Assembly, node: Node) -> None:
 def _concat(a: Assembly, node: Node) -> None:
     dnnl, count = a.dnnl, len(node.args)
     tensors = [a.dense(value) for value in node.args]
-    plains = [dnnl.plain(a.shapes[value]) for value in node.args]
-    free = dnnl.any_layout(a.shapes[node.result])
+    plains = [a.row_major(value) for value in node.args]
+    free = a.free(node.result)
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
         layouts = (ctypes.c_void_p * count)(*candidate[1:])
@@ -408,7 +394,7 @@ def _view(a: Assembly, node: Node) -> None:
         desc = _seen(a, node, tensor.desc)
     if desc is None:
         raise ArtifactError(f"the region has a malformed {node.kind}", where=node.label)
-    plain = a.dnnl.plain(a.shapes[node.result])
+    plain = a.row_major(node.result)
     desc = plain if a.dnnl.equal(desc, plain) else desc
     a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset)
 
@@ -430,7 +416,7 @@ def _slice(a: Assembly, node: Node) -> None:
     if a.values[value].buffer.home is Home.ARGUMENT:
         part = a.dnnl.sliced(a.values[value].desc, shape, begin)
         part_of_argument = Tensor(part, a.values[value].buffer)
-        a.values[node.result] = a.in_layout(part_of_argument, a.dnnl.plain(shape))
+        a.values[node.result] = a.in_layout(part_of_argument, a.row_major(node.result))
         return
     tensor = a.values[value]
     strides = a.dnnl.strides(tensor.desc, len(shape))
@@ -438,8 +424,9 @@ def _slice(a: Assembly, node: Node) -> None:
         tensor = a.plain(value)
         strides = a.dnnl.strides(tensor.desc, len(shape)) or ()
     skipped = sum(first * stride for first, stride in zip(begin, strides, strict=True))
-    desc = a.dnnl.strided(shape, strides)
-    a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset + 4 * skipped)
+    desc = a.dnnl.strided(shape, strides, a.dtypes[value])
+    size = BYTES[a.dtypes[value]]
+    a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset + size * skipped)
 
 
 _BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
@@ -461,5 +448,6 @@ _BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
         "reshape": _view,
         "transpose": _view,
         "slice": _slice,
+        **QUANTISED,
     }
 )

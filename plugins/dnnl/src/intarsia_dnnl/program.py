@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, cast
 
 from intarsia.errors import ArtifactError
 
-SCHEMA = 1
+SCHEMA = 2
 FILE = "region.json"
 
 AttrValue: TypeAlias = "int | float | str | tuple[int, ...]"
@@ -93,7 +93,8 @@ class Program:
     """A region.
 
     Attributes:
-        shapes: Shape of every value, by number; all are float32.
+        shapes: Shape of every value, by number.
+        dtypes: Element type of every value, by number: ``float32``, ``int8``, ``uint8``.
         inputs: Values given by the caller, in order.
         outputs: Values the caller gets, in order.
         constants: Value to name of the constant.
@@ -104,6 +105,7 @@ class Program:
     """
 
     shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     constants: Mapping[int, str]
@@ -137,6 +139,7 @@ def parse_program(data: bytes) -> Program:
             )
         return Program(
             shapes=tuple(tuple(shape) for shape in body["shapes"]),
+            dtypes=tuple(body["dtypes"]),
             inputs=tuple(body["inputs"]),
             outputs=tuple(body["outputs"]),
             constants={int(value): name for value, name in body["constants"].items()},

@@ -43,6 +43,8 @@ _PROTOTYPES = {
     "primitive_attr_set_fpmath_mode": (_P, _I),
     "primitive_attr_set_scratchpad_mode": (_P, _I),
     "primitive_attr_set_post_ops": (_P, _P),
+    "primitive_attr_set_scales_mask": (_P, _I, _I),
+    "primitive_attr_set_zero_points_mask": (_P, _I, _I),
     "post_ops_create": (_P,),
     "post_ops_destroy": (_P,),
     "post_ops_append_eltwise": (_P, _I, c_float, c_float),
@@ -213,22 +215,22 @@ class Dnnl:
 
     # Memory descriptors -------------------------------------------------------------------------
 
-    def plain(self, shape: Sequence[int]) -> int:
-        """Describe a dense row-major float32 tensor."""
+    def plain(self, shape: Sequence[int], dtype: int = F32) -> int:
+        """Describe a dense row-major tensor."""
         strides, step = [0] * len(shape), 1
         for axis in reversed(range(len(shape))):
             strides[axis] = step
             step *= shape[axis]
-        return self.strided(shape, strides)
+        return self.strided(shape, strides, dtype)
 
-    def strided(self, shape: Sequence[int], strides: Sequence[int]) -> int:
-        """Describe a float32 tensor by its strides in elements."""
-        rank = len(shape)
-        return self.make("memory_desc_create_with_strides", rank, longs(shape), F32, longs(strides))
+    def strided(self, shape: Sequence[int], strides: Sequence[int], dtype: int = F32) -> int:
+        """Describe a tensor by its strides in elements."""
+        sizes = (len(shape), longs(shape))
+        return self.make("memory_desc_create_with_strides", *sizes, dtype, longs(strides))
 
-    def any_layout(self, shape: Sequence[int]) -> int:
+    def any_layout(self, shape: Sequence[int], dtype: int = F32) -> int:
         """Describe a tensor whose layout the primitive may choose."""
-        return self.make("memory_desc_create_with_tag", len(shape), longs(shape), F32, ANY_TAG)
+        return self.make("memory_desc_create_with_tag", len(shape), longs(shape), dtype, ANY_TAG)
 
     def permuted(self, desc: int, permutation: Sequence[int]) -> int:
         """Describe the same memory with axis ``i`` moved to place ``permutation[i]``."""

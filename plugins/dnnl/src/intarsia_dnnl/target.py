@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from intarsia.runtime.cpu import this_machine
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.options import option
 
@@ -23,12 +24,29 @@ class DnnlOptions:
         doc="what fp32 convolutions and matrix products may compute in",
         choices=("strict", "bf16", "tf32", "any"),
     )
+    int8: str = option(
+        "auto",
+        doc="take products of 8-bit integers: auto if this processor adds them in 32 bits"
+        " (VNNI, dot products), and then running needs that too; on whatever processor builds",
+        choices=("auto", "on", "off"),
+    )
     library: str = option("", doc="path of libdnnl.so.3; empty finds it when the model is loaded")
     min_flops: int = option(
         1,
         doc="drop regions with fewer operations than this; element-wise operators count as none",
         minimum=0,
     )
+
+
+EXACT = ("avx512_vnni", "avx_vnni", "asimddp")
+"""Processor features with which products of 8-bit integers are added in 32 bits. Without one, the
+library's kernels for x86 add pairs of them in 16 bits, and saturate."""
+
+
+def exact_feature() -> str:
+    """Return the first of :data:`EXACT` that this processor has; empty if it has none."""
+    features = this_machine().cpu_features or frozenset[str]()
+    return next((name for name in EXACT if name in features), "")
 
 
 def env_version() -> str:
@@ -40,6 +58,6 @@ DNNL = TargetKind(
     name="dnnl",
     role=Role.ACCELERATOR,
     options=DnnlOptions,
-    summary="oneDNN: convolution, matrix product, pooling, normalisation, fp32",
+    summary="oneDNN: convolution, matrix product, pooling, normalisation, fp32 and int8",
     env_version=env_version,
 )

@@ -12,6 +12,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .names import DTYPES
+
 if TYPE_CHECKING:
     from .program import Node, Program
     from .sdk import Dnnl
@@ -34,7 +36,7 @@ class Wish:
 
 def find_wishes(dnnl: Dnnl, program: Program, outputs: AbstractSet[int]) -> dict[int, Wish]:
     """Return a wish for outputs and for values that views read."""
-    wishes = {value: Wish(dnnl.plain(program.shapes[value]), True, value) for value in outputs}
+    wishes = {value: Wish(_plain(dnnl, program, value), True, value) for value in outputs}
     fixed = {*program.inputs, *program.constants}
     for node in reversed(program.nodes):
         if node.kind not in ("reshape", "transpose"):
@@ -44,11 +46,15 @@ def find_wishes(dnnl: Dnnl, program: Program, outputs: AbstractSet[int]) -> dict
             continue
         wish = wishes.get(node.result)
         if wish is None:
-            wish = Wish(dnnl.plain(program.shapes[node.result]), False, node.result)
+            wish = Wish(_plain(dnnl, program, node.result), False, node.result)
         desc = _before(dnnl, program, node, wish.desc)
         if desc is not None:
             wishes[source] = Wish(desc, wish.output, wish.origin)
     return wishes
+
+
+def _plain(dnnl: Dnnl, program: Program, value: int) -> int:
+    return dnnl.plain(program.shapes[value], DTYPES[program.dtypes[value]])
 
 
 def _before(dnnl: Dnnl, program: Program, node: Node, desc: int) -> int | None:

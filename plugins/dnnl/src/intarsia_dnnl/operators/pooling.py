@@ -10,6 +10,7 @@ from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, label_of, sizes
 from .row import Row
+from .shape import moves
 
 
 def _needed(match: Match) -> tuple[int, ...]:
@@ -44,7 +45,7 @@ def _supports_pool(match: Match) -> Support:
             Code.UNSUPPORTED_ATTRIBUTE,
             "count_include_pad with windows that ceil_mode adds beyond the padding",
         )
-    return Support.yes()
+    return moves(match)
 
 
 def _lower_pool(draft: Draft, match: Match) -> int:
@@ -63,7 +64,8 @@ def _lower_pool(draft: Draft, match: Match) -> int:
         "algorithm": algorithm,
     }
     value = draft.value(match.root.args[0])
-    return draft.add("pool", (value,), sizes(match.root), numbers, label=label_of(match.root))
+    label, dtype = label_of(match.root), draft.dtypes[value]
+    return draft.add("pool", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
 
 
 _REDUCTIONS = {"sum": "sum", "mean": "mean", "max": "max", "prod": "mul"}
@@ -140,7 +142,7 @@ def _lower_lrn(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row("nn.max_pool", op("nn.max_pool"), _supports_pool, _lower_pool),
+    Row("nn.max_pool", op("nn.max_pool"), _supports_pool, _lower_pool, integers=True),
     Row("nn.avg_pool", op("nn.avg_pool"), _supports_pool, _lower_pool),
     *(Row(name, op(name), _supports_reduction, _lower_reduction) for name in _REDUCTIONS),
     Row("nn.lrn", op("nn.lrn"), _supports_lrn, _lower_lrn),

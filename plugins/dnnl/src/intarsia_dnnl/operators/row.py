@@ -30,6 +30,7 @@ class Row:
         supports: Whether a match is taken, beyond what :func:`check_tensors` asks of all.
         lower: Appends nodes for a match, returns the value of its result.
         constant: Arguments of the root that must be known at compile time.
+        integers: Tensors of other types than float32 are taken, as far as ``supports`` says.
     """
 
     name: str
@@ -37,10 +38,11 @@ class Row:
     supports: Callable[[Match], Support]
     lower: Lower
     constant: tuple[int, ...] = ()
+    integers: bool = False
 
     def predicate(self, match: Match) -> Support:
         """Say whether the plugin takes ``match``; the support table's predicate."""
-        verdict = check_tensors(match)
+        verdict = check_tensors(match, integers=self.integers)
         if not verdict:
             return verdict
         for index in self.constant:
@@ -57,12 +59,12 @@ def always(_match: Match) -> Support:
     return Support.yes()
 
 
-def check_tensors(match: Match) -> Support:
+def check_tensors(match: Match, *, integers: bool = False) -> Support:
     """Refuse what no primitive takes: not fp32, or a symbolic, empty or high-rank shape."""
     for expr in (*match.inputs, *match.calls):
         if not isinstance(expr.type, TensorType):
             return Support.no(Code.UNSUPPORTED_OP, "tuples are not taken")
-        if expr.type.dtype is not DType.FLOAT32:
+        if not integers and expr.type.dtype is not DType.FLOAT32:
             return Support.no(
                 Code.UNSUPPORTED_DTYPE, f"only float32 is taken, not {expr.type.dtype}"
             )

@@ -5,11 +5,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from intarsia.dtype import DType
+from intarsia.ir.expr import tensor_type
 from intarsia.ir.pattern import Match, op
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, label_of, sizes
-from .row import Row, always
+from .row import Row
+
+_MOVED = (DType.FLOAT32, DType.INT8, DType.UINT8)
+
+
+def moves(match: Match) -> Support:
+    """Take what moves elements of the types that the library has, all of one type."""
+    types = {tensor_type(expr).dtype for expr in (*match.root.args, match.root)}
+    if len(types) > 1 or types.isdisjoint(_MOVED):
+        names = ", ".join(sorted(dtype.value for dtype in types))
+        return Support.no(Code.UNSUPPORTED_DTYPE, f"float32 and 8-bit integers only, not {names}")
+    return Support.yes()
 
 
 def _lower_reshape(draft: Draft, match: Match) -> int:
@@ -22,14 +35,15 @@ def _lower_transpose(draft: Draft, match: Match) -> int:
     if attrs.axes == tuple(range(len(attrs.axes))):
         return value
     numbers = {"axes": attrs.axes}
-    return draft.add("transpose", (value,), sizes(match.root), numbers, label=label_of(match.root))
+    label, dtype = label_of(match.root), draft.dtypes[value]
+    return draft.add("transpose", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
 
 
 def _supports_slice(match: Match) -> Support:
     attrs: Any = match.attrs
     if any(stride != 1 for stride in attrs.strides):
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"strides {attrs.strides}, only 1 is taken")
-    return Support.yes()
+    return moves(match)
 
 
 def _lower_slice(draft: Draft, match: Match) -> int:
@@ -38,7 +52,8 @@ def _lower_slice(draft: Draft, match: Match) -> int:
     if sizes(match.root) == draft.shape(value):
         return value
     numbers = {"begin": attrs.begin}
-    return draft.add("slice", (value,), sizes(match.root), numbers, label=label_of(match.root))
+    label, dtype = label_of(match.root), draft.dtypes[value]
+    return draft.add("slice", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
 
 
 def _lower_concatenate(draft: Draft, match: Match) -> int:
@@ -47,7 +62,8 @@ def _lower_concatenate(draft: Draft, match: Match) -> int:
     if len(args) == 1:
         return args[0]
     numbers = {"axis": attrs.axis}
-    return draft.add("concat", args, sizes(match.root), numbers, label=label_of(match.root))
+    label, dtype = label_of(match.root), draft.dtypes[args[0]]
+    return draft.add("concat", args, sizes(match.root), numbers, label=label, dtype=dtype)
 
 
 def _supports_resize(match: Match) -> Support:
@@ -94,9 +110,9 @@ def _lower_resize(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row("reshape", op("reshape"), always, _lower_reshape),
-    Row("transpose", op("transpose"), always, _lower_transpose),
-    Row("strided_slice", op("strided_slice"), _supports_slice, _lower_slice),
-    Row("concatenate", op("concatenate"), always, _lower_concatenate),
+    Row("reshape", op("reshape"), moves, _lower_reshape, integers=True),
+    Row("transpose", op("transpose"), moves, _lower_transpose, integers=True),
+    Row("strided_slice", op("strided_slice"), _supports_slice, _lower_slice, integers=True),
+    Row("concatenate", op("concatenate"), moves, _lower_concatenate, integers=True),
     Row("nn.resize", op("nn.resize"), _supports_resize, _lower_resize),
 )

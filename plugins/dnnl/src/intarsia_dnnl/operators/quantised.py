@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on 8-bit integers with constant scales and zero points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import Call, Constant, Expr, tensor_type
+from intarsia.ir.pattern import Match, Optional, Pattern, op
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, label_of, sizes
+from ..program import PostOp
+from .row import Row
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_BYTES = (DType.INT8, DType.UINT8)
+
+
+def _limited(pattern: Pattern) -> Pattern:
+    return op("clip", pattern)
+
+
+def _inner(match: Match) -> Call:
+    """Return the quantised call: the only one but for limits around it."""
+    return match.calls[0]
+
+
+def _is_byte(expr: Expr) -> bool:
+    return tensor_type(expr).dtype in _BYTES
+
+
+def _array(expr: Expr) -> Array:
+    if not isinstance(expr, Constant):
+        raise AssertionError("the predicate has asked for a constant")
+    return expr.data
+
+
+def _refused(call: Call, first: int) -> Support | None:
+    """Refuse operands from ``first`` on that are not constant, and data that is not 8-bit."""
+    for index, arg in enumerate(call.args[first:], start=first):
+        if not isinstance(arg, Constant):
+            return Support.no(
+                Code.UNSUPPORTED_ATTRIBUTE,
+                f"argument {index} of {call.name} must be known at compile time",
+            )
+    if not _is_byte(call.args[0]) or not _is_byte(call):
+        return Support.no(Code.UNSUPPORTED_DTYPE, f"{call.name} of and to 8-bit integers only")
+    return None
+
+
+def _symmetric(weight: Array, zero: Array, axis: int) -> Array | None:
+    """Return ``weight - zero`` in int8 if it fits."""
+    along = [1] * weight.ndim
+    along[axis] = -1
+    moved = weight.astype(np.int32) - zero.astype(np.int32).reshape(along if zero.ndim else ())
+    fits = moved.size == 0 or (moved.min() >= -128 and moved.max() <= 127)
+    return moved.astype(np.int8) if fits else None
+
+
+def _supports_linear(match: Match, axis: int) -> Support:
+    call = _inner(match)
+    refused = _refused(call, 1)
+    if refused is not None:
+        return refused
+    if _symmetric(_array(call.args[3]), _array(call.args[5]), axis) is None:
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, "weights less their zero point do not fit in int8"
+        )
+    return Support.yes()
+
+
+def _supports_conv(match: Match) -> Support:
+    rank = len(sizes(match.root))
+    if not 3 <= rank <= 5:
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE, f"{rank - 2}-dimensional convolution (1 to 3 are)"
+        )
+    return _supports_linear(match, 0)
+
+
+def _supports_matmul(match: Match) -> Support:
+    call = _inner(match)
+    attrs: Any = call.attrs
+    if attrs.transpose_a or len(sizes(call.args[3])) != 2:
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, "only products of rows and one constant matrix are taken"
+        )
+    return _supports_linear(match, 0 if attrs.transpose_b else 1)
+
+
+def _factor(call: Call) -> Array:
+    """Return what takes the accumulator to the units of the result, for each channel."""
+    x_scale, w_scale, y_scale = (_array(call.args[index]) for index in (1, 4, 6))
+    return np.asarray((x_scale * w_scale) / y_scale, np.float32).reshape(-1)
+
+
+def _linear(draft: Draft, match: Match, kind: str, data: int, weight: Array, numbers: Any) -> int:
+    """Append a convolution or product with its scales, bias, zero points and limits."""
+    call = _inner(match)
+    factor = _factor(call)
+    args = [data, draft.constant(weight), draft.constant(factor)]
+    if len(call.args) > 8:
+        bias = _array(call.args[8]).astype(np.float64) * factor.astype(np.float64)
+        args.append(draft.constant(bias.astype(np.float32)))
+    zero = int(_array(call.args[7]))
+    attrs = {**numbers, "src_zero": int(_array(call.args[2])), "dst_zero": zero}
+    shape = sizes(call)
+    if kind == "qmatmul":
+        shape = (int(np.prod(shape[:-1])), shape[-1])
+    dtype = tensor_type(call).dtype
+    result = draft.add(kind, tuple(args), shape, attrs, label=label_of(call), dtype=dtype.value)
+    if match.root is not call:
+        limits, bounds = np.iinfo(dtype.value), _bounds(match.root)
+        low, high = max(bounds[0], limits.min) - zero, min(bounds[1], limits.max) - zero
+        draft.then(PostOp("eltwise", "clip_v2", float(low), float(high)))
+    return draft.view(result, sizes(match.root))
+
+
+def _bounds(call: Call) -> tuple[float, float]:
+    attrs: Any = call.attrs
+    return attrs.min, attrs.max
+
+
+def _lower_conv(draft: Draft, match: Match) -> int:
+    call = _inner(match)
+    attrs: Any = call.attrs
+    weight = _symmetric(_array(call.args[3]), _array(call.args[5]), 0)
+    numbers = {
+        "strides": attrs.strides,
+        "dilation": attrs.dilation,
+        "padding_low": tuple(low for low, _ in attrs.padding),
+        "padding_high": tuple(high for _, high in attrs.padding),
+        "groups": attrs.groups,
+    }
+    return _linear(draft, match, "qconv", draft.value(call.args[0]), _known(weight), numbers)
+
+
+def _lower_matmul(draft: Draft, match: Match) -> int:
+    call = _inner(match)
+    attrs: Any = call.attrs
+    axis = 0 if attrs.transpose_b else 1
+    weight = _known(_symmetric(_array(call.args[3]), _array(call.args[5]), axis))
+    matrix = np.ascontiguousarray(weight.T) if attrs.transpose_b else weight
+    shape = sizes(call.args[0])
+    rows = draft.view(draft.value(call.args[0]), (int(np.prod(shape[:-1])), shape[-1]))
+    return _linear(draft, match, "qmatmul", rows, matrix, {})
+
+
+def _known(weight: Array | None) -> Array:
+    if weight is None:
+        raise AssertionError("the predicate has looked at the weights")
+    return weight
+
+
+def _supports_add(match: Match) -> Support:
+    call = _inner(match)
+    parameters = [call.args[index] for index in (1, 2, 4, 5, 6, 7)]
+    if not all(isinstance(arg, Constant) for arg in parameters):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, "scales and zero points must be known at compile time"
+        )
+    if not all(_is_byte(expr) for expr in (call.args[0], call.args[3], call)):
+        return Support.no(Code.UNSUPPORTED_DTYPE, f"{call.name} of and to 8-bit integers only")
+    if sizes(call.args[0]) != sizes(call) or sizes(call.args[3]) != sizes(call):
+        return Support.no(Code.UNSUPPORTED_SHAPE, "operands that broadcast are not taken")
+    return Support.yes()
+
+
+def _lower_add(draft: Draft, match: Match) -> int:
+    """``a * (as / ys) + b * (bs / ys) + (yz - az * as / ys - bz * bs / ys)``"""
+    call = _inner(match)
+    numbers = [float(_array(call.args[index])) for index in (1, 2, 4, 5, 6, 7)]
+    a_scale, a_zero, b_scale, b_zero, y_scale, y_zero = numbers
+    left, right = a_scale / y_scale, b_scale / y_scale
+    scales = [draft.constant(np.asarray([value], np.float32)) for value in (left, right)]
+    args = (draft.value(call.args[0]), draft.value(call.args[3]), *scales)
+    dtype = tensor_type(call).dtype.value
+    result = draft.add("qadd", args, sizes(call), label=label_of(call), dtype=dtype)
+    shift = y_zero - a_zero * left - b_zero * right
+    draft.then(PostOp("eltwise", "linear", 1.0, shift))
+    if match.root is not call:
+        limits, bounds = np.iinfo(dtype), _bounds(match.root)
+        low, high = max(bounds[0], limits.min), min(bounds[1], limits.max)
+        draft.then(PostOp("eltwise", "clip_v2", float(low), float(high)))
+    return result
+
+
+def _supports_mean(match: Match) -> Support:
+    call = match.root
+    refused = _refused(call, 1)
+    if refused is not None:
+        return refused
+    attrs: Any = call.attrs
+    rank = len(sizes(call.args[0]))
+    if not 3 <= rank <= 5 or attrs.axes != tuple(range(2, rank)):
+        return Support.no(Code.UNSUPPORTED_SHAPE, "only the mean over all spatial axes is taken")
+    return Support.yes()
+
+
+def _lower_mean(draft: Draft, match: Match) -> int:
+    call = match.root
+    scale, zero, y_scale, y_zero = (float(_array(arg)) for arg in call.args[1:])
+    value = draft.value(call.args[0])
+    shape = draft.shape(value)
+    kept = (*shape[:2], *(1,) * (len(shape) - 2))
+    dtype = tensor_type(call).dtype.value
+    numbers = {"kernel": shape[2:]}
+    result = draft.add("qmean", (value,), kept, numbers, label=label_of(call), dtype=dtype)
+    factor = scale / y_scale
+    draft.then(PostOp("eltwise", "linear", factor, y_zero - zero * factor))
+    return draft.view(result, sizes(call))
+
+
+def _supports_convert(match: Match) -> Support:
+    call = match.root
+    if not all(isinstance(arg, Constant) and arg.data.size == 1 for arg in call.args[1:]):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, "only constant scalar scales and zero points are taken"
+        )
+    types = {tensor_type(call).dtype, tensor_type(call.args[0]).dtype}
+    if DType.FLOAT32 not in types or types.isdisjoint(_BYTES):
+        return Support.no(Code.UNSUPPORTED_DTYPE, "only between float32 and 8-bit integers")
+    return Support.yes()
+
+
+def _lower_convert(draft: Draft, match: Match) -> int:
+    call = match.root
+    scale, zero = _array(call.args[1]).reshape(1), int(_array(call.args[2]).reshape(()))
+    back = call.name == "qnn.quantize"
+    factor = draft.constant(np.asarray(1 / scale if back else scale, np.float32))
+    attrs = {"src_zero": 0 if back else zero, "dst_zero": zero if back else 0}
+    value = draft.value(call.args[0])
+    dtype = tensor_type(call).dtype.value
+    return draft.add(
+        "convert", (value, factor), sizes(call), attrs, label=label_of(call), dtype=dtype
+    )
+
+
+PRODUCTS = frozenset({"qnn.conv", "qnn.matmul"})
+"""Rows whose kernels are exact on some processors only."""
+
+ROWS = (
+    Row(
+        "qnn.conv",
+        Optional(op("qnn.conv"), _limited),
+        _supports_conv,
+        _lower_conv,
+        integers=True,
+    ),
+    Row(
+        "qnn.matmul",
+        Optional(op("qnn.matmul"), _limited),
+        _supports_matmul,
+        _lower_matmul,
+        integers=True,
+    ),
+    Row(
+        "qnn.add",
+        Optional(op("qnn.add"), _limited),
+        _supports_add,
+        _lower_add,
+        integers=True,
+    ),
+    Row("qnn.mean", op("qnn.mean"), _supports_mean, _lower_mean, integers=True),
+    Row("qnn.quantize", op("qnn.quantize"), _supports_convert, _lower_convert, integers=True),
+    Row("qnn.dequantize", op("qnn.dequantize"), _supports_convert, _lower_convert, integers=True),
+)

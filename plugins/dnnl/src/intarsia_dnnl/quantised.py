@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Primitives on 8-bit integers.
+
+The library's result is ``saturate(round(post(scales * accumulator + bias)) + zero point)`` in
+float32, ties to even. Programs bring one vector of scales that takes the accumulator to the units
+of the result, so neither the data nor the result has a scale of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from .assembly import Assembly, Tensor
+from .grouping import grouped_shape, weights_layout
+from .names import BINARY, CONVOLUTION_DIRECT, FORWARD_INFERENCE, POOLING, Arg, Query
+from .program import Node
+from .sdk import longs
+
+
+def _quantisation(
+    a: Assembly, node: Node, scaled: Arg, scales: int, mask: int
+) -> tuple[Callable[[int], None], list[tuple[int, Tensor]]]:
+    """Return what completes the attributes of a primitive, and the arguments that go with it.
+
+    Args:
+        a: The region.
+        node: With the attributes ``src_zero`` and ``dst_zero``.
+        scaled: The argument that has scales.
+        scales: Their value.
+        mask: Which of its dimensions they run along.
+    """
+    zeros = [(Arg.SRC, node.integer("src_zero")), (Arg.DST, node.integer("dst_zero"))]
+    used = [(role, number) for role, number in zeros if number]
+
+    def prepare(attribute: int) -> None:
+        a.dnnl.call("primitive_attr_set_scales_mask", attribute, scaled, mask)
+        for role, _ in used:
+            a.dnnl.call("primitive_attr_set_zero_points_mask", attribute, role, 0)
+
+    arguments = [(Arg.SCALES_OF | scaled, a.plain(scales))]
+    arguments += [(Arg.ZERO_POINT_OF | role, a.integer(number)) for role, number in used]
+    return prepare, arguments
+
+
+def _convolution(a: Assembly, node: Node) -> None:
+    dnnl, (source, weights, scales, *bias) = a.dnnl, node.args
+    shape = grouped_shape(a, node)
+    channels = 1 if len(shape) == len(a.shapes[source]) else 3
+    prepare, more = _quantisation(
+        a, node, Arg.WEIGHTS, scales, channels if a.shapes[scales] != (1,) else 0
+    )
+    numbers = (
+        longs(node.ints("strides")),
+        longs([size - 1 for size in node.ints("dilation")]),
+        longs(node.ints("padding_low")),
+        longs(node.ints("padding_high")),
+    )
+    added = a.row_major(bias[0]) if bias else None
+    layouts = (
+        a.free(source),
+        dnnl.any_layout(shape, a.dtypes[weights]),
+        added,
+        a.free(node.result),
+    )
+
+    def create(_candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "convolution_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, CONVOLUTION_DIRECT, *layouts, *numbers, attribute),
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        given = a.plain(weights)
+        kernel = Tensor(weights_layout(a, node, transposed=False), given.buffer, given.offset)
+        return [
+            (Arg.SRC, a.in_layout(a.values[source], dnnl.queried(made, Query.SRC))),
+            (Arg.WEIGHTS, a.in_layout(kernel, dnnl.queried(made, Query.WEIGHTS))),
+            *((Arg.BIAS, a.plain(value)) for value in bias),
+            *more,
+        ]
+
+    a.build(node, create, operands, [()], prepare)
+
+
+def _matmul(a: Assembly, node: Node) -> None:
+    dnnl, (left, right, scales, *bias) = a.dnnl, node.args
+    rank = len(a.shapes[node.result])
+    mask = 1 << (rank - 1) if a.shapes[scales] != (1,) else 0
+    prepare, more = _quantisation(a, node, Arg.WEIGHTS, scales, mask)
+    row = None
+    if bias:
+        row = dnnl.plain((*(1,) * (rank - 1), a.shapes[node.result][-1]), a.dtypes[bias[0]])
+    to = a.row_major(node.result)
+    candidates = [(a.row_major(left), a.free(right), to), (a.free(left), a.free(right), to)]
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        one, two, target = candidate
+        return dnnl.try_make(
+            "matmul_primitive_desc_create", dnnl.engine, one, two, row, target, attribute
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        arguments: list[tuple[int, Tensor]] = [
+            (Arg.SRC, a.in_layout(a.values[left], dnnl.queried(made, Query.SRC))),
+            (Arg.WEIGHTS, a.in_layout(a.values[right], dnnl.queried(made, Query.WEIGHTS))),
+            *more,
+        ]
+        if row is not None:
+            given = a.plain(bias[0])
+            arguments.append((Arg.BIAS, Tensor(row, given.buffer, given.offset)))
+        return arguments
+
+    a.build(node, create, operands, candidates, prepare)
+
+
+def _add(a: Assembly, node: Node) -> None:
+    dnnl, (left, right, *scales) = a.dnnl, node.args
+    one = a.dense(left)
+    free = a.free(node.result)
+    plains = (a.row_major(left), a.row_major(right), a.row_major(node.result))
+
+    def prepare(attribute: int) -> None:
+        for role in (Arg.SRC, Arg.SRC_1):
+            dnnl.call("primitive_attr_set_scales_mask", attribute, role, 0)
+
+    same = dnnl.equal(plains[0], one.desc) or a.shapes[left] == a.shapes[right]
+    like = _like(a, right, one.desc) if same else a.dense(right).desc
+    candidates = [(one.desc, like, free), plains]
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "binary_primitive_desc_create", dnnl.engine, BINARY["add"], *candidate, attribute
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        roles = (Arg.SRC, Arg.SRC_1)
+        arguments: list[tuple[int, Tensor]] = []
+        for index, (role, value) in enumerate(zip(roles, (left, right), strict=True)):
+            wanted = dnnl.queried(made, Query.SRC, index)
+            arguments.append((role, a.in_layout(a.values[value], wanted)))
+            arguments.append((Arg.SCALES_OF | role, a.plain(scales[index])))
+        return arguments
+
+    a.build(node, create, operands, candidates, prepare)
+
+
+def _like(a: Assembly, value: int, desc: int) -> int:
+    """Describe a value in the layout ``desc`` of another of the same shape, in its own type."""
+    strides = a.dnnl.strides(desc, len(a.shapes[value]))
+    if strides is None:
+        return a.values[value].desc
+    return a.dnnl.strided(a.shapes[value], strides, a.dtypes[value])
+
+
+def _convert(a: Assembly, node: Node) -> None:
+    """Quantize or dequantize: a reorder, which may change the layout on the way."""
+    dnnl, (source, scales) = a.dnnl, node.args
+    tensor = a.values[source]
+    prepare, more = _quantisation(a, node, Arg.SRC, scales, 0)
+    strides = dnnl.strides(tensor.desc, len(a.shapes[source]))
+    same = (
+        None if strides is None else dnnl.strided(a.shapes[source], strides, a.dtypes[node.result])
+    )
+    wish = a.wishes.get(node.result)
+    targets = [wish.desc if wish is not None else same, a.row_major(node.result)]
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "reorder_primitive_desc_create",
+            *(tensor.desc, dnnl.engine, candidate[0], dnnl.engine, attribute),
+        )
+
+    def operands(_made: int) -> list[tuple[int, Tensor]]:
+        return [(Arg.SRC, tensor), *more]
+
+    a.build(node, create, operands, [(desc,) for desc in targets if desc is not None], prepare)
+
+
+def _pooling(a: Assembly, node: Node) -> None:
+    """A mean over windows, then a linear function that takes it to the units of the result."""
+    dnnl, source = a.dnnl, a.dense(node.args[0])
+    spatial = node.ints("kernel")
+    zeros, ones = longs([0] * len(spatial)), longs([1] * len(spatial))
+    numbers = (ones, longs(spatial), zeros, zeros, zeros)
+
+    def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        return dnnl.try_make(
+            "pooling_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE, POOLING["avg_exclude_padding"]),
+            *(*candidate, *numbers, attribute),
+        )
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        wanted = dnnl.queried(made, Query.SRC)
+        return [(Arg.SRC, a.in_layout(a.values[node.args[0]], wanted))]
+
+    def nothing(_attribute: int) -> None:
+        """The linear function is a post-op."""
+
+    free = a.free(node.result)
+    candidates = [(source.desc, free), (a.row_major(node.args[0]), free)]
+    a.build(node, create, operands, candidates, nothing)
+
+
+BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
+    {
+        "qconv": _convolution,
+        "qmatmul": _matmul,
+        "qadd": _add,
+        "convert": _convert,
+        "qmean": _pooling,
+    }
+)
+"""Kind of node to what makes its primitives."""

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on 8-bit integers: within one quantum of their definition, and on fast kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intarsia.dtype import DType
+from intarsia.errors import ArtifactError
+from intarsia.ir.expr import Constant, Expr, Var, constant
+from intarsia.ir.match import match_pattern
+from intarsia.ir.types import TensorType
+from intarsia.ir.walk import count_uses
+from intarsia_dnnl.codegen import compile_region
+from intarsia_dnnl.loader import load
+from intarsia_dnnl.support import support_table
+from intarsia_dnnl.target import EXACT, DnnlOptions, exact_feature
+
+from .regions import (
+    Made,
+    apply,
+    expected,
+    function_of,
+    make,
+    number,
+    region_of,
+    request_for,
+    verdicts,
+)
+
+RNG = np.random.default_rng(4)
+PLAIN = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
+POINT = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+
+needs_exact = pytest.mark.skipif(
+    not exact_feature(), reason=f"this processor has none of {', '.join(EXACT)}: sums saturate"
+)
+
+
+def given_bytes(*shape: int, dtype: DType = DType.UINT8, name: str = "x") -> Var:
+    return Var(name, TensorType(shape, dtype))
+
+
+def zero(value: int, dtype: DType = DType.UINT8) -> Constant:
+    return constant(np.asarray(value, dtype.value))
+
+
+def weights(*shape: int, low: int = -127, dtype: str = "int8") -> Constant:
+    return constant(RNG.integers(low, low + 255, shape).astype(dtype))
+
+
+def scales(count: int) -> Constant:
+    return constant(RNG.uniform(0.001, 0.003, count).astype(np.float32))
+
+
+def bias(count: int) -> Constant:
+    return constant(RNG.integers(-4000, 4000, count).astype(np.int32))
+
+
+def conv(x: Expr, w: Constant, *, groups: int = 1, x_zero: int = 3, y_zero: int = 9, **attrs):
+    count, kind = w.data.shape[0], x.type.dtype  # type: ignore[union-attr]  # a tensor
+    operands = [x, number(0.02), zero(x_zero, kind), w, scales(count), zero(0, w.type.dtype)]
+    result = [number(0.05), zero(y_zero)]
+    settings = {**PLAIN, **attrs, "groups": groups}
+    return apply("qnn.conv", *operands, *result, bias(count), **settings)
+
+
+def within_one(body: Expr, *, apart: int = 1) -> Made:
+    """Compare a region with the operators' definitions on random bytes, twice."""
+    made = make(body)
+    for _ in range(2):
+        arrays = [_random(spec) for spec in made.request.inputs]
+        for found, wanted in zip(
+            made.outputs(arrays), expected(made.function, arrays), strict=True
+        ):
+            assert found.dtype == wanted.dtype
+            assert np.unique(wanted).size > 2, "the case tests nothing"
+            difference = np.abs(found.astype(np.float64) - wanted.astype(np.float64))
+            if found.dtype.kind == "f":
+                assert difference.max() <= 1e-5 * np.abs(wanted).max()
+                continue
+            assert difference.max() <= apart
+            assert (difference > 0).mean() < 0.02
+    return made
+
+
+def _random(spec) -> np.ndarray:
+    kind = np.dtype(spec.dtype.value)
+    if kind.kind == "f":
+        return RNG.uniform(-3, 3, spec.shape).astype(kind)
+    limits = np.iinfo(kind)
+    return RNG.integers(limits.min, limits.max, spec.shape, endpoint=True).astype(kind)
+
+
+CONVOLUTIONS = [
+    ((1, 3, 9, 9), (16, 3, 3, 3), {"strides": (2, 2)}, 1),
+    ((2, 16, 7, 7), (32, 16, 3, 3), {}, 1),
+    ((1, 32, 6, 6), (32, 1, 3, 3), {}, 32),
+    ((1, 24, 6, 6), (24, 1, 3, 3), {"strides": (2, 2)}, 24),
+    ((1, 16, 5, 5), (8, 4, 3, 3), {"padding": ((1, 0), (0, 1))}, 4),
+    ((1, 17, 5, 5), (5, 17, 1, 1), POINT, 1),
+    ((1, 4, 20), (6, 4, 5), {"strides": (2,), "padding": ((2, 1),), "dilation": (1,)}, 1),
+]
+
+
+@needs_exact
+@pytest.mark.parametrize("x_zero", [0, 3])
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])
+@pytest.mark.parametrize(("x", "w", "attrs", "groups"), CONVOLUTIONS)
+def test_convolution(x, w, attrs, groups, dtype, x_zero):
+    body = conv(given_bytes(*x, dtype=dtype), weights(*w), groups=groups, x_zero=x_zero, **attrs)
+    within_one(body)
+
+
+@needs_exact
+def test_convolutions_run_on_kernels_of_the_processor():
+    made = within_one(conv(given_bytes(1, 32, 8, 8), weights(32, 32, 3, 3)))
+    kernels = [name for name in made.region.implementations if "reorder" not in name]
+    assert kernels
+    assert not any(name.startswith("ref") for name in kernels)
+
+
+@needs_exact
+def test_weights_with_a_zero_point_are_moved():
+    x, w = given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3, low=0, dtype="uint8")
+    operands = [x, number(0.02), zero(3), w, number(0.002), zero(127), number(0.05), zero(9)]
+    within_one(apply("qnn.conv", *operands, **PLAIN))
+
+
+def test_weights_that_do_not_fit_are_refused():
+    x, w = given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3, low=0, dtype="uint8")
+    operands = [x, number(0.02), zero(3), w, number(0.002), zero(0), number(0.05), zero(9)]
+    said = verdicts(apply("qnn.conv", *operands, **PLAIN))
+    assert said["qnn.conv"].detail == "weights less their zero point do not fit in int8"
+
+
+@needs_exact
+@pytest.mark.parametrize("shape", [(5, 40), (2, 3, 40)])
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])
+def test_product(shape, flipped, dtype):
+    w = weights(*((16, 40) if flipped else (40, 16)))
+    operands = [given_bytes(*shape, dtype=dtype), number(0.02), zero(7, dtype), w, scales(16)]
+    operands += [zero(0, DType.INT8), number(0.05), zero(100), bias(16)]
+    within_one(apply("qnn.matmul", *operands, transpose_b=flipped))
+
+
+@needs_exact
+def test_limits_are_part_of_the_kernel():
+    body = apply("clip", conv(given_bytes(1, 16, 7, 7), weights(16, 16, 3, 3)), min=9.0, max=120.0)
+    made = within_one(body)
+    assert [node.kind for node in made.program.nodes] == ["qconv"]
+
+
+@needs_exact
+def test_sum_of_two_convolutions():
+    x = given_bytes(1, 16, 7, 7)
+    operands = [conv(x, weights(16, 16, 3, 3)), number(0.05), zero(9)]
+    operands += [conv(x, weights(16, 16, 1, 1), **POINT), number(0.07), zero(20)]
+    total = apply("qnn.add", *operands, number(0.09), zero(30))
+    within_one(total)
+    within_one(apply("clip", total, min=30.0))
+
+
+def test_sum_of_tensors_in_the_callers_layout():
+    x, y = given_bytes(8, 9, 10), given_bytes(8, 9, 10, dtype=DType.INT8, name="y")
+    operands = [x, number(0.05), zero(9), y, number(0.03), zero(-4, DType.INT8)]
+    within_one(apply("qnn.add", *operands, number(0.061), zero(30)))
+
+
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_mean(keepdims):
+    operands = [given_bytes(2, 16, 7, 7), number(0.0505), zero(120), number(0.01), zero(100)]
+    within_one(apply("qnn.mean", *operands, axes=(2, 3), keepdims=keepdims))
+
+
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])
+def test_quantize_and_dequantize(dtype):
+    x = Var("x", TensorType((1, 3, 6, 6), DType.FLOAT32))
+    stored = apply("qnn.quantize", x, number(0.021), zero(11, dtype))
+    within_one(stored)
+    within_one(apply("qnn.dequantize", stored, number(0.021), zero(11, dtype)))
+
+
+@needs_exact
+def test_a_network_from_floats_to_floats():
+    x = Var("x", TensorType((1, 3, 12, 12), DType.FLOAT32))
+    value = conv(apply("qnn.quantize", x, number(0.02), zero(3)), weights(16, 3, 3, 3))
+    window = {"kernel": (2, 2), "strides": (2, 2), "padding": ((0, 0), (0, 0))}
+    value = apply("nn.max_pool", value, **window, dilation=(1, 1))
+    mean = apply("qnn.mean", value, number(0.05), zero(9), number(0.03), zero(3), axes=(2, 3))
+    operands = [mean, number(0.03), zero(3), weights(16, 10), scales(10), zero(0, DType.INT8)]
+    logits = apply("qnn.matmul", *operands, number(0.01), zero(100), bias(10))
+    made = make(apply("qnn.dequantize", logits, number(0.01), zero(100)))
+    (array,) = (_random(spec) for spec in made.request.inputs)
+    (found,), (wanted,) = made.outputs([array]), expected(made.function, [array])
+    assert np.abs(found - wanted).max() <= 0.0201  # two quanta
+
+
+@pytest.mark.parametrize("name", ["reshape", "transpose", "strided_slice", "concatenate"])
+def test_bytes_are_moved_as_they_are(name):
+    x = given_bytes(2, 6, 5, dtype=DType.INT8)
+    attrs = {
+        "reshape": {"shape": (3, 20)},
+        "transpose": {"axes": (0, 2, 1)},
+        "strided_slice": {"begin": (0, 2, 1), "end": (2, 5, 4), "strides": (1, 1, 1)},
+        "concatenate": {"axis": 1},
+    }[name]
+    args = [x, given_bytes(2, 3, 5, dtype=DType.INT8, name="y")] if name == "concatenate" else [x]
+    within_one(apply(name, *args, **attrs), apart=0)
+
+
+def test_other_types_are_refused_in_words():
+    wide = given_bytes(2, 3, dtype=DType.INT32)
+    said = verdicts(apply("reshape", wide, shape=(6,)))
+    assert said["reshape"].detail == "float32 and 8-bit integers only, not int32"
+    x = given_bytes(1, 8, 5, 5)
+    free = Var("scale", TensorType((), DType.FLOAT32))
+    operands = [x, free, zero(3), weights(4, 8, 3, 3), number(0.01), zero(0, DType.INT8)]
+    said = verdicts(apply("qnn.conv", *operands, number(0.05), zero(9), **PLAIN))
+    assert "at run time" in said["qnn.conv"].detail or "compile time" in said["qnn.conv"].detail
+
+
+def test_products_are_left_alone_where_they_would_saturate():
+    body = conv(given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3))
+    (row,) = [row for row in support_table(products=False).rows if row.name == "qnn.conv"]
+    match = match_pattern(row.pattern, body, count_uses((body,)))
+    assert match is not None
+    assert "saturate" in row.predicate(match).detail
+
+
+def test_what_a_unit_needs_of_the_processor():
+    region = region_of(function_of(conv(given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3))))
+    needed = compile_region(region, DnnlOptions()).cpu_features
+    assert needed == ((exact_feature(),) if exact_feature() else ())
+    assert compile_region(region, DnnlOptions(int8="on")).cpu_features == ()
+
+
+def test_a_constant_of_another_type_is_refused():
+    function = function_of(conv(given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3)))
+    unit = compile_region(region_of(function), DnnlOptions())
+    request = request_for(function, unit)
+    wrong = {name: data.astype(np.float64) for name, data in request.constants.items()}
+    broken = type(request)(
+        *(request.name, request.files, wrong, request.inputs, request.outputs),
+        *(request.threads, request.run_steps),
+    )
+    with pytest.raises(ArtifactError, match="not int8"):
+        load(broken)
