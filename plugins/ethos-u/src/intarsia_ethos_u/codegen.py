@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a region to TOSA, and from TOSA to the unit in the artifact."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from intarsia.artifact.unit import CompiledUnit
+from intarsia.errors import PluginError
+from intarsia.ir.walk import calls
+from intarsia.partition.region import Region
+
+from .draft import Draft
+from .operators.convolution import macs
+from .support import all_rows
+from .target import EthosUOptions
+from .tosa.flatbuffer import to_flatbuffer
+from .tosa.program import FILE, Program, print_program
+from .vela import VelaResult, compile_tosa
+
+LOADER = "ethos-u"
+STREAM_FILE = "command_stream.bin"
+WEIGHTS_FILE = "weights.bin"
+ESTIMATE_FILE = "estimate.json"
+TOSA_FILE = "region.tosa"
+
+
+def emit(region: Region) -> tuple[Program, dict[str, np.ndarray]]:
+    """Return a region as a TOSA program, and its constants.
+
+    Raises:
+        PluginError: The region holds a call that no row of the support table takes.
+    """
+    rows = {row.op: row for row in all_rows()}
+    draft = Draft(region.name)
+    function = region.function
+    inputs = [draft.add_input(param) for param in function.params]
+    for call in calls(function):
+        row = rows.get(call.name)
+        if row is None:
+            raise PluginError(
+                f"region '{region.name}' has a {call.name} that no row of the support table takes",
+                where=str(call.span),
+            )
+        draft.bind(call, row.lower(draft, call))
+    return draft.finish(inputs, [draft.output(value) for value in function.outputs])
+
+
+def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
+    """Compile a region with Vela.
+
+    Raises:
+        PluginError: The region holds a call that no row of the support table takes.
+        ToolchainError: There is no Vela, or it refuses the region.
+        ResourceError: Vela takes too long.
+    """
+    program, constants = emit(region)
+    tosa = to_flatbuffer(program, constants)
+    result = compile_tosa(region.name, tosa, options)
+    files = {
+        FILE: print_program(program),
+        STREAM_FILE: result.command_stream,
+        WEIGHTS_FILE: result.weights,
+        ESTIMATE_FILE: _estimate(program, result, options),
+    }
+    if options.keep_tosa:
+        files[TOSA_FILE] = tosa
+    return CompiledUnit(
+        name=region.name,
+        loader=LOADER,
+        files=files,
+        constants=constants,
+        versions={"vela": result.version},
+    )
+
+
+def _estimate(program: Program, result: VelaResult, options: EthosUOptions) -> bytes:
+    """Return what is known of the compiled region without running it."""
+    system, mode = options.system
+
+    def places(which: str) -> list[Mapping[str, object]]:
+        found = result.inputs if which == "inputs" else result.outputs
+        borders = program.inputs if which == "inputs" else program.outputs
+        return [
+            {"offset": place.offset, "bytes": place.size, "shape": program.tensors[b.name].shape}
+            for place, b in zip(found, borders, strict=True)
+        ]
+
+    body = {
+        "schema": 1,
+        "estimated-by": f"vela {result.version}",
+        "accelerator-config": options.accelerator_config,
+        "system-config": system,
+        "memory-mode": mode,
+        "command-stream-bytes": len(result.command_stream),
+        "weight-bytes": len(result.weights),
+        "arena-bytes": result.arena_bytes,
+        "fast-bytes": result.fast_bytes,
+        "inputs": places("inputs"),
+        "outputs": places("outputs"),
+        "estimates": dict(result.estimates),
+    }
+    return (json.dumps(body, indent=1) + "\n").encode()
+
+
+def count_macs(region: Region) -> int:
+    """Return the multiply-accumulates of a region's convolutions and products."""
+    return sum(macs(call) for call in calls(region.function))

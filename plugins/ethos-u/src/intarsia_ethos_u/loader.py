@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime half: the reference result of a region, by exact arithmetic in NumPy.
+
+The command stream in the artifact is for the device and is not run here. Imports no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from intarsia.errors import ArtifactError
+from intarsia.runtime.loading import LoadRequest
+
+from .tosa.execute import execute
+from .tosa.program import FILE, Border, Program, parse_program
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def load(request: LoadRequest) -> Callable[..., None]:
+    """Return a function that fills the outputs with the reference result.
+
+    Raises:
+        ArtifactError: The unit is damaged, or does not fit the request.
+    """
+    if FILE not in request.files:
+        raise ArtifactError(
+            f"the unit of region '{request.name}' has no {FILE}", where=request.name
+        )
+    program = parse_program(request.files[FILE])
+    _check_signature(program, request)
+    constants = dict(request.constants)
+    count = len(request.inputs)
+
+    def reference_result(*arrays: np.ndarray) -> None:
+        for output, result in zip(
+            arrays[count:], execute(program, constants, arrays[:count]), strict=True
+        ):
+            output[...] = result
+
+    return reference_result
+
+
+def _check_signature(program: Program, request: LoadRequest) -> None:
+    ours = [_model_shape(program, border) for border in (*program.inputs, *program.outputs)]
+    theirs = [tuple(spec.shape) for spec in (*request.inputs, *request.outputs)]
+    if ours != theirs:
+        raise ArtifactError(
+            f"region '{request.name}' was compiled for {ours} and is called with {theirs}",
+            where=request.name,
+        )
+
+
+def _model_shape(program: Program, border: Border) -> tuple[int, ...]:
+    shape = program.tensors[border.name].shape
+    if not border.axes:
+        return shape
+    return tuple(shape[border.axes.index(axis)] for axis in range(len(shape)))

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A region as a TOSA graph, and the JSON that the artifact carries.
+
+Tensors have names; a tensor with a constant's name is constant. Attributes are those of the TOSA
+1.0 specification, in its own spelling.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import TypeAlias, cast
+
+from intarsia.errors import ArtifactError
+
+FILE = "program.json"
+"""Member of the unit that holds the program."""
+
+SCHEMA = 1
+"""Version of the program's format."""
+
+Attr: TypeAlias = "int | bool | str | tuple[int, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class TosaTensor:
+    """A tensor: static shape, and TOSA's name of the element type (``INT8``, ``INT32``)."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class TosaNode:
+    """One TOSA operator.
+
+    Attributes:
+        op: Name in the specification: ``CONV2D``.
+        inputs: Tensors, in the specification's order.
+        output: The tensor it gives.
+        attrs: Attributes by name; sizes that TOSA takes as shapes are attributes here.
+        label: What messages call it.
+    """
+
+    op: str
+    inputs: tuple[str, ...]
+    output: str
+    attrs: Mapping[str, Attr] = field(default_factory=lambda: MappingProxyType({}))
+    label: str = ""
+
+    def ints(self, key: str) -> tuple[int, ...]:
+        """Return an attribute that is a list of whole numbers."""
+        return cast("tuple[int, ...]", self.attrs[key])
+
+    def integer(self, key: str) -> int:
+        """Return an attribute that is one whole number."""
+        return cast("int", self.attrs[key])
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """How a tensor of the model becomes a tensor of the graph.
+
+    Attributes:
+        name: The tensor of the graph.
+        axes: Order of the model's axes in the graph; empty where it is the same.
+        unsigned: The model's elements are uint8; the graph has them less 128, as int8.
+    """
+
+    name: str
+    axes: tuple[int, ...] = ()
+    unsigned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A region.
+
+    Attributes:
+        tensors: Every tensor by name.
+        constants: Names of the constants in the unit, by tensor.
+        nodes: In the order they run.
+        inputs: What the caller gives, in order.
+        outputs: What the caller gets, in order.
+    """
+
+    tensors: Mapping[str, TosaTensor]
+    constants: Mapping[str, str]
+    nodes: tuple[TosaNode, ...]
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+
+
+def print_program(program: Program) -> bytes:
+    """Return the program as JSON, the same bytes for the same program."""
+    body: dict[str, object] = {
+        "schema": SCHEMA,
+        "tensors": {name: [list(t.shape), t.dtype] for name, t in program.tensors.items()},
+        "constants": dict(program.constants),
+        "nodes": [
+            {
+                "op": node.op,
+                "inputs": node.inputs,
+                "output": node.output,
+                "attrs": dict(node.attrs),
+                "label": node.label,
+            }
+            for node in program.nodes
+        ],
+        "inputs": [asdict(border) for border in program.inputs],
+        "outputs": [asdict(border) for border in program.outputs],
+    }
+    return (json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n").encode()
+
+
+def parse_program(data: bytes) -> Program:
+    """Read a program that :func:`print_program` wrote.
+
+    Raises:
+        ArtifactError: It is damaged, or of another schema.
+    """
+    try:
+        body = json.loads(data)
+        schema = body["schema"]
+        if schema != SCHEMA:
+            raise ArtifactError(
+                f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
+                hint="compile the model again, or install the intarsia-ethos-u that compiled it",
+            )
+        return Program(
+            tensors={
+                name: TosaTensor(tuple(shape), dtype)
+                for name, (shape, dtype) in body["tensors"].items()
+            },
+            constants=dict(body["constants"]),
+            nodes=tuple(
+                TosaNode(
+                    node["op"],
+                    tuple(node["inputs"]),
+                    node["output"],
+                    {key: _attr(value) for key, value in node["attrs"].items()},
+                    node["label"],
+                )
+                for node in body["nodes"]
+            ),
+            inputs=tuple(_border(border) for border in body["inputs"]),
+            outputs=tuple(_border(border) for border in body["outputs"]),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ArtifactError(
+            f"{FILE} is damaged: {error!r}", hint="compile the model again"
+        ) from error
+
+
+def _attr(value: int | str | list[int]) -> Attr:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _border(body: Mapping[str, object]) -> Border:
+    axes = cast("list[int]", body["axes"])
+    return Border(str(body["name"]), tuple(axes), bool(body["unsigned"]))
