@@ -27,7 +27,7 @@ from .ir.walk import post_order
 from .lower.kernels import FusedGroup, TensorModule
 from .partition.region import Region
 from .partition.support import Code, Support, SupportRow, SupportTable
-from .runtime.loading import LoadRequest, NativeCall
+from .runtime.loading import DeviceModel, LoadRequest, NativeCall
 from .target.config_kind import ExecutorKind, Rule, RuntimeKind
 from .target.kind import KnownValue, KnownValues, Memory, Role, TargetKind
 from .target.options import option
@@ -46,6 +46,7 @@ __all__ = [
     "CompositeTarget",
     "Constant",
     "DType",
+    "DeviceModel",
     "ExecutorKind",
     "Function",
     "FusedGroup",

@@ -82,6 +82,8 @@ class Module:
             "sm_80",
             True,
             {name: Start(launch.dims, launch.waits) for name, launch in self.source.kernels},
+            launches,
+            {},
             plan_operations(plan, launches),
         )
         constants: Mapping = {

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import numpy as np
@@ -110,7 +111,24 @@ def test_digits_are_recognised(tmp_path):
     assert (np.array(answers) == samples["label"]).mean() >= 30 / 32
 
 
-def test_the_graph_executor_says_that_no_step_is_alone(tmp_path):
-    built = intarsia.build(DIGITS / "digits.onnx", target=EMULATED).save(tmp_path / "d.intarsia")
-    with pytest.raises(intarsia.errors.UnsupportedError, match="run on a device"):
-        intarsia.load(built, executor="graph")
+def test_both_executors_agree(tmp_path):
+    path, x = residual(tmp_path)
+    built = intarsia.build(path, target=EMULATED).save(tmp_path / "model.intarsia")
+    whole, stepwise = (intarsia.load(built, executor=name) for name in ("aot", "graph"))
+    want = whole.run({"x": x})["y"]
+    for _ in range(2):
+        np.testing.assert_array_equal(stepwise.run({"x": x})["y"], want)
+
+
+def test_an_accelerator_in_front_works_on_the_memory_of_the_host(tmp_path):
+    if importlib.util.find_spec("intarsia_dnnl") is None:
+        pytest.skip("intarsia-dnnl is not installed, so no accelerator stands in front")
+    path, x = residual(tmp_path)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, {"x": x})
+    artifact = intarsia.build(path, target=f"dnnl, {EMULATED}").save(tmp_path / "m.intarsia")
+    model = intarsia.load(artifact)
+    kinds = [type(step).__name__ for step in model.passport.plan.steps]
+    assert "RegionStep" in kinds
+    for _ in range(2):
+        np.testing.assert_allclose(model.run({"x": x})["y"], want, rtol=1e-4, atol=1e-4)

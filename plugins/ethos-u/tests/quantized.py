@@ -4,9 +4,6 @@
 from __future__ import annotations
 
 import numpy as np
-from intarsia_ethos_u.codegen import emit
-from intarsia_ethos_u.support import support_table
-from intarsia_ethos_u.tosa.execute import execute
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Constant, Expr, Function, Var, call, constant
@@ -16,6 +13,9 @@ from intarsia.ops import OPERATORS
 from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
+from intarsia_ethos_u.codegen import emit
+from intarsia_ethos_u.support import support_table
+from intarsia_ethos_u.tosa.execute import execute
 
 
 def var(name: str, *shape: int, dtype: DType = DType.INT8) -> Var:

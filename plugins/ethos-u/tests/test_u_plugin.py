@@ -7,12 +7,12 @@ import tomllib
 from importlib import resources
 
 import pytest
-from intarsia_ethos_u import plugin
-from intarsia_ethos_u.target import ETHOS_U, EthosUOptions, canonicalise, env_version
 
 from intarsia.errors import TargetError
 from intarsia.plugin import Target
 from intarsia.target.hardware_file import read_hardware
+from intarsia_ethos_u import plugin
+from intarsia_ethos_u.target import ETHOS_U, EthosUOptions, canonicalise, env_version
 
 from .cases import chain, requantized
 from .quantized import region_of

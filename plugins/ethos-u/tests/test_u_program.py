@@ -7,14 +7,14 @@ import json
 
 import numpy as np
 import pytest
-from intarsia_ethos_u.codegen import emit
-from intarsia_ethos_u.loader import load
-from intarsia_ethos_u.tosa.program import FILE, parse_program, print_program
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType
 from intarsia.errors import ArtifactError
 from intarsia.runtime.loading import LoadRequest
+from intarsia_ethos_u.codegen import emit
+from intarsia_ethos_u.loader import load
+from intarsia_ethos_u.tosa.program import FILE, parse_program, print_program
 
 from .cases import chain, unsigned_conv
 from .quantized import expected, inputs_for, region_of

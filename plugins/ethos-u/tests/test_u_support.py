@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from intarsia_ethos_u.codegen import emit
-from intarsia_ethos_u.support import support_text
 
 from intarsia.dtype import DType
 from intarsia.errors import PluginError
@@ -17,6 +15,8 @@ from intarsia.ir.expr import Call, Expr, Function, Var, constant
 from intarsia.ir.types import TensorType
 from intarsia.partition.region import Region
 from intarsia.partition.support import Code
+from intarsia_ethos_u.codegen import emit
+from intarsia_ethos_u.support import support_text
 
 from .cases import SAME
 from .quantized import apply, conv, scale, var, verdict, weights, zero

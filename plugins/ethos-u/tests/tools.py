@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from intarsia_ethos_u.tosa.execute import inwards, outwards
 from intarsia_ethos_u.tosa.flatbuffer import to_flatbuffer
 from intarsia_ethos_u.tosa.program import Program

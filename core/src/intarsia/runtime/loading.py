@@ -6,6 +6,9 @@ Loaders are found in the entry-point group ``intarsia.loaders``.
 A loader is a function ``load(request: LoadRequest) -> NativeCall | Callable``. It runs once, when
 an artifact is loaded, and may be slow; what it returns runs at every call and should be native.
 
+The loader of a whole model for a device (``TargetKind.main_loader``) gets the plan, the functions
+of its regions, and all weights; it returns a :class:`DeviceModel`.
+
 A plugin whose vendor library has a C API ships no native code of its own: it fills a *step table*,
 a list of C calls with fixed arguments, and the compiled module's ``intarsia_run_steps`` walks it::
 
@@ -84,8 +87,6 @@ class NativeCall:
 HostedCall: TypeAlias = "Callable[..., None]"
 """A Python function called with NumPy arrays: inputs, then outputs to fill. Slow, but simple."""
 
-Loader: TypeAlias = "Callable[[LoadRequest], NativeCall | HostedCall]"
-
 
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
@@ -133,3 +134,20 @@ class HostedProgram(Protocol):
 
 
 ProgramLoader: TypeAlias = "Callable[[ProgramRequest], HostedProgram]"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceModel:
+    """A whole model on a device, as its loader made it ready. All arrays are the CPU's.
+
+    Attributes:
+        run: Carries out the plan: inputs, then outputs to fill.
+        kernel: Returns one kernel of the plan alone, for the executor that walks the plan: called
+            with all buffers of the kernel, it fills those that the kernel writes.
+    """
+
+    run: HostedCall
+    kernel: Callable[[str], HostedCall]
+
+
+Loader: TypeAlias = "Callable[[LoadRequest], NativeCall | HostedCall | DeviceModel]"

@@ -25,7 +25,7 @@ from ..errors import (
 from .abi import hosted_call, numpy_dtype
 from .discovery import find_loader, has_loader
 from .library import NativeLibrary
-from .loading import LoadRequest, NativeCall
+from .loading import DeviceModel, LoadRequest, NativeCall
 from .threads import choose_threads, load_openmp, thread_setter
 
 _LIBRARY_FILE = "lib.so"
@@ -46,6 +46,7 @@ class Program:
         library: The code of the main unit; ``None`` if a loader runs the plan on a device.
         main: The function that carries out the plan, and its handle.
         leading: First argument of ``main``, in front of the tensors; ``None`` if it takes none.
+        device: The model on its device, if ``library`` is ``None``.
         workspace: The memory of intermediate tensors, bytes.
         constants: Read-only arrays in the order of the plan's constants.
         regions: In the order of the plan's regions.
@@ -77,6 +78,8 @@ class Program:
             pointers += [region.function, region.handle]
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
         self.context = ctypes.addressof(self._context)
+        self.device: DeviceModel | None = None
+        self._kernels: list[NativeCall] = []
         self.main, self.leading = self._load_main(opened)
 
     def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
@@ -146,26 +149,29 @@ class Program:
                 return
             self._closed = True
             self.regions = ()
-            self.main = NativeCall(0, 0, None)
+            self.main, self.device, self._kernels = NativeCall(0, 0, None), None, []
             self._arrays = {}
             self.constants = ()
             self.workspace = np.empty(0, np.uint8)
             if self.library is not None:
                 self.library.close()
 
-    def kernel(self, name: str) -> int:
-        """Return the address of one kernel of the main unit.
+    def kernel(self, name: str, specs: tuple[TensorSpec, ...]) -> int:
+        """Return the address of one kernel of the main unit, which is called with ``specs``.
 
         Raises:
             UnsupportedError: The plan runs on a device as a whole.
             ArtifactError: The code has no such kernel.
         """
-        if self.library is None:
+        if self.library is not None:
+            return self.library.required(f"__tvm_ffi_{name}")
+        if self.device is None:
             raise UnsupportedError(
-                "the kernels of this artifact run on a device, where no step is alone",
+                "the kernels of this artifact run on a device, and its loader gives none alone",
                 hint="run it with the aot executor",
             )
-        return self.library.required(f"__tvm_ffi_{name}")
+        self._kernels.append(self._host(self.device.kernel(name), specs))
+        return self._kernels[-1].function
 
     def _load_main(self, opened: OpenedArtifact) -> tuple[NativeCall, int | None]:
         """Return what carries out the plan, and its first argument."""
@@ -220,22 +226,22 @@ class Program:
             ) from error
         if isinstance(loaded, NativeCall):
             return loaded
-        return self._host(loaded, unit, specs)
-
-    def _host(
-        self, function: Callable[..., None], unit: UnitEntry, specs: tuple[TensorSpec, ...]
-    ) -> NativeCall:
-        if not callable(function):
+        if isinstance(loaded, DeviceModel) and request.plan is not None:
+            self.device, loaded = loaded, loaded.run
+        if not callable(loaded):
             raise PluginError(
                 f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'}) returned "
-                f"{type(function).__name__}, not a NativeCall or a function"
+                f"{type(loaded).__name__}, not a NativeCall or a function"
             )
+        return self._host(loaded, specs)
+
+    def _host(self, function: Callable[..., None], specs: tuple[TensorSpec, ...]) -> NativeCall:
         native = hosted_call(function, specs, self._keep_failure)
         address = ctypes.cast(native, ctypes.c_void_p).value
         return NativeCall(address or 0, 0, native)
 
     def _keep_failure(self, error: BaseException) -> None:
-        self._failure = error
+        self._failure = self._failure or error  # the first one is the reason of the others
 
 
 def _library_content(opened: OpenedArtifact, unit: UnitEntry) -> bytes:

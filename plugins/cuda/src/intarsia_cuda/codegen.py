@@ -26,7 +26,7 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
 
     Raises:
         ToolchainError: NVRTC or, for ``-emulate``, the C++ compiler is missing or fails.
-        UnsupportedError: A kernel uses what CUDA has not, or the plan calls accelerators.
+        UnsupportedError: A kernel uses what CUDA has not, or CUDA 13 left the GPU behind.
     """
     options: CudaOptions = target.options
     source = print_source(module.functions, options)
@@ -38,6 +38,8 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
         arch=options.arch,
         emulated=options.emulate,
         kernels={name: Start(launch.dims, launch.waits) for name, launch in source.kernels},
+        functions=launches,
+        reads={function.name: len(function.input_params) for function in module.functions},
         operations=plan_operations(module.plan, launches),
     )
     files = {SOURCE: source.text.encode(), FILE: program.to_json().encode()}

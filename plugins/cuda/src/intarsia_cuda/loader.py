@@ -4,24 +4,27 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from intarsia.artifact.plan import CallPlan
+from intarsia.artifact.plan import CallPlan, RegionStep
 from intarsia.errors import ArtifactError
-from intarsia.runtime.loading import LoadRequest
+from intarsia.runtime.loading import DeviceModel, LoadRequest
 
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Device, Launch, Work
 from .driver import CudaDevice
 from .emulated import EmulatedDevice
 from .program import FILE, DeviceProgram, Operation, Spot, constants_used, program_from_json
+from .regions import HostCall
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-def load(request: LoadRequest) -> Callable[..., None]:
+def load(request: LoadRequest) -> DeviceModel:
     """Put a model on its device: code, weights, and one graph of everything a run does.
+
+    Where accelerators take part, there is a graph for each stretch between their calls.
 
     Raises:
         ArtifactError: The unit is damaged, or for another GPU.
@@ -32,7 +35,8 @@ def load(request: LoadRequest) -> Callable[..., None]:
     program = program_from_json(_file(request.files, FILE))
     if request.plan is None:
         raise ArtifactError(f"'{request.name}' is a region, and cuda compiles whole models")
-    return LoadedModel(program, request.plan, request, _device(program, request.files)).run
+    model = LoadedModel(program, request.plan, request, _device(program, request.files))
+    return DeviceModel(model.run, model.kernel)
 
 
 def _file(files: Mapping[str, bytes], name: str) -> bytes:
@@ -53,7 +57,7 @@ class LoadedModel:
     Args:
         program: What a run does.
         plan: Sizes of inputs, outputs and workspace.
-        request: Has the weights.
+        request: Has the weights, and the functions of the accelerators' regions.
         device: Where to.
     """
 
@@ -76,7 +80,56 @@ class LoadedModel:
             device.upload(address, data)
             self._places[Spot("constant", number)] = address
         self._inputs = len(plan.inputs)
-        self._replay = device.record([self._work(item) for item in program.operations])
+        self._parts = self._record(plan, request)
+
+    def _record(self, plan: CallPlan, request: LoadRequest) -> list[Callable[[], None]]:
+        """Return what a run does: graphs, and calls of regions between them."""
+        parts: list[Callable[[], None]] = []
+        work: list[Work] = []
+        for item in self._program.operations:
+            if item.what != "region":
+                work.append(self._work(item))
+                continue
+            step = plan.steps[item.step]
+            if not isinstance(step, RegionStep):
+                raise ArtifactError(f"{FILE} does not fit the plan: step {item.step} is no region")
+            places = [self._address(spot) for spot in item.spots]
+            call = HostCall(request.regions[step.region], step.args, self._device)
+            out = [CopyOut(a, p) for a, p in zip(call.arrays, places, strict=True)]
+            parts += [self._device.record([*work, *out]), call.run]
+            work = [CopyIn(p, a) for a, p in zip(call.arrays, places, strict=True)]
+        return [*parts, self._device.record(work)] if work else parts
+
+    def kernel(self, name: str) -> Callable[..., None]:
+        """Return one kernel of the plan, which copies all its arguments there and back."""
+        if name not in self._program.functions:
+            raise ArtifactError(f"the unit has no kernel '{name}'", hint="compile the model again")
+        launches, first = self._program.functions[name], self._program.reads[name]
+        ready: list[tuple[list[np.ndarray], Callable[[], None]]] = []
+
+        def run(*arrays: np.ndarray) -> None:
+            if not ready:
+                ready.append(self._alone(launches, [array.nbytes for array in arrays]))
+            staged, replay = ready[0]
+            for host, array in zip(staged, arrays, strict=True):
+                host[...] = _bytes_of(array)
+            replay()
+            for host, array in zip(staged[first:], arrays[first:], strict=True):
+                _bytes_of(array)[...] = host
+
+        return run
+
+    def _alone(
+        self, launches: Sequence[tuple[str, tuple[int, ...]]], sizes: Sequence[int]
+    ) -> tuple[list[np.ndarray], Callable[[], None]]:
+        places = [self._device.reserve(_aligned(size)) for size in sizes]
+        staged = [self._device.staging(size) for size in sizes]
+        work: list[Work] = [CopyIn(p, h) for p, h in zip(places, staged, strict=True)]
+        for kernel, numbers in launches:
+            start = self._program.kernels[kernel]
+            work.append(Launch(kernel, start, tuple(places[n] for n in numbers)))
+        work += [CopyOut(h, p) for p, h in zip(places, staged, strict=True)]
+        return staged, self._device.record(work)
 
     def _address(self, spot: Spot) -> int:
         if spot.place == "workspace":
@@ -101,7 +154,8 @@ class LoadedModel:
         """Carry out one run: inputs, then outputs to fill."""
         for number, array in enumerate(arrays[: self._inputs]):
             self._host[Spot("input", number)][...] = _bytes_of(array)
-        self._replay()
+        for part in self._parts:
+            part()
         for number, array in enumerate(arrays[self._inputs :]):
             _bytes_of(array)[...] = self._host[Spot("output", number)]
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from intarsia.errors import ToolchainError
+from intarsia.errors import ToolchainError, UnsupportedError
 
 from .source import HEADER, device_header
-from .target import CudaOptions
+from .target import ARCHITECTURES, LEGACY, CudaOptions
 
 MESSAGE_LINES = 12
 
@@ -96,8 +96,14 @@ def compile_cuda(text: str, options: CudaOptions) -> Compiled:
     """Compile a source.
 
     Raises:
+        UnsupportedError: NVRTC 13 no longer compiles for the architecture.
         ToolchainError: NVRTC is missing or refuses the source; its messages are in the error.
     """
+    if options.arch in LEGACY:
+        raise UnsupportedError(
+            f"CUDA 13 no longer compiles for {options.arch}",
+            hint=f"{ARCHITECTURES[0]} is the oldest; -emulate runs the kernels on the CPU",
+        )
     nvrtc = require_nvrtc()
     headers = [device_header().encode()]
     _, program = _checked(

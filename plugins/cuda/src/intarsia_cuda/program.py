@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place
 from intarsia.artifact.plan_json import step_arguments
-from intarsia.errors import ArtifactError, UnsupportedError
+from intarsia.errors import ArtifactError
 
 FILE = "program.json"
 SCHEMA = 1
@@ -34,16 +34,18 @@ class Operation:
 
     Attributes:
         what: ``in`` copies an input to the device, ``out`` an output back, ``copy`` within the
-            device, ``launch`` starts a kernel.
+            device, ``launch`` starts a kernel, ``region`` calls an accelerator on the host.
         spots: The input or output; destination and source; or the kernel's arguments.
         kernel: Name of the kernel.
         bytes: How many to copy within the device.
+        step: Number of the step in the call plan.
     """
 
     what: str
     spots: tuple[Spot, ...]
     kernel: str = ""
     bytes: int = 0
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +69,16 @@ class DeviceProgram:
         arch: Architecture of the code.
         emulated: Whether the code is for this machine's CPU instead.
         kernels: By name.
+        functions: Kernel of the plan to its launches: name, and which of its arguments it takes.
+        reads: Kernel of the plan to how many of its arguments it only reads: the first ones.
         operations: In order.
     """
 
     arch: str
     emulated: bool
     kernels: Mapping[str, Start]
+    functions: Mapping[str, Sequence[tuple[str, tuple[int, ...]]]]
+    reads: Mapping[str, int]
     operations: tuple[Operation, ...]
 
     def to_json(self) -> str:
@@ -99,6 +105,11 @@ def program_from_json(data: bytes) -> DeviceProgram:
                 name: Start(tuple(int(n) for n in start["dims"]), bool(start["waits"]))
                 for name, start in document["kernels"].items()
             },
+            {
+                name: [(str(kernel), tuple(int(n) for n in numbers)) for kernel, numbers in rows]
+                for name, rows in document["functions"].items()
+            },
+            {name: int(count) for name, count in document["reads"].items()},
             tuple(_operation(row) for row in document["operations"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -114,6 +125,7 @@ def _operation(row: Mapping[str, object]) -> Operation:
         tuple(Spot(str(spot["place"]), int(spot["index"])) for spot in spots),
         str(row["kernel"]),
         int(str(row["bytes"])),
+        int(str(row["step"])),
     )
 
 
@@ -125,27 +137,21 @@ def plan_operations(
 
     Args:
         plan: The call plan.
-        launches: Kernel of the plan to its launches: name, and which of its arguments it takes.
-
-    Raises:
-        UnsupportedError: The plan calls an accelerator.
+        launches: As :attr:`DeviceProgram.functions`.
     """
     inside: list[Operation] = []
-    for step in plan.steps:
+    for number, step in enumerate(plan.steps):
         if isinstance(step, KernelStep):
             inside += [
-                Operation("launch", tuple(_spot(step.args[n]) for n in numbers), name)
-                for name, numbers in launches[step.function]
+                Operation("launch", tuple(_spot(step.args[n]) for n in taken), name, step=number)
+                for name, taken in launches[step.function]
             ]
         elif isinstance(step, CopyStep):
             spots = (_spot(step.destination), _spot(step.source))
-            inside.append(Operation("copy", spots, bytes=step.source.bytes))
+            inside.append(Operation("copy", spots, bytes=step.source.bytes, step=number))
         else:
-            names = ", ".join(plan.regions)
-            raise UnsupportedError(
-                f"the regions {names} are for the CPU's memory, and cuda runs a plan on the GPU",
-                hint="leave the accelerators away, or take a backend for the CPU behind them",
-            )
+            spots = tuple(_spot(argument) for argument in step.args)
+            inside.append(Operation("region", spots, step=number))
     first: dict[int, list[Spot]] = {}
     last: dict[int, list[Spot]] = {}
     touched: dict[Spot, tuple[int, int]] = {}

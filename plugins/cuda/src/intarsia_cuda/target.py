@@ -14,6 +14,9 @@ ARCHITECTURES = (
 )
 """What NVRTC 13 compiles for; a test asks it."""
 
+LEGACY = ("sm_50", "sm_52", "sm_53", "sm_60", "sm_61", "sm_62", "sm_70", "sm_72")
+"""What it no longer compiles for: kernels for these can be written and emulated only."""
+
 WARP = 32
 """Threads that run in step and can exchange registers."""
 
@@ -22,7 +25,9 @@ WARP = 32
 class CudaOptions:
     """What a user may set."""
 
-    arch: str = option("sm_80", doc="compute capability to compile for", choices=ARCHITECTURES)
+    arch: str = option(
+        "sm_80", doc="compute capability to compile for", choices=(*LEGACY, *ARCHITECTURES)
+    )
     max_threads_per_block: int = option(
         256, doc="most threads of a block; a multiple of 32", minimum=WARP, maximum=1024
     )
@@ -32,7 +37,6 @@ class CudaOptions:
         choices=("strict", "tf32", "bf16"),
     )
     fmad: bool = option(True, doc="join a product and a sum into one instruction")
-    libs: str = option("none", doc="libraries of kernels to use", choices=("none",))
     emulate: bool = option(False, doc="run the kernels on the CPU, to test them without a GPU")
     cxx: str = option("g++", doc="C++ compiler for -emulate: a name or a path")
 

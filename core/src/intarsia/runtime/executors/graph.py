@@ -180,7 +180,8 @@ class _PreparedStep:
 
 def _prepare(program: Program, step: Step) -> _PreparedStep:
     arguments = step_arguments(step)
-    block = ArgumentBlock([TensorSpec("", a.shape, a.dtype) for a in arguments])
+    specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
+    block = ArgumentBlock(specs)
     caller: list[tuple[DLTensor, Place, int]] = []
     for tensor, argument in zip(block.tensors, arguments, strict=True):
         address = _known_address(program, argument)
@@ -190,7 +191,7 @@ def _prepare(program: Program, step: Step) -> _PreparedStep:
             tensor.data = address
     match step:
         case KernelStep(function, _, label, nodes):
-            address = program.kernel(function)
+            address = program.kernel(function, specs)
             return _PreparedStep(label or function, nodes, address, 0, block, tuple(caller))
         case RegionStep(number, _, label, nodes):
             region = program.regions[number]

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host side against a driver that only writes down what it is asked.
+
+No GPU was at hand: the order of calls and their arguments are checked, not their effect.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import numpy as np
+import pytest
+
+from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place, TensorSpec
+from intarsia.dtype import DType
+from intarsia.errors import ArtifactError, ResourceError, ToolchainError, WorkerLost
+from intarsia.runtime.loading import LoadRequest
+from intarsia_cuda.driver import CudaDevice, device_name
+from intarsia_cuda.loader import LoadedModel, load
+from intarsia_cuda.program import DeviceProgram, Start, plan_operations, program_from_json
+
+
+class Mode:
+    CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1
+
+
+class Recorder:
+    """A driver that gives numbers for everything, and memory of the host for pinned memory."""
+
+    CUstreamCaptureMode = Mode
+
+    def __init__(self, fail=None):
+        self.calls = []
+        self.fail = fail or {}
+        self.pinned = []
+        self.next = 0x1000
+
+    def __getattr__(self, name):
+        def call(*args):
+            self.calls.append((name, args))
+            if name in self.fail:
+                answer = self.fail[name]
+                if isinstance(answer, Exception):
+                    raise answer
+                return (answer, None)
+            if name == "cuDeviceGetName":
+                return 0, b"NVIDIA Test\0\0"
+            if name == "cuMemHostAlloc":
+                self.pinned.append(ctypes.create_string_buffer(args[0]))
+                return 0, ctypes.addressof(self.pinned[-1])
+            self.next += 0x1000
+            return 0, self.next
+
+        return call
+
+    def names(self):
+        return [name for name, _ in self.calls]
+
+    def of(self, wanted):
+        return [args for name, args in self.calls if name == wanted]
+
+
+def argument(place, index, count=4):
+    return Argument(place, index, (count,), DType.FLOAT32)
+
+
+X, Y = TensorSpec("x", (4,), DType.FLOAT32), TensorSpec("y", (4,), DType.FLOAT32)
+Z = TensorSpec("z", (4,), DType.FLOAT32)
+PLAN = CallPlan(
+    inputs=(X,),
+    outputs=(Y, Z),
+    constants=("w", "unused"),
+    regions=(),
+    workspace_bytes=512,
+    steps=(
+        KernelStep("f", (argument(Place.CONSTANT, 0), argument(Place.WORKSPACE, 256))),
+        KernelStep(
+            "g",
+            (
+                argument(Place.INPUT, 0),
+                argument(Place.WORKSPACE, 256),
+                argument(Place.OUTPUT, 0),
+            ),
+        ),
+        CopyStep(argument(Place.INPUT, 0), argument(Place.OUTPUT, 1)),
+    ),
+)
+LAUNCHES = {"f": [("kernel_f", (0, 1))], "g": [("kernel_g", (0, 1)), ("kernel_h", (1, 2))]}
+START = Start((3, 1, 1, 64, 1, 1), False)
+PROGRAM = DeviceProgram(
+    "sm_80",
+    False,
+    dict.fromkeys(("kernel_f", "kernel_g", "kernel_h"), START),
+    LAUNCHES,
+    {"f": 1, "g": 1},
+    plan_operations(PLAN, LAUNCHES),
+)
+
+
+def request_for(program=PROGRAM, files=None):
+    given = {"program.json": program.to_json().encode()} if files is None else files
+    weights = {"w": np.arange(4, dtype=np.float32)}
+    return LoadRequest("main", given, weights, PLAN.inputs, PLAN.outputs, 1, 0, PLAN)
+
+
+def model(driver):
+    device = CudaDevice([b"cubin", b"ptx"], driver)
+    return LoadedModel(PROGRAM, PLAN, request_for(), device), device
+
+
+def test_copies_are_placed_at_the_first_reader_and_the_last_writer():
+    assert [(op.what, op.kernel or op.spots[0].index) for op in PROGRAM.operations] == [
+        ("launch", "kernel_f"),
+        ("in", 0),
+        ("launch", "kernel_g"),
+        ("launch", "kernel_h"),
+        ("out", 0),
+        ("copy", 1),
+        ("out", 1),
+    ]
+
+
+def test_a_run_is_one_graph():
+    driver = Recorder()
+    loaded, device = model(driver)
+    names = driver.names()
+    begin, end = names.index("cuStreamBeginCapture"), names.index("cuStreamEndCapture")
+    assert names[begin + 1 : end] == [
+        *("cuLaunchKernel", "cuMemcpyHtoDAsync", "cuLaunchKernel", "cuLaunchKernel"),
+        *("cuMemcpyDtoHAsync", "cuMemcpyDtoDAsync", "cuMemcpyDtoHAsync"),
+    ]
+    assert names[end + 1] == "cuGraphInstantiate"
+    assert names[: names.index("cuMemAllocFromPoolAsync")] == [
+        *("cuInit", "cuDeviceGet", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"),
+        *("cuModuleLoadData", "cuStreamCreate", "cuDeviceGetDefaultMemPool"),
+    ]
+    driver.calls.clear()
+    y, z = np.zeros(4, np.float32), np.zeros(4, np.float32)
+    loaded.run(np.arange(4, dtype=np.float32), y, z)
+    loaded.run(np.arange(4, dtype=np.float32), y, z)
+    assert driver.names() == ["cuCtxSetCurrent", "cuGraphLaunch", "cuStreamSynchronize"] * 2
+    assert device is not None
+
+
+def test_a_launch_has_its_dims_and_addresses():
+    driver = Recorder()
+    _, device = model(driver)
+    function, *dims, shared, stream, args, extra = driver.of("cuLaunchKernel")[0]
+    assert (dims, shared, extra) == ([3, 1, 1, 64, 1, 1], 0, 0)
+    addresses, types = args
+    assert types == (ctypes.c_void_p, ctypes.c_void_p)
+    weight, _, _ = driver.of("cuMemcpyHtoD")[0]
+    assert addresses[0] == weight
+    assert addresses[1] % 256 == 0
+    assert function != stream
+    device.close()
+
+
+def test_weights_go_up_once_and_those_nobody_reads_never():
+    driver = Recorder()
+    model(driver)
+    uploads = driver.of("cuMemcpyHtoD")
+    assert [size for _, _, size in uploads] == [16]
+
+
+def test_everything_is_given_back_once():
+    driver = Recorder()
+    _, device = model(driver)
+    driver.calls.clear()
+    device.close()
+    device.close()
+    names = driver.names()
+    assert names[:2] == ["cuCtxSetCurrent", "cuGraphExecDestroy"]
+    assert names.count("cuMemFreeAsync") == 5  # workspace, input, two outputs, one weight
+    assert names.count("cuMemFreeHost") == 3
+    assert names[-3:] == ["cuModuleUnload", "cuStreamDestroy", "cuDevicePrimaryCtxRelease"]
+
+
+def test_ptx_is_tried_where_the_machine_code_does_not_fit():
+    driver = Recorder()
+    load_data = driver.cuModuleLoadData
+    images = []
+
+    def picky(image):
+        images.append(image)
+        return (209, None) if image == b"cubin" else load_data(image)
+
+    driver.cuModuleLoadData = picky
+    CudaDevice([b"cubin", b"ptx"], driver)
+    assert images == [b"cubin", b"ptx"]
+
+
+@pytest.mark.parametrize(
+    ("fail", "error", "message"),
+    [
+        ({"cuInit": RuntimeError("Failed to dlopen libcuda.so.1")}, WorkerLost, "no CUDA driver"),
+        ({"cuInit": 100}, WorkerLost, "failed: 100"),
+        ({"cuModuleLoadData": 209}, ArtifactError, "another GPU"),
+        ({"cuModuleLoadData": 700}, WorkerLost, "failed: 700"),
+        ({"cuMemAllocFromPoolAsync": 2}, ResourceError, "no memory left"),
+        ({"cuGraphInstantiate": 999}, WorkerLost, "failed: 999"),
+    ],
+)
+def test_failures(fail, error, message):
+    with pytest.raises(error, match=message):
+        model(Recorder(fail))
+
+
+def test_without_a_driver_the_hint_names_emulation():
+    absent = {"cuInit": RuntimeError("Failed to dlopen libcuda.so.1")}
+    with pytest.raises(WorkerLost, match="compile with -emulate") as caught:
+        device_name(Recorder(absent))
+    assert caught.value.exit_code == 9
+
+
+def test_names_the_device():
+    assert device_name(Recorder()) == "NVIDIA Test"
+
+
+def test_without_the_binding(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(ToolchainError, match="binding of the CUDA driver is not installed"):
+        device_name()
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "no program.json"),
+        ({"program.json": b"{"}, "program.json is damaged"),
+        ({"program.json": b'{"schema": 7}'}, "another schema"),
+        ({"program.json": PROGRAM.to_json().encode()}, "no kernels.cubin"),
+    ],
+)
+def test_damaged_units(files, message):
+    with pytest.raises(ArtifactError, match=message):
+        load(request_for(files=files))
+
+
+def test_an_unknown_operation():
+    text = PROGRAM.to_json().replace('"what": "in"', '"what": "sideways"')
+    program = program_from_json(text.encode())
+    with pytest.raises(ArtifactError, match="unknown operation 'sideways'"):
+        LoadedModel(program, PLAN, request_for(), CudaDevice([b"cubin"], Recorder()))
+
+
+def test_a_region_is_refused():
+    request = LoadRequest("cuda_0", request_for().files, {}, (), (), 1, 0)
+    with pytest.raises(ArtifactError, match="compiles whole models"):
+        load(request)
+
+
+def test_the_program_survives_as_text():
+    again = program_from_json(PROGRAM.to_json().encode())
+    assert again.to_json() == PROGRAM.to_json()
+    assert again.operations == PROGRAM.operations

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernels to machine code, with neither a GPU nor a driver."""
+
+from __future__ import annotations
+
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import intarsia
+from intarsia.errors import ToolchainError, UnsupportedError
+from intarsia_cuda.nvrtc import Resources, compile_cuda, nvrtc_version, read_resources
+from intarsia_cuda.occupancy import occupancy, print_resources
+from intarsia_cuda.source import print_source
+from intarsia_cuda.target import CudaOptions
+
+from .running import lowered
+from .test_cuda_kernels import CASES, product
+
+DIGITS = Path(__file__).resolve().parents[3] / "tests" / "e2e" / "models" / "digits"
+LOG = """
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'a' for 'sm_80'
+ptxas info    : Function properties for a
+    8 bytes stack frame, 12 bytes spill stores, 16 bytes spill loads
+ptxas info    : Used 31 registers, used 1 barriers, 2176 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compiling entry function 'b' for 'sm_80'
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 8 registers, used 0 barriers
+"""
+
+
+def have_nvrtc():
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC compiles the kernels")
+
+
+def compiled(make_target, case, **options):
+    have_nvrtc()
+    target = make_target(**options)
+    module = lowered(target, *case).module
+    source = print_source(module.functions, target.options)
+    return source, compile_cuda(source.text, target.options)
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_90a", "sm_100"])
+def test_compiles_for_every_generation(make_target, arch):
+    _, made = compiled(make_target, product((70, 45), (45, 40)), arch=arch)
+    assert made.cubin.startswith(b"\x7fELF")
+    assert f".target {arch}".encode() in made.ptx
+    assert made.version.startswith("NVRTC 13")
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted", "options"),
+    [
+        ("halves", "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32", {"arch": "sm_75"}),
+        ("bfloat16", "mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32", {}),
+        ("matmul", "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32", {"fpmath_mode": "tf32"}),
+        ("rows by warps", "shfl.sync.down", {}),
+        ("long vector", "ld.global.nc.v4", {}),
+        ("long vector", "st.global.v4", {}),
+        ("conv", "bar.sync", {}),
+    ],
+)
+def test_the_ptx_has_the_instruction(make_target, case, wanted, options):
+    _, made = compiled(make_target, CASES[case], **options)
+    assert wanted in made.ptx.decode()
+
+
+# Registers of a thread, shared bytes of a block; measured with NVRTC 13.0. None may spill.
+HELD = {
+    "matmul": (64, 9472),
+    "conv": (64, 9472),
+    "halves": (72, 5376),
+    "rows by warps": (32, 0),
+    "one result": (16, 32),
+    "long vector": (24, 0),
+}
+
+
+@pytest.mark.parametrize("case", list(HELD))
+def test_registers_and_shared_memory_are_held(make_target, case):
+    source, made = compiled(make_target, CASES[case], arch="sm_90")
+    registers, shared = HELD[case]
+    for name, launch in source.kernels:
+        used = made.resources[name]
+        assert used.registers <= registers, used
+        assert used.shared_bytes <= shared, used
+        assert (used.spill_bytes, used.stack_bytes) == (0, 0)
+        assert occupancy(used, launch.threads, 90) >= 0.25
+
+
+def test_reads_the_log():
+    assert read_resources(LOG) == {"a": Resources(31, 2176, 28, 8), "b": Resources(8, 0, 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("used", "threads", "capability", "share"),
+    [
+        (Resources(32, 0, 0, 0), 256, 90, 1.0),
+        (Resources(64, 0, 0, 0), 256, 90, 0.5),
+        (Resources(32, 0, 0, 0), 32, 90, 0.5),  # 32 blocks of one warp
+        (Resources(16, 48 * 1024, 0, 0), 256, 80, 24 / 64),  # 3 blocks of 49 KiB in 164
+        (Resources(255, 0, 0, 0), 1024, 90, 0.0),  # does not start
+        (Resources(32, 32 * 1024, 0, 0), 256, 75, 0.5),
+    ],
+)
+def test_occupancy(used, threads, capability, share):
+    assert occupancy(used, threads, capability) == share
+
+
+def test_prints_a_row_for_each_kernel():
+    text = print_resources(read_resources(LOG), {"a": 256, "b": 32}, CudaOptions())
+    head, columns, first, second = text.splitlines()
+    assert head == "sm_80"
+    assert columns.split() == [
+        *("kernel", "threads", "registers", "shared", "B", "spilled", "B", "occupancy")
+    ]
+    assert first.split() == ["a", "256", "31", "2176", "28", "100%"]
+    assert second.split() == ["b", "32", "8", "0", "0", "50%"]
+
+
+def test_a_build_is_the_same_byte_for_byte(tmp_path):
+    have_nvrtc()
+    files = [
+        intarsia.build(DIGITS / "digits.onnx", target="cuda -arch=sm_90").save(tmp_path / name)
+        for name in ("a.intarsia", "b.intarsia")
+    ]
+    assert files[0].read_bytes() == files[1].read_bytes()
+    with zipfile.ZipFile(files[0]) as archive:
+        members = {name.removeprefix("units/main/") for name in archive.namelist()}
+        table = archive.read("units/main/resources.txt").decode()
+    assert {"kernels.cu", "kernels.ptx", "kernels.cubin", "program.json"} <= members
+    assert "occupancy" in table
+
+
+def test_says_what_nvrtc_says(make_target):
+    have_nvrtc()
+    with pytest.raises(ToolchainError, match=r"(?s)refuses the kernels for sm_80.*undefined"):
+        compile_cuda("__global__ void f() { missing(); }", make_target().options)
+
+
+def test_says_that_cuda_13_left_a_gpu_behind(make_target):
+    with pytest.raises(UnsupportedError, match="no longer compiles for sm_70"):
+        compile_cuda("", make_target(arch="sm_70").options)
+
+
+def test_says_that_nvrtc_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(ToolchainError, match="NVRTC is not installed"):
+        nvrtc_version()
+
+
+class Broken:
+    """NVRTC's binding without the library, and one that fails."""
+
+    @staticmethod
+    def nvrtcVersion():  # the binding's name
+        raise RuntimeError("libnvrtc.so.13 not found")
+
+
+class Failing:
+    @staticmethod
+    def nvrtcVersion():  # the binding's name
+        return 7, 0, 0
+
+
+def test_says_that_nvrtc_does_not_load():
+    with pytest.raises(ToolchainError, match=r"does not load: libnvrtc.so.13 not found"):
+        nvrtc_version(Broken)
+
+
+def test_says_that_nvrtc_fails():
+    with pytest.raises(ToolchainError, match="a call of NVRTC failed: 7"):
+        nvrtc_version(Failing)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options, the manifest, and devices: none of it imports NVRTC or needs a GPU."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from intarsia.errors import TargetError
+from intarsia.host.host import Host
+from intarsia_cuda.nvrtc import supported_architectures
+from intarsia_cuda.occupancy import limits_of
+from intarsia_cuda.target import ARCHITECTURES, LEGACY, CudaOptions, canonicalise
+
+
+@pytest.fixture(scope="module")
+def host():
+    return Host()
+
+
+def test_showing_the_kind_imports_no_cuda():
+    code = """
+import sys
+from intarsia.cli.main import main
+try:
+    main(["targets", "show", "cuda"])
+except SystemExit:
+    pass
+print("loaded:", sorted(m for m in sys.modules if m.split(".")[0] in ("cuda", "onnx")))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "-max-threads-per-block" in done.stdout
+    assert "loaded: []" in done.stdout, done.stdout + done.stderr
+
+
+def test_needs_a_host_only_for_driving(host):
+    target = host.target("cuda -arch=sm_90, c")
+    assert (target.fallback.kind.name, target.host.kind.name) == ("cuda", "c")
+    assert str(host.target(str(target))) == str(target)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_threads_per_block": 100}, "no multiple of 32"),
+        ({"arch": "sm_75", "fpmath_mode": "tf32"}, "no tensor cores"),
+        ({"cxx": ""}, "-cxx is empty"),
+    ],
+)
+def test_options_that_do_not_go_together(options, message):
+    with pytest.raises(TargetError, match=message):
+        canonicalise(CudaOptions(**options))
+
+
+def test_unknown_architecture(host):
+    with pytest.raises(TargetError, match="arch"):
+        host.target("cuda -arch=sm_99")
+
+
+@pytest.mark.parametrize("name", ["t4", "nvidia-t4", "Tesla T4", "nvidia/t4"])
+def test_names_of_one_device(host, name):
+    assert host.target(name).fallback.options.arch == "sm_75"
+
+
+def own_tags(host):
+    return [tag for tag in host.hardware().tags if tag.owner == "intarsia-cuda"]
+
+
+def test_every_device_has_an_architecture_that_nvrtc_compiles_for(host):
+    """Or is in the file of those that CUDA 13 left behind, and says so."""
+    pytest.importorskip("cuda.bindings.nvrtc", reason="NVRTC says what it compiles for")
+    known = {f"sm_{number}" for number in supported_architectures()}
+    assert {name for name in ARCHITECTURES if not name.endswith("a")} == known
+    assert {name.removesuffix("a") for name in ARCHITECTURES} == known
+    tags = own_tags(host)
+    assert len(tags) >= 100
+    for tag in tags:
+        arch = host.target(tag.target).fallback.options.arch
+        legacy = "no longer compiles" in tag.notes
+        assert legacy == (arch in LEGACY) == (arch not in known), tag.name
+        assert tag.source
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_limits_of_every_architecture(arch):
+    limits = limits_of(CudaOptions(arch=arch).capability)
+    assert limits.warps in (32, 48, 64)
+    assert limits.shared_bytes >= 64 * 1024

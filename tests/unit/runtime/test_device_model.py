@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole model that a plugin's loader runs: the plan, the weights and the regions go to it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
+from intarsia.artifact.write import write_artifact
+from intarsia.errors import ArtifactError, PluginError, UnsupportedError
+from intarsia.runtime.load import load
+
+LOADER = """
+import numpy as np
+from intarsia.runtime.loading import DeviceModel
+from intarsia.runtime.abi import ArgumentBlock, SafeCall
+
+def load(request):
+    assert request.name == "main" and request.run_steps == 0
+    assert [type(step).__name__ for step in request.plan.steps][1] == "RegionStep"
+    region = request.regions[0]
+    block = ArgumentBlock([spec for spec in (request.inputs[0], request.inputs[0])])
+
+    def twice(x):
+        y = np.empty_like(x)
+        for tensor, array in zip(block.tensors, (x, y)):
+            tensor.data = array.ctypes.data
+        call = SafeCall(region.function)
+        assert call(region.handle or None, block.address, block.count, block.result_address) == 0
+        return y
+
+    def relu(x, y):
+        y[...] = np.maximum(x, 0)
+
+    def add(x, bias, y):
+        y[...] = x + bias
+
+    def run(x, y, z):
+        y[...] = twice(np.maximum(x, 0)) + request.constants["bias"]
+        z[...] = x
+
+    return DeviceModel(run, {"relu": relu, "add": add}.__getitem__)
+"""
+ONLY_RUN = """
+def load(request):
+    def run(x, y, z):
+        raise ValueError("the device is on fire")
+    return run
+"""
+X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+
+
+@pytest.fixture
+def hosted(tmp_path, passport, machine_code):
+    """Write the sample with a main unit that the loader ``toy`` runs."""
+    main = replace(passport.units[0], loader="toy", plugin="intarsia-toy==1.0", files=("m.bin",))
+    written = replace(passport, units=(main, passport.units[1]))
+    units = [
+        CompiledUnit("main", "toy", {"m.bin": b"1"}),
+        CompiledUnit("double_0", SHARED_LIBRARY, {"lib.so": machine_code}),
+    ]
+    path = tmp_path / "hosted.intarsia"
+    weights = {"bias": np.array([1, 2, 3], np.float32)}
+    write_artifact(path, written, units, weights)
+    return path
+
+
+@pytest.mark.parametrize("executor", ["aot", "graph"])
+def test_the_loader_runs_the_plan(hosted, toy_loader, executor):
+    toy_loader(LOADER)
+    with load(hosted, executor=executor) as model:
+        for _ in range(2):
+            found = model.run({"x": X})
+            np.testing.assert_array_equal(found["y"], np.maximum(X, 0) * 2 + [1, 2, 3])
+            np.testing.assert_array_equal(found["z"], X)
+
+
+def test_a_loader_without_single_kernels(hosted, toy_loader):
+    toy_loader(ONLY_RUN)
+    with pytest.raises(UnsupportedError, match="its loader gives none alone"):
+        load(hosted, executor="graph")
+
+
+def test_what_the_loaders_function_raises_is_told(hosted, toy_loader):
+    toy_loader(ONLY_RUN)
+    model = load(hosted)
+    with pytest.raises(PluginError, match="the device is on fire"):
+        model.run({"x": X})
+
+
+def test_without_the_loader(hosted):
+    with pytest.raises(ArtifactError, match="this process cannot run") as caught:
+        load(hosted)
+    assert "pip install 'intarsia-toy==1.0'" in caught.value.hint
