@@ -8,6 +8,7 @@ driver.
 from __future__ import annotations
 
 import ctypes
+import importlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,13 +29,12 @@ def require_driver() -> Any:
         ToolchainError: The binding is not installed.
     """
     try:
-        from cuda.bindings import driver
+        return importlib.import_module("cuda.bindings.driver")
     except ImportError as cause:
         raise ToolchainError(
             f"the binding of the CUDA driver is not installed: {cause}",
             hint="pip install 'intarsia-cuda[cuda13]'",
         ) from None
-    return driver
 
 
 def device_name(driver: Any = None) -> str:
@@ -105,7 +105,7 @@ class CudaDevice:
         address = _checked(self._cuda.cuMemHostAlloc, max(size, 1), 0)
         self._pinned.append(address)
         memory = (ctypes.c_char * max(size, 1)).from_address(int(address))
-        return np.frombuffer(memory, np.uint8)[:size]
+        return np.frombuffer(memoryview(memory), np.uint8)[:size]
 
     def upload(self, to: int, data: np.ndarray) -> None:
         """Copy now."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -63,12 +64,11 @@ def require_nvrtc() -> Any:
         ToolchainError: It is not installed.
     """
     try:
-        from cuda.bindings import nvrtc
+        return importlib.import_module("cuda.bindings.nvrtc")
     except ImportError as cause:
         raise ToolchainError(
             f"NVRTC is not installed: {cause}", hint="pip install 'intarsia-cuda[cuda13]'"
         ) from None
-    return nvrtc
 
 
 def nvrtc_version(nvrtc: Any = None) -> str:

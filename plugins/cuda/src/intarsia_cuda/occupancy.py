@@ -69,7 +69,9 @@ def print_resources(
     resources: Mapping[str, Resources], threads: Mapping[str, int], options: CudaOptions
 ) -> str:
     """Return a table with one row for each kernel."""
-    rows = [("kernel", "threads", "registers", "shared B", "spilled B", "occupancy")]
+    rows: list[tuple[str, ...]] = [
+        ("kernel", "threads", "registers", "shared B", "spilled B", "occupancy")
+    ]
     for name, count in threads.items():
         used = resources[name]
         share = occupancy(used, count, options.capability)

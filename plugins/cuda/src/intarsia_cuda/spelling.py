@@ -57,8 +57,9 @@ MMA: Mapping[str, str] = MappingProxyType(
 )
 """``ix_mma_*(c, a, b)``: adds a product of 16 x 8 by 8 x 8 that a warp holds in registers."""
 
-_OWN = {SHUFFLE: Signature(2), COPY_16: Signature(2)}
-_OWN |= {name: Signature(3) for name in MMA.values()}
+_OWN = {name: Signature(2) for name in (SHUFFLE, COPY_16)} | {
+    name: Signature(3) for name in MMA.values()
+}
 
 
 def target_function(name: str) -> Signature | None:
