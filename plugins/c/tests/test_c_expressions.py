@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from intarsia.dtype import DType
+from intarsia.errors import UnsupportedError
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import (
@@ -35,7 +36,18 @@ from intarsia.tir.expr import (
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import run
 from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia.tir.stmt import (
+    Allocate,
+    Barrier,
+    For,
+    ForKind,
+    If,
+    Invoke,
+    LetStmt,
+    Seq,
+    Store,
+    Thread,
+)
 from intarsia_c.codegen import c_sources
 from intarsia_c.target import COptions
 
@@ -264,7 +276,7 @@ def test_statements(load_module):
     i, j, s, unread = TirVar("i"), TirVar("j"), TirVar("int"), TirVar("i")
     t, never = Buffer("t", (), INDEX, Scope.STACK), Buffer("t", (4,), INDEX, Scope.REGISTER)
     item, first = (Load(x, (i, at), INDEX, 1) for at in (j, index(0)))
-    for kind in ForKind:
+    for kind in set(ForKind) - {ForKind.BOUND}:
         summed = For(j, i % 9, ForKind.SERIAL, Store(t, (), Load(t, (), INDEX, 1) + item))
         total = Load(t, (), INDEX, 1)
         done = If(i % 2 < 1, Store(y, (i,), total + s), Store(y, (i,), index(0) - s))
@@ -370,3 +382,23 @@ def test_machine_functions_of_integers(load_module, dtype):
     check(library, size, a)
     exponents = (np.arange(COUNT) % 9 - (2 if dtype.is_signed else 0)).astype(a.dtype)
     check(library, power, a, exponents)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (Barrier(), "'c' has no barriers"),
+        (
+            For(TirVar("i"), IntImm(4), ForKind.BOUND, Barrier(), Thread.BLOCK_X),
+            "'c' has no blocks of threads",
+        ),
+        (
+            Allocate(Buffer("s", (4,), DType.FLOAT32, Scope.SHARED), Barrier()),
+            "'c' has no memory that threads share",
+        ),
+        (Invoke("c", "move", ()), "no function 'move' of 'c'"),
+    ],
+)
+def test_blocks_of_threads_are_refused(body, message):
+    with pytest.raises(UnsupportedError, match=message):
+        source(PrimFunc("k", (), 0, body))

@@ -219,7 +219,7 @@ def test_names_the_device():
 
 
 def test_without_the_binding(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
     with pytest.raises(ToolchainError, match="binding of the CUDA driver is not installed"):
         device_name()
 

@@ -148,7 +148,7 @@ def test_says_that_cuda_13_left_a_gpu_behind(make_target):
 
 
 def test_says_that_nvrtc_is_missing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     with pytest.raises(ToolchainError, match="NVRTC is not installed"):
         nvrtc_version()
 

@@ -33,7 +33,17 @@ from intarsia.tir.expr import (
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import run
 from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia.tir.stmt import (
+    Allocate,
+    Barrier,
+    For,
+    ForKind,
+    If,
+    Invoke,
+    LetStmt,
+    Seq,
+    Store,
+)
 from intarsia.tir.tensor import placeholder
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.target import LlvmOptions
@@ -300,3 +310,11 @@ def test_float16_without_instructions_for_it(load_module):
     module.get_function("narrow")(near, back)
     with np.errstate(all="ignore"):
         np.testing.assert_array_equal(back, near.astype(np.float16))
+
+
+@pytest.mark.parametrize("body", [Barrier(), Invoke("llvm", "move", ())])
+def test_what_is_for_blocks_of_threads_is_refused(body, load_module):
+    inside = For(TirVar("i"), IntImm(1 << 20), ForKind.PARALLEL, body)
+    for whole in (body, inside):
+        with pytest.raises(UnsupportedError, match="'llvm' has no blocks of threads"):
+            load_module([PrimFunc("k", (), 0, whole)])
