@@ -23,7 +23,18 @@ def installed_targets() -> tuple[str, ...]:
     return tuple(found)
 
 
-def _runs(host: Host, spec: str) -> bool:
+def emulated_targets() -> tuple[str, ...]:
+    """Backends of devices that this machine's processor can stand in for."""
+    host = Host()
+    found: list[str] = []
+    for name in host.backends():
+        spec = f"{name} -emulate"
+        if _parses(host, spec) and read_target(host, spec, None).fallback.kind.main_loader:
+            found.append(spec)
+    return tuple(found)
+
+
+def _parses(host: Host, spec: str) -> bool:
     try:
         read_target(host, spec, None)
     except IntarsiaError:
@@ -31,5 +42,11 @@ def _runs(host: Host, spec: str) -> bool:
     return True
 
 
+def _runs(host: Host, spec: str) -> bool:
+    """Whether what is compiled runs on this machine's processor."""
+    return _parses(host, spec) and not read_target(host, spec, None).fallback.kind.main_loader
+
+
 TARGETS = installed_targets()
+EMULATED = emulated_targets()
 COMPOSITES = tuple(target for target in TARGETS if "," in target)

@@ -18,7 +18,7 @@ import intarsia
 from intarsia.errors import ResourceError, UnsupportedError
 from intarsia.partition.cost import Plan
 
-from .targets import TARGETS
+from .targets import EMULATED, TARGETS
 
 IMPORTER_TESTS = Path(__file__).parents[1] / "unit" / "frontend" / "test_onnx_node_cases.py"
 
@@ -86,6 +86,6 @@ def test_every_eighth_node_case(part: int, target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [*TARGETS, *EMULATED])
 def test_all_node_cases(target: str) -> None:
     assert run_all(nodes._cases(), target)["passed"] >= FEWEST_PASSES
