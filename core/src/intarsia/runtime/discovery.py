@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds the loader of a region's unit, by the name in the passport alone."""
+"""Finds what distributions give to running: loaders of regions, executors and runtimes, by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from ..artifact.passport import UnitEntry
 from ..errors import ArtifactError, PluginError
-from .loading import LOADER_GROUP, Loader
+from .loading import (
+    EXECUTOR_GROUP,
+    LOADER_GROUP,
+    RUNTIME_GROUP,
+    DriveProgram,
+    Loader,
+    OpenElsewhere,
+)
 
 
 def has_loader(name: str) -> bool:
@@ -23,28 +31,55 @@ def find_loader(unit: UnitEntry) -> Loader:
         ArtifactError: No installed distribution provides it.
         PluginError: Two provide it, or importing it fails.
     """
-    found = {point.value: point for point in entry_points(group=LOADER_GROUP, name=unit.loader)}
+    needs = unit.plugin or f"a plugin with the loader '{unit.loader}'"
+    wanted = f"'{unit.name}' needs {needs}"
+    hint = f"pip install '{unit.plugin}'" if unit.plugin else "install that plugin"
+    return cast("Loader", _find("loader", LOADER_GROUP, unit.loader, f"unit {wanted}", hint))
+
+
+def find_executor(kind: str) -> DriveProgram:
+    """Import what drives a program for an executor of a plugin.
+
+    Raises:
+        ArtifactError: No installed distribution provides it.
+        PluginError: Two provide it, or importing it fails.
+    """
+    wanted = f"the artifact needs the executor '{kind}'"
+    hint = "install its plugin, or run it with executor='aot' or 'graph'"
+    return cast("DriveProgram", _find("executor", EXECUTOR_GROUP, kind, wanted, hint))
+
+
+def find_runtime(kind: str) -> OpenElsewhere:
+    """Import what opens artifacts for a runtime of a plugin.
+
+    Raises:
+        ArtifactError: No installed distribution provides it.
+        PluginError: Two provide it, or importing it fails.
+    """
+    wanted = f"the artifact is for the runtime '{kind}'"
+    hint = "install its plugin, or compile the model for --runtime cpp"
+    return cast("OpenElsewhere", _find("runtime", RUNTIME_GROUP, kind, wanted, hint))
+
+
+def _find(what: str, group: str, name: str, wanted: str, hint: str) -> Callable[..., object]:
+    found = {point.value: point for point in entry_points(group=group, name=name)}
     if not found:
-        needs = unit.plugin or f"a plugin with the loader '{unit.loader}'"
-        raise ArtifactError(
-            f"unit '{unit.name}' needs {needs}, which is not installed",
-            hint=f"pip install '{unit.plugin}'" if unit.plugin else "install that plugin",
-        )
+        raise ArtifactError(f"{wanted}, which is not installed", hint=hint)
     if len(found) > 1:
         owners = " and ".join(sorted(_owner(point) for point in found.values()))
         raise PluginError(
-            f"the loader '{unit.loader}' is claimed by {owners}", hint="uninstall one of them"
+            f"the {what} '{name}' is claimed by {owners}", hint="uninstall one of them"
         )
     (point,) = found.values()
     try:
-        loader = point.load()
+        made = point.load()
     except (Exception, SystemExit) as error:  # a plugin may raise anything at import
         raise PluginError(
-            f"{_owner(point)} has the loader '{unit.loader}', but importing it fails: {error!r}"
+            f"{_owner(point)} has the {what} '{name}', but importing it fails: {error!r}"
         ) from error
-    if not callable(loader):
-        raise PluginError(f"the loader '{unit.loader}' of {_owner(point)} is not a function")
-    return cast("Loader", loader)
+    if not callable(made):
+        raise PluginError(f"the {what} '{name}' of {_owner(point)} is not a function")
+    return made
 
 
 def _owner(point: EntryPoint) -> str:

@@ -4,25 +4,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from ..artifact.archive import OpenedArtifact, open_artifact, open_artifact_bytes
 from ..artifact.machine import check_machine
-from ..errors import ArtifactError, UsageError
+from ..errors import ArtifactError, IntarsiaError, PluginError, UsageError
 from .cpu import this_machine
+from .discovery import find_executor, find_runtime
 from .executors.aot import AotExecutor
 from .executors.graph import GraphExecutor
 from .executors.vm import VmExecutor
+from .loading import DriveProgram, PlanExecutable
 from .program import Program
 
 VM = "vm"
-EXECUTORS = ("aot", "graph", VM)
+_IN_PROCESS = ("cpp", "c")  # runtimes whose code, if there is a library of it, this process runs
+_MEMBERS = ("inputs", "outputs", "passport", "threads", "run", "run_into", "close")
 
-Compiled: TypeAlias = AotExecutor | GraphExecutor
-"""A loaded artifact of native code alone."""
-
-Executable: TypeAlias = AotExecutor | GraphExecutor | VmExecutor
+Executable: TypeAlias = PlanExecutable | VmExecutor
 """A loaded artifact: ``inputs``, ``outputs``, ``run``, ``run_into`` and ``close``."""
 
 
@@ -34,16 +35,16 @@ def load(
     Args:
         path: The artifact.
         threads: Threads for parallel loops; ``None`` means as many as the process may use.
-        executor: ``aot`` or ``graph``; ``None`` means what it was compiled for, and the only
-            choice for one compiled for ``vm``.
+        executor: ``aot``, ``graph`` or an executor of a plugin; ``None`` means what it was
+            compiled for, and the only choice for one compiled for ``vm``.
 
     Raises:
         ModelError: There is no such file.
         ArtifactError: The artifact is damaged, for another machine, or needs a plugin that is
-            missing.
-        PluginError: The loader of a region fails.
+            missing, or an executor or runtime that is.
+        PluginError: The loader of a region, an executor or a runtime fails.
         ResourceError: Not enough memory.
-        UsageError: Unknown executor, or no threads.
+        UsageError: ``executor`` is none that runs here, or no threads.
     """
     return instantiate(open_artifact(Path(path)), threads=threads, executor=executor)
 
@@ -52,23 +53,65 @@ def instantiate(
     opened: OpenedArtifact, *, threads: int | None = None, executor: str | None = None
 ) -> Executable:
     """Make an opened artifact ready to run; errors as :func:`load`."""
-    made_for = str(opened.passport.executor.get("kind", "aot"))
-    kind = executor or made_for
-    if kind not in EXECUTORS:
-        raise UsageError(f"no executor '{kind}' runs here", hint=" or ".join(EXECUTORS))
-    if (kind == VM) != (made_for == VM):
+    passport = opened.passport
+    place = str(passport.runtime.get("kind", "cpp"))
+    if place not in _IN_PROCESS:
+        begin = find_runtime(place)
+        return _made(f"runtime '{place}'", begin, opened, threads=threads, options=passport.runtime)
+    carried = str(passport.executor.get("kind", "aot"))
+    kind = executor or carried
+    if (kind == VM) != (carried == VM):
         raise UsageError(
-            f"the artifact was compiled for executor '{made_for}', which '{kind}' cannot replace"
+            f"the artifact was compiled for executor '{carried}', which '{kind}' cannot replace"
         )
-    check_machine(opened.passport, this_machine())
     if kind == VM:
+        return _program_of_pieces(opened, threads)
+    if kind == "aot":
+        return AotExecutor(_program(opened, threads))
+    if kind == "graph":
+        return GraphExecutor(_program(opened, threads))
+    drive = _drive(kind, wanted=executor is not None)
+    options: Mapping[str, object] = passport.executor if kind == carried else {}
+    return _made(f"executor '{kind}'", drive, _program(opened, threads), options)
 
-        def open_piece(data: bytes, name: str) -> Compiled:
-            piece = instantiate(open_artifact_bytes(data, name), threads=threads)
-            if isinstance(piece, VmExecutor):
-                raise ArtifactError(f"the piece '{name}' is itself a program")
-            return piece
 
-        return VmExecutor(opened, open_piece, threads)
-    program = Program(opened, threads)
-    return AotExecutor(program) if kind == "aot" else GraphExecutor(program)
+def _program_of_pieces(opened: OpenedArtifact, threads: int | None) -> VmExecutor:
+    check_machine(opened.passport, this_machine())
+
+    def open_piece(data: bytes, name: str) -> AotExecutor | GraphExecutor:
+        piece = instantiate(open_artifact_bytes(data, name), threads=threads)
+        if not isinstance(piece, AotExecutor | GraphExecutor):
+            raise ArtifactError(f"the piece '{name}' is itself a program")
+        return piece
+
+    return VmExecutor(opened, open_piece, threads)
+
+
+def _drive(kind: str, *, wanted: bool) -> DriveProgram:
+    try:
+        return find_executor(kind)
+    except ArtifactError:
+        if not wanted:
+            raise
+        raise UsageError(f"no executor '{kind}' runs here", hint="aot or graph") from None
+
+
+def _program(opened: OpenedArtifact, threads: int | None) -> Program:
+    check_machine(opened.passport, this_machine())
+    return Program(opened, threads)
+
+
+def _made(
+    what: str, make: Callable[..., object], *given: object, **options: object
+) -> PlanExecutable:
+    """Call a plugin, and see that its answer can be run."""
+    try:
+        made = make(*given, **options)
+    except (IntarsiaError, MemoryError):
+        raise
+    except Exception as error:  # a plugin may raise anything
+        raise PluginError(f"the {what} fails on this artifact: {error!r}") from error
+    lacks = [name for name in _MEMBERS if name not in dir(made)]
+    if lacks:
+        raise PluginError(f"the {what} made {type(made).__name__}, which has no {lacks[0]}")
+    return cast("PlanExecutable", made)

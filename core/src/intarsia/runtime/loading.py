@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The contract between the runtime and what loads a region's unit.
+"""The contract between the runtime and what plugins give to it, found through entry points.
 
-Loaders are found in the entry-point group ``intarsia.loaders``.
+``intarsia.loaders``: what loads a region's unit. ``intarsia.executors``: for an executor of a
+plugin, a function ``drive(program: Program, options) -> Executable`` that runs a program which is
+loaded in this process. ``intarsia.runtimes``: for a runtime of a plugin, a function
+``open(opened: OpenedArtifact, *, threads, options) -> Executable`` that runs an artifact wherever
+it belongs. Each is named as its kind.
 
 A loader is a function ``load(request: LoadRequest) -> NativeCall | Callable``. It runs once, when
 an artifact is loaded, and may be slow; what it returns runs at every call and should be native.
@@ -28,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from ..artifact.plan import CallPlan, TensorSpec
@@ -35,7 +40,14 @@ from ..artifact.plan import CallPlan, TensorSpec
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..artifact.archive import OpenedArtifact
+    from ..artifact.passport import Passport
+    from .executors.signature import Inputs
+    from .program import Program
+
 LOADER_GROUP = "intarsia.loaders"
+EXECUTOR_GROUP = "intarsia.executors"
+RUNTIME_GROUP = "intarsia.runtimes"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,3 +163,71 @@ class DeviceModel:
 
 
 Loader: TypeAlias = "Callable[[LoadRequest], NativeCall | HostedCall | DeviceModel]"
+
+
+class PlanExecutable(Protocol):
+    """A loaded artifact of a plan, whatever drives it."""
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs of the model, in its order."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs of the model, in its order."""
+        ...
+
+    @property
+    def passport(self) -> Passport:
+        """What the artifact says of itself."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Threads that parallel loops use."""
+        ...
+
+    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Compute the outputs, as new arrays by name in the model's order."""
+        ...
+
+    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
+        """Compute the outputs into the caller's arrays."""
+        ...
+
+    def close(self) -> None:
+        """Free what it holds; harmless when repeated."""
+        ...
+
+    def __enter__(self) -> PlanExecutable:
+        """Return itself."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        """Close it."""
+        ...
+
+
+class DriveProgram(Protocol):
+    """Makes the executable of an executor that a plugin has; its options as in the passport."""
+
+    def __call__(self, program: Program, options: Mapping[str, object], /) -> PlanExecutable:
+        """Return what runs ``program``, which it owns from now on."""
+        ...
+
+
+class OpenElsewhere(Protocol):
+    """Makes the executable of a runtime that a plugin has; its options as in the passport."""
+
+    def __call__(
+        self, opened: OpenedArtifact, /, *, threads: int | None, options: Mapping[str, object]
+    ) -> PlanExecutable:
+        """Return what runs the artifact; its digests are checked, this machine is not."""
+        ...
