@@ -3,28 +3,13 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from intarsia.host.host import Host
 
-ROOT = Path(__file__).parents[2]
-MINUTES = 10
-EXEMPT: dict[str, dict[str, str]] = {}
-"""Plugin to the checks that cannot apply to it, each with its reason."""
-
-
-def shipped() -> list[str]:
-    """Names of the plugins whose sources are in this repository."""
-    manifests = (ROOT / "plugins").glob("*/src/*/plugin.toml")
-    return sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in manifests)
+from .kit import run_kit, shipped
 
 
 @pytest.mark.slow
@@ -33,24 +18,7 @@ def test_passes_the_kit(plugin: str, tmp_path: Path) -> None:
     installed = {info.name for info in Host().plugins()}
     if plugin not in installed:
         pytest.skip(f"the plugin {plugin} is not installed here")
-    result = kit(plugin, tmp_path)
-    failed = [f"{row['check']}: {row['detail']}" for row in result["checks"]
-              if row["outcome"] == "failed"]  # fmt: skip
-    assert failed == []
+    result = run_kit(plugin, tmp_path)
+    rows = [row for row in result["checks"] if row["outcome"] == "failed"]
+    assert [f"{row['check']}: {row['detail']}" for row in rows] == []
     assert result["tier"] == 3, result["tiers"]
-
-
-def kit(plugin: str, folder: Path) -> dict[str, Any]:
-    """Run the kit in a process of its own; returns its result."""
-    exempt = [f"--intarsia-exempt={c}={r}" for c, r in EXEMPT.get(plugin, {}).items()]
-    place = folder / "result.json"
-    command = [sys.executable, "-m", "pytest", "--pyargs", "intarsia_testkit", "-q", "-c"]
-    command += [os.devnull, f"--rootdir={folder}", "-p", "no:cacheprovider", *exempt]
-    command += [f"--intarsia-plugin={plugin}", f"--intarsia-json={place}"]
-    path = os.pathsep.join(filter(None, sys.path))
-    run = subprocess.run(
-        command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True,
-        text=True, check=False, timeout=60 * MINUTES,
-    )  # fmt: skip
-    assert place.exists(), (run.stdout + run.stderr)[-3000:]
-    return json.loads(place.read_text(encoding="utf-8"))

@@ -35,6 +35,33 @@ def support_matrix(subject: Subject) -> str:
     return "\n".join(lines)
 
 
+Cell = tuple[str, str, int]
+"""Operator, element type and rank of the first operand."""
+
+
+def support_cells(subject: Subject) -> dict[Cell, str]:
+    """What the plugin says to every operator, element type and rank that the kit has a case of.
+
+    ``yes`` to all cases, ``some``, or the code of the first no.
+    """
+    table = subject.table(subject.host())
+    said: dict[Cell, list[str]] = {}
+    for name, cases in cases_by_operator().items():
+        some = [case for case in cases if case.operands]
+        taken = {id(c) for fixed in (False, True) for c in accepted(table, some, fixed=fixed)[0]}
+        for case in some:
+            cell = (name, case.operands[0].dtype.name, case.operands[0].ndim)
+            answer = "yes" if id(case) in taken else accepted(table, [case], fixed=True)[1]
+            said.setdefault(cell, []).append(answer.partition(":")[0])
+    return {cell: _joined(answers) for cell, answers in said.items()}
+
+
+def _joined(answers: list[str]) -> str:
+    if "yes" not in answers:
+        return answers[0]
+    return "yes" if set(answers) == {"yes"} else "some"
+
+
 def with_table(text: str, table: str) -> str:
     """Return a text with the table between its marks.
 

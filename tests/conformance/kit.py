@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the conformance kit on a plugin of this repository, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+MINUTES = 10
+EXEMPT: dict[str, dict[str, str]] = {}
+"""Plugin to the checks that cannot apply to it, each with its reason."""
+
+
+def shipped() -> list[str]:
+    """Names of the plugins whose sources are in this repository."""
+    manifests = (ROOT / "plugins").glob("*/src/*/plugin.toml")
+    return sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in manifests)
+
+
+def run_kit(plugin: str, folder: Path) -> dict[str, Any]:
+    """Run the kit in a process of its own; returns its result."""
+    exempt = [f"--intarsia-exempt={c}={r}" for c, r in EXEMPT.get(plugin, {}).items()]
+    place = folder / "result.json"
+    command = [sys.executable, "-m", "pytest", "--pyargs", "intarsia_testkit", "-q", "-c"]
+    command += [os.devnull, f"--rootdir={folder}", "-p", "no:cacheprovider", *exempt]
+    command += [f"--intarsia-plugin={plugin}", f"--intarsia-json={place}"]
+    path = os.pathsep.join(filter(None, sys.path))
+    run = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True,
+        text=True, check=False, timeout=60 * MINUTES,
+    )  # fmt: skip
+    assert place.exists(), (run.stdout + run.stderr)[-3000:]
+    return json.loads(place.read_text(encoding="utf-8"))
