@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .faulty_wheels import FAULTS, write_wheel
+from .faulty_wheels import FAULTS, Fault, write_wheel
 
 CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 LIMIT = "4"
@@ -246,6 +247,54 @@ def test_an_interrupt_ends_a_trial_at_once(faulty_site: Path, model: Path, tmp_p
     assert time.monotonic() - began < 5
     assert (started.returncode, err.strip()) == (130, "error: interrupted")
     assert not Path(f"/proc/{child}").exists()
+
+
+CRASHES = {
+    "crash-annotate": (
+        "@hookimpl\ndef annotate(target):\n    ctypes.string_at(0)\n",
+        "(faulty-crash-annotate 1.0): annotate() killed the process (signal SIGSEGV)",
+    ),
+    "leave-annotate": (
+        "@hookimpl\ndef annotate(target):\n    os._exit(0)\n",
+        "(faulty-leave-annotate 1.0): annotate() ended the process (exit code 0)",
+    ),
+    "crash-codegen": (
+        "@hookimpl\ndef relay_codegen(region, target):\n    os.abort()\n",
+        "(faulty-crash-codegen 1.0): relay_codegen() killed the process (signal SIGABRT)",
+    ),
+    "crash-verdict": (
+        "def yes(match):\n    ctypes.string_at(0)\n",
+        "native code killed the process (signal SIGSEGV); the last hook that was asked: plugin "
+        "'crash-verdict' (faulty-crash-verdict 1.0): annotate()",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def crashing_site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Plugins that end the process in a hook, unpacked."""
+    folder, wheels = tmp_path_factory.mktemp("crashing"), tmp_path_factory.mktemp("wheels")
+    for name, (hooks, _) in CRASHES.items():
+        wheel = write_wheel(wheels, name, Fault(hooks=hooks))
+        with zipfile.ZipFile(wheel) as packed:
+            packed.extractall(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", CRASHES)
+def test_a_hook_that_ends_the_process_is_named(
+    intarsia: Run, crashing_site: Path, model: Path, tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / "out.intarsia"
+    path = os.pathsep.join([str(crashing_site), str(CORE), os.environ.get("PYTHONPATH", "")])
+    command = ("compile", str(model), "--target", f"{name}, llvm", "--plan", "greedy")
+    run = intarsia(*command, "-o", str(out), PYTHONPATH=path)
+    assert run.returncode == 5, run.stderr
+    assert CRASHES[name][1] in run.stderr
+    assert "hint: " in run.stderr
+    assert list(tmp_path.iterdir()) == []
+    others = intarsia("compile", str(model), "--target", "llvm", "-o", str(out), PYTHONPATH=path)
+    assert (others.returncode, out.exists()) == (0, True)
 
 
 def _heed_interrupts() -> None:

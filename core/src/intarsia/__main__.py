@@ -13,13 +13,22 @@ _INTERRUPTED = 130
 
 def run() -> int:
     """Run the command line and return its exit code, also when interrupted while importing it."""
+    note = None
     try:
-        from .cli.main import main  # an interrupt during this import is one like any other
+        from .cli.supervise import supervise  # an interrupt during an import is one like any other
 
-        code = main()
+        supervised = supervise(sys.argv[1:])
+        note = supervised.note
+        if supervised.code is not None:
+            return supervised.code
+        from .cli.main import main
+
+        code = main(note=note.write if note is not None else None)
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
         code = _INTERRUPTED
+    if note is not None:
+        note.finish()
     _leave_threads(code)
     return code
 

@@ -8,7 +8,7 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -122,21 +122,24 @@ def cli(
     Exit codes: 0 ok, 1 a bug of ours, 2 usage or target, 3 input file, 4 unsupported, 5 plugin,
     6 toolchain, 7 artifact, 8 resources, 9 worker lost, 10 gate failed, 130 interrupted.
     """
-    ctx.obj = Session(disabled, config, trace=trace_plugins)
+    ctx.obj = Session(disabled, config, trace=trace_plugins, note=ctx.obj)
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, *, note: Callable[[str], None] | None = None
+) -> int:
     """Run the command line and return its exit code; prints errors on stderr.
 
     Args:
         arguments: What stands behind ``intarsia``; the process's own if ``None``.
+        note: Told of every hook call.
     """
     args = sys.argv[1:] if arguments is None else list(arguments)
     stdout = sys.stdout
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
-            result = cli.main(args=args, prog_name="intarsia", standalone_mode=False)
+            result = cli.main(args=args, prog_name="intarsia", standalone_mode=False, obj=note)
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except IntarsiaError as error:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,11 +25,13 @@ class Session:
         disabled: Plugins named by ``--no-plugin``.
         config: File with settings; the nearest one if ``None``.
         trace: Whether every hook call is said on stderr.
+        note: Told of every hook call, for whoever outlives a crash of this process.
     """
 
     disabled: tuple[str, ...] = ()
     config: Path | None = None
     trace: bool = False
+    note: Callable[[str], None] | None = None
 
     def host(self) -> Host:
         """A new host that keeps the disabled plugins out.
@@ -36,10 +39,15 @@ class Session:
         Raises:
             UsageError: No plugin has the name of a disabled one.
         """
-        host = Host(disabled=self.disabled, trace=_say if self.trace else None)
+        host = Host(disabled=self.disabled, trace=self._tell if self.trace else self.note)
         for name in self.disabled:
             host.plugin(name)
         return host
+
+    def _tell(self, line: str) -> None:
+        click.echo(f"trace: {line}", err=True)
+        if self.note is not None:
+            self.note(line)
 
     def configured(self) -> Configured:
         """What the environment and the file with settings say.
@@ -50,7 +58,3 @@ class Session:
         from .configured import read_settings  # listing plugins needs no settings
 
         return read_settings(os.environ, Path.cwd(), self.config)
-
-
-def _say(line: str) -> None:
-    click.echo(f"trace: {line}", err=True)

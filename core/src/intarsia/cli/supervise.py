@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a command in a child process, so that a crash of native code becomes a message.
+
+What a plugin raises can be caught; a segmentation fault in its native code cannot. Commands that
+run code of plugins or of models therefore run in a fork of this process, made before anything large
+is loaded. The parent does nothing but wait; it passes signals on that were sent to it alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from mmap import mmap
+
+COMMANDS = frozenset({"compile", "explain", "run"})
+"""Commands that run code of plugins, or what it compiled."""
+
+SKIP = "INTARSIA_NO_PROBE"
+"""Environment variable: set to 1, plugins run in the first process."""
+
+_CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
+_PLUGIN_FAILED = 5
+_INTERRUPTED = 130
+_SIZE = 4096
+_PARENT_ENDS = 1  # PR_SET_PDEATHSIG
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Memory that both processes see: which hook of which plugin is being asked."""
+
+    memory: mmap
+
+    def write(self, line: str) -> None:
+        """Take a line of the tracing of hooks."""
+        data = line.encode(errors="replace")[: _SIZE - 2]
+        self.memory[: len(data) + 1] = data + b"\0"
+
+    def read(self) -> str:
+        """The last line."""
+        return self.memory[:_SIZE].partition(b"\0")[0].decode(errors="replace")
+
+    def finish(self) -> None:
+        """Say that the command came to its own end: an exit code alone says nothing."""
+        self.memory[_SIZE - 1] = 1
+
+    @property
+    def finished(self) -> bool:
+        """Whether it did."""
+        return self.memory[_SIZE - 1] == 1
+
+
+@dataclass(frozen=True, slots=True)
+class Supervised:
+    """What to do after :func:`supervise`.
+
+    Attributes:
+        code: The exit code of the command, which has ended; ``None`` in the process that runs it.
+        note: Where that process says what it asks; ``None`` if nobody waits for it.
+    """
+
+    code: int | None = None
+    note: Note | None = None
+
+
+def supervise(arguments: Sequence[str]) -> Supervised:
+    """Go on in a child process if the command runs code of plugins; the parent waits for it."""
+    wanted = COMMANDS & set(arguments)
+    if sys.platform != "linux" or not wanted or os.environ.get(SKIP, "") not in ("", "0"):
+        return Supervised()
+    note = Note(mmap(-1, _SIZE))
+    heeded = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, heeded)
+    parent = os.getpid()
+    try:
+        child = os.fork()
+    except OSError:  # no process left: the command can still try
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return Supervised()
+    if child == 0:
+        _end_with(parent)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return Supervised(note=note)
+    return Supervised(code=_wait(child, heeded, note))
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent is killed."""
+    import ctypes
+
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PARENT_ENDS, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # killed before that was asked for
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
+    """Wait for the child; returns the exit code that the parent ends with."""
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        found = signal.sigwaitinfo(heeded)
+        # A terminal sends to the whole group; what a process sent was for this one alone.
+        if found.si_signo != signal.SIGCHLD and found.si_pid > 0:
+            os.kill(child, found.si_signo)
+    if os.WIFEXITED(status):
+        code = os.WEXITSTATUS(status)
+        if not note.finished:
+            sys.stderr.write(f"error: {_end(f'ended the process (exit code {code})', note)}\n")
+        return code if note.finished else _PLUGIN_FAILED
+    name = signal.Signals(os.WTERMSIG(status)).name
+    if name == "SIGINT":  # Python ends so when it is interrupted once more while it ends
+        return _INTERRUPTED
+    if name not in _CRASHES:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, heeded)
+        if name != "SIGKILL":
+            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
+        os.kill(os.getpid(), os.WTERMSIG(status))
+    sys.stderr.write(f"error: {_end(f'killed the process (signal {name})', note)}\n")
+    return _PLUGIN_FAILED
+
+
+def _end(what: str, note: Note) -> str:
+    """Who did what to the process, as far as the note tells."""
+    hook, _, rest = note.read().partition("()")
+    if hook and not rest:
+        return (
+            f"{hook}() {what}\n"
+            "  hint: report it to the plugin's authors, or go on without: --no-plugin NAME"
+        )
+    last = f"; the last hook that was asked: {hook}()" if hook else ""
+    return (
+        f"native code {what}{last}\n"
+        "  hint: leave the accelerators out of the target one by one; "
+        "intarsia --trace-plugins shows what was asked"
+    )
