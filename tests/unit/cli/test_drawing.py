@@ -15,6 +15,7 @@ import pytest
 from intarsia.cli.drawing.dot import dot_text
 from intarsia.cli.drawing.html import html_text
 from intarsia.cli.drawing.layout import NODE_WIDTH, lay_out
+from intarsia.cli.drawing.model_explorer import model_explorer_text
 from intarsia.cli.drawing.write import node_properties
 from intarsia.diagnostics import Span
 from intarsia.dtype import DType
@@ -195,6 +196,22 @@ def test_dot(graph: PlacedGraph) -> None:
     assert 'n1 [label="nn.relu\\n</script><b>", fillcolor="#8ecae6"];' in text
     assert 'n1 -> n2 [penwidth=2, label="float32 2x8, 64 B"];' in text
     assert text.count("{") == text.count("}")
+
+
+def test_model_explorer(graph: PlacedGraph) -> None:
+    made = json.loads(model_explorer_text(graph, "m.onnx"))
+    (drawn,) = made["graphs"]
+    assert (made["label"], len(drawn["nodes"])) == ("m.onnx", len(graph.nodes))
+    ids = [node["id"] for node in drawn["nodes"]]
+    assert len(set(ids)) == len(ids)
+    edges = [(e["sourceNodeId"], n["id"]) for n in drawn["nodes"] for e in n["incomingEdges"]]
+    assert sorted(edges) == sorted((str(e.source), str(e.target)) for e in graph.edges)
+    for node, placed_node in zip(drawn["nodes"], graph.nodes, strict=True):
+        assert bool(node["namespace"]) == bool(placed_node.region)
+        keys = [pair["key"] for pair in node["attrs"]]
+        assert sum(key.startswith("verdict of ") for key in keys) == len(placed_node.verdicts)
+        inputs = [edge["targetNodeInputId"] for edge in node["incomingEdges"]]
+        assert inputs == [str(number) for number in range(len(inputs))]
 
 
 def test_properties_of_the_models_nodes(graph: PlacedGraph) -> None:

@@ -46,6 +46,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a page with the graph.")
 @click.option("--dot", type=_FILE, metavar="FILE", help="Write the graph for Graphviz.")
 @click.option("--netron", type=_FILE, metavar="FILE", help="Write the model with its placement.")
+@click.option("--model-explorer", type=_FILE, metavar="FILE",
+              help="Write the graph for Model Explorer, as JSON.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(
@@ -61,6 +63,7 @@ def command(
     html: Path | None,
     dot: Path | None,
     netron: Path | None,
+    model_explorer: Path | None,
     as_json: bool,
 ) -> None:
     """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
@@ -71,6 +74,7 @@ def command(
     placement = cut(host, module, parts, Plan(plan), rules).placement
     verdicts = _chosen(placement.verdicts, nodes)
     pictures = {"html": html, "dot": dot, "netron": netron}
+    pictures["model_explorer"] = model_explorer
     if any(pictures.values()):
         graph = placed_graph(module.main, placement, parts.fallback.kind.name)
         draw(graph, model, str(parts), pictures)

@@ -21,7 +21,7 @@ def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path 
         graph: What is drawn.
         model: The model's file.
         target: The target, for the title.
-        files: A file for ``html``, ``dot`` and ``netron``.
+        files: A file for ``html``, ``dot``, ``model_explorer`` and ``netron``.
 
     Raises:
         OSError: A file cannot be written.
@@ -42,6 +42,10 @@ def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path 
                 from .dot import dot_text
 
                 data = dot_text(graph).encode()
+            case "model_explorer":
+                from .model_explorer import model_explorer_text
+
+                data = model_explorer_text(graph, model.name).encode()
             case _:
                 from ...frontend.onnx.reader import with_node_properties
 

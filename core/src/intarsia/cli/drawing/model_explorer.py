@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A placement for Model Explorer: a collection of one graph, as its built-in JSON adapter reads."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ...partition.placed_graph import PlacedGraph, PlacedNode
+from ...partition.report import bytes_text
+from ...partition.support import Code
+from .palette import colour_of
+
+
+def model_explorer_text(graph: PlacedGraph, title: str) -> str:
+    """Return the graph as JSON: a layer for each region, verdicts as attributes of the nodes."""
+    kinds = [*dict.fromkeys(row.accelerator for row in graph.placement.regions)]
+    nodes = [_node(index, node, kinds) for index, node in enumerate(graph.nodes)]
+    outputs: dict[int, int] = {}
+    for edge in graph.edges:
+        reader = nodes[edge.target]["incomingEdges"]
+        reader.append(
+            {
+                "sourceNodeId": str(edge.source),
+                "sourceNodeOutputId": "0",
+                "targetNodeInputId": str(len(reader)),
+            }
+        )
+        if edge.source not in outputs:
+            outputs[edge.source] = edge.bytes
+            facts = {"tensor_shape": f"{edge.dtype}[{edge.shape}]", "size": bytes_text(edge.bytes)}
+            nodes[edge.source]["outputsMetadata"] = [{"id": "0", "attrs": _pairs(facts)}]
+    made = {"label": title, "graphs": [{"id": "placement", "nodes": nodes}]}
+    return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
+
+
+def _node(index: int, node: PlacedNode, kinds: list[str]) -> dict[str, Any]:
+    facts = {"name": node.name, "type": node.type}
+    if node.kind:
+        facts["placed"] = node.kind
+    if node.attributes:
+        facts["attributes"] = node.attributes
+    for said in node.verdicts:
+        yes = said.code == Code.OK.value
+        facts[f"verdict of {said.accelerator}"] = "yes" if yes else f"{said.code}: {said.detail}"
+    made: dict[str, Any] = {
+        "id": str(index),
+        "label": node.op,
+        "namespace": f"{node.region} ({node.kind})" if node.region else "",
+        "attrs": _pairs(facts),
+        "incomingEdges": [],
+    }
+    if node.region:
+        made["style"] = {"backgroundColor": colour_of(node.kind, kinds)}
+    return made
+
+
+def _pairs(facts: dict[str, str]) -> list[dict[str, str]]:
+    return [{"key": key, "value": value} for key, value in facts.items()]
