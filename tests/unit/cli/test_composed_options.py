@@ -230,6 +230,26 @@ def test_the_last_target_of_a_list_is_completed(run: Run) -> None:
     assert [item.value for item in found] == ["odd_npu", "odd"]
 
 
+@pytest.mark.parametrize("command", [["plugins", "show"], ["plugins", "why"], ["doctor"]])
+def test_names_of_plugins_are_completed_from_manifests(
+    hosts: list[Host], command: list[str]
+) -> None:
+    shell = ShellComplete(cli, {}, "intarsia", "_X")
+    shell.get_completions(command, "")
+    names = [plugin.name for plugin in hosts[0].plugins()]
+    assert len(names) == 3
+    assert [item.value for item in shell.get_completions(command, "")] == names
+    begun = shell.get_completions(command, names[0][:2])
+    assert [i.value for i in begun] == [n for n in names if n.startswith(names[0][:2])]
+    assert {plugin.state for plugin in hosts[-1].plugins()} == {"discovered"}
+
+
+def test_kinds_to_show_are_completed(hosts: list[Host]) -> None:
+    shell = ShellComplete(cli, {}, "intarsia", "_X")
+    found = [item.value for item in shell.get_completions(["targets", "show"], "lo")]
+    assert found == ["loops"]
+
+
 FILE = """
 target = "odd"
 executor = { kind = "aot", unpacked-api = true }

@@ -16,11 +16,12 @@ from ..host.examine import Finding
 from ..runtime.cpu import this_machine
 from ..runtime.threads import available_threads, load_openmp
 from .output import emit_json, table
+from .plugin_names import PluginName
 from .session import Session
 
 
 @click.command("doctor")
-@click.argument("names", nargs=-1, metavar="[PLUGIN]...")
+@click.argument("names", nargs=-1, type=PluginName(), metavar="[PLUGIN]...")
 @click.option("--check", is_flag=True, help="Exit with 5 if any plugin is broken.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj

@@ -8,6 +8,7 @@ import click
 from ..host.host import PluginInfo
 from . import plugins_check, plugins_dev, plugins_new
 from .output import emit_json, table
+from .plugin_names import PluginName
 from .session import Session
 
 
@@ -45,7 +46,7 @@ def list_plugins(session: Session, as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", type=PluginName())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def show_plugin(session: Session, name: str, as_json: bool) -> None:
@@ -76,7 +77,7 @@ def show_plugin(session: Session, name: str, as_json: bool) -> None:
 
 
 @command.command("why")
-@click.argument("name")
+@click.argument("name", type=PluginName())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def why_plugin(session: Session, name: str, as_json: bool) -> None:

@@ -14,6 +14,7 @@ import click
 
 from ..errors import GateFailed, PluginError, ResourceError, UsageError
 from .output import emit_json, table
+from .plugin_names import PluginName
 from .session import Session
 
 KIT = "intarsia_testkit"
@@ -23,7 +24,7 @@ _REFUSED_OPTION = 4  # exit code of pytest
 
 
 @click.command("check")
-@click.argument("name")
+@click.argument("name", type=PluginName())
 @click.option("--tier", type=click.IntRange(1, 3), default=3, help="Check up to this tier.")
 @click.option("--target", default="", help="Target to check it with.")
 @click.option("--exempt", multiple=True, metavar="CHECK=REASON", help="Leave a check out.")

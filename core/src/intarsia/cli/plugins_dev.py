@@ -7,11 +7,12 @@ from pathlib import Path
 
 import click
 
+from .plugin_names import PluginName
 from .session import Session
 
 
 @click.command("dev")
-@click.argument("name")
+@click.argument("name", type=PluginName())
 @click.argument("model", type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--target", default="", help="Target; NAME in front of the first other backend.")
 @click.option("--every", type=click.FloatRange(0.05, 60), default=0.5, show_default=True,

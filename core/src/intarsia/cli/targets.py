@@ -12,7 +12,7 @@ from ..target.options import OptionRow, find_row, json_value, option_rows, print
 from .composed import ComposedCommand
 from .output import emit_json, table
 from .session import Session
-from .target_options import TargetChoice, target_options
+from .target_options import NameType, TargetChoice, target_options
 
 
 @click.group("targets")
@@ -53,7 +53,7 @@ def list_targets(session: Session, as_json: bool) -> None:
 
 
 @command.command("show")
-@click.argument("kind")
+@click.argument("kind", type=NameType("target"))
 @click.option("--values", "flag", metavar="OPTION", help="List what an option may be, e.g. mcpu.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
