@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from intarsia.host.host import Host
+
 from . import support_page
 from .doc_examples import execute
 from .reference_pages import pages
@@ -18,10 +20,12 @@ DOCS = ROOT / "docs"
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits" / "digits.onnx"
 ELSEWHERE = frozenset({"hardware.md", "write-a-backend.md"})
 """Pages whose blocks other tests of this folder execute."""
+ELSEWHERE_ONLY = {"gpu-cuda.md": "its commands need NVRTC, and the last ones a GPU"}
 PAGES = [
     page
     for page in sorted((*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")))
-    if "```" in page.read_text(encoding="utf-8") and page.name not in ELSEWHERE
+    if "```" in page.read_text(encoding="utf-8")
+    and page.name not in ELSEWHERE | ELSEWHERE_ONLY.keys()
 ]
 
 
@@ -40,6 +44,10 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
     "page", sorted(set(pages()) - {support_page.PAGE}), ids=lambda path: path.stem
 )
 def test_generated_pages_are_current(page: Path) -> None:
+    installed = {row.name for row in Host().plugins()}
+    missing = {path.name for path in (ROOT / "plugins").iterdir()} - installed
+    if missing and page.name in ("targets.md", "stability.md"):
+        pytest.skip(f"it tells of every plugin, and these are not installed: {sorted(missing)}")
     assert page.read_text(encoding="utf-8") == pages()[page](), (
         "python -m tests.architecture.reference_pages writes it"
     )

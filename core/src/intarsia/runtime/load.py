@@ -20,7 +20,8 @@ from .loading import DriveProgram, PlanExecutable
 from .program import Program
 
 VM = "vm"
-_IN_PROCESS = ("cpp", "c")  # runtimes whose code, if there is a library of it, this process runs
+# Runtimes of the core: if there is a library of the code, this process runs it.
+_IN_PROCESS = frozenset("cpp c".split())
 _MEMBERS = ("inputs", "outputs", "passport", "threads", "run", "run_into", "close")
 
 Executable: TypeAlias = PlanExecutable | VmExecutor

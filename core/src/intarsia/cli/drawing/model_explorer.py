@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from ...partition.placed_graph import PlacedGraph, PlacedNode
 from ...partition.report import bytes_text
@@ -15,10 +14,10 @@ from .palette import colour_of
 def model_explorer_text(graph: PlacedGraph, title: str) -> str:
     """Return the graph as JSON: a layer for each region, verdicts as attributes of the nodes."""
     kinds = [*dict.fromkeys(row.accelerator for row in graph.placement.regions)]
-    nodes = [_node(index, node, kinds) for index, node in enumerate(graph.nodes)]
-    outputs: dict[int, int] = {}
+    incoming: list[list[dict[str, str]]] = [[] for _ in graph.nodes]
+    results: list[list[dict[str, object]]] = [[] for _ in graph.nodes]
     for edge in graph.edges:
-        reader = nodes[edge.target]["incomingEdges"]
+        reader = incoming[edge.target]
         reader.append(
             {
                 "sourceNodeId": str(edge.source),
@@ -26,15 +25,21 @@ def model_explorer_text(graph: PlacedGraph, title: str) -> str:
                 "targetNodeInputId": str(len(reader)),
             }
         )
-        if edge.source not in outputs:
-            outputs[edge.source] = edge.bytes
-            facts = {"tensor_shape": f"{edge.dtype}[{edge.shape}]", "size": bytes_text(edge.bytes)}
-            nodes[edge.source]["outputsMetadata"] = [{"id": "0", "attrs": _pairs(facts)}]
+        facts = {"tensor_shape": f"{edge.dtype}[{edge.shape}]", "size": bytes_text(edge.bytes)}
+        results[edge.source] = [{"id": "0", "attrs": _pairs(facts)}]
+    nodes = [
+        {
+            **_node(index, node, kinds),
+            "incomingEdges": incoming[index],
+            "outputsMetadata": results[index],
+        }
+        for index, node in enumerate(graph.nodes)
+    ]
     made = {"label": title, "graphs": [{"id": "placement", "nodes": nodes}]}
     return json.dumps(made, indent=1, ensure_ascii=False) + "\n"
 
 
-def _node(index: int, node: PlacedNode, kinds: list[str]) -> dict[str, Any]:
+def _node(index: int, node: PlacedNode, kinds: list[str]) -> dict[str, object]:
     facts = {"name": node.name, "type": node.type}
     if node.kind:
         facts["placed"] = node.kind
@@ -43,16 +48,14 @@ def _node(index: int, node: PlacedNode, kinds: list[str]) -> dict[str, Any]:
     for said in node.verdicts:
         yes = said.code == Code.OK.value
         facts[f"verdict of {said.accelerator}"] = "yes" if yes else f"{said.code}: {said.detail}"
-    made: dict[str, Any] = {
+    style = {"backgroundColor": colour_of(node.kind, kinds)} if node.region else {}
+    return {
         "id": str(index),
         "label": node.op,
         "namespace": f"{node.region} ({node.kind})" if node.region else "",
         "attrs": _pairs(facts),
-        "incomingEdges": [],
+        "style": style,
     }
-    if node.region:
-        made["style"] = {"backgroundColor": colour_of(node.kind, kinds)}
-    return made
 
 
 def _pairs(facts: dict[str, str]) -> list[dict[str, str]]:

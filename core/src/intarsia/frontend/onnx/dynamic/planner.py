@@ -153,7 +153,9 @@ class _Planner(Importer):
             results = super()._convert(node, scope, used)
             problems, self._problems = self._problems, []
             unknown, self._unknown = self._unknown, {}
-            wanted = [value for name, value in zip(node.outputs, results, strict=False) if name in used]
+            wanted = [
+                value for name, value in zip(node.outputs, results, strict=False) if name in used
+            ]
             if not problems and not unknown and all(value is not None for value in wanted):
                 return results
             if unknown:
