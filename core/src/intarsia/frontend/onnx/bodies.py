@@ -151,15 +151,21 @@ def _renamed(inner: Node, names: dict[str, str], outer: Node) -> Node:
     def result(name: str) -> str:
         return names.get(name, "") or (f"{name} in {outer.outputs[0]}" if name else "")
 
-    for value in inner.attrs.values():
-        if isinstance(value, Graph):
-            raise UnsupportedError(
-                f"operator '{outer.op_type}' expands to '{inner.op_type}'", where=str(outer.span)
-            )
+    def inside(graph: Graph) -> Graph:
+        nodes = tuple(_renamed(node, names, outer) for node in graph.nodes)
+        inputs = tuple(replace(info, name=result(info.name)) for info in graph.inputs)
+        outputs = tuple(replace(info, name=new(info.name)) for info in graph.outputs)
+        weights = {result(name): data for name, data in graph.initializers.items()}
+        return Graph(graph.name, inputs, outputs, weights, nodes)
+
     return replace(
         inner,
         inputs=tuple(new(name) for name in inner.inputs),
         outputs=tuple(result(name) for name in inner.outputs),
+        attrs={
+            key: inside(value) if isinstance(value, Graph) else value
+            for key, value in inner.attrs.items()
+        },
         span=outer.span,
     )
 

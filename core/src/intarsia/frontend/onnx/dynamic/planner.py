@@ -159,21 +159,25 @@ class _Planner(Importer):
             if not problems and not unknown and all(value is not None for value in wanted):
                 return results
             if unknown:
-                problems.append(self._unknown_problem(node, unknown))
+                problems.append(self._unknown_problem(unknown))
         return self._by_kernel(node, scope, operands, problems)
 
     def _unknown_problem(
-        self, node: Node, unknown: Mapping[tuple[str, str], list[str]]
+        self, unknown: Mapping[tuple[str, str], list[str]]
     ) -> UnsupportedError:
-        (domain, op_type), names = next(iter(unknown.items()))
-        return UnsupportedError(self._describe(domain, op_type, names))
+        """Name an operator that has no converter; of one that has a kernel, say that."""
+        for (domain, op_type), names in unknown.items():
+            if (domain, op_type) not in KERNELS:
+                return UnsupportedError(self._describe(domain, op_type, names))
+        op_type = next(iter(unknown))[1]
+        return UnsupportedError(f"{op_type} is carried out on the host", hint=STATIC_HINT)
 
     def _by_kernel(
         self, node: Node, scope: Scope, operands: Sequence[str], problems: list[UnsupportedError]
     ) -> Sequence[Expr | None]:
         """Carry a node out now if its operands are known, else at run time; refuse if neither."""
         has_kernel = (node.domain, node.op_type) in KERNELS
-        waits = bool(problems) and all(problem.hint == STATIC_HINT for problem in problems)
+        waits = any(problem.hint == STATIC_HINT for problem in problems)
         if problems and not has_kernel and not waits:
             self._refused += problems
             return self._postponed(node, count=False)

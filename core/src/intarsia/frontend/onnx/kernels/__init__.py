@@ -10,13 +10,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from . import control, sequences
+from . import control, images, learning, narrow, numbers, pictures, sampling, selection, sequences, signal, strings
 from .call import Kernel, KernelCall, Result, Value
 
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
     {
         **control.KERNELS,
+        **images.KERNELS,
+        **learning.KERNELS,
+        **narrow.KERNELS,
+        **numbers.KERNELS,
+        **pictures.KERNELS,
+        **sampling.KERNELS,
+        **selection.KERNELS,
         **sequences.KERNELS,
+        **signal.KERNELS,
+        **strings.KERNELS,
     }
 )
 """Kernel of an operator by its domain (empty for the standard one) and name."""

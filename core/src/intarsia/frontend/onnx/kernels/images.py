@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Blocks and windows of images: folding, pooling with places, resizing, decoding."""
+
+from __future__ import annotations
+
+import itertools
+from types import MappingProxyType
+
+import numpy as np
+
+from ....ops.arrays import widen
+from .call import KernelCall
+from .sampling import cubic
+
+
+def col2im(
+    call: KernelCall, x: np.ndarray, image: np.ndarray, block: np.ndarray
+) -> np.ndarray:
+    """Add up overlapping blocks, given one a column, into images."""
+    rank = len(image)
+    strides = call.integers("strides", (1,) * rank)
+    dilations = call.integers("dilations", (1,) * rank)
+    pads = call.integers("pads", (0,) * (2 * rank))
+    kernel = [int(size) for size in block]
+    padded = [int(n) + pads[i] + pads[rank + i] for i, n in enumerate(image)]
+    steps = [
+        (n - d * (k - 1) - 1) // s + 1
+        for n, d, k, s in zip(padded, dilations, kernel, strides, strict=True)
+    ]
+    channels = x.shape[1] // int(np.prod(kernel))
+    columns = x.reshape(x.shape[0], channels, *kernel, *steps)
+    result = np.zeros((x.shape[0], channels, *padded), x.dtype)
+    for tap in itertools.product(*(range(k) for k in kernel)):
+        where = tuple(
+            slice(t * d, t * d + (n - 1) * s + 1, s)
+            for t, d, n, s in zip(tap, dilations, steps, strides, strict=True)
+        )
+        result[(slice(None), slice(None), *where)] += columns[(slice(None), slice(None), *tap)]
+    inside = tuple(slice(pads[i], pads[i] + int(n)) for i, n in enumerate(image))
+    return np.ascontiguousarray(result[(slice(None), slice(None), *inside)])
+
+
+def max_pool(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The largest element of each window, and its place in the whole flattened tensor."""
+    if not call.wants(1) or call.string("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return NotImplemented
+    rank = x.ndim - 2
+    kernel = call.integers("kernel_shape")
+    strides = call.integers("strides", (1,) * rank)
+    dilations = call.integers("dilations", (1,) * rank)
+    pads = call.integers("pads", (0,) * (2 * rank))
+    up = bool(call.integer("ceil_mode", 0))
+    counts = [
+        _steps(n + pads[i] + pads[rank + i], dilations[i] * (kernel[i] - 1) + 1, strides[i], up)
+        for i, n in enumerate(x.shape[2:])
+    ]
+    order = range(rank) if not call.integer("storage_order", 0) else range(rank - 1, -1, -1)
+    best = np.full((*x.shape[:2], *counts), -np.inf)
+    where = np.full(best.shape, -1, np.int64)
+    plane = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2]) * int(np.prod(x.shape[2:]))
+    for tap in itertools.product(*(range(k) for k in kernel)):
+        places = np.indices(counts)
+        inside = np.ones(counts, bool)
+        flat = np.zeros(counts, np.int64)
+        spots: list[np.ndarray] = []
+        for i in range(rank):
+            spot = places[i] * strides[i] - pads[i] + tap[i] * dilations[i]
+            inside &= (spot >= 0) & (spot < x.shape[2 + i])
+            spots.append(np.clip(spot, 0, x.shape[2 + i] - 1))
+        for i in order:
+            flat = flat * x.shape[2 + i] + spots[i]
+        values = np.where(inside, widen(x)[(slice(None), slice(None), *spots)], -np.inf)
+        better = values > best
+        best = np.where(better, values, best)
+        where = np.where(better, plane[..., *[None] * rank] + flat, where)
+    return best.astype(x.dtype), where
+
+
+def _steps(size: int, window: int, stride: int, up: bool) -> int:
+    room = size - window
+    return (-(-room // stride) if up else room // stride) + 1
+
+
+def max_unpool(
+    call: KernelCall, x: np.ndarray, places: np.ndarray, shape: np.ndarray | None = None
+) -> np.ndarray:
+    """Put elements back to where MaxPool took them from, zeros elsewhere."""
+    rank = x.ndim - 2
+    kernel = call.integers("kernel_shape")
+    strides = call.integers("strides", (1,) * rank)
+    pads = call.integers("pads", (0,) * (2 * rank))
+    sizes = [
+        (n - 1) * strides[i] + kernel[i] - pads[i] - pads[rank + i]
+        for i, n in enumerate(x.shape[2:])
+    ]
+    natural = np.zeros((*x.shape[:2], *sizes), x.dtype)
+    natural.reshape(-1)[places.reshape(-1)] = x.reshape(-1)
+    if shape is None:
+        return natural
+    result = np.zeros([int(size) for size in shape], x.dtype)
+    result[tuple(slice(0, size) for size in natural.shape)] = natural
+    return result
+
+
+def resize(
+    call: KernelCall,
+    x: np.ndarray,
+    roi: np.ndarray | None = None,
+    scales: np.ndarray | None = None,
+    sizes: np.ndarray | None = None,
+) -> np.ndarray:
+    """Resize with an antialiasing filter, or a region of the image; else left to the converter."""
+    crop = call.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    if not crop and not call.integer("antialias", 0):
+        return NotImplemented
+    if call.string("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise call.unsupported("Resize of a region, or antialiased, that keeps the aspect ratio")
+    axes = call.normal_axes(call.integers("axes", tuple(range(x.ndim))), x.ndim)
+    given = call.integers("axes", tuple(range(x.ndim)))
+    order = [call.normal_axis(axis, x.ndim) for axis in given]
+    wide = widen(x).astype(np.float64)
+    outside = np.zeros([1] * x.ndim, bool)
+    for index, axis in enumerate(order):
+        size = x.shape[axis]
+        low, high = (0.0, 1.0)
+        if crop and roi is not None and roi.size:
+            low, high = float(roi[index]), float(roi[len(axes) + index])
+        if sizes is not None and sizes.size:
+            wanted = int(sizes[index])
+            scale = wanted / size
+        else:
+            assert scales is not None
+            scale = float(scales[index])
+            wanted = int(np.floor(size * (high - low) * scale if crop else size * scale))
+        if wanted == size and scale == 1 and (low, high) == (0.0, 1.0):
+            continue
+        spots = _places(call, size, wanted, scale, (low, high))
+        matrix = _weights(call, spots, size, scale)
+        wide = np.moveaxis(np.tensordot(matrix, wide, (1, axis)), 0, axis)
+        if crop:
+            away = (spots < 0) | (spots > size - 1)
+            outside = outside | away.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
+    if crop:
+        wide = np.where(outside, call.number("extrapolation_value", 0.0), wide)
+    return _narrowed(wide, x.dtype)
+
+
+def _narrowed(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    if dtype.kind not in "iu":
+        return x.astype(dtype)
+    limits = np.iinfo(dtype)
+    return np.clip(np.rint(x), limits.min, limits.max).astype(dtype)
+
+
+def _places(
+    call: KernelCall, size: int, wanted: int, scale: float, region: tuple[float, float]
+) -> np.ndarray:
+    """Return where in the old dimension each new element lies."""
+    index = np.arange(wanted, dtype=np.float64)
+    low, high = region
+    match call.string("coordinate_transformation_mode", "half_pixel"):
+        case "tf_crop_and_resize":
+            if wanted == 1:
+                return np.array([0.5 * (low + high) * (size - 1)])
+            return low * (size - 1) + index * (high - low) * (size - 1) / (wanted - 1)
+        case "align_corners":
+            return index * (size - 1) / (wanted - 1) if wanted > 1 else np.zeros(1)
+        case "asymmetric":
+            return index / scale
+        case "pytorch_half_pixel":
+            return (index + 0.5) / scale - 0.5 if wanted > 1 else np.zeros(1)
+        case "half_pixel_symmetric":
+            adjusted = wanted / (scale * size)
+            return size / 2 * (1 - adjusted) + (index + 0.5) / scale - 0.5
+        case _:
+            return (index + 0.5) / scale - 0.5
+
+
+def _weights(call: KernelCall, spots: np.ndarray, size: int, scale: float) -> np.ndarray:
+    """Return the matrix ``[new, old]`` of one dimension; the border repeats outside."""
+    mode = call.string("mode", "nearest")
+    matrix = np.zeros((len(spots), size))
+    rows = np.arange(len(spots))
+    if mode == "nearest":
+        places = _nearest(call, spots)
+        matrix[rows, np.clip(places, 0, size - 1).astype(np.int64)] = 1
+        return matrix
+    shrink = min(scale, 1.0) if call.integer("antialias", 0) else 1.0
+    reach = 1 if mode == "linear" else 2
+    start = int(np.floor(-reach / shrink)) + 1
+    exclude = bool(call.integer("exclude_outside", 0))
+    floors = np.floor(spots)
+    for offset in range(start, 2 * reach - start):
+        place = floors + offset
+        distance = np.abs(place - spots) * shrink
+        if mode == "linear":
+            weight = np.maximum(1 - distance, 0)
+        else:
+            weight = cubic(distance, call.number("cubic_coeff_a", -0.75))
+        if exclude:
+            weight = np.where((place >= 0) & (place < size), weight, 0)
+        np.add.at(matrix, (rows, np.clip(place, 0, size - 1).astype(np.int64)), weight)
+    return matrix / matrix.sum(1, keepdims=True)
+
+
+def _nearest(call: KernelCall, spots: np.ndarray) -> np.ndarray:
+    match call.string("nearest_mode", "round_prefer_floor"):
+        case "floor":
+            return np.floor(spots)
+        case "ceil":
+            return np.ceil(spots)
+        case "round_prefer_ceil":
+            return np.floor(spots + 0.5)
+        case _:
+            return np.ceil(spots - 0.5)
+
+
+KERNELS = MappingProxyType(
+    {
+        ("", "Col2Im"): col2im,
+        ("", "MaxPool"): max_pool,
+        ("", "MaxUnpool"): max_unpool,
+        ("", "Resize"): resize,
+    }
+)
