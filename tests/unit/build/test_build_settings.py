@@ -15,7 +15,7 @@ from intarsia.build.build import build
 from intarsia.build.config import Executor, Runtime
 from intarsia.build.text import read_module
 from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError, UsageError
+from intarsia.errors import ModelError, UnsupportedError, UsageError
 from intarsia.ir.expr import Function, Var, call
 from intarsia.ir.module import IRModule
 from intarsia.ir.types import TensorType
@@ -110,7 +110,7 @@ def test_rules_are_checked_before_the_model_is_read(tmp_path: Path) -> None:
     missing = tmp_path / "missing.onnx"
     with pytest.raises(UsageError, match="rule unpacked-needs-freestanding"):
         build(missing, "toy", executor=Executor("aot", {"unpacked-api": True}), host=host_of())
-    with pytest.raises(UnsupportedError, match="executor 'vm' needs"):
+    with pytest.raises(ModelError, match="cannot be opened"):
         build(missing, "toy", executor=Executor("vm"), host=host_of())
 
 

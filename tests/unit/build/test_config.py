@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -256,5 +256,8 @@ def test_what_cannot_be_made_is_said_before_anything_is_compiled() -> None:
     with pytest.raises(UnsupportedError, match="'loops' makes no code for runtime 'c'"):
         check_served(Executor(), Runtime("c"), made.target("loops"))
     check_served(Executor(), Runtime("c"), made.target("firm"))
-    with pytest.raises(UnsupportedError, match="executor 'vm' needs an interpreter of bytecode"):
-        check_served(Executor("vm"), Runtime(), made.target("loops"))
+    check_served(Executor("vm"), Runtime(), made.target("loops"))
+    planned = Executor("vm")
+    planned.row = replace(planned.row, missing="a second brain")
+    with pytest.raises(UnsupportedError, match="executor 'vm' needs a second brain"):
+        check_served(planned, Runtime(), made.target("loops"))

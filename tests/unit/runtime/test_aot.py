@@ -266,7 +266,9 @@ def test_two_owners_of_a_loader_are_both_named(
 
 
 def test_unknown_executor_and_no_threads(artifact: Path) -> None:
-    with pytest.raises(UsageError, match="no executor 'vm'"):
+    with pytest.raises(UsageError, match="no executor 'fast'"):
+        load(artifact, executor="fast")
+    with pytest.raises(UsageError, match="compiled for executor 'aot', which 'vm' cannot replace"):
         load(artifact, executor="vm")
     with pytest.raises(UsageError, match="0 threads"):
         load(artifact, threads=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -113,13 +113,21 @@ def build(
     if program is not None:
 
         def compile_piece(piece: IRModule, name: str) -> Artifact:
-            inner = {**options, "shapes": None, "dump_ir": dump.folder_of(name)}
-            static = piece.with_attr(Executor, Executor())
-            return build(static, parts, runtime=driver[1], mod_name=name, host=host, **inner)
+            module = _annotated(piece, parts, (Executor(), driver[1]))
+            inner = replace(chosen, shapes=None, dump_ir=dump.folder_of(name))
+            return _compile(module, parts, name, host, inner)
 
         return pack_program(program, mod_name, parts, driver[1], compile_piece)
     assert isinstance(imported, IRModule)  # everything else needs a program
-    settings = _annotated(imported, parts, driver)
+    return _compile(_annotated(imported, parts, driver), parts, mod_name, host, chosen)
+
+
+def _compile(
+    settings: IRModule, parts: CompositeTarget, mod_name: str, host: Host, chosen: BuildOptions
+) -> Artifact:
+    """Compile a module that is imported and carries its settings: the story after the import."""
+    dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
+    stage = chosen.progress or _silent
     dump.module("imported", settings)
     stage("prepare")
     prepared = _prepare(settings, chosen.memory_budget)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from ..frontend.onnx.dynamic import DynamicModel
 
 VM = "vm"
-_NOTHING = Placement(nodes=0, offloaded=0, regions=(), verdicts=(), border_bytes=0)
 
 
 def import_any(
@@ -147,8 +145,15 @@ def _placement(model: DynamicModel, pieces: Sequence[Placement]) -> Placement:
         HostRow(node.span.name, node.op_type, model.reasons.get(node.span.name, ""))
         for node in model.program.nodes
     )
-    piece = pieces[0] if pieces else _NOTHING
-    return replace(piece, nodes=piece.nodes + len(rows), host=rows)
+    return Placement(
+        nodes=sum(piece.nodes for piece in pieces) + len(rows),
+        offloaded=sum(piece.offloaded for piece in pieces),
+        regions=tuple(row for piece in pieces for row in piece.regions),
+        verdicts=tuple(row for piece in pieces for row in piece.verdicts),
+        border_bytes=sum(piece.border_bytes for piece in pieces),
+        apart=tuple(row for piece in pieces for row in piece.apart),
+        host=rows,
+    )
 
 
 def _summary(placement: Placement) -> Mapping[str, object]:

@@ -8,25 +8,31 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from ..artifact.plan import TensorSpec
-from ..dtype import DType
+from ..dtype import DType, parse_dtype
 from ..errors import ModelError, ResourceError, UsageError
 from ..runtime.abi import numpy_dtype
+from ..runtime.loading import ValueSpec
 
 _FULL = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
+
+Spec: TypeAlias = TensorSpec | ValueSpec
+"""An input of an executable."""
 
 RANDOM = "random"
 """What ``--inputs`` says instead of a file name."""
 
 
-def read_inputs(source: str, specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
+def read_inputs(source: str, specs: Sequence[Spec], seed: int) -> dict[str, np.ndarray]:
     """Return the arrays of an ``.npz`` file, or random ones.
 
     Raises:
         ModelError: The file is missing or no ``.npz``.
+        UsageError: An input cannot be made up: its size is not known, or it is no tensor.
     """
     if source == RANDOM:
         return random_inputs(specs, seed)
@@ -40,14 +46,30 @@ def read_inputs(source: str, specs: Sequence[TensorSpec], seed: int) -> dict[str
         ) from None
 
 
-def random_inputs(specs: Sequence[TensorSpec], seed: int) -> dict[str, np.ndarray]:
+def random_inputs(specs: Sequence[Spec], seed: int) -> dict[str, np.ndarray]:
     """Return one array for each input; the same for the same seed.
 
     Floats are normally distributed. Bytes cover their range; wider integers are 0 or 1, because
     they are often indices, lengths or masks.
+
+    Raises:
+        UsageError: The size of an input is not known, or it is no tensor.
     """
     generator = np.random.default_rng(seed)
-    return {spec.name: _random(generator, spec) for spec in specs}
+    return {spec.name: _random(generator, _known(spec)) for spec in specs}
+
+
+def _known(spec: Spec) -> TensorSpec:
+    """Return the static tensor that an input is."""
+    if isinstance(spec, TensorSpec):
+        return spec
+    sizes = tuple(size for size in spec.shape or () if isinstance(size, int))
+    if spec.shape is None or len(sizes) < len(spec.shape):
+        raise UsageError(
+            f"input '{spec.name}' cannot be made up: it is {spec.kind} of a size that is not known",
+            hint="--inputs FILE.npz",
+        )
+    return TensorSpec(spec.name, sizes, parse_dtype(spec.kind))
 
 
 def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:

@@ -75,7 +75,7 @@ def compile_model(model: Path, settings: BuildSettings) -> Artifact:
         return build(
             model,
             target=target,
-            executor=settings.executor,
+            executor=settings.executor if settings.is_executor_given else None,
             runtime=settings.runtime,
             mod_name=model.stem,
             host=settings.host,

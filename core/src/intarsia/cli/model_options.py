@@ -44,6 +44,7 @@ class BuildSettings:
     target: TargetChoice
     shapes: dict[str, tuple[int, ...]]
     executor: Executor
+    is_executor_given: bool
     runtime: Runtime
     plan: Plan
     rules: tuple[PlaceRule, ...]
@@ -113,11 +114,13 @@ def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
     session: Session = ctx.obj
     host, configured = session.host(), session.configured()
     dump: Path | None = values["build_dump_ir"]
+    driver = _config(ctx, "executor", configured, values, host)
     return BuildSettings(
         host=host,
         target=choose_target(ctx, configured, values),
         shapes=dict(parse_shape(text) for text in values["build_shape"]),
-        executor=Executor(*_config(ctx, "executor", configured, values, host), host=host),
+        executor=Executor(*driver, host=host),
+        is_executor_given=driver != (None, {}),
         runtime=Runtime(*_config(ctx, "runtime", configured, values, host), host=host),
         plan=Plan(values["build_plan"]),
         rules=tuple(parse_place_rule(text) for text in values["build_place"]),

@@ -100,6 +100,13 @@ HostedCall: TypeAlias = "Callable[..., None]"
 """A Python function called with NumPy arrays: inputs, then outputs to fill. Slow, but simple."""
 
 
+RunValue: TypeAlias = Any
+"""A value of a program: an array (object elements are strings), a list of values, or ``None``."""
+
+PieceCall: TypeAlias = "Callable[[Sequence[RunValue]], Sequence[RunValue]]"
+"""Calls a compiled piece: arrays in, arrays out, in the order of its signature."""
+
+
 @dataclass(frozen=True, slots=True)
 class ValueSpec:
     """An input of a program.
@@ -122,11 +129,11 @@ class ProgramRequest:
 
     Attributes:
         files: Files of the unit, digests already checked.
-        pieces: Compiled pieces by name: arrays in, arrays out, in the order of their signature.
+        pieces: Compiled pieces by name.
     """
 
     files: Mapping[str, bytes]
-    pieces: Mapping[str, Callable[[Sequence[Any]], Sequence[Any]]]
+    pieces: Mapping[str, PieceCall]
 
 
 class HostedProgram(Protocol):
@@ -140,7 +147,7 @@ class HostedProgram(Protocol):
     inputs: tuple[ValueSpec, ...]
     outputs: tuple[str, ...]
 
-    def run(self, values: Sequence[Any]) -> list[Any]:
+    def run(self, values: Sequence[RunValue]) -> list[RunValue]:
         """Return the outputs; a value is an array, a list of values, or ``None``."""
         ...
 

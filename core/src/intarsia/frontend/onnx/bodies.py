@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import UnsupportedError
 from ...ir.types import TensorType
 from .graph import Graph, Node, UnsupportedAttribute, ValueInfo
-from .tensors import onnx_code
+from .tensors import element_type, is_element_type, onnx_code
 
 Message: TypeAlias = Any
 """A protobuf message; its class has a name only where onnx is imported."""
@@ -29,6 +29,7 @@ class FunctionBodies:
         onnx: The ``onnx`` package.
         schema: Returns ONNX's description of an operator at an opset, or ``None``.
         convert: Turns a node message into a :class:`Node`, given its opset.
+        model: The model, for the types of its values.
     """
 
     def __init__(
@@ -36,10 +37,41 @@ class FunctionBodies:
         onnx: ModuleType,
         schema: Callable[[str, int], Schema | None],
         convert: Callable[[Message, int], Node],
+        model: Message | None = None,
     ) -> None:
+        self._model = model
         self._onnx = onnx
         self._schema = schema
         self._convert = convert
+
+    def infer_types(self, inputs: Mapping[str, TensorType]) -> Mapping[str, TensorType]:
+        """Return the types of values of the model as far as ONNX infers them.
+
+        Args:
+            inputs: Types of its inputs, which may say more than the model.
+        """
+        if self._model is None:
+            return {}
+        message = self._onnx.ModelProto()
+        message.CopyFrom(self._model)
+        for info in message.graph.input:
+            if info.name in inputs:
+                info.type.ParseFromString(self._type(inputs[info.name]))
+        del message.graph.value_info[:]
+        try:
+            inferred = self._onnx.shape_inference.infer_shapes(message, data_prop=True)
+        except Exception:  # the C++ side raises several unrelated types; types are a bonus
+            return {}
+        found: dict[str, TensorType] = {}
+        for info in (*inferred.graph.value_info, *inferred.graph.output):
+            tensor = info.type.tensor_type
+            if not tensor.HasField("shape") or not is_element_type(tensor.elem_type):
+                continue
+            known = all(dim.WhichOneof("value") == "dim_value" for dim in tensor.shape.dim)
+            if known:
+                sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
+                found[info.name] = TensorType(sizes, element_type(tensor.elem_type, info.name))
+        return found
 
     def knows(self, node: Node, opset: int) -> bool:
         """Whether ONNX defines the operator of ``node`` by a function, for some types."""

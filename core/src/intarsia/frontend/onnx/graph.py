@@ -81,7 +81,11 @@ Attribute: TypeAlias = (
 
 
 class Bodies(Protocol):
-    """Operators that are defined by other operators."""
+    """What ONNX itself knows of operators: bodies of other operators, and types."""
+
+    def infer_types(self, inputs: Mapping[str, TensorType]) -> Mapping[str, TensorType]:
+        """Return the types of values of the model as far as ONNX infers them, by name."""
+        ...
 
     def knows(self, node: Node, opset: int) -> bool:
         """Whether the operator of ``node`` is defined so, for some types of its inputs."""

@@ -200,11 +200,11 @@ class _Reader:
             message, opset = self._upgrade(message, opset)
         graph = self._graph(message.graph, opset, 0)
         verify_graph(graph)
-        return Model(graph, opset, self._source, self.bodies())
+        return Model(graph, opset, self._source, self.bodies(message))
 
-    def bodies(self) -> FunctionBodies:
-        """Return what ONNX itself defines by functions."""
-        return FunctionBodies(self._onnx, self._schema, self._body_node)
+    def bodies(self, message: onnx.ModelProto | None = None) -> FunctionBodies:
+        """Return what ONNX itself knows of operators, and of values of ``message``."""
+        return FunctionBodies(self._onnx, self._schema, self._body_node, message)
 
     def _opset(self, message: onnx.ModelProto) -> int:
         _check_text(*(entry.domain for entry in message.opset_import))

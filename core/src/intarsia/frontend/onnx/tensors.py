@@ -150,6 +150,11 @@ def array_type(code: int, where: str) -> np.dtype:
     return numpy_dtype(element_type(code, where))
 
 
+def named_dtype(name: str) -> np.dtype:
+    """Return the element type that NumPy or ml_dtypes calls ``name``."""
+    return np.dtype(name)  # ml_dtypes, imported here, gives NumPy its names
+
+
 def element_code(dtype: np.dtype) -> int:
     """Return the ONNX number of an element type of :func:`array_type`."""
     if dtype == np.dtype(object):

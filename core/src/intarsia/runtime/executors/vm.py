@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ...artifact.archive import SUFFIX, OpenedArtifact
 from ...artifact.passport import Passport
 from ...errors import ModelError
 from ..discovery import find_loader
-from ..loading import ProgramLoader, ProgramRequest, ValueSpec
+from ..loading import PieceCall, ProgramLoader, ProgramRequest, RunValue, ValueSpec
 from ..threads import choose_threads
 from .aot import AotExecutor
 from .graph import GraphExecutor
@@ -66,7 +66,7 @@ class VmExecutor:
         """What the artifact says of itself."""
         return self._passport
 
-    def run(self, inputs: Inputs) -> dict[str, Any]:
+    def run(self, inputs: Inputs) -> dict[str, RunValue]:
         """Compute the outputs by name, in the model's order.
 
         Args:
@@ -87,16 +87,22 @@ class VmExecutor:
         Raises:
             ModelError: As :meth:`run`; or an array has another shape or element type.
         """
-        named = dict(outputs) if isinstance(outputs, Mapping) else None
-        given = [named.get(name) for name in self.outputs] if named is not None else list(outputs)
         results = self.run(inputs)
-        for (name, value), array in zip(results.items(), given, strict=True):
-            fits = isinstance(value, np.ndarray) and isinstance(array, np.ndarray)
-            if not fits or array.shape != value.shape or array.dtype != value.dtype:
-                raise ModelError(f"output '{name}' does not fit the array that is given for it")
+        arrays = (
+            outputs if isinstance(outputs, Mapping) else dict(zip(results, outputs, strict=True))
+        )
+        for name, value in results.items():
+            array = arrays.get(name)
+            if not isinstance(array, np.ndarray) or not isinstance(value, np.ndarray):
+                raise ModelError(f"output '{name}' is no array, or has none to be written into")
+            if array.shape != value.shape or array.dtype != value.dtype:
+                raise ModelError(
+                    f"output '{name}' is {value.dtype} {value.shape}, "
+                    f"the array for it is {array.dtype} {array.shape}"
+                )
             array[...] = value
 
-    def _checked(self, inputs: Inputs) -> list[Any]:
+    def _checked(self, inputs: Inputs) -> list[RunValue]:
         specs = self.inputs
         if isinstance(inputs, Mapping):
             unknown = [name for name in inputs if name not in {spec.name for spec in specs}]
@@ -131,14 +137,14 @@ class VmExecutor:
         self.close()
 
 
-def _caller(piece: AotExecutor | GraphExecutor) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    def call(values: Sequence[Any]) -> Sequence[Any]:
+def _caller(piece: AotExecutor | GraphExecutor) -> PieceCall:
+    def call(values: Sequence[RunValue]) -> Sequence[RunValue]:
         return list(piece.run(list(values)).values())
 
     return call
 
 
-def _check(value: object, spec: ValueSpec, bound: dict[str, int]) -> Any:
+def _check(value: object, spec: ValueSpec, bound: dict[str, int]) -> RunValue:
     """Return the value as the program takes it; ``bound`` holds the sizes that have names."""
     if spec.shape is None:
         return _loose(value)
@@ -152,7 +158,7 @@ def _check(value: object, spec: ValueSpec, bound: dict[str, int]) -> Any:
     return array
 
 
-def _loose(value: object) -> Any:
+def _loose(value: object) -> RunValue:
     """Return a value of a kind that only the nodes which use it can check."""
     if value is None:
         return None

@@ -12,7 +12,7 @@ from ....dtype import DType
 from ....ir.expr import Expr
 from ....ops import activation, binary, compare, unary
 from ....ops.arrays import numpy_dtype
-from ..builder import dtype_of, rank_of
+from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 
 _EXACT = 1 << 53  # integers up to here are floats
@@ -67,7 +67,6 @@ _BINARY = MappingProxyType(
         "LessOrEqual": compare.LessEqual,
         "Mul": binary.Multiply,
         "Or": binary.LogicalOr,
-        "PRelu": activation.Prelu,
         "Sub": binary.Subtract,
         "Xor": binary.LogicalXor,
     }
@@ -75,6 +74,15 @@ _BINARY = MappingProxyType(
 _VARIADIC = MappingProxyType(
     {"Max": binary.Maximum, "Min": binary.Minimum, "Sum": binary.Add, "Mean": binary.Add}
 )
+
+
+def prelu(node: NodeContext) -> Expr:
+    """Convert PRelu; before opset 7 a vector of slopes, one a channel, is not broadcast."""
+    x, slope = node.input(0), node.input(1)
+    sizes, rank = sizes_of(slope), rank_of(x)
+    if len(sizes) == 1 and rank > 2 and sizes[0] == sizes_of(x)[1] != sizes_of(x)[-1]:
+        slope = node.along(slope, 1, rank)
+    return node.call(activation.Prelu, x, slope)
 
 
 def map_unary(node: NodeContext) -> Expr:
@@ -317,6 +325,7 @@ CONVERTERS = MappingProxyType(
         **dict.fromkeys(_BINARY, map_binary),
         **dict.fromkeys(_VARIADIC, map_variadic),
         "BitShift": bit_shift,
+        "PRelu": prelu,
         "BitwiseNot": bitwise_not,
         "Cast": cast,
         "CastLike": cast_like,

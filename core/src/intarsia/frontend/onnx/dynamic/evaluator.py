@@ -11,7 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ....errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
-from ....ir.expr import Expr, Function, constant, make_tuple
+from ....ir.expr import Expr, Function, constant, make_tuple, tensor_type
 from ....ops.evaluate import evaluate
 from ..context import NodeContext
 from ..converters import CONVERTERS
@@ -95,7 +95,9 @@ class Evaluator:
         return evaluate(Function((), make_tuple(results)), {})
 
     def _expanded(self, node: Node, operands: list[Value], opset: int) -> tuple[Value, ...]:
-        types = [None if value is None else _constant(node, value).type for value in operands]
+        types = [
+            None if value is None else tensor_type(_constant(node, value)) for value in operands
+        ]
         body = self._bodies().expand(node, opset, types)
         if body is None:
             raise UnsupportedError(f"operator '{node.op_type}' is not supported")

@@ -7,7 +7,7 @@ from collections import ChainMap
 from collections.abc import Sequence
 from functools import cache
 
-from ....errors import ArtifactError, IntarsiaError
+from ....errors import ArtifactError
 from ....runtime.loading import HostedProgram, ProgramRequest, ValueSpec
 from ..graph import ValueInfo
 from ..kernels import Value
@@ -39,6 +39,9 @@ class _Loaded(HostedProgram):
         self._program = program
         self._pieces = request.pieces
         self._evaluator = Evaluator(cache(standard_bodies))
+        self._aliases: dict[str, list[str]] = {}
+        for name, source in program.aliases.items():
+            self._aliases.setdefault(source, []).append(name)
         self.inputs = tuple(_spec(info) for info in program.inputs)
         self.outputs = program.outputs
 
@@ -47,20 +50,23 @@ class _Loaded(HostedProgram):
         program = self._program
         constants: dict[str, Value] = dict(program.constants)
         given = {info.name: value for info, value in zip(program.inputs, values, strict=True)}
-        given |= {name: given[source] for name, source in program.aliases.items()}
         scope: Scope = ChainMap(given, constants)
+        for name in list(given):
+            self._alias(scope, name)
         for step in program.steps:
             if isinstance(step, PieceStep):
                 operands = [scope[name] for name in step.inputs]
                 results = self._pieces[step.name](operands)
                 scope.update(zip(step.outputs, results, strict=True))
             else:
-                try:
-                    self._evaluator.run((step,), scope, program.opset)
-                except IntarsiaError as error:
-                    error.where = error.where or str(step.span)
-                    raise
+                self._evaluator.run((step,), scope, program.opset)
+            for name in step.outputs:
+                self._alias(scope, name)
         return [scope[name] for name in program.outputs]
+
+    def _alias(self, scope: Scope, source: str) -> None:
+        for name in self._aliases.get(source, ()):
+            scope[name] = scope[source]
 
 
 def _spec(info: ValueInfo) -> ValueSpec:

@@ -3,7 +3,8 @@
 
 Nodes are imported in order, as for a static model. A node that cannot be imported because it
 depends on run time, or for which there is only a kernel on the host, becomes a step of a program,
-and so does every node that uses its results. The rest is one compiled piece, which runs first.
+and so does every node that uses its results, unless their types are known all the same: those go on
+as variables of compiled code. What is compiled is cut into pieces that run between the steps.
 A node of which all operands are known is carried out at once.
 """
 
@@ -22,7 +23,6 @@ from ....errors import IntarsiaError, UnsupportedError
 from ....ir.expr import Expr, Function, Var, constant, make_tuple
 from ....ir.module import IRModule
 from ....ir.types import TensorType
-from ....ir.walk import post_order
 from ..api import input_types, place_error
 from ..builder import STATIC_HINT
 from ..converters import CONVERTERS
@@ -31,13 +31,15 @@ from ..importer import Importer, Scope
 from ..kernels import KERNELS
 from ..reader import MAX_MODEL_BYTES, read_model
 from .evaluator import Evaluator
-from .program import DynamicModel, PieceStep, Program
+from .pieces import Levels, cut_pieces
+from .program import DynamicModel, PieceStep, Program, Step
 
 if TYPE_CHECKING:
     from ..kernels import Value
     from ..reader import ModelSource
 
-PIECE = "piece0"
+MAX_PIECES = 32  # each is an artifact of its own; what comes later runs node by node
+NOT_TENSORS = ("seq(", "optional(", "map")
 RANDOM = frozenset(
     {
         "Bernoulli",
@@ -100,7 +102,10 @@ class _Planner(Importer):
         self._reasons: dict[str, str] = {}
         self._refused: list[UnsupportedError] = []
         self._known: dict[str, np.ndarray] = {}
-        self._late: set[str] = set()
+        self._late: dict[str, int] = {}
+        self._levels = Levels()
+        self._step_levels: list[int] = []
+        self._types: Mapping[str, TensorType] | None = None
         self._evaluator = Evaluator(self._own_bodies)
 
     def _own_bodies(self) -> Bodies:
@@ -122,9 +127,10 @@ class _Planner(Importer):
                 continue
             type_ = self._inputs.get(info.name)
             if type_ is None or not type_.is_static:
-                self._late.add(info.name)
+                self._late[info.name] = 0
                 continue
             params.append(Var(info.name, type_))
+            self._levels.of[params[-1]] = 0
             scope.values[info.name] = params[-1]
         for name, data in graph.initializers.items():
             if not _is_plain(data):
@@ -138,7 +144,7 @@ class _Planner(Importer):
             body = values[0] if len(values) == 1 else make_tuple(values)
             names = tuple(info.name for info in graph.outputs)
             return IRModule.from_function(Function(tuple(params), body, names))
-        return self._program(scope, params)
+        return self._program(scope)
 
     def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
         if scope.outer is not None or scope.graph is not self._model.graph:
@@ -146,8 +152,9 @@ class _Planner(Importer):
         operands = _operands(node)
         late = next((name for name in operands if name in self._late), "")
         if late:
+            self._check_kind(node, operands)
             self._note(node, f"'{late}' is only known at run time")
-            return self._postponed(node)
+            return self._postponed(node, scope, operands)
         problems: list[UnsupportedError] = []
         if not any(name in self._known for name in operands):
             results = super()._convert(node, scope, used)
@@ -162,9 +169,7 @@ class _Planner(Importer):
                 problems.append(self._unknown_problem(unknown))
         return self._by_kernel(node, scope, operands, problems)
 
-    def _unknown_problem(
-        self, unknown: Mapping[tuple[str, str], list[str]]
-    ) -> UnsupportedError:
+    def _unknown_problem(self, unknown: Mapping[tuple[str, str], list[str]]) -> UnsupportedError:
         """Name an operator that has no converter; of one that has a kernel, say that."""
         for (domain, op_type), names in unknown.items():
             if (domain, op_type) not in KERNELS:
@@ -180,14 +185,16 @@ class _Planner(Importer):
         waits = any(problem.hint == STATIC_HINT for problem in problems)
         if problems and not has_kernel and not waits:
             self._refused += problems
-            return self._postponed(node, count=False)
-        self._check_runnable(node)
+            self._late.update(dict.fromkeys((name for name in node.outputs if name), 0))
+            return [None] * len(node.outputs)
         values = self._values(scope, operands)
         if values is not None and node.op_type not in RANDOM:
-            return self._carried_out(node, values)
+            self._check_runnable(node)
+            if not self._refused:
+                return self._carried_out(node, scope, values)
         why = "; ".join(problem.message for problem in problems)
         self._note(node, why or "it is carried out on the host")
-        return self._postponed(node)
+        return self._postponed(node, scope, operands)
 
     def _values(self, scope: Scope, names: Sequence[str]) -> dict[str, Value] | None:
         """Return the values of names that are all known, else ``None``."""
@@ -202,7 +209,9 @@ class _Planner(Importer):
             values[name] = found
         return values
 
-    def _carried_out(self, node: Node, values: dict[str, Value]) -> Sequence[Expr | None]:
+    def _carried_out(
+        self, node: Node, scope: Scope, values: dict[str, Value]
+    ) -> Sequence[Expr | None]:
         results = self._evaluator.node(node, ChainMap(values), self._model.opset)
         found: list[Expr | None] = []
         for name, value in zip(node.outputs, results, strict=False):
@@ -213,21 +222,43 @@ class _Planner(Importer):
             if isinstance(value, np.ndarray):
                 self._known[name] = value
             elif name:
-                self._postpone_known(node, values)
+                self._note(node, "it gives a sequence or an optional")
+                return self._postponed(node, scope, list(values))
         return found
 
-    def _postpone_known(self, node: Node, values: Mapping[str, Value]) -> None:
-        """Let a node that gives a sequence run in the program all the same."""
-        self._known.update({n: v for n, v in values.items() if isinstance(v, np.ndarray)})
-        self._note(node, "it gives a sequence or an optional")
-        self._postponed(node)
+    def _postponed(
+        self, node: Node, scope: Scope, operands: Sequence[str]
+    ) -> Sequence[Expr | None]:
+        """Make the node a step; results of known types go on as variables of compiled pieces."""
+        self._check_runnable(node)
+        level = max((self._level(name, scope) for name in operands), default=0)
+        self._steps.append(node)
+        self._step_levels.append(level)
+        results: list[Expr | None] = []
+        for name in node.outputs:
+            type_ = self._static_types().get(name) if level < MAX_PIECES else None
+            if type_ is None:
+                self._late[name] = level
+                results.append(None)
+            else:
+                var = Var(name, type_, node.span)
+                self._levels.of[var] = level + 1
+                results.append(var)
+        return results
 
-    def _postponed(self, node: Node, *, count: bool = True) -> Sequence[Expr | None]:
-        if count:
-            self._check_runnable(node)
-            self._steps.append(node)
-        self._late.update(name for name in node.outputs if name)
-        return [None] * len(node.outputs)
+    def _level(self, name: str, scope: Scope) -> int:
+        """Return after which piece a value is there."""
+        if name in self._late or name in self._known:
+            return self._late.get(name, 0)
+        expr = scope.find(name)
+        return 0 if expr is None else self._levels.level(expr)
+
+    def _static_types(self) -> Mapping[str, TensorType]:
+        """Return the types of values that ONNX infers and that compiled functions can take."""
+        if self._types is None:
+            found = self._model.bodies.infer_types(self._inputs)
+            self._types = {name: type_ for name, type_ in found.items() if type_.is_static}
+        return self._types
 
     def _check_runnable(self, node: Node) -> None:
         """Note a node, or one in a graph inside it, that cannot be carried out."""
@@ -239,11 +270,26 @@ class _Planner(Importer):
                 text = self._describe(inner.domain, inner.op_type, [inner.span.name])
                 self._refused.append(UnsupportedError(text))
 
+    def _check_kind(self, node: Node, operands: Sequence[str]) -> None:
+        """Refuse an input that is no tensor of numbers where only those are taken."""
+        if (node.domain, node.op_type) in KERNELS:
+            return
+        for info in self._model.graph.inputs:
+            special = info.kind == "tensor(string)" or info.kind.startswith(NOT_TENSORS)
+            if info.name in operands and special:
+                self._refused.append(
+                    UnsupportedError(
+                        f"operator '{node.op_type}' does not take input '{info.name}', "
+                        f"which is {info.kind}",
+                        where=str(node.span),
+                    )
+                )
+
     def _note(self, node: Node, why: str) -> None:
         self._reasons[node.span.name] = why
 
-    def _program(self, scope: Scope, params: Sequence[Var]) -> DynamicModel:
-        """Put the piece and the steps together."""
+    def _program(self, scope: Scope) -> DynamicModel:
+        """Put the pieces and the steps together."""
         graph = self._model.graph
         outputs = tuple(info.name for info in graph.outputs)
         needed = dict.fromkeys(
@@ -264,13 +310,7 @@ class _Planner(Importer):
                     aliases[name] = expr.name
                 elif expr is not None:
                     computed[name] = expr
-        aliases = {name: source for name, source in aliases.items() if name != source}
-        piece = _piece(params, computed)
-        pieces = {} if piece is None else {PIECE: IRModule.from_function(piece)}
-        steps: list[PieceStep | Node] = list(self._steps)
-        if piece is not None:
-            names = tuple(param.name for param in piece.params)
-            steps.insert(0, PieceStep(PIECE, names, piece.output_names))
+        pieces = cut_pieces(computed, self._levels)
         program = Program(
             self._model.opset,
             tuple(
@@ -279,21 +319,25 @@ class _Planner(Importer):
                 if info.name not in self._fixed
             ),
             outputs,
-            tuple(steps),
+            self._ordered(pieces),
             MappingProxyType(constants),
-            MappingProxyType(aliases),
+            MappingProxyType({name: old for name, old in aliases.items() if name != old}),
         )
-        return DynamicModel(program, MappingProxyType(pieces), MappingProxyType(self._reasons))
+        modules = {f"piece{n}": IRModule.from_function(piece) for n, piece in pieces.items()}
+        return DynamicModel(program, MappingProxyType(modules), MappingProxyType(self._reasons))
 
-
-def _piece(params: Sequence[Var], computed: Mapping[str, Expr]) -> Function | None:
-    """Make the function of all values that the program takes from compiled code."""
-    if not computed:
-        return None
-    values = tuple(computed.values())
-    body = values[0] if len(values) == 1 else make_tuple(values)
-    used = {node for node in post_order(body) if isinstance(node, Var)}
-    return Function(tuple(p for p in params if p in used), body, tuple(computed))
+    def _ordered(self, pieces: Mapping[int, Function]) -> tuple[Step, ...]:
+        """Put each piece before the steps that wait for it."""
+        steps: list[Step] = []
+        levels = sorted({*pieces, *self._step_levels})
+        for level in levels:
+            piece = pieces.get(level)
+            if piece is not None:
+                names = tuple(param.name for param in piece.params)
+                steps.append(PieceStep(f"piece{level}", names, piece.output_names))
+            found = zip(self._steps, self._step_levels, strict=True)
+            steps += [step for step, at in found if at == level]
+        return tuple(steps)
 
 
 def _is_plain(array: np.ndarray) -> bool:

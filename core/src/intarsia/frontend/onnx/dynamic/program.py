@@ -45,7 +45,7 @@ class Program:
         outputs: Names of its outputs, in its order.
         steps: Compiled pieces and single nodes.
         constants: Values known at compile time.
-        aliases: Further names of inputs.
+        aliases: Further names of values.
     """
 
     opset: int

@@ -6,9 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import cast
 
-import ml_dtypes  # noqa: F401  (gives NumPy the names of its element types)
 import numpy as np
 
 from ....artifact.fields import JsonObject, read_dict, read_int, read_list, read_str, read_texts
@@ -17,6 +16,7 @@ from ....dtype import parse_dtype
 from ....errors import ArtifactError, IntarsiaError
 from ....ir.types import Dim, TensorType
 from ..graph import Attribute, Graph, Node, UnsupportedAttribute, ValueInfo
+from ..tensors import named_dtype
 from .program import PieceStep, Program, Step
 
 SCHEMA = 1
@@ -90,7 +90,7 @@ class _Writer:
             "attrs": {name: self.attribute(value) for name, value in node.attrs.items()},
         }
 
-    def attribute(self, value: Attribute) -> Any:
+    def attribute(self, value: Attribute) -> object:
         match value:
             case np.ndarray():
                 return {"tensor": self.array(value)}
@@ -151,7 +151,7 @@ class _Reader:
         shape = tuple(int(cast("int", size)) for size in read_list(row, "shape"))
         if "strings" in row:
             return np.array(read_list(row, "strings"), object).reshape(shape)
-        dtype = np.dtype(read_str(row, "dtype"))
+        dtype = named_dtype(read_str(row, "dtype"))
         count = int(np.prod(shape, dtype=np.int64))
         array = np.frombuffer(self._data, dtype, count, read_int(row, "at"))
         return array.reshape(shape)

@@ -10,7 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from . import control, images, learning, narrow, numbers, pictures, sampling, selection, sequences, signal, strings
+from . import (
+    control,
+    images,
+    learning,
+    narrow,
+    numbers,
+    pictures,
+    sampling,
+    selection,
+    sequences,
+    signal,
+    strings,
+)
 from .call import Kernel, KernelCall, Result, Value
 
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(

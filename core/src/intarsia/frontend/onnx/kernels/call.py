@@ -4,23 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
 from ....errors import ModelError
+from ....ir.expr import Expr
 from ..context import NodeContext
 from ..fold import ConstantFolder
 from ..graph import Graph, Node
 
-Value: TypeAlias = "np.ndarray | list[Any] | None"
+Value: TypeAlias = "np.ndarray | list[Value] | None"
 """A tensor (object elements are strings), a sequence, or an optional that holds nothing."""
 
 Result: TypeAlias = "Value | tuple[Value, ...]"
 """What a node gives: one value, or a tuple with one for each output."""
 
-Kernel: TypeAlias = "Callable[..., Any]"
+Kernel: TypeAlias = "Callable[..., Result]"
 """``kernel(call, *operands) -> Result``; ``NotImplemented`` leaves the node to its converter."""
+
+
+Scalar: TypeAlias = "int | float | str | bool"
+"""An element of a tensor as a Python value."""
 
 
 class RunGraph(Protocol):
@@ -61,5 +66,5 @@ class KernelCall(NodeContext):
         return self.numbers(name) if self.has(name) else None
 
 
-def _no_branch(graph: Graph) -> tuple[Any, ...]:
+def _no_branch(graph: Graph) -> tuple[Expr, ...]:
     raise ModelError(f"graph '{graph.name}' cannot be imported at run time")

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ def if_(call: KernelCall, condition: np.ndarray) -> tuple[Value, ...]:
 def loop(
     call: KernelCall, limit: np.ndarray | None, condition: np.ndarray | None, *carried: Value
 ) -> tuple[Value, ...]:
-    """Repeat ``body(turn, condition, *carried)`` while its condition holds, ``limit`` times at most.
+    """Repeat ``body(turn, condition, *carried)`` while it says so, at most ``limit`` times.
 
     Gives the carried values of the last turn and then, stacked over the turns, what else the body
     gives.
@@ -81,7 +81,7 @@ def scan(call: KernelCall, *operands: Value) -> tuple[Value, ...]:
 
 
 def _split(
-    call: KernelCall, operands: Any, count: int
+    call: KernelCall, operands: Sequence[Value], count: int
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
     arrays = [_array(call, operand) for operand in operands]
     border = len(arrays) - count
@@ -120,7 +120,7 @@ def _scan(
     return (*current, *placed)
 
 
-def sequence_map(call: KernelCall, first: list[Any], *others: Value) -> tuple[Value, ...]:
+def sequence_map(call: KernelCall, first: list[Value], *others: Value) -> tuple[Value, ...]:
     """Apply the body to every element of a sequence; tensors are the same for each."""
     body = call.graph("body")
     names = [info.name for info in body.inputs]

@@ -13,9 +13,7 @@ from .call import KernelCall
 from .sampling import cubic
 
 
-def col2im(
-    call: KernelCall, x: np.ndarray, image: np.ndarray, block: np.ndarray
-) -> np.ndarray:
+def col2im(call: KernelCall, x: np.ndarray, image: np.ndarray, block: np.ndarray) -> np.ndarray:
     """Add up overlapping blocks, given one a column, into images."""
     rank = len(image)
     strides = call.integers("strides", (1,) * rank)

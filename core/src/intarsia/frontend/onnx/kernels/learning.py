@@ -65,9 +65,7 @@ def adam(
         new_mean = alpha * mean + (1 - alpha) * g
         new_square = beta * square + (1 - beta) * g * g
         new = (x - rate * new_mean / (np.sqrt(new_square) + epsilon)) * after
-        rows.append(
-            (new.astype(x.dtype), new_mean.astype(x.dtype), new_square.astype(x.dtype))
-        )
+        rows.append((new.astype(x.dtype), new_mean.astype(x.dtype), new_square.astype(x.dtype)))
     return _columns(rows)
 
 

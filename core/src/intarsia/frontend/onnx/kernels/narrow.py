@@ -92,9 +92,9 @@ def _from_strings(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def _cast(call: KernelCall, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if x.dtype == dtype:
         return x.copy()
-    if dtype == object:
+    if dtype.hasobject:
         return _to_strings(x)
-    if x.dtype == object:
+    if x.dtype.hasobject:
         return _from_strings(x, dtype)
     if is_plain(dtype):
         wide = x if is_plain(x.dtype) else x.astype(np.float32)
@@ -121,7 +121,7 @@ def cast_like(call: KernelCall, x: np.ndarray, like: np.ndarray) -> np.ndarray:
 def bit_cast(call: KernelCall, x: np.ndarray) -> np.ndarray:
     """Read the same bits as another element type of the same width."""
     dtype = array_type(call.integer("to"), str(call.span))
-    if dtype == object or x.dtype == object or _bits(dtype) != _bits(x.dtype):
+    if dtype.hasobject or x.dtype.hasobject or _bits(dtype) != _bits(x.dtype):
         raise call.model_error(f"cannot read {x.dtype} as {dtype}: the widths differ")
     return x.copy(order="C").view(dtype)
 

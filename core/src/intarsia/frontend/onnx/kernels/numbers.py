@@ -72,9 +72,7 @@ def pad(
     return result
 
 
-def flex_attention(
-    call: KernelCall, q: np.ndarray, k: np.ndarray, v: np.ndarray
-) -> np.ndarray:
+def flex_attention(call: KernelCall, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     """Attention whose scores and probabilities graphs inside the node may change."""
     code = call.integer("softmax_precision", 0)
     wide = np.float64 if q.dtype == np.float64 else np.float32

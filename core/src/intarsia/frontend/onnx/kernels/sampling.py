@@ -30,8 +30,11 @@ def take_points(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
         inside &= (place >= 0) & (place < size)
         flat = flat * size + np.clip(place, 0, size - 1)
     rows = x.reshape(*x.shape[:2], -1)
-    points = flat.reshape(flat.shape[0], 1, -1)
-    found = np.take_along_axis(rows, np.broadcast_to(points, (*x.shape[:2], points.shape[2])), 2)
+    batch = len(flat)
+    points = flat.reshape(batch, 1, -1)
+    found = np.take_along_axis(
+        rows, np.broadcast_to(points, (*x.shape[:2], flat.size // max(batch, 1))), 2
+    )
     found = found.reshape(*x.shape[:2], *flat.shape[1:])
     return np.where(inside[:, None], found, 0).astype(x.dtype)
 
@@ -67,9 +70,7 @@ def grid_sample(call: KernelCall, x: np.ndarray, grid: np.ndarray) -> np.ndarray
     nearest = mode == "nearest"
     if nearest:
         spots = [np.rint(spot) for spot in spots]
-    spots = [
-        _inside(spot, size, padding, align) for spot, size in zip(spots, sizes, strict=True)
-    ]
+    spots = [_inside(spot, size, padding, align) for spot, size in zip(spots, sizes, strict=True)]
     if nearest:
         return take_points(wide, [np.rint(spot).astype(np.int64) for spot in spots]).astype(x.dtype)
     return sample_linear(wide, spots).astype(x.dtype)
@@ -119,11 +120,11 @@ def cubic(distance: np.ndarray, a: float) -> np.ndarray:
     return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
 
 
-def roi_align(
-    call: KernelCall, x: np.ndarray, rois: np.ndarray, images: np.ndarray
-) -> np.ndarray:
+def roi_align(call: KernelCall, x: np.ndarray, rois: np.ndarray, images: np.ndarray) -> np.ndarray:
     """Average, or take the largest, of samples in the cells of each region."""
-    shift = 0.5 if call.string("coordinate_transformation_mode", "half_pixel") == "half_pixel" else 0
+    shift = (
+        0.5 if call.string("coordinate_transformation_mode", "half_pixel") == "half_pixel" else 0
+    )
     scale = call.number("spatial_scale", 1.0)
     rows, columns = call.integer("output_height", 1), call.integer("output_width", 1)
     ratio = call.integer("sampling_ratio", 0)
@@ -192,7 +193,9 @@ def deform_conv(
         samples: list[np.ndarray] = []
         for part, piece in enumerate(slices):
             places = [
-                start[axis] * strides[axis] - low[axis] + position[axis] * dilations[axis]
+                start[axis] * strides[axis]
+                - low[axis]
+                + position[axis] * dilations[axis]
                 + moved[:, part, tap, axis]
                 for axis in range(rank)
             ]

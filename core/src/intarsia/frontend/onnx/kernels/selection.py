@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -72,7 +71,7 @@ def scatter_elements(
     if indices.size and (indices.min() < -size or indices.max() >= size):
         raise call.model_error(f"an index is outside of the {size} elements of axis {axis}")
     result = data.copy()
-    where: list[Any] = list(np.indices(indices.shape, sparse=True))
+    where = [np.asarray(places) for places in np.indices(indices.shape, sparse=True)]
     where[axis] = np.where(indices < 0, indices + size, indices)
     _combine(call, result, tuple(where), updates)
     return result
@@ -94,7 +93,7 @@ def scatter_nd(
 
 
 def _combine(
-    call: KernelCall, result: np.ndarray, where: tuple[Any, ...], updates: np.ndarray
+    call: KernelCall, result: np.ndarray, where: tuple[np.ndarray, ...], updates: np.ndarray
 ) -> None:
     reduction = call.string("reduction", "none")
     if reduction == "none":
@@ -165,9 +164,7 @@ def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
     return np.concatenate([low, np.maximum(boxes[..., :2], boxes[..., 2:])], -1)
 
 
-def _suppressed(
-    corners: np.ndarray, order: np.ndarray, limit: int, threshold: float
-) -> list[int]:
+def _suppressed(corners: np.ndarray, order: np.ndarray, limit: int, threshold: float) -> list[int]:
     areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
     chosen: list[int] = []
     left = order

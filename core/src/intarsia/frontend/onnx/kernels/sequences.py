@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
@@ -16,17 +15,17 @@ def identity(call: KernelCall, value: Value) -> Value:
     return value if not isinstance(value, np.ndarray) else value.copy()
 
 
-def sequence_construct(call: KernelCall, *items: Value) -> list[Any]:
+def sequence_construct(call: KernelCall, *items: Value) -> list[Value]:
     """Put tensors into a sequence."""
     return list(items)
 
 
-def sequence_empty(call: KernelCall) -> list[Any]:
+def sequence_empty(call: KernelCall) -> list[Value]:
     """Make a sequence of nothing."""
     return []
 
 
-def _place(call: KernelCall, items: list[Any], position: np.ndarray | None, last: int) -> int:
+def _place(call: KernelCall, items: list[Value], position: np.ndarray | None, last: int) -> int:
     """Return a position from the front; ``last`` is the largest allowed, and the default."""
     if position is None:
         return last
@@ -37,42 +36,40 @@ def _place(call: KernelCall, items: list[Any], position: np.ndarray | None, last
 
 
 def sequence_insert(
-    call: KernelCall, items: list[Any], item: Value, position: np.ndarray | None = None
-) -> list[Any]:
+    call: KernelCall, items: list[Value], item: Value, position: np.ndarray | None = None
+) -> list[Value]:
     """Insert before ``position``, or at the end."""
     index = _place(call, items, position, len(items))
     return [*items[:index], item, *items[index:]]
 
 
 def sequence_erase(
-    call: KernelCall, items: list[Any], position: np.ndarray | None = None
-) -> list[Any]:
+    call: KernelCall, items: list[Value], position: np.ndarray | None = None
+) -> list[Value]:
     """Remove the element at ``position``, or the last one."""
     index = _place(call, items, position, len(items) - 1)
     return [*items[:index], *items[index + 1 :]]
 
 
-def sequence_at(call: KernelCall, items: list[Any], position: np.ndarray) -> Value:
+def sequence_at(call: KernelCall, items: list[Value], position: np.ndarray) -> Value:
     """Return the element at ``position``."""
     return items[_place(call, items, position, len(items) - 1)]
 
 
-def sequence_length(call: KernelCall, items: list[Any]) -> np.ndarray:
+def sequence_length(call: KernelCall, items: list[Value]) -> np.ndarray:
     """Count the elements."""
     return np.array(len(items), np.int64)
 
 
 def split_to_sequence(
     call: KernelCall, x: np.ndarray, split: np.ndarray | None = None
-) -> list[np.ndarray]:
-    """Cut a tensor into a sequence: in slices of one, in equal parts, or in parts of given sizes."""
+) -> list[Value]:
+    """Cut a tensor into a sequence: in slices of one, equal parts, or parts of given sizes."""
     axis = call.axis("axis", x.ndim, 0)
     size = x.shape[axis]
     if split is None:
         slices = [np.take(x, [index], axis) for index in range(size)]
-        if call.integer("keepdims", 1):
-            return slices
-        return [part.squeeze(axis) for part in slices]
+        return [part if call.integer("keepdims", 1) else part.squeeze(axis) for part in slices]
     if split.ndim == 0:
         step = int(split)
         if step < 1:
@@ -85,10 +82,13 @@ def split_to_sequence(
     return [np.ascontiguousarray(part) for part in np.split(x, borders, axis)]
 
 
-def concat_from_sequence(call: KernelCall, items: list[Any]) -> np.ndarray:
+def concat_from_sequence(call: KernelCall, items: list[Value]) -> np.ndarray:
     """Join the elements along a dimension, a new one if asked for."""
     axis = call.integer("axis")
-    return np.stack(items, axis) if call.integer("new_axis", 0) else np.concatenate(items, axis)
+    arrays = [item for item in items if isinstance(item, np.ndarray)]
+    if len(arrays) < len(items):
+        raise call.model_error("a sequence of sequences cannot be joined")
+    return np.stack(arrays, axis) if call.integer("new_axis", 0) else np.concatenate(arrays, axis)
 
 
 def optional(call: KernelCall, value: Value = None) -> Value:

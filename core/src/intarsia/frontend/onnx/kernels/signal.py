@@ -18,7 +18,7 @@ def _complex(x: np.ndarray) -> np.ndarray:
 
 
 def _parts(y: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return np.stack([y.real, y.imag], -1).astype(dtype)
+    return np.stack([np.real(y), np.imag(y)], -1).astype(dtype)
 
 
 def dft(

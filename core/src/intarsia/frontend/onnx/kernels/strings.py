@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import re
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
-from .call import KernelCall
+from .call import KernelCall, Scalar
 
 
 def string_concat(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -64,7 +63,7 @@ def regex_full_match(call: KernelCall, x: np.ndarray) -> np.ndarray:
 
 def equal(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Compare strings; numbers are left to the converter."""
-    if a.dtype != object:
+    if not a.dtype.hasobject:
         return NotImplemented
     return np.asarray(a == b, bool)
 
@@ -90,17 +89,17 @@ def _table(call: KernelCall, role: str) -> np.ndarray:
     return np.array(call.numbers(f"{role}_floats"), np.float32)
 
 
-def _default(call: KernelCall, dtype: np.dtype) -> Any:
+def _default(call: KernelCall, dtype: np.dtype) -> Scalar:
     if call.has("default_tensor"):
         return call.tensor("default_tensor").reshape(()).item()
-    if dtype == object:
+    if dtype.hasobject:
         return call.string("default_string", "_Unused")
     if dtype.kind in "iu":
         return call.integer("default_int64", -1)
     return call.number("default_float", -0.0)
 
 
-def _key(item: Any) -> Any:
+def _key(item: Scalar) -> Scalar:
     """Return what equal keys share: NaN is like no number, itself included."""
     return "NaN" if isinstance(item, float) and item != item else item
 
@@ -135,13 +134,11 @@ def tf_idf_vectorizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return result.astype(np.float32).reshape(*x.shape[:-1], width)
 
 
-def _pool(call: KernelCall, places: tuple[int, ...]) -> dict[tuple[Any, ...], int]:
+def _pool(call: KernelCall, places: tuple[int, ...]) -> dict[tuple[Scalar, ...], int]:
     """Return the number of each n-gram of the pool."""
-    items: list[Any] = list(call.strings("pool_strings")) or list(
-        call.integers("pool_int64s", ())
-    )
+    items: list[Scalar] = [*call.strings("pool_strings"), *call.integers("pool_int64s", ())]
     starts = call.integers("ngram_counts")
-    pool: dict[tuple[Any, ...], int] = {}
+    pool: dict[tuple[Scalar, ...], int] = {}
     ends = [*starts[1:], len(items)]
     for length, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
         for first in range(start, end, length):

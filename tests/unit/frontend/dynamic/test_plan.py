@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a model is cut into compiled pieces and steps, and that the program computes the model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from onnx import ModelProto, TensorProto, helper
+
+from intarsia.errors import ArtifactError, ModelError, UnsupportedError
+from intarsia.frontend.onnx.dynamic import DynamicModel, load, plan_onnx
+from intarsia.frontend.onnx.dynamic.program import PieceStep
+from intarsia.frontend.onnx.dynamic.program_json import parse_program, print_program
+from intarsia.ir.expr import Function
+from intarsia.ir.module import IRModule
+from intarsia.ops.evaluate import evaluate
+from intarsia.runtime.loading import ProgramRequest, ValueSpec
+
+from ..onnx_models import model, node
+
+F, I, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
+
+
+def planned(proto: ModelProto, **named) -> DynamicModel:
+    found = plan_onnx(proto, **named)
+    assert isinstance(found, DynamicModel)
+    return found
+
+
+def caller(function: Function):
+    def call(values):
+        names = (param.name for param in function.params)
+        return evaluate(function, dict(zip(names, values, strict=True)))
+
+    return call
+
+
+def run(found: DynamicModel, *values) -> list:
+    """Run the program as it is read back from its files, pieces in the reference executor."""
+    pieces = {name: caller(module.main) for name, module in found.pieces.items()}
+    return load(ProgramRequest(print_program(found.program), pieces)).run(values)
+
+
+def told(found: DynamicModel) -> list[str]:
+    """The steps in order: names of pieces and operators."""
+    return [s.name if isinstance(s, PieceStep) else s.op_type for s in found.program.steps]
+
+
+def declared(proto: ModelProto, **kinds: tuple[int, list | None]) -> ModelProto:
+    """Declare inputs."""
+    for info in proto.graph.input:
+        if info.name in kinds:
+            info.CopyFrom(helper.make_tensor_value_info(info.name, *kinds[info.name]))
+    return proto
+
+
+def test_a_static_model_is_a_module() -> None:
+    proto = model([node("Relu", "x")], {"x": (2,)})
+    assert isinstance(plan_onnx(proto), IRModule)
+
+
+def test_what_follows_a_size_of_the_run_is_a_step() -> None:
+    nodes = [
+        node("Relu", "x", "r"),
+        node("Reshape", "r s", "q", name="shape"),
+        node("Neg", "q", "y"),
+    ]
+    proto = declared(model(nodes, {"x": (2, 3), "s": (2,)}), s=(I, [2]))
+    found = planned(proto)
+    assert told(found) == ["piece0", "Reshape", "Neg"]
+    assert "not known at compile time" in found.reasons["shape"]
+    x = np.arange(-3, 3, dtype=np.float32).reshape(2, 3)
+    (y,) = run(found, x, np.array([3, 2]))
+    np.testing.assert_array_equal(y, -np.maximum(x, 0).reshape(3, 2))
+
+
+def test_results_of_known_types_go_on_in_compiled_pieces() -> None:
+    nodes = [
+        node("Exp", "x", "e"),
+        node("TopK", "e k", "v i"),
+        node("Neg", "v", "n"),
+        node("ReduceSum", "e", "s"),
+        node("Add", "n s", "a"),
+        node("TopK", "a k", "w j"),
+        node("Identity", "w", "y"),
+        node("Identity", "x", "z"),
+    ]
+    weights = {"k": np.array([2])}
+    proto = model(nodes, {"x": (5,)}, weights=weights, outputs=("y", "i", "z", "n"))
+    found = planned(proto)
+    assert told(found) == ["piece0", "TopK", "piece1", "TopK"]
+    x = np.array([1, 5, 2, 4, 3], np.float32) / 5
+    y, i, z, n = run(found, x)
+    e = np.exp(x)
+    np.testing.assert_allclose(n, -e[[1, 3]], rtol=1e-6)
+    np.testing.assert_allclose(y, (e.sum() - e[[3, 1]]), rtol=1e-6)
+    assert i.tolist() == [1, 3]
+    np.testing.assert_array_equal(z, x)
+
+
+def test_known_operands_are_carried_out_at_once() -> None:
+    weights = {"q": np.array([3, 1, 2], np.float32), "k": np.array([2])}
+    nodes = [node("TopK", "q k", "v i"), node("Add", "x v", "y")]
+    proto = model(nodes, {"x": (2,)}, weights=weights)
+    found = plan_onnx(proto)
+    assert isinstance(found, IRModule)
+    assert evaluate(found.main, {"x": np.zeros(2, np.float32)})[0].tolist() == [3, 2]
+
+
+def test_weights_of_four_bits_become_floats_at_once() -> None:
+    nodes = [node("DequantizeLinear", "w s", "d"), node("Mul", "x d", "y")]
+    proto = model(nodes, {"x": (3,)}, weights={"s": np.float32(0.5)}, opset=21)
+    bits = helper.make_tensor("w", TensorProto.INT4, [3], bytes([0x71, 0x08]), raw=True)
+    proto.graph.initializer.append(bits)
+    found = plan_onnx(proto)
+    assert isinstance(found, IRModule)
+    y = evaluate(found.main, {"x": np.ones(3, np.float32)})[0]
+    assert y.tolist() == [0.5, 3.5, -4.0]
+
+
+def test_strings_and_sequences_are_values_of_the_program() -> None:
+    nodes = [node("StringConcat", "x t", "c"), node("SequenceConstruct", "c x", "y")]
+    proto = declared(model(nodes, {"x": (2,)}, opset=20), x=(S, [2]))
+    proto.graph.initializer.append(helper.make_tensor("t", S, [1], [b"!"]))
+    found = planned(proto)
+    (y,) = run(found, np.array(["a", "b"], object))
+    assert [item.tolist() for item in y] == [["a!", "b!"], ["a", "b"]]
+    spec = load(ProgramRequest(print_program(found.program), {})).inputs[0]
+    assert spec == ValueSpec("x", "tensor(string)", None)
+
+
+def test_constant_sequences_run_in_the_program() -> None:
+    nodes = [node("SequenceConstruct", "w w", "q"), node("SequenceLength", "q", "y")]
+    found = planned(model(nodes, {"x": (1,)}, weights={"w": np.ones(2, np.float32)}))
+    assert told(found) == ["SequenceConstruct", "SequenceLength"]
+    assert run(found, np.zeros(1, np.float32))[0].item() == 2
+
+
+def branches(**more) -> Mapping[str, object]:
+    info = helper.make_tensor_value_info
+    then = helper.make_graph([node("Neg", "r", "a")], "t", [], [info("a", F, [2])])
+    other = helper.make_graph([node("Concat", "r r", "b", axis=0)], "e", [], [info("b", F, [4])])
+    return {"then_branch": then, "else_branch": other, **more}
+
+
+def test_branches_see_what_compiled_pieces_give() -> None:
+    nodes = [node("Relu", "x", "r"), node("If", "c", "y", **branches())]
+    proto = declared(model(nodes, {"x": (2,), "c": ()}), c=(TensorProto.BOOL, []))
+    found = planned(proto)
+    assert told(found) == ["piece0", "If"]
+    x = np.array([-1, 2], np.float32)
+    assert run(found, x, np.array(True))[0].tolist() == [0, -2]
+    assert run(found, x, np.array(False))[0].tolist() == [0, 2, 0, 2]
+
+
+def test_an_input_of_unknown_size_makes_all_after_it_steps() -> None:
+    proto = model([node("Relu", "x", "r"), node("Neg", "r")], {"x": ("N",)})
+    found = planned(proto)
+    assert told(found) == ["Relu", "Neg"]
+    assert run(found, np.array([1, -1], np.float32))[0].tolist() == [-1, 0]
+    assert isinstance(plan_onnx(proto, shapes={"x": (3,)}), IRModule)
+    fixed = plan_onnx(proto, constants={"x": np.ones(3, np.float32)})
+    assert isinstance(fixed, IRModule)
+    assert fixed.main.params == ()
+
+
+def test_bodies_of_onnx_are_expanded_at_run_time() -> None:
+    nodes = [node("MeanVarianceNormalization", "x")]
+    found = planned(model(nodes, {"x": ("N", 2, 3, 3)}))
+    x = np.arange(18, dtype=np.float32).reshape(1, 2, 3, 3)
+    wanted = (x - x.mean((0, 2, 3), keepdims=True)) / x.std((0, 2, 3), keepdims=True)
+    np.testing.assert_allclose(run(found, x)[0], wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([node("Multinomial", "x", sample_size=1)], "operator 'Multinomial'"),
+        ([node("NonZero", "x", "n"), node("Multinomial", "n", sample_size=1)], "'Multinomial'"),
+        ([node("NonZero", "x", "n"), node("Gradient", "n", domain="a.b")], "domain 'a.b'"),
+    ],
+)
+def test_what_can_neither_be_compiled_nor_carried_out(nodes: list, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        plan_onnx(model(nodes, {"x": (2, 2)}))
+
+
+def test_text_for_an_operator_of_numbers() -> None:
+    proto = declared(model([node("Relu", "x")], {"x": (2,)}), x=(S, [2]))
+    with pytest.raises(UnsupportedError, match=r"'x', which is tensor\(string\)"):
+        plan_onnx(proto)
+
+
+def test_a_node_that_fails_names_itself() -> None:
+    nodes = [node("NonZero", "x", "n"), node("Reshape", "n s", name="shape")]
+    found = planned(model(nodes, {"x": (3,)}, weights={"s": np.array([7, 7])}))
+    with pytest.raises(ModelError) as caught:
+        run(found, np.ones(3, np.float32))
+    assert "shape (Reshape)" in caught.value.where
+
+
+def program_files() -> dict[str, bytes]:
+    info = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Neg", "v", "o")], "b", [info("v", F, ["K"])], [info("o", F, None)]
+    )
+    nodes = [
+        node("NonZero", "x", "n"),
+        node("Cast", "n", "f", to=F),
+        node("SequenceConstruct", "f", "q"),
+        node("SequenceMap", "q", "m", body=body),
+        node("SequenceAt", "m z", "y"),
+        node("LeakyRelu", "y", "l", alpha=0.1),
+    ]
+    proto = model(nodes, {"x": ("N",)}, weights={"z": np.array(0)}, outputs=("l",))
+    return print_program(planned(proto).program)
+
+
+def test_programs_are_read_back_as_they_were() -> None:
+    files = program_files()
+    assert print_program(parse_program(files)) == files
+    loaded = load(ProgramRequest(files, {}))
+    assert loaded.inputs == (ValueSpec("x", "float32", ("N",)),)
+    np.testing.assert_allclose(loaded.run([np.array([0, 1, 1], np.float32)])[0], [[-0.1, -0.2]])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"schema": 1', '"schema": 9', "schema 9"),
+        ('"opset": 18', '"opset": "x"', "opset"),
+        ('"steps": [', '"stairs": [', "steps"),
+        ('"dtype": "int64"', '"dtype": "int65"', "damaged"),
+    ],
+)
+def test_damaged_programs(old: str, new: str, message: str) -> None:
+    files = program_files()
+    text = files["program.json"].decode()
+    assert old in text
+    with pytest.raises(ArtifactError, match=message):
+        parse_program({**files, "program.json": text.replace(old, new).encode()})
+    with pytest.raises(ArtifactError, match="damaged"):
+        parse_program({**files, "program.json": b"{"})
+
+
+def test_a_piece_must_be_there() -> None:
+    found = planned(model([node("Relu", "x", "r"), node("NonZero", "r")], {"x": (3,)}))
+    files = print_program(found.program)
+    assert json.loads(files["program.json"])["steps"][0]["piece"] == "piece0"
+    with pytest.raises(ArtifactError, match="calls piece 'piece0'"):
+        load(ProgramRequest(files, {}))
