@@ -11,11 +11,12 @@ one large array with constant offsets it makes memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import assert_never
 
 from ..buffer import Buffer, Scope
 from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
 from ..func import PrimFunc
-from ..stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store
+from ..stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..walk import post_order, rewrite_stmt, substitute_stmt
 from .rebuild import rebuild_stmt
 
@@ -87,6 +88,10 @@ class _Pieces:
                 return self.collect(stmt.body, lanes)
             case LetStmt():
                 return self._loads((stmt.value,), lanes) and self.collect(stmt.body, lanes)
+            case Barrier() | Invoke():
+                return False
+            case _:
+                assert_never(stmt)
 
     def _loads(self, roots: tuple[PrimExpr, ...], lanes: dict[TirVar, int]) -> bool:
         return all(
