@@ -226,3 +226,14 @@ def test_only_the_reader_imports_onnx() -> None:
         if re.search(r"^\s*(import onnx|from onnx)\b", s.text, re.MULTILINE)
     ]
     assert [Path(name).name for name in importers] in ([], ["reader.py"])
+
+
+def test_only_one_file_imports_torch() -> None:
+    importers = [
+        s.name
+        for s in CORE_SOURCES
+        if re.search(
+            r"^\s*(import torch|from torch)\b|import_module\(.torch.\)", s.text, re.MULTILINE
+        )
+    ]
+    assert importers == ["core/src/intarsia/frontend/torch.py"]

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .build.config import Executor, Runtime
     from .errors import IntarsiaError
     from .frontend.onnx import from_onnx
+    from .frontend.torch import from_torch
     from .host.host import Host
     from .ir.module import IRModule
     from .runtime.load import load
@@ -38,6 +39,7 @@ __all__ = [
     "__version__",
     "build",
     "from_onnx",
+    "from_torch",
     "load",
 ]
 
@@ -55,6 +57,8 @@ def __getattr__(name: str) -> object:
             module = "errors"
         case "from_onnx":
             module = "frontend.onnx"
+        case "from_torch":
+            module = "frontend.torch"
         case "Host":
             module = "host.host"
         case "IRModule":

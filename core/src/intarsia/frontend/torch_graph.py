@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Import the graphs of ``torch.compile``, each for the shapes and sizes of given arguments."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from operator import attrgetter
+from types import ModuleType
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import numpy as np
+
+from ..dtype import DType
+from ..errors import UnsupportedError
+from ..ir.module import IRModule
+from ..ops.arrays import numpy_dtype
+from .onnx import from_onnx
+from .torch import export, onnx_model, quiet, require_torch
+
+if TYPE_CHECKING:
+    from .torch_types import GraphModule, Storage, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A result that the compiled code writes; ``position`` counts its outputs."""
+
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A result that is known when the graph is compiled: a size, or ``None``."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A result that is a view of an argument; sizes, strides and offset count elements.
+
+    Attributes:
+        argument: Its number.
+        size: Shape of the view.
+        stride: Its steps.
+        offset: From the first element of the argument, not of its memory.
+    """
+
+    argument: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+Result: TypeAlias = "Computed | Known | View"
+NewTensor: TypeAlias = "Callable[[], Tensor]"
+"""Makes a tensor of a fixed shape and element type, contents undefined."""
+
+version_of: Callable[[Tensor], int] = attrgetter("_version")
+"""Count of the writes to a tensor, as torch keeps it; not of those through ``tensor.data``."""
+
+_address_of: Callable[[Storage], object] = attrgetter("_cdata")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Specialised:
+    """A graph for arguments of given shapes and sizes.
+
+    Attributes:
+        module: What is to be compiled; ``None`` if nothing is computed.
+        arguments: The number of the graph's argument, by the name of the parameter of ``module``.
+        results: What the graph returns, in order.
+        outputs: For each output of ``module``, what makes its tensor.
+    """
+
+    module: IRModule | None
+    arguments: Mapping[str, int]
+    results: tuple[Result, ...]
+    outputs: tuple[NewTensor, ...]
+
+
+def specialise(
+    graph_module: GraphModule, args: Sequence[object], weights: Collection[int]
+) -> Specialised:
+    """Import a graph for the shapes and sizes of given arguments.
+
+    Args:
+        graph_module: The graph; it is not changed.
+        args: Tensors and sizes, as it is called with.
+        weights: Numbers of the tensors that become constants.
+
+    Raises:
+        UnsupportedError: The graph writes to its arguments, its results share memory, a tensor is
+            not on the CPU, or it uses what cannot be exported or imported.
+    """
+    torch = require_torch()
+    tensors = tensors_among(args)
+    for tensor in tensors.values():
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(
+                f"a tensor is on '{tensor.device}', and this version compiles graphs of the CPU",
+                hint="model.to('cpu')",
+            )
+    with quiet(torch):
+        results, outputs = _trace(torch, graph_module, args)
+        if not outputs:
+            return Specialised(None, {}, results, ())
+        chosen = [number for number, item in enumerate(results) if isinstance(item, Computed)]
+        blanks = {n: torch.empty(t.shape, dtype=t.dtype) for n, t in tensors.items()}
+        examples = tuple(blanks.get(number, value) for number, value in enumerate(args))
+        exported = export(torch, _narrowed(torch, graph_module, chosen), examples, {})
+        names = [spec.arg.name for spec in exported.graph_signature.input_specs[-len(args) :]]
+        constants = {names[number]: array_of(tensors[number]) for number in weights}
+        with onnx_model(torch, exported) as model:
+            module = from_onnx(model, constants=constants)
+    taken = {param.name for param in module.main.params}
+    numbers = {name: number for number, name in enumerate(names) if name in taken}
+    return Specialised(module, numbers, results, outputs)
+
+
+def _trace(
+    torch: ModuleType, graph_module: GraphModule, args: Sequence[object]
+) -> tuple[tuple[Result, ...], tuple[NewTensor, ...]]:
+    """Return what becomes of each result, and what makes the tensors of those to be computed."""
+    fakes = import_module("torch._subclasses.fake_tensor")  # shapes and memory without contents
+    with fakes.FakeTensorMode(allow_non_fake_inputs=True):
+        tensors: dict[int, Tensor] = {
+            number: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
+            for number, t in tensors_among(args).items()
+        }
+        versions = {number: version_of(tensor) for number, tensor in tensors.items()}
+        values = graph_module(*(tensors.get(n, value) for n, value in enumerate(args)))
+    for number, tensor in tensors.items():
+        if version_of(tensor) != versions[number]:
+            raise UnsupportedError(
+                f"the graph writes to its argument {number}; compiled code only computes",
+                hint="in evaluation mode a batch norm does not; or return the new value",
+            )
+    owners = {_memory(tensor): number for number, tensor in reversed(tensors.items())}
+    results: list[Result] = []
+    computed: list[Tensor] = []
+    found = tensors_among(values)
+    for position, value in enumerate(values):
+        result = found.get(position)
+        if result is None:
+            results.append(Known(value))
+        elif _memory(result) in owners:
+            owner = owners[_memory(result)]
+            results.append(_view(result, tensors[owner], owner))
+        else:
+            _refuse_overlap(result, computed)
+            results.append(Computed(len(computed)))
+            computed.append(result)
+    made = tuple(partial(torch.empty, tuple(t.shape), dtype=t.dtype) for t in computed)
+    return tuple(results), made
+
+
+def _memory(tensor: Tensor) -> object:
+    return _address_of(tensor.untyped_storage())
+
+
+def _view(result: Tensor, argument: Tensor, number: int) -> View:
+    if result.dtype != argument.dtype:
+        raise UnsupportedError(f"a result reads argument {number} as {result.dtype}")
+    offset = result.storage_offset() - argument.storage_offset()
+    return View(number, tuple(result.shape), tuple(result.stride()), offset)
+
+
+def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
+    """Compiled code writes each result to its own memory: what shares memory would come apart."""
+    for other in others:
+        if _memory(result) == _memory(other) and np.shares_memory(_places(result), _places(other)):
+            raise UnsupportedError("two results of the graph share memory")
+
+
+def _places(tensor: Tensor) -> np.ndarray:
+    """Return an array laid out as the tensor, in memory that is not there and never touched."""
+    size = tensor.element_size()
+    steps = [step * size for step in tensor.stride()]
+    nowhere = np.ndarray((1,), f"V{size}", np.zeros(size, np.uint8))
+    return np.lib.stride_tricks.as_strided(nowhere, tensor.shape, steps)
+
+
+def _narrowed(torch: ModuleType, graph_module: GraphModule, chosen: Sequence[int]) -> GraphModule:
+    """Return a copy of the graph that returns some of its results only."""
+    copied: GraphModule = torch.fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
+    output = next(node for node in copied.graph.nodes if node.op == "output")
+    output.args = (tuple(output.args[0][number] for number in chosen),)
+    copied.graph.eliminate_dead_code()
+    copied.recompile()
+    return copied
+
+
+def tensors_among(args: Sequence[object]) -> dict[int, Tensor]:
+    """Return the tensors among arguments, by number."""
+    kind = require_torch().Tensor
+    rows = enumerate(cast("Sequence[Tensor]", args))
+    return {number: value for number, value in rows if isinstance(value, kind)}
+
+
+def weights_among(args: Sequence[object]) -> tuple[int, ...]:
+    """Return the numbers of parameters and buffers, which torch marks in the graphs of modules.
+
+    Those made in inference mode are left out: nobody counts the writes to them.
+    """
+    return tuple(
+        number
+        for number, tensor in tensors_among(args).items()
+        if "_dynamo_static_input_type" in vars(tensor) and not tensor.is_inference()
+    )
+
+
+def require_inference(args: Sequence[object]) -> None:
+    """Make sure that nobody wants gradients.
+
+    Raises:
+        UnsupportedError: Gradients are on, and an argument needs them.
+    """
+    tensors = tensors_among(args)
+    if require_torch().is_grad_enabled() and any(t.requires_grad for t in tensors.values()):
+        raise UnsupportedError(
+            "it is called for training, as gradients are on; compiled code only infers",
+            hint="with torch.no_grad(): ..., or torch.inference_mode()",
+        )
+
+
+def array_of(tensor: Tensor) -> np.ndarray:
+    """Return an array of the same memory.
+
+    Raises:
+        UnsupportedError: NumPy has no such element type.
+    """
+    try:
+        return tensor.numpy(force=True)
+    except TypeError:
+        torch = require_torch()
+        if tensor.dtype != torch.bfloat16:
+            raise UnsupportedError(f"a tensor has elements of type {tensor.dtype}") from None
+    return tensor.view(torch.int16).numpy(force=True).view(numpy_dtype(DType.BFLOAT16))

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Types of torch, as far as its objects are asked here; torch itself need not be installed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+
+class Device(Protocol):
+    """A ``torch.device``."""
+
+    type: str
+
+
+class Storage(Protocol):
+    """A ``torch.UntypedStorage``: the memory that tensors share."""
+
+    _cdata: int
+
+
+class Tensor(Protocol):
+    """A ``torch.Tensor``; strides and offsets count elements."""
+
+    shape: tuple[int, ...]
+    dtype: object
+    device: Device
+    requires_grad: bool
+
+    def stride(self) -> tuple[int, ...]:
+        """Elements from one index to the next, for each dimension."""
+        ...
+
+    def storage_offset(self) -> int:
+        """Elements of the memory in front of the first."""
+        ...
+
+    def element_size(self) -> int:
+        """Bytes of an element."""
+        ...
+
+    def untyped_storage(self) -> Storage:
+        """The memory that it is a view of."""
+        ...
+
+    def is_inference(self) -> bool:
+        """Whether it was made in inference mode."""
+        ...
+
+    def as_strided(self, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
+        """Another view of the same memory."""
+        ...
+
+    def view(self, dtype: object) -> Tensor:
+        """The same memory as elements of another type of the same size."""
+        ...
+
+    def numpy(self, *, force: bool = False) -> np.ndarray:
+        """The same memory as an array, where NumPy has the element type."""
+        ...
+
+
+class Module(Protocol):
+    """A ``torch.nn.Module``."""
+
+    training: bool
+
+
+class Node(Protocol):
+    """A ``torch.fx.Node``."""
+
+    op: str
+    target: object
+    args: tuple[Sequence[object], ...]
+
+
+class Graph(Protocol):
+    """A ``torch.fx.Graph``."""
+
+    nodes: Iterable[Node]
+
+    def eliminate_dead_code(self) -> bool:
+        """Remove what no result needs."""
+        ...
+
+
+class GraphModule(Protocol):
+    """A ``torch.fx.GraphModule``: a graph that can be called."""
+
+    graph: Graph
+
+    def __call__(self, *args: object) -> tuple[object, ...]:
+        """Run it in PyTorch."""
+        ...
+
+    def recompile(self) -> object:
+        """Take notice of changes of the graph."""
+        ...
+
+
+class InputName(Protocol):
+    """The argument of an input of an exported program."""
+
+    name: str
+
+
+class InputSpec(Protocol):
+    """An input of an exported program."""
+
+    arg: InputName
+
+
+class Signature(Protocol):
+    """Inputs of an exported program, and the names of what it writes to."""
+
+    input_specs: Sequence[InputSpec]
+    buffers_to_mutate: Mapping[str, str]
+    user_inputs_to_mutate: Mapping[str, str]
+
+
+class Exported(Protocol):
+    """A ``torch.export.ExportedProgram``."""
+
+    @property
+    def graph_signature(self) -> Signature:
+        """What its inputs and outputs are."""
+        ...
+
+    @property
+    def graph_module(self) -> GraphModule:
+        """Its operators."""
+        ...
+
+    def run_decompositions(self, decomp_table: Mapping[object, Callable[..., object]]) -> Exported:
+        """The same with some operators in terms of others."""
+        ...
