@@ -140,7 +140,7 @@ def _compile(
     regions = compile_regions(host, cutting.regions, parts)
     stage("lower")
     rest = rewrite_rest(host, cutting.module, parts.fallback)
-    lowered = lower_rest(host, rest, cutting.regions, parts.fallback, _delivery(mod_name, *driver))
+    lowered = lower_rest(host, rest, cutting.regions, parts.fallback, _delivery(mod_name, settings))
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")
@@ -173,8 +173,9 @@ def _driver(
     return chosen, place
 
 
-def _delivery(name: str, executor: Executor, runtime: Runtime) -> Delivery:
-    """What a backend must know of the settings of a module."""
+def _delivery(name: str, settings: IRModule) -> Delivery:
+    """What a backend must know of the settings that a module carries."""
+    executor, runtime = settings.attr(Executor) or Executor(), settings.attr(Runtime) or Runtime()
     return Delivery(
         name,
         MappingProxyType(executor.to_json()),
