@@ -39,12 +39,8 @@ def test_if_runs_one_branch() -> None:
         "then_branch": graph([("Neg", "x1", "a", {})], "", "a"),
         "else_branch": graph([("Abs", "x1", "b", {})], "", "b"),
     }
-    for chosen, wanted in ((True, 3.0), (False, 3.0)):
-        node = helper.make_node("If", ["x0"], ["y0"], **branches)
-        assert node.op_type == "If"
-        value = -3.0
-        found = _run_if(np.array(chosen), f32([value]), branches)
-        assert found.tolist() == [wanted if chosen else abs(value)]
+    assert _run_if(np.array(True), f32([3]), branches).tolist() == [-3]
+    assert _run_if(np.array(False), f32([3]), branches).tolist() == [3]
 
 
 def _run_if(condition: np.ndarray, x: np.ndarray, branches: dict) -> np.ndarray:

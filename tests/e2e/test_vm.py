@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that are partly known at run time: built, saved, loaded, run, from Python and the shell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import intarsia
+from intarsia.artifact.archive import open_artifact_bytes
+from intarsia.errors import ArtifactError, ModelError, UnsupportedError, UsageError
+from intarsia.runtime.executors.vm import VmExecutor
+from intarsia.runtime.loading import ValueSpec
+
+pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
+
+F, I = TensorProto.FLOAT, TensorProto.INT64
+X = np.array([[1, -2, 3, 0.5], [0, 4, -1, 2]], np.float32)
+
+
+def top(sizes: tuple = (2, 4)) -> onnx.ModelProto:
+    """``-TopK(exp(x), k)``: two compiled pieces around a step, ``k`` an input of one element."""
+    info = helper.make_tensor_value_info
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("TopK", ["e", "k"], ["v", "i"], name="best"),
+        helper.make_node("Neg", ["v"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info("x", F, sizes)],
+        [info("y", F, None), info("i", I, None)],
+        [numpy_helper.from_array(np.array([2]), "k")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+def reshaped() -> onnx.ModelProto:
+    """A reshape to a shape that is an input."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Reshape", ["e", "s"], ["y"])],
+        "g",
+        [info("x", F, [2, 4]), info("s", I, [2])],
+        [info("y", F, None)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+
+
+@pytest.fixture(scope="module")
+def artifact() -> intarsia.Artifact:
+    return intarsia.build(top().SerializeToString(), "llvm")
+
+
+def test_pieces_are_compiled_and_the_rest_is_said(artifact: intarsia.Artifact) -> None:
+    assert "1 node run in NumPy on the host (TopK)" in str(artifact.placement).replace(
+        "runs", "run"
+    )
+    (row,) = artifact.placement.to_json()["host"]
+    assert (row["node"], row["op"]) == ("best", "TopK")
+    assert sorted(artifact.units[0].files) == [
+        "piece0.intarsia",
+        "piece1.intarsia",
+        "program.bin",
+        "program.json",
+    ]
+    with artifact.load(threads=1) as executable:
+        y, i = executable.run([X]).values()
+    np.testing.assert_allclose(y, -np.exp(np.array([[3, 1], [4, 2]])), rtol=1e-6)
+    assert i.tolist() == [[2, 0], [1, 3]]
+
+
+def test_a_saved_program_is_loaded_and_is_the_same_each_time(
+    artifact: intarsia.Artifact, tmp_path: Path
+) -> None:
+    path = artifact.save(tmp_path / "top.intarsia")
+    again = intarsia.build(top().SerializeToString(), "llvm").save(tmp_path / "again.intarsia")
+    assert path.read_bytes() == again.read_bytes()
+    with intarsia.load(path) as executable:
+        assert isinstance(executable, VmExecutor)
+        assert executable.passport.executor["kind"] == "vm"
+        assert executable.inputs == (ValueSpec("x", "float32", (2, 4)),)
+        out = {"y": np.empty((2, 2), np.float32), "i": np.empty((2, 2), np.int64)}
+        executable.run_into({"x": X}, out)
+        assert out["i"].tolist() == [[2, 0], [1, 3]]
+        with pytest.raises(ModelError, match=r"output 'y' is float32 \(2, 2\), the array for it"):
+            executable.run_into({"x": X}, [np.empty((1, 2), np.float32), out["i"]])
+        with pytest.raises(ModelError, match="output 'y' is no array"):
+            executable.run_into({"x": X}, {"i": out["i"]})
+    with pytest.raises(ModelError, match="was closed"):
+        executable.run([X])
+    with pytest.raises(UsageError, match="compiled for executor 'vm', which 'graph'"):
+        intarsia.load(path, executor="graph")
+
+
+def test_inputs_are_checked(artifact: intarsia.Artifact) -> None:
+    with artifact.load(threads=1) as executable:
+        for given, message in (
+            ({"z": X}, "no input 'x' was given; the model takes 'x'"),
+            ({"x": X, "z": X}, "an input 'z' was given"),
+            ([X, X], "expected 1 inputs, got 2"),
+            ([X.astype(np.float64)], r"must be float32 \(2, 4\), got float64"),
+            ([X[:1]], r"got float32 \(1, 4\)"),
+        ):
+            with pytest.raises(ModelError, match=message):
+                executable.run(given)
+
+
+def test_an_input_may_be_a_shape() -> None:
+    with intarsia.build(reshaped().SerializeToString(), "llvm").load() as executable:
+        for shape in ((8, 1), (4, 2)):
+            (y,) = executable.run({"x": X, "s": np.array(shape)}).values()
+            np.testing.assert_allclose(y, np.exp(X).reshape(shape), rtol=1e-6)
+
+
+def test_unknown_sizes_need_the_executor_to_be_asked_for() -> None:
+    data = top(("N", 4)).SerializeToString()
+    with pytest.raises(UnsupportedError):
+        intarsia.build(data, "llvm")
+    chosen = intarsia.build(data, "llvm", executor=intarsia.Executor("vm"))
+    assert len(chosen.placement.host) == 3
+    with chosen.load() as executable:
+        assert executable.run([X[:1]])["i"].tolist() == [[2, 0]]
+    static = intarsia.build(data, "llvm", shapes={"x": (1, 4)})
+    assert len(static.placement.host) == 1
+    with pytest.raises(UnsupportedError, match="TopK"):
+        intarsia.build(data, "llvm", executor=intarsia.Executor("aot"), shapes={"x": (1, 4)})
+
+
+def test_a_module_runs_as_a_program_too() -> None:
+    from intarsia.frontend.onnx import from_onnx
+
+    proto = top()
+    del proto.graph.node[1:]
+    del proto.graph.output[:]
+    proto.graph.output.append(helper.make_tensor_value_info("e", F, None))
+    made = intarsia.build(from_onnx(proto), "llvm", executor=intarsia.Executor("vm"))
+    with made.load() as executable:
+        np.testing.assert_allclose(executable.run([X])["e"], np.exp(X), rtol=1e-6)
+
+
+def test_damaged_pieces(artifact: intarsia.Artifact, tmp_path: Path) -> None:
+    (unit,) = artifact.units
+    whole = artifact.save(tmp_path / "whole.intarsia").read_bytes()
+    for data, message in ((b"no zip", "not an artifact"), (whole, "is itself a program")):
+        files = MappingProxyType({**unit.files, "piece0.intarsia": data})
+        broken = replace(artifact, units=(replace(unit, files=files),))
+        with pytest.raises(ArtifactError, match=message):
+            broken.load()
+    piece = unit.files["piece0.intarsia"]
+    at = piece.rindex(b"\x7fELF") + 100
+    with pytest.raises(ArtifactError, match="is damaged"):
+        open_artifact_bytes(piece[:at] + b"!" + piece[at + 1 :], "piece0")
+
+
+def test_the_command_line_says_what_runs_where(tmp_path: Path) -> None:
+    model, out = tmp_path / "top.onnx", tmp_path / "top.intarsia"
+    onnx.save(top(), model)
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "intarsia", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    compiled = run("compile", model, "--target", "llvm", "-o", out, "--json")
+    assert compiled.returncode == 0, compiled.stderr
+    assert json.loads(compiled.stdout)["placement"]["host"][0]["op"] == "TopK"
+    ran = run("run", out, "--json")
+    assert [row["shape"] for row in json.loads(ran.stdout)["outputs"]] == [[2, 2], [2, 2]]
+    onnx.save(top(("N", 4)), model)
+    assert run("compile", model, "--target", "llvm", "--executor", "vm", "-o", out).returncode == 0
+    lost = run("run", out)
+    assert lost.returncode == 2
+    assert "cannot be made up" in lost.stderr
