@@ -12,7 +12,12 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
-from intarsia_testkit.cases import elementwise_cases, structure_cases, sum_cases
+from intarsia_testkit.cases import (
+    elementwise_cases,
+    quantised_cases,
+    structure_cases,
+    sum_cases,
+)
 from intarsia_testkit.cases.case import Case, graph_of, module_of, run_cases
 
 from intarsia.build.stages import cut, read_target
@@ -38,6 +43,9 @@ FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
     sum_cases.reduction_cases,
     sum_cases.place_cases,
     sum_cases.statistics_cases,
+    quantised_cases.scale_cases,
+    quantised_cases.linear_cases,
+    quantised_cases.element_cases,
 )
 REFUSED: dict[tuple[str, str], str] = {}
 """What a target may refuse: (target, call) to the reason in words; empty is the aim."""

@@ -37,8 +37,13 @@ def test_the_manifest_declares_what_is_registered() -> None:
 
 def test_options_are_documented() -> None:
     flags = {row.flag: row.default for row in option_rows(DnnlOptions)}
-    assert flags == {"num-threads": 0, "fpmath-mode": "strict",
-        "int8": "auto", "library": "", "min-flops": 1}
+    assert flags == {
+        "num-threads": 0,
+        "fpmath-mode": "strict",
+        "int8": "auto",
+        "library": "",
+        "min-flops": 1,
+    }
 
 
 def test_regions_of_elementwise_work_are_left_to_the_fallback() -> None:

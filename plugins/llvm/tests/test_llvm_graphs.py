@@ -11,7 +11,6 @@ from intarsia.dtype import DType
 from intarsia.ir.expr import Function, Var, call, constant, get_item, make_tuple
 from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
-from intarsia.lower.lower import lower
 from intarsia.ops.activation import Gelu, Relu
 from intarsia.ops.binary import Add, Multiply
 from intarsia.ops.evaluate import evaluate
@@ -24,7 +23,6 @@ from intarsia.ops.shape import Concatenate, Reshape, Split, Transpose
 from intarsia.ops.slicing import Pad, StridedSlice
 from intarsia.ops.softmax import Softmax
 from intarsia.ops.unary import Sigmoid, Tanh
-from intarsia_llvm.plugin import rewrite_relay
 
 RNG = np.random.default_rng(7)
 MACHINES = ("native", "haswell", "x86-64")
@@ -49,44 +47,6 @@ def conv(x, weight, *bias, strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1
 
 def same(n=1):
     return ((n, n), (n, n))
-
-
-class Runner:
-    """Compiles a function for a machine and runs it."""
-
-    def __init__(self, load_module, make_target):
-        self.load_module = load_module
-        self.make_target = make_target
-
-    def __call__(self, function, *inputs, rewrite=True, **options):
-        target = self.make_target(**options)
-        changed = rewrite_relay(function, target) if rewrite else function
-        lowered = lower(changed, (), target=target)
-        plan = lowered.module.plan
-        workspace = aligned(plan.workspace_bytes)
-        held = [aligned_copy(lowered.constants[name]) for name in plan.constants]
-        context = np.array([a.ctypes.data for a in (workspace, *held)], np.int64)
-        outputs = [np.zeros(spec.shape, spec.dtype.value) for spec in plan.outputs]
-        module = self.load_module(lowered.module.functions, plan, **options)
-        module.get_function("main")(int(context.ctypes.data), *inputs, *outputs)
-        return outputs, changed, lowered
-
-
-def aligned(size):
-    block = np.zeros(size + 128, np.uint8)
-    start = -block.ctypes.data % 64
-    return block[start : start + max(1, size)]
-
-
-def aligned_copy(array):
-    block = aligned(array.nbytes)
-    block[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return block
-
-
-@pytest.fixture
-def runner(load_module, make_target):
-    return Runner(load_module, make_target)
 
 
 def agree(runner, body, *params, tolerance=2e-5, **options):

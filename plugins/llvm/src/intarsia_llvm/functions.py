@@ -19,6 +19,12 @@ EXCHANGES = frozenset(
 ``low``: the even blocks of both, ``a0 b0 a2 b2 ...``; ``high``: the odd ones, ``a1 b1 a3 b3 ...``.
 """
 
+DOT = "llvm.x86.avx512.vpdpbusd"
+"""``dot(sum, a, b)``: ``sum`` and four products, of unsigned bytes of ``a`` and signed of ``b``."""
+
+QUAD = "llvm.quad"
+"""Four bytes as one 32-bit integer; its argument is the load of the first of them."""
+
 PREFETCH = "llvm.prefetch"
 """Ask for an element ahead of its use; its argument is the load, its result means nothing."""
 
@@ -35,6 +41,8 @@ FUNCTIONS = {
     "llvm.bswap": Signature(1, _WIDE),
     "llvm.bitcast": Signature(1, result=frozenset(DType)),
     "llvm.fptosi": Signature(1, _REAL, _SIGNED),
+    QUAD: Signature(1, frozenset({DType.INT8, DType.UINT8}), frozenset({DType.INT32})),
+    DOT: Signature(3, frozenset({DType.INT32})),
     PREFETCH: Signature(1, result=frozenset({DType.BOOL})),
     **dict.fromkeys(EXCHANGES, Signature(2)),
 }

@@ -125,6 +125,7 @@ class Machine:
         registers: Vector registers.
         cpu_features: What a machine must have, as the Linux kernel names it.
         half: Whether instructions convert float16.
+        dot: Whether an instruction adds up four products of bytes.
     """
 
     triple: str
@@ -135,6 +136,7 @@ class Machine:
     registers: int
     cpu_features: tuple[str, ...]
     half: bool
+    dot: bool = False
 
 
 @cache
@@ -220,6 +222,6 @@ def machine(options: LlvmOptions) -> Machine:
     removed = [feature for feature in options.mattr if feature.startswith("-")]
     features = ",".join([*(f"+{name}" for name in active), *removed, "-prefer-256-bit"])
     tune = options.mtune or options.mcpu
-    return Machine(
-        triple, "x86-64", tune, features, lanes, 32 if wide else 16, known, "f16c" in active
-    )
+    dot = "avxvnni" in active or (wide and "avx512vnni" in active)
+    registers, half = 32 if wide else 16, "f16c" in active
+    return Machine(triple, "x86-64", tune, features, lanes, registers, known, half, dot)

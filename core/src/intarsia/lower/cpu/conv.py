@@ -15,7 +15,7 @@ from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt
 from .dense import Matrix, dense_loops, is_large
-from .loops import Finish, copy_rows, cut, for_parts, load, parallel, seq, serial, store
+from .loops import Finish, Source, copy_rows, cut, for_parts, load, parallel, seq, serial, store
 from .tile import Shape, best_rows, column_parts, register_tile
 from .window import Window
 
@@ -32,13 +32,15 @@ class Convolution:
         outputs: Channels of the result.
         groups: Groups of channels.
         window: Geometry.
+        blank: What padding holds.
     """
 
-    data: Buffer
+    data: Source
     weight: Buffer
     outputs: int
     groups: int
     window: Window
+    blank: int = 0
 
     @property
     def inner(self) -> int:
@@ -153,10 +155,10 @@ def _strip(shape: Shape, conv: Convolution, plan: _Plan, place: _Place, finish: 
 def _fill(
     shape: Shape, conv: Convolution, place: _Place, strip: Buffer, span: tuple[int, int]
 ) -> Stmt:
-    """Copy the rows that a strip reads; what is outside the input becomes 0."""
+    """Copy the rows that a strip reads; what is outside the input is blank."""
     window, inner = conv.window, conv.inner
     rows, columns = window.size
-    zero = const(0, strip.dtype)
+    zero = const(conv.blank, strip.dtype)
     before = min(window.padding[1], span[1])
     inside = max(0, min(columns, span[1] - before))
     after = span[1] - before - inside

@@ -10,7 +10,19 @@ from math import prod
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr
 from ...tir.stmt import Allocate, Stmt
-from .loops import Finish, Part, copy_rows, cut, for_parts, load, parallel, seq, serial, store
+from .loops import (
+    Finish,
+    Part,
+    Source,
+    copy_rows,
+    cut,
+    for_parts,
+    load,
+    parallel,
+    seq,
+    serial,
+    store,
+)
 from .tile import Shape, best_rows, column_parts, register_tile
 
 _LINE = 64
@@ -37,7 +49,7 @@ class Matrix:
     stride_bytes: int
 
 
-def flat_rows(buffer: Buffer) -> Matrix:
+def flat_rows(buffer: Source) -> Matrix:
     """Return a buffer of any rank as a matrix over its last dimension."""
     *outer, depth = buffer.shape
 

@@ -28,15 +28,19 @@ from ...ir.expr import (
 from ...ir.op import OpAttrs, OpKind
 from ...ir.types import TensorType, TupleType
 from ...ir.walk import children, post_order, with_children
+from ...ops import qnn_linear
 from ...ops.binary import Add
 from ...ops.nn import Conv, Matmul
 from ...ops.pooling import AvgPool
+from ...ops.qnn import Lookup
+from ...ops.qnn_elements import Mean
 from ...ops.reduce import ReduceOp
 from ...ops.resize import Resize
 from ...ops.shape import Concatenate, Reshape, Split, Transpose
 from ...ops.slicing import Pad, StridedSlice
 from .operators import ConvAttrs, Dense, Depthwise, LastAvgPool, LastMaxPool, PackedConv
 from .packing import pack_conv, pack_dense, pack_depthwise
+from .quantise import conv_of, dense_of, is_quantised_linear
 from .tile import Shape, block_width
 
 TO_LAST = (0, 2, 3, 1)
@@ -108,6 +112,8 @@ class _Layout:
             return self._conv(node)
         if node.op is Matmul:
             return self._matmul(node)
+        if is_quantised_linear(node) and self.shape.quads is not None:
+            return self._quantised(node)
         if node.op is Transpose:
             return self._transpose(node)
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
@@ -120,7 +126,7 @@ class _Layout:
             return self._set(node, call(node.op, *args, attrs=_at(node.attrs), span=node.span))
         if node.name in ("nn.max_pool", "nn.avg_pool"):
             return self._pool(node)
-        if issubclass(node.op, ReduceOp):
+        if issubclass(node.op, ReduceOp) or node.op is Mean:
             return self._reduce(node)
         attrs = _permuted(node)
         if attrs is None:
@@ -144,6 +150,19 @@ class _Layout:
         for term in bias:
             result = call(Add, result, self.plain(term), span=node.span)
         return self._set(node, result)
+
+    def _quantised(self, node: Call) -> bool:
+        """A quantised convolution of a picture, or a product with a constant matrix."""
+        source = node.args[0]
+        if node.op is qnn_linear.Matmul:
+            product = dense_of(node, self.plain(source), self.shape)
+            if product is not None:
+                self.first[node] = product
+            return product is not None
+        if not _is_picture(source.type):
+            return False
+        made = conv_of(node, self.channels_last(source), self.shape)
+        return made is not None and self._set(node, made)
 
     def _packed_conv(self, node: Call, source: Expr, weight: Constant) -> Expr:
         plain = node.attrs
@@ -236,7 +255,9 @@ class _Layout:
             return False
         if not all(isinstance(arg.type, TensorType) for arg in node.args):
             return False
-        args = [self._operand(arg) for arg in node.args]
+        broadcast = node.args[:1] if node.op is Lookup else node.args
+        args = [self._operand(arg) for arg in broadcast]
+        args += [self.plain(arg) for arg in node.args[len(broadcast) :]]
         return self._set(node, call(node.op, *args, attrs=node.attrs, span=node.span))
 
     def _operand(self, arg: Expr) -> Expr:
@@ -266,8 +287,8 @@ class _Layout:
         kept = [TO_LAST[axis] for axis in range(4) if axis not in axes]
         if not attrs.keepdims and kept != sorted(kept):
             return False
-        source = self.channels_last(node.args[0])
-        result = call(node.op, source, attrs=replace(attrs, axes=axes), span=node.span)
+        args = [self.channels_last(node.args[0]), *(self.plain(arg) for arg in node.args[1:])]
+        result = call(node.op, *args, attrs=replace(attrs, axes=axes), span=node.span)
         if attrs.keepdims:
             return self._set(node, result)
         self.first[node] = result

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ...dtype import DType
 from ...tir.buffer import Buffer
 from ...tir.expr import Load as LoadExpr
 from ...tir.expr import PrimExpr, TirVar, index
@@ -18,8 +19,37 @@ Finish: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
 """``finish(value, indices)`` applies what is fused behind an anchor to an element and stores it."""
 
 
-def load(buffer: Buffer, *indices: PrimExpr | int) -> PrimExpr:
+@dataclass(frozen=True, slots=True)
+class QuadView:
+    """A buffer of bytes as one of 32-bit integers, four bytes of the last dimension each.
+
+    Attributes:
+        bytes: The buffer.
+        read: From the load of the first byte, the integer.
+    """
+
+    bytes: Buffer
+    read: Callable[[PrimExpr], PrimExpr]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes, the last one in integers."""
+        *outer, last = self.bytes.shape
+        return (*outer, last // 4)
+
+    @property
+    def dtype(self) -> DType:
+        """Element type."""
+        return DType.INT32
+
+
+Source: TypeAlias = "Buffer | QuadView"
+
+
+def load(buffer: Source, *indices: PrimExpr | int) -> PrimExpr:
     """Read one element."""
+    if isinstance(buffer, QuadView):
+        return buffer.read(load(buffer.bytes, *indices[:-1], index(indices[-1]) * 4))
     return LoadExpr(buffer, tuple([index(i) for i in indices]), buffer.dtype, 1)
 
 

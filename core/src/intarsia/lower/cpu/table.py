@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias
 
 from ...dtype import DType
 from ...ops.nn import Matmul
@@ -24,24 +23,13 @@ from .group import Operands, operands
 from .loops import load
 from .matmul import Product, matmul_loops
 from .operators import ConvAttrs, Dense
+from .quads import QuadSchedules, Schedule
 from .tile import Shape
-from .window import Window
-
-Schedule: TypeAlias = Callable[[FusedGroup, Target], PrimFunc | None]
+from .window import Window, window_of
 
 
 def _window(given: Operands, attrs: ConvAttrs | PoolAttrs) -> Window:
-    _, height, width, _ = given.args[0].shape
-    _, rows, columns, _ = given.fused.output.shape
-    (top, _), (left, _) = attrs.padding
-    return Window(
-        (height, width),
-        (rows, columns),
-        (attrs.kernel[0], attrs.kernel[1]),
-        (attrs.strides[0], attrs.strides[1]),
-        (top, left),
-        (attrs.dilation[0], attrs.dilation[1]),
-    )
+    return window_of(given.args[0].shape[1:3], given.fused.output.shape[1:3], attrs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +51,7 @@ class Schedules:
                 "cpu.dense": self.dense,
                 "cpu.depthwise": self.depthwise,
                 "cpu.max_pool": self.max_pool,
+                **QuadSchedules(self.shape_of).table(),
                 "matmul": self.matmul,
             }
         )

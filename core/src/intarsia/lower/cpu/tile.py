@@ -18,6 +18,20 @@ from .loops import load, seq, serial, store, unrolled, vectorized
 
 
 @dataclass(frozen=True, slots=True)
+class Quads:
+    """How a backend works on four neighbouring bytes as one 32-bit integer.
+
+    Attributes:
+        load: ``load(first)``: the integer at the place of ``first``, a load of a byte.
+        add: ``add(total, left, right)``: ``total`` and four products, of the unsigned bytes of
+            ``left`` and the signed ones of ``right``.
+    """
+
+    load: Callable[[PrimExpr], PrimExpr]
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """How large register tiles are on a machine.
 
@@ -27,12 +41,17 @@ class Shape:
         strip_bytes: Most memory that a padded copy of some rows of a picture may take.
         prefetch: ``prefetch(element, body)`` is ``body`` while the cache line of ``element``, a
             load, is fetched; ``None`` if the machine does so by itself or has no cache.
+        quads: How products of bytes are summed up; ``None`` leaves them to default loops.
+        add: ``add(total, left, right)``: what a step of a tile does if it does not multiply and
+            add.
     """
 
     lanes: int
     rows: int
     strip_bytes: int = 224 * 1024
     prefetch: Callable[[PrimExpr, Stmt], Stmt] | None = None
+    quads: Quads | None = None
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
 
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide."""
@@ -114,8 +133,9 @@ def register_tile(
             return serial(steps[len(done)], lambda k: nest((*done, k)), "k")
 
         def add(row: PrimExpr, column: PrimExpr) -> Stmt:
-            product = left(row, done) * right(done, column)
-            return store(acc, (row, column), load(acc, row, column) + product)
+            total, a, b = load(acc, row, column), left(row, done), right(done, column)
+            added = total + a * b if shape.add is None else shape.add(total, a, b)
+            return store(acc, (row, column), added)
 
         body = each(add)
         if ahead is not None and shape.prefetch is not None:

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from ...ops.pooling import PoolAttrs
+from .operators import ConvAttrs
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +72,16 @@ class Window:
             if 0 <= first + tap * self.dilation[axis] < self.size[axis]
         ]
         return range(inside[0], inside[-1] + 1) if inside else range(0)
+
+
+def window_of(size: Sequence[int], output: Sequence[int], attrs: ConvAttrs | PoolAttrs) -> Window:
+    """Return the geometry that attributes give for an input and a result of these sizes."""
+    (top, _), (left, _) = attrs.padding
+    return Window(
+        (size[0], size[1]),
+        (output[0], output[1]),
+        (attrs.kernel[0], attrs.kernel[1]),
+        (attrs.strides[0], attrs.strides[1]),
+        (top, left),
+        (attrs.dilation[0], attrs.dilation[1]),
+    )

@@ -197,6 +197,8 @@ def _supports_mean(match: Match) -> Support:
         return refused
     attrs: Any = call.attrs
     rank = len(sizes(call.args[0]))
+    if tensor_type(call).dtype is not tensor_type(call.args[0]).dtype:
+        return Support.no(Code.UNSUPPORTED_DTYPE, "the mean and the data must have one type")
     if not 3 <= rank <= 5 or attrs.axes != tuple(range(2, rank)):
         return Support.no(Code.UNSUPPORTED_SHAPE, "only the mean over all spatial axes is taken")
     return Support.yes()

@@ -218,6 +218,8 @@ def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -
         return w.emit(
             f"{compare} {old} {value}, {'zeroinitializer' if lanes > 1 else _zero(source)}"
         )
+    if source.is_float and target.bits < 32:
+        return _narrowed(w, value, (source, target), lanes)
     if source.is_float:
         name = "llvm.fptosi.sat" if target.is_signed else "llvm.fptoui.sat"
         suffix = f"{overload(target, lanes)}.{overload(source, lanes)}"
@@ -235,3 +237,28 @@ def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -
 
 def _zero(dtype: DType) -> str:
     return float_text(0.0, register_type(dtype)) if dtype.is_float else "0"
+
+
+def _narrowed(w: Writer, value: str, types: tuple[DType, DType], lanes: int) -> str:
+    """Convert a float to a small integer by way of one of 32 bits.
+
+    LLVM has vector code for that; saturating conversion to 8 bits it does one by one.
+    """
+    source, target = types
+    old, wide, new = (register_type(kind, lanes) for kind in (source, DType.INT32, target))
+    scalar = register_type(source)
+    low = -(2 ** (target.bits - 1)) if target.is_signed else 0
+    high = 2 ** (target.bits - 1) - 1 if target.is_signed else 2**target.bits - 1
+    least, most, zero = (
+        splat(float_text(float(limit), scalar), scalar, lanes) for limit in (low, high, 0)
+    )
+    flags = vector_type("i1", lanes)
+    if target.is_signed:  # else what is not above 0 becomes 0 anyway
+        known = w.emit(f"fcmp ord {old} {value}, {value}")
+        value = w.emit(f"select {flags} {known}, {old} {value}, {old} {zero}")
+    above = w.emit(f"fcmp ogt {old} {value}, {least}")
+    value = w.emit(f"select {flags} {above}, {old} {value}, {old} {least}")
+    below = w.emit(f"fcmp olt {old} {value}, {most}")
+    value = w.emit(f"select {flags} {below}, {old} {value}, {old} {most}")
+    whole = w.emit(f"fptosi {old} {value} to {wide}")
+    return w.emit(f"trunc {wide} {whole} to {new}")

@@ -8,7 +8,7 @@ from intarsia.errors import UnsupportedError
 from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
 from intarsia.tir.intrinsic import Intrinsic
 
-from ..functions import EXCHANGES, FUNCTIONS, PREFETCH
+from ..functions import DOT, EXCHANGES, FUNCTIONS, PREFETCH, QUAD
 from .arithmetic import emit_rounded
 from .spelling import float_text, overload, register_type, splat, vector_type
 from .writer import Writer
@@ -66,7 +66,7 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
         UnsupportedError: The name is not one that this generator knows.
     """
     kind = register_type(call.dtype, call.lanes)
-    if call.kind != "llvm" or call.function not in FUNCTIONS or call.function == PREFETCH:
+    if call.kind != "llvm" or call.function not in FUNCTIONS or call.function in (PREFETCH, QUAD):
         raise UnsupportedError(
             f"the LLVM code generator has no function '{call.function}' of '{call.kind}'",
             hint=f"one of {', '.join(sorted(FUNCTIONS))}",
@@ -77,6 +77,9 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
         return w.emit(f"bitcast {old} {args[0]} to {kind}")
     if call.function in EXCHANGES:
         return _exchange(w, call, args)
+    if call.function == DOT:
+        function = w.declarations.use(kind, f"{DOT}.{32 * call.lanes}", (kind,) * 3)
+        return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
     if call.function == "llvm.fptosi":
         return w.emit(f"fptosi {old} {args[0]} to {kind}")
     if call.function == "llvm.copysign" and call.dtype is DType.FLOAT64:

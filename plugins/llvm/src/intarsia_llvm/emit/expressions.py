@@ -106,6 +106,8 @@ class Expressions:
                 return emit_intrinsic(w, expr, [self.value(arg) for arg in expr.args])
             case CallTarget(kind="llvm", function="llvm.prefetch", args=(Load() as ahead,)):
                 return self._prefetch(ahead)
+            case CallTarget(kind="llvm", function="llvm.quad", args=(Load() as first,)):
+                return self._quad(first)
             case CallTarget():
                 return emit_target_call(w, expr, [self.value(arg) for arg in expr.args])
             case Load():
@@ -212,6 +214,15 @@ class Expressions:
         if dtype is DType.BFLOAT16:
             return widen_bfloat(w, raw, lanes)
         return raw
+
+    def _quad(self, first: Load) -> str:
+        """Load 32 bits where an element is; neighbouring lanes are four elements apart."""
+        last = first.indices[-1]
+        if isinstance(last, Ramp) and last.stride != 4:
+            raise VerifyError(f"'llvm.quad' of elements {last.stride} apart, not 4")
+        pointer = self.address(first.buffer, first.indices)
+        memory = memory_type(DType.INT32, first.lanes)
+        return self.w.emit(f"load {memory}, ptr {pointer}, align 1")
 
     def _prefetch(self, ahead: Load) -> str:
         """Fetch the cache line of an element, which may lie outside the buffer."""

@@ -8,8 +8,9 @@ from types import MappingProxyType
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import tensor_type
+from intarsia.lower.cpu.quads import add_products
 from intarsia.lower.cpu.table import Schedule, Schedules
-from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.cpu.tile import Quads, Shape
 from intarsia.lower.kernels import FusedGroup
 from intarsia.ops.shape import Transpose
 from intarsia.target.target import Target
@@ -18,6 +19,7 @@ from intarsia.tir.expr import CallTarget, PrimExpr, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import LetStmt, Stmt
 
+from ..functions import DOT, PREFETCH, QUAD
 from ..target import Machine, machine
 from .transpose import as_matrices, transpose_loops
 
@@ -25,12 +27,23 @@ from .transpose import as_matrices, transpose_loops
 def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
     """Return the tile that fills the registers but for the weights and one broadcast."""
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
-    return Shape(lanes, 14 if machine.registers == 32 else 6, prefetch=prefetch)
+    quads = Quads(load_quad, dot if machine.dot else add_products)
+    return Shape(lanes, 14 if machine.registers == 32 else 6, prefetch=prefetch, quads=quads)
+
+
+def load_quad(first: PrimExpr) -> PrimExpr:
+    """Return the 32 bits at the place of ``first``, a load of a byte."""
+    return CallTarget("llvm", QUAD, (first,), DType.INT32, 1)
+
+
+def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Add four products of bytes by the instruction of VNNI."""
+    return CallTarget("llvm", DOT, (total, left, right), DType.INT32, 1)
 
 
 def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
     """Have the cache line of ``element``, a load, fetched while ``body`` runs."""
-    done = CallTarget("llvm", "llvm.prefetch", (element,), DType.BOOL, 1)
+    done = CallTarget("llvm", PREFETCH, (element,), DType.BOOL, 1)
     return LetStmt(TirVar("fetched", DType.BOOL), done, body)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from . import elementwise_cases, structure_cases, sum_cases
+from . import elementwise_cases, quantised_cases, structure_cases, sum_cases
 from .case import Case
 
 PER_SIGNATURE = 3
@@ -28,6 +28,9 @@ _TABLES = (
     sum_cases.reduction_cases,
     sum_cases.place_cases,
     sum_cases.statistics_cases,
+    quantised_cases.scale_cases,
+    quantised_cases.linear_cases,
+    quantised_cases.element_cases,
 )
 
 
