@@ -196,3 +196,23 @@ def test_properties_that_are_there_are_replaced(model: str, tmp_path: Path) -> N
 
 
 FORMATS = {".html": "html", ".dot": "dot", ".onnx": "netron"}
+
+
+def test_quantised_operators_without_a_form_on_integers_are_named(tmp_path):
+    scale = numpy_helper.from_array(np.float32(0.1), "s")
+    zero = numpy_helper.from_array(np.uint8(3), "z")
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"], "real"),
+        helper.make_node("Softmax", ["a"], ["b"], "weigh"),
+        helper.make_node("QuantizeLinear", ["b", "s", "z"], ["y"], "stored"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.UINT8, [2, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.UINT8, [2, 4])
+    graph = helper.make_graph(nodes, "g", [x], [y], [scale, zero])
+    opset = [helper.make_opsetid("", 17)]
+    path = tmp_path / "quantised.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+    note = "'nn.softmax' has no form on these integers: computed in float32"
+    assert f"weigh: {note}" in run(str(path)).output.splitlines()
+    found = json.loads(run(str(path), "--json").output)
+    assert found["notes"] == [{"node": "weigh", "note": note}]

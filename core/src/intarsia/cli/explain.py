@@ -11,11 +11,14 @@ import click
 
 from ..build.importing import import_model
 from ..build.stages import cut, read_target
+from ..diagnostics import Remark
 from ..errors import UsageError
 from ..partition.cost import Plan
 from ..partition.placed_graph import placed_graph
 from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates
 from ..partition.rules import parse_place_rule
+from ..passes.base import Remarks
+from ..passes.fuse_quantize import FUSE_QUANTIZE
 from ..passes.prepare import PREPARE
 from ..target.options import did_you_mean
 from .composed import ComposedCommand
@@ -70,7 +73,10 @@ def command(
     host = session.host()
     parts = read_target(host, target.read(host), None)
     rules = [parse_place_rule(text) for text in place]
-    module = PREPARE.run(import_model(model, dict(parse_shape(text) for text in shape)))
+    remarks = Remarks()
+    imported = import_model(model, dict(parse_shape(text) for text in shape))
+    module = PREPARE.run(imported, remarks=remarks)
+    notes = [remark for remark in remarks.found if remark.stage == FUSE_QUANTIZE.name]
     placement = cut(host, module, parts, Plan(plan), rules).placement
     verdicts = _chosen(placement.verdicts, nodes)
     pictures = {"html": html, "dot": dot, "netron": netron}
@@ -87,10 +93,11 @@ def command(
                 "versions": {owner.distribution: owner.version for owner in owners.values()},
                 **placement.to_json(),
                 "verdicts": [row.to_json() for row in verdicts],
+                "notes": [{"node": note.span.name, "note": note.message} for note in notes],
             }
         )
     else:
-        _print(placement, verdicts)
+        _print(placement, verdicts, notes)
     check_gates(placement, require_offload=require_offload, max_regions=max_regions)
 
 
@@ -111,7 +118,7 @@ def _chosen(verdicts: Sequence[Verdict], wanted: Sequence[str]) -> list[Verdict]
     return [row for row in verdicts if not wanted or row.node in chosen]
 
 
-def _print(placement: Placement, verdicts: Sequence[Verdict]) -> None:
+def _print(placement: Placement, verdicts: Sequence[Verdict], notes: Sequence[Remark]) -> None:
     rows = [(v.node, v.op, v.accelerator, v.verdict, v.code, v.detail) for v in verdicts]
     if rows:
         table(rows, ("node", "op", "accelerator", "verdict", "code", "detail"))
@@ -125,6 +132,8 @@ def _print(placement: Placement, verdicts: Sequence[Verdict]) -> None:
             f"'{pair.producer.name}' and '{pair.consumer.name}' are in two regions of "
             f"'{pair.kind}': merged, they would make a cycle through '{pair.via.name}'"
         )
+    for note in notes:
+        click.echo(f"{note.span.name}: {note.message}")
     click.echo(str(placement))
 
 

@@ -45,7 +45,7 @@ class Importer:
 
     Args:
         model: The model.
-        converters: Converter of every standard operator.
+        converters: Converter of every standard operator by its name, of others by ``domain::name``.
         inputs: Types of the graph's inputs, overrides applied.
         fixed: Values of inputs that become constants.
     """
@@ -103,7 +103,8 @@ class Importer:
     def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
         nothing: list[Expr | None] = [None] * len(node.outputs)
-        converter = None if node.domain else self._converters.get(node.op_type)
+        name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        converter = self._converters.get(name)
         if converter is None and not self._model.bodies.knows(node, scope.opset):
             self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
             return nothing

@@ -104,11 +104,12 @@ def _linear(draft: Draft, match: Match, kind: str, data: int, weight: Array, num
     call = _inner(match)
     factor = _factor(call)
     args = [data, draft.constant(weight), draft.constant(factor)]
-    if len(call.args) > 8:
-        bias = _array(call.args[8]).astype(np.float64) * factor.astype(np.float64)
+    _, _, x_zero, _, _, _, _, y_zero, *more = call.args
+    if more:
+        bias = _array(more[0]).astype(np.float64) * factor.astype(np.float64)
         args.append(draft.constant(bias.astype(np.float32)))
-    zero = int(_array(call.args[7]))
-    attrs = {**numbers, "src_zero": int(_array(call.args[2])), "dst_zero": zero}
+    zero = int(_array(y_zero))
+    attrs = {**numbers, "src_zero": int(_array(x_zero)), "dst_zero": zero}
     shape = sizes(call)
     if kind == "qmatmul":
         shape = (int(np.prod(shape[:-1])), shape[-1])

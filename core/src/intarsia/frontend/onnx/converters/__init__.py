@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from ..context import Converter
 from . import (
+    contributed,
     control,
     convolution,
     creation,
@@ -25,6 +26,7 @@ from . import (
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
+        **contributed.CONVERTERS,
         **control.CONVERTERS,
         **convolution.CONVERTERS,
         **creation.CONVERTERS,

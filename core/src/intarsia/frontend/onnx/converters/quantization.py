@@ -227,14 +227,16 @@ def conv_integer(node: NodeContext) -> Expr:
     return node.call(qnn_linear.ConvInteger, x, zeros[0], w, zeros[1], attrs=attrs)
 
 
+QDQ = MappingProxyType({"DequantizeLinear": dequantize, "QuantizeLinear": quantize})
+"""The two that stand around float operators."""
+
 CONVERTERS = MappingProxyType(
     {
+        **QDQ,
         "ConvInteger": conv_integer,
-        "DequantizeLinear": dequantize,
         "DynamicQuantizeLinear": dynamic_quantize,
         "MatMulInteger": matmul_integer,
         "QLinearConv": qlinear_conv,
         "QLinearMatMul": qlinear_matmul,
-        "QuantizeLinear": quantize,
     }
 )
