@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that are partly known at run time: built, saved, loaded, run, from Python and the shell."""
+"""Models partly known at run time: built, saved, loaded, run, from Python and the shell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from intarsia.runtime.loading import ValueSpec
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 
-F, I = TensorProto.FLOAT, TensorProto.INT64
+F, I64 = TensorProto.FLOAT, TensorProto.INT64
 X = np.array([[1, -2, 3, 0.5], [0, 4, -1, 2]], np.float32)
 
 
@@ -39,7 +39,7 @@ def top(sizes: tuple = (2, 4)) -> onnx.ModelProto:
         nodes,
         "g",
         [info("x", F, sizes)],
-        [info("y", F, None), info("i", I, None)],
+        [info("y", F, None), info("i", I64, None)],
         [numpy_helper.from_array(np.array([2]), "k")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
@@ -51,7 +51,7 @@ def reshaped() -> onnx.ModelProto:
     graph = helper.make_graph(
         [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Reshape", ["e", "s"], ["y"])],
         "g",
-        [info("x", F, [2, 4]), info("s", I, [2])],
+        [info("x", F, [2, 4]), info("s", I64, [2])],
         [info("y", F, None)],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)

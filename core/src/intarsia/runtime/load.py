@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from enum import StrEnum, auto
 from pathlib import Path
 from typing import TypeAlias, cast
 
@@ -20,12 +21,17 @@ from .loading import DriveProgram, PlanExecutable
 from .program import Program
 
 VM = "vm"
-# Runtimes of the core: if there is a library of the code, this process runs it.
-_IN_PROCESS = frozenset("cpp c".split())
 _MEMBERS = ("inputs", "outputs", "passport", "threads", "run", "run_into", "close")
 
 Executable: TypeAlias = PlanExecutable | VmExecutor
 """A loaded artifact: ``inputs``, ``outputs``, ``run``, ``run_into`` and ``close``."""
+
+
+class InProcess(StrEnum):
+    """Runtimes of the core: if there is a library of the code, this process runs it."""
+
+    CPP = auto()
+    C = auto()
 
 
 def load(
@@ -56,7 +62,7 @@ def instantiate(
     """Make an opened artifact ready to run; errors as :func:`load`."""
     passport = opened.passport
     place = str(passport.runtime.get("kind", "cpp"))
-    if place not in _IN_PROCESS:
+    if place not in tuple(InProcess):
         begin = find_runtime(place)
         return _made(f"runtime '{place}'", begin, opened, threads=threads, options=passport.runtime)
     carried = str(passport.executor.get("kind", "aot"))

@@ -98,8 +98,8 @@ def test_scan_of_opset_8_has_a_batch() -> None:
     total, rows = run("Scan", *operands, body=ADDING, num_scan_inputs=1, opset=8, outputs=2)
     assert total.tolist() == [[4, 6], [1, 1]]
     assert rows.shape == (2, 2, 2)
+    lengths = (i64([2, 1]), *operands[1:])
     with pytest.raises(UnsupportedError, match="lengths of sequences that differ"):
-        lengths = (i64([2, 1]), *operands[1:])
         run("Scan", *lengths, body=ADDING, num_scan_inputs=1, opset=8, outputs=2)
 
 

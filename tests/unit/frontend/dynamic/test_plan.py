@@ -21,7 +21,7 @@ from intarsia.runtime.loading import ProgramRequest, ValueSpec
 
 from ..onnx_models import model, node
 
-F, I, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
+F, I64, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 
 
 def planned(proto: ModelProto, **named) -> DynamicModel:
@@ -68,7 +68,7 @@ def test_what_follows_a_size_of_the_run_is_a_step() -> None:
         node("Reshape", "r s", "q", name="shape"),
         node("Neg", "q", "y"),
     ]
-    proto = declared(model(nodes, {"x": (2, 3), "s": (2,)}), s=(I, [2]))
+    proto = declared(model(nodes, {"x": (2, 3), "s": (2,)}), s=(I64, [2]))
     found = planned(proto)
     assert told(found) == ["piece0", "Reshape", "Neg"]
     assert "not known at compile time" in found.reasons["shape"]
