@@ -128,6 +128,13 @@ def golden(session: nox.Session) -> None:
 
 
 @nox.session
+def pages(session: nox.Session) -> None:
+    """Write the generated pages of the docs anew; ``-- --measure`` runs the kit on every plugin."""
+    install(session, "test")
+    session.run("python", "-m", "tests.architecture.reference_pages", *session.posargs)
+
+
+@nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
     install(session, "docs")
