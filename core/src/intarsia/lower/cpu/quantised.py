@@ -112,7 +112,7 @@ class QuadConv(Op):
         inner, width = channels // attrs.groups, weight.shape[2]
         own, blocks = attrs.outputs // attrs.groups, weight.shape[0] // attrs.groups
         kh, kw = (reduce_axis(n, f"k{d}") for d, n in enumerate(attrs.kernel))
-        c = reduce_axis(inner, "c")
+        c = reduce_axis(inner, "channel")
 
         def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
             at_y = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
