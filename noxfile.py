@@ -99,6 +99,15 @@ def unit(session: nox.Session) -> None:
 
 
 @nox.session
+def conformance(session: nox.Session) -> None:
+    """Run all of ONNX's backend tests; names every one that does not pass, with the reason."""
+    install(session, "test")
+    session.install("pillow")
+    targets = ("--target", "llvm", "--target", "dnnl, llvm")
+    session.run("python", "-m", "tests.conformance.onnx_nodes", *(session.posargs or targets))
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check formatting and style."""
     session.install(*nox.project.dependency_groups(GROUPS, "lint"))

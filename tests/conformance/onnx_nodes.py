@@ -195,12 +195,14 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=KINDS)
     parser.add_argument("--filter", default="", help="a regular expression on the tests' names")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds for one test")
+    parser.add_argument("--every", type=int, default=1, help="run only each N-th test")
     parser.add_argument("--json", type=Path, help="file for all outcomes")
     given = parser.parse_args()
     written: dict[str, list[dict[str, Any]]] = {}
     bad = False
     for target in given.target or ["llvm"]:
-        outcomes = list(run_all(target, tuple(given.kinds), given.filter, given.timeout))
+        kinds, limit = tuple(given.kinds), given.timeout
+        outcomes = list(run_all(target, kinds, given.filter, limit, given.every))
         print(report(target, outcomes), flush=True)
         written[target] = [asdict(outcome) for outcome in outcomes]
         bad |= any(outcome.status not in ("pass", "refused") for outcome in outcomes)
