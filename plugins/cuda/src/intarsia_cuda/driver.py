@@ -110,6 +110,8 @@ class CudaDevice:
     def upload(self, to: int, data: np.ndarray) -> None:
         """Copy now."""
         _checked(self._cuda.cuMemcpyHtoD, to, data.ctypes.data, data.nbytes)
+        # The copy may still be on its way, and our stream does not wait for the default one.
+        _checked(self._cuda.cuCtxSynchronize)
 
     def record(self, work: Sequence[Work]) -> Callable[[], None]:
         """Capture the work as one graph; return what starts it and waits for its end."""

@@ -4,16 +4,17 @@
 from __future__ import annotations
 
 import ctypes
-import os
-import tempfile
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from intarsia.errors import ArtifactError
+from intarsia.runtime.library import NativeLibrary
 
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Launch, Work
+
+_Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
+"""``emulated_<kernel>(args, dims, fibers)``; 0 means success."""
 
 
 class EmulatedDevice:
@@ -21,17 +22,14 @@ class EmulatedDevice:
 
     Args:
         library: What :func:`intarsia_cuda.emulate.compile_emulated` returned.
+
+    Raises:
+        ArtifactError: The library does not load.
     """
 
     def __init__(self, library: bytes) -> None:
         self._memory: list[np.ndarray] = []
-        with tempfile.TemporaryDirectory(prefix="intarsia-cuda-") as folder:
-            path = Path(folder) / "emulated.so"
-            path.write_bytes(library)
-            try:
-                self._library = ctypes.CDLL(os.fspath(path))
-            except OSError as error:
-                raise ArtifactError(f"the emulated kernels do not load: {error}") from None
+        self._library = NativeLibrary(library, "emulated")
 
     def reserve(self, size: int) -> int:
         """Return the address of new memory, full of a pattern that is NaN as a float."""
@@ -69,10 +67,7 @@ class EmulatedDevice:
                 return self._launch(item)
 
     def _launch(self, item: Launch) -> Callable[[], None]:
-        try:
-            call = self._library[f"emulated_{item.kernel}"]
-        except AttributeError:
-            raise ArtifactError(f"the emulated kernels have no '{item.kernel}'") from None
+        call = _Call(self._library.required(f"emulated_{item.kernel}"))
         args = (ctypes.c_void_p * max(1, len(item.args)))(*item.args)
         dims = (ctypes.c_uint32 * 6)(*item.start.dims)
 
@@ -86,8 +81,9 @@ class EmulatedDevice:
         return run
 
     def close(self) -> None:
-        """Forget the memory."""
+        """Forget the memory and the code."""
         self._memory.clear()
+        self._library.close()
 
 
 def _copy(to: int, source: int, size: int) -> Callable[[], None]:
