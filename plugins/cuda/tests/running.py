@@ -45,6 +45,13 @@ def lowered(target, name, inputs, attrs, behind=()):
     return lower(Function(tuple(params), body), (), target=target)
 
 
+class KeptDevice(EmulatedDevice):
+    """Serves one model after another: the end of one does not close it."""
+
+    def close(self):
+        self._memory.clear()
+
+
 class Module:
     """Modules whose kernels lie in one library.
 
@@ -52,9 +59,10 @@ class Module:
         target: Its options count.
         modules: What ``lower`` returned; kernels are renamed by their number.
         change: Changes the text before it is compiled.
+        flags: More flags for the compiler.
     """
 
-    def __init__(self, target, modules, change=None):
+    def __init__(self, target, modules, change=None, flags=()):
         functions = [
             replace(function, name=f"c{n}_{function.name}")
             for n, module in enumerate(modules)
@@ -64,8 +72,7 @@ class Module:
         self.source = print_source(functions, target.options)
         self.text = self.source.text if change is None else change(self.source.text)
         names = [name for name, _ in self.source.kernels]
-        self.library = compile_emulated(self.text, names)
-        self.device = EmulatedDevice(self.library)
+        self.device = KeptDevice(compile_emulated(self.text, names, flags=flags))
 
     def run(self, number, *inputs):
         """Run one module; returns its outputs."""

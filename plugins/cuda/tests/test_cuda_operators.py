@@ -20,7 +20,7 @@ from intarsia.ops import OPERATORS
 from .running import Module, assert_close, lowered, reference
 
 CORE_TESTS = Path(__file__).resolve().parents[3] / "tests" / "unit" / "ops"
-FILES = ("test_ops_elementwise", "test_ops_nn", "test_ops_shape")
+FILES = ("test_ops_elementwise", "test_ops_nn", "test_ops_shape", "test_ops_qnn")
 
 
 def load_file(name):
@@ -80,7 +80,7 @@ def test_operators(make_target, file):
     cases = recorded(file)
     assert len(cases) > 100
     target = make_target()
-    module = Module(target, [lowered(target, *case) for case in cases])
+    module = Module(target, [lowered(target, *case) for case in cases], flags=["-O0"])
     for number, (name, inputs, attrs) in enumerate(cases):
         what = f"{name} {attrs} of {[(x.dtype.name, x.shape) for x in inputs]}"
         found = module.run(number, *inputs)

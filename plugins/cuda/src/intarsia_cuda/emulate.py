@@ -21,13 +21,16 @@ FLAGS = (
 )
 
 
-def compile_emulated(text: str, kernels: Sequence[str], cxx: str = "g++") -> bytes:
+def compile_emulated(
+    text: str, kernels: Sequence[str], cxx: str = "g++", *, flags: Sequence[str] = ()
+) -> bytes:
     """Compile a source against ``include/emulate.h``; equal bytes for equal input.
 
     Args:
         text: The kernels, as NVRTC gets them.
         kernels: Names of the ``__global__`` functions; each is exported as ``emulated_<name>``.
         cxx: C++ compiler.
+        flags: More flags for it, behind its own.
 
     Raises:
         ToolchainError: The compiler is missing, fails or takes too long.
@@ -36,7 +39,7 @@ def compile_emulated(text: str, kernels: Sequence[str], cxx: str = "g++") -> byt
     with tempfile.TemporaryDirectory(prefix="intarsia-cuda-") as folder:
         (Path(folder) / HEADER).write_text(emulation_header(), encoding="utf-8")
         (Path(folder) / "kernels.cpp").write_text(f"{text}\n{exports}", encoding="utf-8")
-        _run([cxx, *FLAGS, "-o", "emulated.so", "kernels.cpp", "-lm"], folder)
+        _run([cxx, *FLAGS, *flags, "-o", "emulated.so", "kernels.cpp", "-lm"], folder)
         return (Path(folder) / "emulated.so").read_bytes()
 
 
