@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from intarsia.dtype import DType
+
 from .running import Module, assert_close, lowered, reference
 
 RNG = np.random.default_rng(11)
@@ -143,6 +145,41 @@ def test_what_follows_a_product_is_in_its_kernel(make_target):
     (got,) = module.run(0, *case[1])
     want = np.tanh(np.maximum(reference(*case)[0], 0))
     assert_close(got, want, "fused", 1e-5)
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_threads_per_block": 64}, {"max_threads_per_block": 1024}, {"arch": "sm_75"}]
+)
+def test_other_blocks_and_gpus(make_target, options):
+    """Fewer threads than a tile needs, more than it takes, and no tensor cores for bfloat16."""
+    target = make_target(**options)
+    names = ("matmul", "bfloat16", "rows by warps", "one result", "softmax", "long vector")
+    cases = [CASES[name] for name in names]
+    module = Module(target, [lowered(target, *case) for case in cases])
+    limit = target.options.max_threads_per_block
+    assert all(launch.threads <= limit for _, launch in module.source.kernels)
+    for number, case in enumerate(cases):
+        for got, want in zip(module.run(number, *case[1]), reference(*case), strict=True):
+            scale = np.abs(want.astype(np.float64)).max()
+            error = np.abs(got.astype(np.float64) - want.astype(np.float64)).max()
+            assert error <= scale * (8e-3 if want.dtype == ml_dtypes.bfloat16 else 1e-5)
+
+
+def test_every_half_and_its_neighbourhood(make_target):
+    """Conversions between float16 and float32, bit by bit."""
+    target = make_target()
+    every = np.arange(65536, dtype=np.uint16).view(np.float16)
+    wide = every.astype(np.float32)
+    steps = np.array([-4097, -4096, -4095, -1, 0, 1, 4095, 4096, 4097], np.int32)
+    near = (wide.view(np.int32)[:, None] + steps).view(np.float32).reshape(-1)
+    casts = [
+        ("cast", (every,), {"dtype": DType.FLOAT32}),
+        ("cast", (near,), {"dtype": DType.FLOAT16}),
+    ]
+    module = Module(target, [lowered(target, *case) for case in casts])
+    np.testing.assert_array_equal(module.run(0, every)[0], wide)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(module.run(1, near)[0], near.astype(np.float16))
 
 
 @pytest.mark.parametrize("case", ["matmul", "conv", "halves", "one result", "doubles"])

@@ -62,6 +62,8 @@ def test_compiles_for_every_generation(make_target, arch):
         ("long vector", "ld.global.nc.v4", {}),
         ("long vector", "st.global.v4", {}),
         ("conv", "bar.sync", {}),
+        ("half vector", "cvt.f32.f16", {}),
+        ("half vector", "cvt.rn.f16.f32", {}),
     ],
 )
 def test_the_ptx_has_the_instruction(make_target, case, wanted, options):

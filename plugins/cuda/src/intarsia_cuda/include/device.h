@@ -32,6 +32,21 @@ template <class T, class S> static __device__ __forceinline__ void ix_copy_16(T 
     *reinterpret_cast<uint4 *>(to) = *reinterpret_cast<const uint4 *>(from);
 }
 
+static __device__ __forceinline__ float ix_widen_f16(uint16_t bits)
+{
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+/* To the nearest, ties to even. */
+static __device__ __forceinline__ uint16_t ix_narrow_f16(float value)
+{
+    uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
 /* c[16][8] += a[16][8] * b[8][8], spread over the registers of a warp as PTX's mma.m16n8k8 says. */
 static __device__ __forceinline__ void ix_mma_f16(float *c, const uint16_t *a, const uint16_t *b)
 {

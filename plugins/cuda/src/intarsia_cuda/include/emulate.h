@@ -261,7 +261,7 @@ template <class T, class S> static inline void ix_copy_16(T *to, const S *from)
     std::memcpy(to, from, 16);
 }
 
-static inline float ix_from_f16(uint16_t bits)
+static inline float ix_widen_f16(uint16_t bits)
 {
     const int exponent = bits >> 10 & 31, fraction = bits & 1023;
     float value = exponent == 0 ? ldexpf((float)fraction, -24)
@@ -270,6 +270,23 @@ static inline float ix_from_f16(uint16_t bits)
         value = fraction == 0 ? INFINITY : NAN;
     }
     return (bits & 0x8000) != 0 ? -value : value;
+}
+
+static inline uint16_t ix_narrow_f16(float value)
+{
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    const uint32_t sign = bits >> 16 & 0x8000U, size = bits & 0x7fffffffU;
+    if (size > 0x7f800000U) {
+        return (uint16_t)(sign | 0x7e00U);
+    }
+    if (size >= 0x477ff000U) { /* 65520 rounds to infinity */
+        return (uint16_t)(sign | 0x7c00U);
+    }
+    if (size < 0x38800000U) { /* below the smallest normal number: units of 2^-24 */
+        return (uint16_t)(sign | (uint32_t)rintf(fabsf(value) * 16777216.0F));
+    }
+    return (uint16_t)(sign | ((size + 0xfffU + (size >> 13 & 1U)) - 0x38000000U) >> 13);
 }
 
 static inline float ix_from_bits(uint32_t bits)
@@ -314,8 +331,8 @@ template <bool WIDE> static inline void ix_mma(float *c, const float *a, const f
 
 static inline void ix_mma_f16(float *c, const uint16_t *a, const uint16_t *b)
 {
-    const float x[4] = {ix_from_f16(a[0]), ix_from_f16(a[1]), ix_from_f16(a[2]), ix_from_f16(a[3])};
-    const float y[2] = {ix_from_f16(b[0]), ix_from_f16(b[1])};
+    const float x[4] = {ix_widen_f16(a[0]), ix_widen_f16(a[1]), ix_widen_f16(a[2]), ix_widen_f16(a[3])};
+    const float y[2] = {ix_widen_f16(b[0]), ix_widen_f16(b[1])};
     ix_mma<false>(c, x, y);
 }
 
