@@ -13,6 +13,7 @@ from intarsia.tir.expr import IntImm, Load, TirVar, const
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import run
 from intarsia.tir.passes.simplify import simplify
+from intarsia.tir.passes.split_registers import split_registers
 from intarsia.tir.passes.vectorize import vectorize
 from intarsia.tir.stmt import (
     Allocate,
@@ -29,7 +30,7 @@ from intarsia.tir.stmt import (
 from intarsia.tir.target_call import Signature, verify_target_calls
 from intarsia.tir.text.print import print_func
 from intarsia.tir.verify import verify_func
-from intarsia.tir.walk import rewrite_stmt, substitute_stmt
+from intarsia.tir.walk import rewrite_stmt, statements, substitute_stmt
 
 F32 = DType.FLOAT32
 COUNT = 8
@@ -245,3 +246,14 @@ def test_a_thread_may_call_a_procedure_between_barriers():
     loop = bound(Thread.THREAD_X, TirVar("t"), 2, body)
     with pytest.raises(UnsupportedError, match="interpreter does not have"):
         run(PrimFunc("f", (), 0, loop))
+
+
+def test_registers_whose_address_a_procedure_takes_stay_whole():
+    sums, target = Buffer("sums", (2, 4), F32, Scope.REGISTER), Buffer("out", (8,), F32)
+    lane = TirVar("lane")
+    store = Store(sums, (IntImm(1), lane), const(1.0, F32))
+    call = Invoke("npu", "npu.move", (at(sums, IntImm(0), IntImm(0)),))
+    parts = (For(lane, IntImm(4), ForKind.VECTORIZED, store), call)
+    done = split_registers(PrimFunc("f", (target,), 1, Allocate(sums, Seq(parts))))
+    kept = [s.buffer for s in statements(done.body) if isinstance(s, Allocate)]
+    assert kept == [sums]
