@@ -50,3 +50,18 @@ def test_a_smaller_alignment_wastes_less(lifetimes, alignment):
     offsets, total = plan_memory(lifetimes, alignment)
     verify_memory(lifetimes, offsets, total, alignment)
     assert total <= sum(-(-max(life.bytes, 1) // alignment) * alignment for life in lifetimes)
+
+
+def test_a_chain_of_uneven_links_needs_two_neighbours():
+    """Largest first would put the last beside both of the first two."""
+    chain = [Lifetime(size, step, step + 1) for step, size in enumerate((448, 448, 192, 384))]
+    offsets, total = plan_memory(chain)
+    verify_memory(chain, offsets, total)
+    assert total == 896
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=9))
+def test_chains_are_planned_within_a_few_percent(links):
+    chain = [Lifetime(64 * size, step, step + 1) for step, size in enumerate(links)]
+    least = max(a + b for a, b in zip(links, links[1:], strict=False)) * 64
+    assert plan_memory(chain)[1] <= 1.2 * least

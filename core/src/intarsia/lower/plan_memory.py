@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from ..artifact.plan import ALIGNMENT
 from ..errors import VerifyError
@@ -26,29 +27,74 @@ class Lifetime:
 def plan_memory(
     lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT
 ) -> tuple[tuple[int, ...], int]:
-    """Assign offsets, large temporaries first, each at the lowest place free while it lives.
+    """Assign offsets, one temporary after the other, each at the lowest place free while it lives.
+
+    The order decides. Several are tried, the best is kept, and none is tried once the workspace is
+    as small as the temporaries that live at one time allow.
 
     Returns:
         The offset of each temporary, a multiple of the alignment, and the size of the workspace.
     """
+    sizes = [_aligned(life.bytes, alignment) for life in lifetimes]
     neighbours = _neighbours(lifetimes)
-    offsets = [-1] * len(lifetimes)
+    loads = _loads(lifetimes, sizes)
+    least = max(loads, default=0)
+    best: tuple[list[int], int] | None = None
+    for order in _orders(lifetimes, sizes, loads):
+        found = _place(order, sizes, neighbours)
+        if best is None or found[1] < best[1]:
+            best = found
+        if best[1] == least:
+            break
+    assert best is not None  # there is always an order
+    return tuple(best[0]), best[1]
+
+
+def _place(
+    order: Sequence[int], sizes: Sequence[int], neighbours: Sequence[Sequence[int]]
+) -> tuple[list[int], int]:
+    """Place the temporaries in an order; returns the offsets and the size of the workspace."""
+    offsets = [-1] * len(sizes)
     total = 0
-    for number in sorted(range(len(lifetimes)), key=lambda n: (-lifetimes[n].bytes, n)):
+    for number in order:
         taken = sorted(
-            (offsets[other], offsets[other] + _aligned(lifetimes[other].bytes, alignment))
+            (offsets[other], offsets[other] + sizes[other])
             for other in neighbours[number]
             if offsets[other] >= 0
         )
-        size = _aligned(lifetimes[number].bytes, alignment)
         place = 0
         for start, end in taken:
-            if place + size <= start:
+            if place + sizes[number] <= start:
                 break
             place = max(place, end)
         offsets[number] = place
-        total = max(total, place + size)
-    return tuple(offsets), total
+        total = max(total, place + sizes[number])
+    return offsets, total
+
+
+def _loads(lifetimes: Sequence[Lifetime], sizes: Sequence[int]) -> list[int]:
+    """Return for each step how many bytes live during it."""
+    changes = [0] * (max((life.last for life in lifetimes), default=-1) + 2)
+    for life, size in zip(lifetimes, sizes, strict=True):
+        changes[life.first] += size
+        changes[life.last + 1] -= size
+    return list(accumulate(changes))[:-1]
+
+
+def _orders(
+    lifetimes: Sequence[Lifetime], sizes: Sequence[int], loads: Sequence[int]
+) -> Iterator[list[int]]:
+    """Yield orders to place temporaries in, those first that come out best most often."""
+    numbers = range(len(lifetimes))
+    heaviest = [max(loads[life.first : life.last + 1]) for life in lifetimes]
+    peak = max(range(len(loads)), key=loads.__getitem__, default=0)
+    away = [max(life.first - peak, peak - life.last, 0) for life in lifetimes]
+    yield sorted(numbers, key=lambda n: (-sizes[n], n))
+    yield sorted(numbers, key=lambda n: (-heaviest[n], -sizes[n], n))
+    yield sorted(numbers, key=lambda n: (away[n], -sizes[n], n))
+    yield sorted(numbers, key=lambda n: (away[n], sizes[n], n))
+    yield sorted(numbers, key=lambda n: (lifetimes[n].first, -sizes[n], n))
+    yield sorted(numbers, key=lambda n: (-lifetimes[n].last, -sizes[n], n))
 
 
 def _aligned(size: int, alignment: int) -> int:
