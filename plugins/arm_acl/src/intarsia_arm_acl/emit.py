@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a draft to the C++ of its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from intarsia.dtype import DType
+
+from .draft import Arg, Draft, Quantization, Step, Tensor, naturals, real
+from .prelude import INCLUDES, POSTLUDE, PRELUDE, PRODUCT
+
+DATA_TYPES: Mapping[DType, str] = MappingProxyType(
+    {
+        DType.FLOAT32: "F32",
+        DType.INT32: "S32",
+        DType.INT8: "QASYMM8_SIGNED",
+        DType.UINT8: "QASYMM8",
+    }
+)
+
+_MANAGED = frozenset(
+    (
+        *("NEConvolutionLayer", "NEDepthwiseConvolutionLayer", "NEDeconvolutionLayer"),
+        *("NEFullyConnectedLayer", "NESoftmaxLayer", "NELogSoftmaxLayer"),
+        *("NEReductionOperation", "NENormalizationLayer", "NEL2NormalizeLayer"),
+    )
+)
+"""Functions with buffers of their own, which they take from the unit's memory manager."""
+
+_HEADERS: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            (*("NEElementwiseMax", "NEElementwiseMin", "NEElementwiseDivision"),),
+            "NEElementwiseOperations",
+        ),
+        **dict.fromkeys(
+            (*("NEExpLayer", "NENegLayer", "NERoundLayer"),),
+            "NEElementwiseUnaryLayer",
+        ),
+        "NELogSoftmaxLayer": "NESoftmaxLayer",
+        "ChangingProduct": "NEGEMM",
+    }
+)
+"""Header of a function where it is not called as the function."""
+
+
+def emit_unit(
+    draft: Draft, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, threads: int
+) -> str:
+    """Return the C++ of a unit that runs the draft's steps.
+
+    Args:
+        draft: What to run.
+        inputs: Tensors of the caller to read.
+        outputs: Tensors of the caller to write, after the inputs in a call; distinct, and each
+            the result of a step.
+        threads: Threads of the library; 0 takes what the unit is opened with.
+    """
+    lines = [f"// Region {draft.name}: {len(draft.steps)} functions in one unit."]
+    lines += [f'#include "{name}"' for name in (*INCLUDES, *headers_of(draft.steps))]
+    lines += [
+        PRELUDE.strip("\n"),
+        *own_functions(draft.steps),
+        "",
+        "struct Region final : Unit",
+        "{",
+    ]
+    constants = [tensor for tensor in draft.constants if _is_used(tensor, draft.steps)]
+    used = [*inputs, *outputs, *constants, *_between(draft, inputs, outputs)]
+    lines.append(f"    Tensor {', '.join(f't{tensor.number}' for tensor in used)};")
+    for number, step in enumerate(draft.steps):
+        manager = "{ inner }" if step.function in _MANAGED else ""
+        lines.append(f"    {step.function} f{number}{manager};")
+    lines += ["", "    explicit Region(const void *const *constants)", "    {"]
+    lines += [
+        f"        describe(t{tensor.number}, {description(draft, tensor)});" for tensor in used
+    ]
+    for side, tensors in (("inputs", inputs), ("outputs", outputs)):
+        borders = ", ".join(f"{{ &t{tensor.number}, false }}" for tensor in tensors)
+        lines.append(f"        {side} = {{ {borders} }};")
+    lines += _configuration(draft, _between(draft, inputs, outputs))
+    functions = ", ".join(f"&f{number}" for number in range(len(draft.steps)))
+    weights = ", ".join(f"&t{tensor.number}" for tensor in constants)
+    lines.append(f"        functions = {{ {functions} }};")
+    lines.append(f"        finish(constants, {{ {weights} }});")
+    lines += ["    }", "};", ""]
+    lines.append(f"constexpr int32_t CONSTANTS = {len(constants)};")
+    lines.append(f"constexpr unsigned int THREADS = {threads};")
+    lines.append(f"constexpr size_t CALL_ARGUMENTS = {max(1, len(inputs) + len(outputs))};")
+    lines.append(POSTLUDE.strip("\n"))
+    return "\n".join(lines) + "\n"
+
+
+def used_constants(draft: Draft) -> tuple[str, ...]:
+    """Return the names of the constants in the order in which the unit takes them."""
+    return tuple(
+        name for tensor, (name, _) in draft.constants.items() if _is_used(tensor, draft.steps)
+    )
+
+
+def _is_used(tensor: Tensor, steps: Sequence[Step]) -> bool:
+    return any(tensor in step.reads for step in steps)
+
+
+def headers_of(steps: Sequence[Step]) -> list[str]:
+    """Return the library's headers that declare the functions of the steps."""
+    names = {_HEADERS.get(step.function, step.function) for step in steps}
+    return [f"arm_compute/runtime/NEON/functions/{name}.h" for name in sorted(names)]
+
+
+def own_functions(steps: Sequence[Step]) -> list[str]:
+    """Return the C++ of functions that the library lacks, where the steps use them."""
+    return [PRODUCT] if any(step.function == "ChangingProduct" for step in steps) else []
+
+
+def _between(draft: Draft, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> list[Tensor]:
+    outside = {*inputs, *outputs}
+    return [step.result for step in draft.steps if step.result not in outside]
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Return a shape as the library counts it, innermost first."""
+    return f"TensorShape({naturals(shape[::-1] or (1,))})"
+
+
+def description(draft: Draft, tensor: Tensor) -> str:
+    """Return shape, element type and quantisation of a tensor as C++ arguments."""
+    kind = "QSYMM8_PER_CHANNEL" if tensor.per_channel else DATA_TYPES[tensor.dtype]
+    text = f"{shape_text(tensor.shape)}, DataType::{kind}"
+    if tensor.dtype not in (DType.INT8, DType.UINT8):
+        return text
+    meaning = draft.quantizations.get(draft.family(tensor), Quantization((1.0,)))
+    if tensor.per_channel:
+        scales = ", ".join(real(scale) for scale in meaning.scales)
+        return f"{text}, QuantizationInfo(std::vector<float>{{ {scales} }})"
+    return f"{text}, QuantizationInfo({real(meaning.scales[0])}, {meaning.zero})"
+
+
+def _configuration(draft: Draft, between: Sequence[Tensor]) -> list[str]:
+    """Configure the functions; a tensor's memory is free after the last one that reads it."""
+    last: dict[Tensor, int] = {}
+    for number, step in enumerate(draft.steps):
+        last[step.result] = number
+        last.update(dict.fromkeys(step.reads, number))
+    managed = set(between)
+    lines: list[str] = []
+    for number, step in enumerate(draft.steps):
+        label = _quoted(step.label)
+        lines.append("")
+        if step.result in managed:
+            lines.append(f"        group.manage(&t{step.result.number});")
+        lines.append(f'        check({label}, "{step.function}", {validation(step)});')
+        lines.append(f"        f{number}.configure({_arguments(step, infos=False)});")
+        ended = {tensor for tensor in (*step.reads, step.result) if last[tensor] == number}
+        for tensor in sorted(ended & managed, key=_number):
+            lines.append(f"        t{tensor.number}.allocator()->allocate();")
+    return lines
+
+
+def _number(tensor: Tensor) -> int:
+    return tensor.number
+
+
+def validation(step: Step) -> str:
+    """Return the call that asks the library whether it takes a step."""
+    return f"{step.function}::validate({_arguments(step, infos=True)})"
+
+
+def _arguments(step: Step, *, infos: bool) -> str:
+    return ", ".join(_argument(arg, step, infos=infos) for arg in step.args)
+
+
+def _argument(arg: Arg, step: Step, *, infos: bool) -> str:
+    if arg is None:
+        return "nullptr"
+    if isinstance(arg, Tensor):
+        return f"t{arg.number}.info()" if infos else f"&t{arg.number}"
+    if isinstance(arg, str):
+        return arg.replace("{activation}", step.activation or "ActivationLayerInfo()")
+    element = "const ITensorInfo *" if infos else "const ITensor *"
+    items = ", ".join(_argument(item, step, infos=infos) for item in arg)
+    return f"std::vector<{element}>{{ {items} }}"
+
+
+def _quoted(text: str) -> str:
+    plain = "".join(c if c.isascii() and c.isprintable() else "?" for c in text)
+    escaped = plain.replace("\\", "\\\\").replace('"', '\\"').replace("?", "\\?")
+    return f'"{escaped}"'

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime half: opens a unit and returns its native function. Imports no compiler."""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Callable
+
+from intarsia.errors import ArtifactError, PluginError
+from intarsia.runtime.library import NativeLibrary
+from intarsia.runtime.loading import LoadRequest, NativeCall
+
+LIBRARY = "lib.so"
+_MESSAGE_BYTES = 1024
+
+
+def load(request: LoadRequest) -> NativeCall:
+    """Open the unit of a region: the library configures its functions and packs their weights.
+
+    Raises:
+        ArtifactError: The unit is damaged, or the library it was compiled for is not here.
+        PluginError: The library refuses one of the functions.
+    """
+    if LIBRARY not in request.files:
+        raise ArtifactError(
+            f"the unit of region '{request.name}' has no {LIBRARY}", where=request.name
+        )
+    unit = LoadedUnit(request)
+    return NativeCall(unit.function, unit.handle, unit, unit.describe_failure)
+
+
+class LoadedUnit:
+    """An open unit, alive as long as this object is.
+
+    Attributes:
+        function: Address of the function that runs it.
+        handle: Its first argument.
+    """
+
+    def __init__(self, request: LoadRequest) -> None:
+        """Load the code and open the unit; on an error nothing is left behind."""
+        self.name = request.name
+        self._library = _load_library(request)
+        self.function = self._library.required("intarsia_acl_call")
+        self._constants = tuple(
+            request.constants[name] for name in sorted(request.constants, key=_constant_number)
+        )
+        addresses = (ctypes.c_void_p * max(1, len(self._constants)))(
+            *(array.ctypes.data for array in self._constants)
+        )
+        message = ctypes.create_string_buffer(_MESSAGE_BYTES)
+        open_unit = ctypes.CFUNCTYPE(
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32),
+            *(ctypes.c_char_p, ctypes.c_size_t),
+        )(self._library.required("intarsia_acl_open"))
+        self.handle: int = (
+            open_unit(
+                ctypes.addressof(addresses),
+                len(self._constants),
+                request.threads,
+                ctypes.cast(message, ctypes.c_char_p),
+                _MESSAGE_BYTES,
+            )
+            or 0
+        )
+        if not self.handle:
+            reason = message.value.decode(errors="replace")
+            self._library.close()
+            raise PluginError(
+                f"region '{self.name}' cannot be opened: {reason}",
+                hint="compile the model for the version of Arm Compute Library that is here",
+            )
+        close = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(
+            self._library.required("intarsia_acl_close")
+        )
+        self._close = weakref.finalize(self, _close_unit, close, self.handle, self._library)
+        self._close.atexit = False
+
+    def describe_failure(self) -> str:
+        """Say why the last run failed; empty if it did not."""
+        error = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(
+            self._library.required("intarsia_acl_error")
+        )
+        return (error(self.handle) or b"").decode(errors="replace")
+
+    def close(self) -> None:
+        """Free the unit; not to be run again."""
+        self._close()
+
+
+def _close_unit(close: Callable[[int], None], handle: int, library: NativeLibrary) -> None:
+    close(handle)
+    library.close()
+
+
+def _load_library(request: LoadRequest) -> NativeLibrary:
+    try:
+        return NativeLibrary(request.files[LIBRARY], request.name)
+    except ArtifactError as error:
+        if "libarm_compute" in str(error):
+            error.hint = "install Arm Compute Library in the version the artifact was compiled for"
+        raise
+
+
+def _constant_number(name: str) -> int:
+    return int(name.rpartition(".")[2])

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element-wise functions of one operand, and of two with broadcasting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from intarsia.errors import PluginError
+from intarsia.ir.pattern import Match, op
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, Tensor, label_of, real, scalar, sizes
+from .row import Row
+
+_FUNCTION = "ActivationLayerInfo::ActivationFunction"
+
+_ACTIVATIONS = {
+    "nn.relu": "RELU",
+    "sigmoid": "LOGISTIC",
+    "tanh": "TANH, 1.0f, 1.0f",
+    "sqrt": "SQRT",
+    "abs": "ABS",
+    "nn.hard_swish": "HARD_SWISH",
+}
+"""Operators that are one activation of the library."""
+
+_UNARY = {
+    "exp": "NEExpLayer",
+    "negative": "NENegLayer",
+    "round": "NERoundLayer",
+}
+"""Operators that are a function of their own."""
+
+
+_INEXACT = {
+    "log": "the library gives finite numbers where the logarithm is infinite or none",
+    "rsqrt": "the library gives no number where the root is 0",
+    "sin": "the library gives no number for large operands",
+}
+"""Operators whose function of the library is wrong for some operands."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """An operator that the library has, and that is not taken."""
+
+    reason: str
+
+    def supports(self, _match: Match) -> Support:
+        """Say why not."""
+        return Support.no(Code.UNSUPPORTED_OP, self.reason)
+
+    def lower(self, _draft: Draft, match: Match) -> Tensor:
+        """Nothing is taken, so nothing is lowered."""
+        raise PluginError(f"{label_of(match.root)}: {self.reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Activation:
+    """An activation with fixed parameters."""
+
+    text: str
+
+    def lower(self, draft: Draft, match: Match) -> Tensor:
+        """Append it."""
+        value = draft.value(match.root.args[0])
+        return draft.activate(value, f"{_FUNCTION}::{self.text}", label_of(match.root))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unary:
+    """A function of one tensor."""
+
+    function: str
+
+    def lower(self, draft: Draft, match: Match) -> Tensor:
+        """Append it."""
+        value = draft.value(match.root.args[0])
+        result = draft.new_tensor(value.shape, value.dtype)
+        return draft.add(self.function, value, result, result=result, label=label_of(match.root))
+
+
+def _lower_leaky_relu(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    text = f"{_FUNCTION}::LEAKY_RELU, {real(attrs.alpha)}"
+    return draft.activate(draft.value(match.root.args[0]), text, label_of(match.root))
+
+
+def _lower_elu(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    text = f"{_FUNCTION}::ELU, {real(attrs.alpha)}"
+    return draft.activate(draft.value(match.root.args[0]), text, label_of(match.root))
+
+
+def _supports_clip(match: Match) -> Support:
+    attrs: Any = match.attrs
+    if math.isnan(attrs.min) or math.isnan(attrs.max) or attrs.min > attrs.max:
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"an empty range: {attrs.min} to {attrs.max}")
+    return Support.yes()
+
+
+def _lower_clip(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    text = f"{_FUNCTION}::LU_BOUNDED_RELU, {real(attrs.max)}, {real(attrs.min)}"
+    return draft.activate(draft.value(match.root.args[0]), text, label_of(match.root))
+
+
+def _supports_power(match: Match) -> Support:
+    if scalar(match.root.args[1]) != 2.0 or sizes(match.root) != sizes(match.root.args[0]):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE,
+            "the exponent is not 2; the library's power is wrong for negative numbers",
+        )
+    return Support.yes()
+
+
+_BINARY = {
+    "add": ("NEArithmeticAddition", ("ConvertPolicy::SATURATE", "{activation}")),
+    "subtract": ("NEArithmeticSubtraction", ("ConvertPolicy::SATURATE", "{activation}")),
+    "multiply": (
+        "NEPixelWiseMultiplication",
+        ("1.0f", "ConvertPolicy::SATURATE", "RoundingPolicy::TO_ZERO", "{activation}"),
+    ),
+    "divide": ("NEElementwiseDivision", ()),
+    "maximum": ("NEElementwiseMax", ()),
+    "minimum": ("NEElementwiseMin", ()),
+}
+"""Operator to function and the arguments after the tensors."""
+
+
+def _lower_binary(draft: Draft, match: Match) -> Tensor:
+    function, rest = _BINARY[match.root.name]
+    left, right = (draft.value(arg) for arg in match.root.args)
+    result = draft.new_tensor(sizes(match.root), left.dtype)
+    return draft.add(
+        function,
+        *(left, right, result, *rest),
+        result=result,
+        label=label_of(match.root),
+        activation="" if "{activation}" in rest else None,
+    )
+
+
+def _lower_prelu(draft: Draft, match: Match) -> Tensor:
+    data, slope = (draft.value(arg) for arg in match.root.args)
+    result = draft.new_tensor(data.shape, data.dtype)
+    label = label_of(match.root)
+    return draft.add("NEPReluLayer", data, slope, result, result=result, label=label)
+
+
+def _with_attribute(name: str, lower: Callable[[Draft, Match], Tensor]) -> Row:
+    return Row(name, op(name), lower)
+
+
+ROWS = (
+    *(Row(name, op(name), _Activation(text).lower) for name, text in _ACTIVATIONS.items()),
+    *(Row(name, op(name), _Unary(function).lower) for name, function in _UNARY.items()),
+    _with_attribute("nn.leaky_relu", _lower_leaky_relu),
+    _with_attribute("nn.elu", _lower_elu),
+    Row("clip", op("clip"), _lower_clip, _supports_clip),
+    Row(
+        "power",
+        op("power"),
+        _Activation("SQUARE").lower,
+        _supports_power,
+        limits="the exponent is the constant 2",
+    ),
+    *(
+        Row(name, op(name), _Refused(why).lower, _Refused(why).supports, limits=f"never: {why}")
+        for name, why in _INEXACT.items()
+    ),
+    *(Row(name, op(name), _lower_binary) for name in _BINARY),
+    Row("nn.prelu", op("nn.prelu"), _lower_prelu),
+)

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reshape, transpose, slice, concatenate, pad and resize."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from intarsia.ir.pattern import Match, op
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, Tensor, label_of, naturals, real, sizes
+from .row import MOVED, Row
+
+
+def _lower_reshape(draft: Draft, match: Match) -> Tensor:
+    return draft.view(draft.value(match.root.args[0]), sizes(match.root), label_of(match.root))
+
+
+def permutation(order: tuple[int, ...]) -> str:
+    """Return a permutation, innermost first, as the library takes it: of three axes or more."""
+    return f"PermutationVector({naturals((*order, *range(len(order), 3)))})"
+
+
+def _like(draft: Draft, value: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Return a new tensor of another shape whose elements mean the same."""
+    result = draft.new_tensor(shape, value.dtype)
+    draft.relate(result, value)
+    return result
+
+
+def _supports_transpose(match: Match) -> Support:
+    if len(sizes(match.root)) > 4:
+        return Support.no(Code.UNSUPPORTED_SHAPE, "rank above 4")
+    return Support.yes()
+
+
+def _lower_transpose(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    last = len(attrs.axes) - 1
+    if attrs.axes == tuple(range(last + 1)):
+        return value
+    # The library counts from the innermost axis, in the vector and in its entries.
+    order = tuple(last - axis for axis in reversed(attrs.axes))
+    result = _like(draft, value, sizes(match.root))
+    vector = permutation(order)
+    label = label_of(match.root)
+    return draft.add("NEPermute", value, result, vector, result=result, label=label)
+
+
+def _supports_slice(match: Match) -> Support:
+    attrs: Any = match.attrs
+    if any(stride != 1 for stride in attrs.strides):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"strides {attrs.strides}, only 1 is taken")
+    if len(sizes(match.root)) > 4:
+        return Support.no(Code.UNSUPPORTED_SHAPE, "rank above 4")
+    return Support.yes()
+
+
+def _lower_slice(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    shape = sizes(match.root)
+    if shape == value.shape:
+        return value
+    # The library takes no more places than axes, and outer axes of size 1 are none to it.
+    rank = max(1, len(value.shape) - _leading_ones(value.shape))
+    starts = attrs.begin[::-1][:rank]
+    ends = tuple(begin + size for begin, size in zip(attrs.begin, shape, strict=True))[::-1][:rank]
+    result = _like(draft, value, shape)
+    places = (f"Coordinates({', '.join(map(str, place))})" for place in (starts, ends))
+    label = label_of(match.root)
+    return draft.add("NESlice", value, result, *places, result=result, label=label)
+
+
+def _leading_ones(shape: tuple[int, ...]) -> int:
+    return next((n for n, size in enumerate(shape) if size != 1), len(shape))
+
+
+def _supports_concatenate(match: Match) -> Support:
+    if len(sizes(match.root)) > 4:
+        return Support.no(Code.UNSUPPORTED_SHAPE, "rank above 4")
+    return Support.yes()
+
+
+def _lower_concatenate(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    parts = tuple(draft.value(arg) for arg in match.root.args)
+    if len(parts) == 1:
+        return parts[0]
+    result = _like(draft, parts[0], sizes(match.root))
+    for part in parts:
+        draft.relate(part, result)
+    axis = f"{len(result.shape) - 1 - attrs.axis}U"
+    label = label_of(match.root)
+    return draft.add("NEConcatenateLayer", parts, result, axis, result=result, label=label)
+
+
+def _supports_pad(match: Match) -> Support:
+    attrs: Any = match.attrs
+    if attrs.mode != "constant":
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"mode {attrs.mode}, only constant is taken")
+    if min(min(pair) for pair in attrs.widths) < 0:
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"negative widths {attrs.widths}")
+    if len(sizes(match.root)) > 4:
+        return Support.no(Code.UNSUPPORTED_SHAPE, "rank above 4")
+    if not math.isfinite(attrs.value):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"value {attrs.value} is not finite")
+    return Support.yes()
+
+
+def _lower_pad(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    if sizes(match.root) == value.shape:
+        return value
+    result = draft.new_tensor(sizes(match.root), value.dtype)
+    pairs = ", ".join(f"{{ {low}U, {high}U }}" for low, high in reversed(attrs.widths))
+    args = (f"PaddingList{{ {pairs} }}", f"PixelValue({real(attrs.value)})")
+    return draft.add("NEPadLayer", value, result, *args, result=result, label=label_of(match.root))
+
+
+def _supports_resize(match: Match) -> Support:
+    attrs: Any = match.attrs
+    source, result = sizes(match.root.args[0]), sizes(match.root)
+    if attrs.mode not in ("nearest", "linear"):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"mode {attrs.mode}")
+    if len(source) != 4 or source[:2] != result[:2]:
+        return Support.no(
+            Code.UNSUPPORTED_SHAPE,
+            f"{list(source)} to {list(result)}: only two spatial axes are resized",
+        )
+    pairs = list(zip(source, result, strict=True))
+    if attrs.scales and any(
+        abs(scale * of - to) > 1e-4 for scale, (of, to) in zip(attrs.scales, pairs, strict=True)
+    ):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, f"scales {attrs.scales} do not give whole sizes"
+        )
+    rule = (attrs.mode, attrs.coordinate_mode)
+    if rule == ("linear", "half_pixel"):
+        return Support.yes()
+    # With whole factors the library's rounding and the operator's agree.
+    whole = all(to % of == 0 for of, to in pairs)
+    if whole and rule == ("nearest", "asymmetric") and attrs.nearest_mode == "floor":
+        return Support.yes()
+    return Support.no(
+        Code.UNSUPPORTED_ATTRIBUTE,
+        f"{', '.join((*rule, attrs.nearest_mode))} from {list(source)} to {list(result)}",
+    )
+
+
+_SCALE_RULES = {"linear": ("BILINEAR", "CENTER"), "nearest": ("NEAREST_NEIGHBOR", "TOP_LEFT")}
+
+
+def _lower_resize(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    result = draft.new_tensor(sizes(match.root), value.dtype)
+    rule = _SCALE_RULES[attrs.mode]
+    info = (
+        f"ScaleKernelInfo(InterpolationPolicy::{rule[0]}, BorderMode::REPLICATE, PixelValue(), "
+        f"SamplingPolicy::{rule[1]})"
+    )
+    return draft.add("NEScale", value, result, info, result=result, label=label_of(match.root))
+
+
+ROWS = (
+    Row("reshape", op("reshape"), _lower_reshape, dtypes=MOVED),
+    Row(
+        "transpose",
+        op("transpose"),
+        _lower_transpose,
+        _supports_transpose,
+        dtypes=MOVED,
+        limits="rank 4 at most",
+    ),
+    Row(
+        "strided_slice",
+        op("strided_slice"),
+        _lower_slice,
+        _supports_slice,
+        dtypes=MOVED,
+        limits="strides of 1, rank 4 at most",
+    ),
+    Row(
+        "concatenate",
+        op("concatenate"),
+        _lower_concatenate,
+        _supports_concatenate,
+        dtypes=MOVED,
+        limits="rank 4 at most",
+    ),
+    Row("nn.pad", op("nn.pad"), _lower_pad, _supports_pad, limits="constant, rank 4 at most"),
+    Row(
+        "nn.resize",
+        op("nn.resize"),
+        _lower_resize,
+        _supports_resize,
+        limits="linear with half_pixel; nearest with asymmetric, floor and whole factors",
+    ),
+)

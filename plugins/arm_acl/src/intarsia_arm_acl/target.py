@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The target kind ``arm_acl`` and its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+
+from intarsia.target.kind import Role, TargetKind
+from intarsia.target.options import option
+
+from .prelude import PRELUDE
+from .toolchain import library_version
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArmAclOptions:
+    """What a user may set."""
+
+    acl_root: str = option(
+        "", doc="folder with the library's headers and .so files; empty takes the system's"
+    )
+    compiler: str = option("", doc="C++ compiler for AArch64; empty finds one")
+    opt_level: int = option(1, doc="effort of the C++ compiler; the kernels are the library's")
+    num_threads: int = option(
+        0, doc="threads of the library; 0 takes what the run asks for", minimum=0, maximum=1024
+    )
+
+
+def env_version() -> str:
+    """Return what compiled regions depend on: the generated code's frame and the library."""
+    frame = sha256(PRELUDE.encode()).hexdigest()[:12]
+    return f"frame {frame}, libarm_compute {library_version('') or 'not installed'}"
+
+
+ARM_ACL = TargetKind(
+    name="arm_acl",
+    role=Role.ACCELERATOR,
+    options=ArmAclOptions,
+    summary="Arm Compute Library: convolution, matrix product, pooling, element-wise, fp32, int8",
+    env_version=env_version,
+)

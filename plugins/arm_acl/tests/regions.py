@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operator calls by name, whole functions as regions, and their results under emulation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from intarsia.artifact.unit import CompiledUnit
+from intarsia.dtype import DType
+from intarsia.ir.expr import Call, Constant, Expr, Function, Var, call, constant, make_tuple
+from intarsia.ir.types import TensorType
+from intarsia.ir.walk import post_order
+from intarsia.ops import OPERATORS
+from intarsia.partition.annotate import annotate
+from intarsia.partition.region import Region
+from intarsia.partition.support import Support
+from intarsia_arm_acl.codegen import compile_region
+from intarsia_arm_acl.support import support_table
+from intarsia_arm_acl.target import ArmAclOptions
+
+from .emulation import Emulated
+
+
+def fresh(*shape: int, positive: bool = False, seed: float = 0) -> np.ndarray:
+    """Return random numbers that depend on shape and seed only."""
+    data = (
+        np.random.default_rng([int(seed * 1e6), *shape]).standard_normal(shape).astype(np.float32)
+    )
+    return np.abs(data) + np.float32(0.1) if positive else data
+
+
+def var(name: str, *shape: int, dtype: DType = DType.FLOAT32) -> Var:
+    """Return a parameter."""
+    return Var(name, TensorType(shape, dtype))
+
+
+def weight(*shape: int, positive: bool = False, seed: float = 1) -> Constant:
+    """Return a random constant."""
+    return constant(fresh(*shape, positive=positive, seed=seed))
+
+
+def number(value: float) -> Constant:
+    """Return a scalar constant."""
+    return constant(np.array(value, np.float32))
+
+
+def apply(name: str, *args: Expr, **attrs: object) -> Call:
+    """Call an operator by name."""
+    op = OPERATORS[name]
+    return call(op, *args, attrs=op.Attrs(**attrs))
+
+
+def function_of(*bodies: Expr) -> Function:
+    """Return a function of the variables below its results, in order of first use."""
+    params = tuple(node for node in post_order(*bodies) if isinstance(node, Var))
+    return Function(params, bodies[0] if len(bodies) == 1 else make_tuple(bodies))
+
+
+def verdicts(body: Expr) -> dict[str, Support]:
+    """Return what the plugin says of every operator below ``body``."""
+    annotated = annotate(function_of(body), [("arm_acl", support_table())])
+    return {node.name: said[0] for node, said in annotated.verdicts.items()}
+
+
+def region_of(function: Function) -> Region:
+    """Return the whole function as a region; every call must be taken."""
+    annotated = annotate(function, [("arm_acl", support_table())])
+    refused = {
+        node.name: said[0].detail for node, said in annotated.verdicts.items() if not said[0]
+    }
+    assert refused == {}
+    rows = {node: placed.row for node, placed in annotated.placed.items()}
+    return Region("arm_acl_0", "arm_acl", function, rows, ())
+
+
+def expected(function: Function, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Return what the operators' NumPy definitions give."""
+    values: dict[Expr, np.ndarray] = dict(zip(function.params, arrays, strict=True))
+    for node in post_order(*function.outputs):
+        if isinstance(node, Constant):
+            values[node] = node.data
+        elif isinstance(node, Call):
+            values[node] = node.op.reference(node.attrs, *(values[arg] for arg in node.args))
+    return [values[output] for output in function.outputs]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Compiles functions as one unit each and compares them with their definitions."""
+
+    emulated: Emulated
+    folder: Path
+
+    def check(self, *bodies: Expr, positive: bool = False, tolerance: float = 3e-5) -> CompiledUnit:
+        """Compare the results of two runs; all bodies are outputs of one region."""
+        function = function_of(*bodies)
+        unit = compile_region(region_of(function), ArmAclOptions(opt_level=0))
+        # The second run finds other data, and what the first left in memory.
+        rounds = [
+            [
+                _data(_type(param), positive=positive, seed=n + 0.5 * again)
+                for n, param in enumerate(function.params)
+            ]
+            for again in range(2)
+        ]
+        outputs = [
+            (_type(out).static_shape, np.dtype(_type(out).dtype.value)) for out in function.outputs
+        ]
+        found = self.emulated.run(
+            unit.files["lib.so"], list(unit.constants.values()), rounds, outputs, self.folder
+        )
+        for arrays, results in zip(rounds, found, strict=True):
+            for number, (result, right) in enumerate(
+                zip(results, expected(function, arrays), strict=True)
+            ):
+                if right.dtype.kind in "iu":
+                    check_integers(result, right, f"output {number}")
+                    continue
+                np.testing.assert_allclose(
+                    result, right, rtol=tolerance, atol=tolerance, err_msg=f"output {number}"
+                )
+        return unit
+
+
+def check_integers(result: np.ndarray, right: np.ndarray, what: str) -> None:
+    """Allow a difference of one unit, because the library rescales with fixed-point numbers."""
+    apart = np.abs(result.astype(np.int64) - right.astype(np.int64))
+    assert apart.max(initial=0) <= 1, f"{what}: {result} is not {right}"
+
+
+def _data(type_: TensorType, *, positive: bool, seed: float) -> np.ndarray:
+    shape = type_.static_shape
+    if type_.dtype is DType.FLOAT32:
+        return fresh(*shape, positive=positive, seed=seed)
+    return integers(*shape, dtype=type_.dtype, seed=seed)
+
+
+def integers(*shape: int, dtype: DType = DType.INT8, seed: float = 1) -> np.ndarray:
+    """Return random integers of an 8-bit type that depend on shape and seed only."""
+    rng = np.random.default_rng([int(seed * 1e6), *shape])
+    low = -128 if dtype is DType.INT8 else 0
+    return rng.integers(low, low + 256, shape).astype(dtype.value)
+
+
+def _type(expr: Expr) -> TensorType:
+    assert isinstance(expr.type, TensorType)
+    return expr.type
