@@ -145,7 +145,6 @@ def _place(torch: ModuleType, error: BaseException) -> str:
 @contextmanager
 def onnx_model(torch: ModuleType, exported: Exported) -> Generator[ModelSource]:
     """Give the program as an ONNX model: in memory, or in files that are there until the end."""
-    _refuse_changes(exported)
     try:
         whole = _expand_fused(torch, exported)
         program = torch.onnx.export(whole, dynamo=True, verbose=False)
@@ -154,6 +153,7 @@ def onnx_model(torch: ModuleType, exported: Exported) -> Generator[ModelSource]:
             f"PyTorch's ONNX export fails: {_export_problem(error)}",
             hint="torch.onnx.export(..., dynamo=True, report=True) writes all it knows",
         ) from error
+    _refuse_changes(program.exported_program)  # before the export, writes are operators
     tensors = (value.const_value for value in program.model.graph.initializers.values())
     size = sum(tensor.nbytes for tensor in tensors if tensor is not None)
     if size <= LARGEST_IN_MEMORY:
@@ -201,15 +201,13 @@ def _export_problem(error: BaseException) -> str:
 
 @contextmanager
 def quiet(torch: ModuleType) -> Generator[None]:
-    """Export without gradients, without fused operators, and without words that help nobody."""
+    """Export without gradients, and without words that help nobody."""
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level, fused = registration.level, torch.backends.mha.get_fastpath_enabled()
+    level = registration.level
     registration.setLevel(logging.ERROR)  # it names what other packages could add
-    torch.backends.mha.set_fastpath_enabled(False)
     try:
         with torch.inference_mode(False), torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
         registration.setLevel(level)
-        torch.backends.mha.set_fastpath_enabled(fused)

@@ -172,17 +172,18 @@ def _view(result: Tensor, argument: Tensor, number: int) -> View:
 
 def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
     """Compiled code writes each result to its own memory: what shares memory would come apart."""
-    for other in others:
-        if _memory(result) == _memory(other) and np.shares_memory(_places(result), _places(other)):
-            raise UnsupportedError("two results of the graph share memory")
+    same = [other for other in others if _memory(other) == _memory(result)]
+    nowhere = np.zeros(1, np.uint8)
+    if any(np.shares_memory(_places(result, nowhere), _places(o, nowhere)) for o in same):
+        raise UnsupportedError("two results of the graph share memory")
 
 
-def _places(tensor: Tensor) -> np.ndarray:
-    """Return an array laid out as the tensor, in memory that is not there and never touched."""
-    size = tensor.element_size()
-    steps = [step * size for step in tensor.stride()]
-    nowhere = np.ndarray((1,), f"V{size}", np.zeros(size, np.uint8))
-    return np.lib.stride_tricks.as_strided(nowhere, tensor.shape, steps)
+def _places(tensor: Tensor, memory: np.ndarray) -> np.ndarray:
+    """Return an array of bytes laid out as the tensor, beyond the end of ``memory``."""
+    size, strided = tensor.element_size(), np.lib.stride_tricks.as_strided
+    offset = tensor.storage_offset() * size
+    steps = (*(step * size for step in tensor.stride()), 1)
+    return strided(strided(memory, (offset + 1,), (1,))[offset:], (*tensor.shape, size), steps)
 
 
 def _narrowed(torch: ModuleType, graph_module: GraphModule, chosen: Sequence[int]) -> GraphModule:
