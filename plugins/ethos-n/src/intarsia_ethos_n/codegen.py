@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a region to a network, and to what the Support Library makes of it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+
+from intarsia.artifact.unit import CompiledUnit
+from intarsia.errors import PluginError
+from intarsia.ir.expr import Expr
+from intarsia.ir.walk import calls
+from intarsia.partition.region import Region
+from intarsia.partition.support import Support
+
+from .describe import Sketch, propagate, sizes
+from .library import find_root, open_library
+from .network import FILE, WEIGHTS_FILE, Border, Network, print_network, print_weights
+from .operators import all_rows, macs
+from .target import EthosNOptions
+
+LOADER = "ethos-n"
+COMPILED_FILE = "compiled.bin"
+BUFFERS_FILE = "buffers.json"
+PERFORMANCE_FILE = "performance.json"
+
+
+def emit(region: Region) -> tuple[Network, dict[str, np.ndarray]]:
+    """Return a region as a network, and the content of its constants.
+
+    Raises:
+        PluginError: The region holds a call that no row of the support table takes.
+    """
+    rows = {row.op: row for row in all_rows()}
+    order = tuple(calls(region.function))
+    sketch = Sketch(known=propagate(order))
+    inputs = tuple(
+        _border(param, sketch.operand(param, sketch.known.get(param)))
+        for param in region.function.params
+    )
+    for call in order:
+        row = rows.get(call.name)
+        described = None if row is None else row.describe(sketch, call)
+        if described is None or isinstance(described, Support):
+            raise PluginError(
+                f"region '{region.name}' has a {call.name} that no row of the support table takes",
+                where=str(call.span),
+            )
+        sketch.names[call] = described
+    outputs = tuple(_border(value, sketch.names[value]) for value in region.function.outputs)
+    network = Network(
+        dict(sketch.tensors), tuple(sketch.arrays), tuple(sketch.operations), inputs, outputs
+    )
+    return network, sketch.arrays
+
+
+def _border(expr: Expr, name: str) -> Border:
+    return Border(name, sizes(expr), len(sizes(expr)) == 4)
+
+
+def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:
+    """Write a region's network; compile and estimate it if there is a Support Library.
+
+    Raises:
+        PluginError: The region holds a call that no row of the support table takes.
+        ToolchainError: The library named cannot be used, or refuses the network.
+        ResourceError: The library takes too long.
+    """
+    network, arrays = emit(region)
+    files = {FILE: print_network(network), WEIGHTS_FILE: print_weights(network, arrays)}
+    versions: dict[str, str] = {}
+    root = find_root(options.ethosn_root)
+    if root is not None:
+        library = open_library(root)
+        versions["ethos-n-support-library"] = library.version
+        compiled = library.compile(region.name, files[FILE], files[WEIGHTS_FILE], options)
+        files[COMPILED_FILE] = compiled.blob
+        files[BUFFERS_FILE] = (json.dumps(compiled.buffers, sort_keys=True) + "\n").encode()
+        if options.performance:
+            files[PERFORMANCE_FILE] = library.estimate(
+                region.name, files[FILE], files[WEIGHTS_FILE], options
+            )
+    return CompiledUnit(name=region.name, loader=LOADER, files=files, versions=versions)
+
+
+def count_macs(region: Region) -> int:
+    """Return the multiply-accumulates of a region's convolutions and products."""
+    return sum(macs(call) for call in calls(region.function))

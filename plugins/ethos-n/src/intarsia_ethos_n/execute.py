@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations of the device in NumPy: exact sums, one rounding to nearest, ties up.
+
+This is the reference that a region's results come from; no Ethos-N takes part, and what the
+silicon does on a tie is not published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+
+from intarsia.errors import ArtifactError
+
+from .network import Border, Network, Operation, Tensor
+
+Array: TypeAlias = np.ndarray
+Rule: TypeAlias = Callable[[Operation, Sequence[Array], Sequence[Tensor], Tensor], Array]
+
+
+def execute(
+    network: Network, constants: Mapping[str, Array], inputs: Sequence[Array]
+) -> list[Array]:
+    """Return the outputs for inputs as the model has them.
+
+    Args:
+        network: The region.
+        constants: Content of ``network.constants``.
+        inputs: In the order of ``network.inputs``.
+
+    Raises:
+        ArtifactError: The network has an operation that this release does not know.
+    """
+    values = dict(constants)
+    for border, array in zip(network.inputs, inputs, strict=True):
+        values[border.name] = _inwards(network, border, array)
+    for operation in network.operations:
+        rule = RULES.get(operation.kind)
+        if rule is None:
+            raise ArtifactError(
+                f"the network has an operation '{operation.kind}' that this release does not know",
+                hint="install the intarsia-ethos-n that compiled it",
+            )
+        tensors = [network.tensors[name] for name in operation.inputs]
+        result = network.tensors[operation.output]
+        arrays = [values[name] for name in operation.inputs]
+        values[operation.output] = rule(operation, arrays, tensors, result).reshape(result.shape)
+    return [_outwards(border, values[border.name]) for border in network.outputs]
+
+
+def _inwards(network: Network, border: Border, array: Array) -> Array:
+    moved = array.transpose((0, 2, 3, 1)) if border.image else array
+    return moved.reshape(network.tensors[border.name].shape)
+
+
+def _outwards(border: Border, array: Array) -> Array:
+    moved = array.transpose((0, 3, 1, 2)) if border.image else array
+    return moved.reshape(border.shape)
+
+
+def _stored(real: Array, result: Tensor) -> Array:
+    """Round quotients of the result's scale, add the zero point, saturate."""
+    dtype = np.uint8 if result.dtype == "u8" else np.int8
+    limits = np.iinfo(dtype)
+    moved = np.floor(real + 0.5) + result.quantisation.zero
+    return np.clip(moved, limits.min, limits.max).astype(dtype)
+
+
+def _real(array: Array, tensor: Tensor) -> Array:
+    return (array.astype(np.float64) - tensor.quantisation.zero) * tensor.quantisation.scale
+
+
+def _windows(x: Array, operation: Operation, kernel: Sequence[int], value: float) -> Array:
+    """Return ``[N, OH, OW, C, KH, KW]`` of the padded data."""
+    top, bottom, left, right = operation.ints("padding")
+    across, down = operation.ints("stride")
+    widths = ((0, 0), (top, bottom), (left, right), (0, 0))
+    padded = np.pad(x, widths, constant_values=value)
+    return sliding_window_view(padded, tuple(kernel), axis=(1, 2))[:, ::down, ::across]
+
+
+def _convolution(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    """Sums over windows, channels apart or together, times a factor for each channel."""
+    x, w, bias = arrays
+    data = x.astype(np.float64) - tensors[0].quantisation.zero
+    weight = w.astype(np.float64) - tensors[1].quantisation.zero
+    if operation.kind == "fully-connected":
+        total = data.reshape(1, 1, 1, -1) @ weight.reshape(weight.shape[2:])
+    elif operation.kind == "convolution":
+        windows = _windows(data, operation, weight.shape[:2], 0.0)
+        total = np.tensordot(windows, weight, axes=((3, 4, 5), (2, 0, 1)))
+    else:
+        windows = _windows(data, operation, weight.shape[:2], 0.0)
+        total = np.einsum("nhwcyx,yxcm->nhwcm", windows, weight, optimize=True)
+        total = total.reshape(*total.shape[:3], -1)
+    scales = np.asarray(tensors[1].quantisation.scales, np.float64)
+    if operation.kind == "depthwise" and scales.size > 1:
+        scales = np.repeat(scales, weight.shape[3])
+    factor = tensors[0].quantisation.scale * scales / result.quantisation.scale
+    return _stored((total + bias.reshape(-1)) * factor, result)
+
+
+def _binary(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    a, b = (_real(array, tensor) for array, tensor in zip(arrays, tensors, strict=True))
+    whole = a + b if operation.kind == "addition" else a * b
+    return _stored(whole / result.quantisation.scale, result)
+
+
+def _relu(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    low, high = operation.integer("lower"), operation.integer("upper")
+    return np.clip(arrays[0].astype(np.int32), low, high).astype(arrays[0].dtype)
+
+
+def _requantize(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    return _stored(_real(arrays[0], tensors[0]) / result.quantisation.scale, result)
+
+
+def _same(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    return arrays[0]
+
+
+def _mean(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    zero = tensors[0].quantisation.zero
+    total = (arrays[0].astype(np.float64) - zero).sum(axis=(1, 2), keepdims=True)
+    return _stored(total / np.prod(arrays[0].shape[1:3]), result)
+
+
+def _pooling(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    """The largest, or the mean of what lies inside."""
+    x, kernel = arrays[0], operation.ints("size")[::-1]
+    if operation.attrs["type"] == "max":
+        least = int(np.iinfo(x.dtype).min)
+        return _windows(x, operation, kernel, least).max(axis=(4, 5))
+    data = x.astype(np.float64) - tensors[0].quantisation.zero
+    ones = np.ones((1, *x.shape[1:3], 1))
+    total = _windows(data, operation, kernel, 0.0).sum(axis=(4, 5))
+    return _stored(total / _windows(ones, operation, kernel, 0.0).sum(axis=(4, 5)), result)
+
+
+def _concatenation(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    parts = [
+        array
+        if tensor.quantisation == result.quantisation
+        else _stored(_real(array, tensor) / result.quantisation.scale, result)
+        for array, tensor in zip(arrays, tensors, strict=True)
+    ]
+    return np.concatenate(parts, axis=operation.integer("axis"))
+
+
+RULES: Mapping[str, Rule] = MappingProxyType(
+    {
+        "addition": _binary,
+        "concatenation": _concatenation,
+        "convolution": _convolution,
+        "depthwise": _convolution,
+        "fully-connected": _convolution,
+        "mean": _mean,
+        "multiplication": _binary,
+        "pooling": _pooling,
+        "reinterpret": _same,
+        "relu": _relu,
+        "requantize": _requantize,
+        "reshape": _same,
+    }
+)
+"""What each operation computes."""

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime half: the reference result of a region, in NumPy.
+
+A compiled network in the artifact is for the device and is not run here. Imports no compiler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from intarsia.errors import ArtifactError
+from intarsia.runtime.loading import LoadRequest
+
+from .execute import execute
+from .network import FILE, WEIGHTS_FILE, parse_network, parse_weights
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def load(request: LoadRequest) -> Callable[..., None]:
+    """Return a function that fills the outputs with the reference result.
+
+    Raises:
+        ArtifactError: The unit is damaged, or does not fit the request.
+    """
+    for name in (FILE, WEIGHTS_FILE):
+        if name not in request.files:
+            raise ArtifactError(
+                f"the unit of region '{request.name}' has no {name}", where=request.name
+            )
+    network = parse_network(request.files[FILE])
+    constants = parse_weights(network, request.files[WEIGHTS_FILE])
+    ours = [border.shape for border in (*network.inputs, *network.outputs)]
+    theirs = [tuple(spec.shape) for spec in (*request.inputs, *request.outputs)]
+    if ours != theirs:
+        raise ArtifactError(
+            f"region '{request.name}' was compiled for {ours} and is called with {theirs}",
+            where=request.name,
+        )
+    count = len(request.inputs)
+
+    def reference_result(*arrays: np.ndarray) -> None:
+        results = execute(network, constants, arrays[:count])
+        for output, result in zip(arrays[count:], results, strict=True):
+            output[...] = result
+
+    return reference_result

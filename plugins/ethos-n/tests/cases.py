@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small quantised graphs, one for each thing that the plugin describes in a way of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intarsia.ir.expr import Expr, constant
+
+from .quantized import (
+    KEPT,
+    apply,
+    averaged,
+    binary,
+    conv,
+    mean,
+    numbers,
+    pooled,
+    product,
+    scale,
+    var,
+    weights,
+    zero,
+)
+
+
+def plain_conv() -> Expr:
+    return conv(var("x", 1, 3, 9, 9), weights(8, 3, 3, 3), padding=KEPT)
+
+
+def strided_conv() -> Expr:
+    return conv(var("x", 1, 3, 10, 9), weights(4, 3, 3, 3), strides=(2, 2), padding=KEPT)
+
+
+def per_channel_conv() -> Expr:
+    return conv(var("x", 1, 3, 6, 6), weights(3, 3, 3, 3), w_scale=scale(0.01, 0.02, 0.003))
+
+
+def unsigned_conv() -> Expr:
+    x = var("x", 1, 3, 6, 6, dtype="uint8")
+    return conv(x, weights(4, 3, 3, 3), zeros=(120, 7), dtype="uint8", padding=KEPT)
+
+
+def unsigned_weights() -> Expr:
+    return conv(var("x", 1, 3, 6, 6), weights(4, 3, 3, 3, dtype="uint8"), w_zero=131, bias=False)
+
+
+def depthwise() -> Expr:
+    by = scale(*np.linspace(0.01, 0.02, 6).tolist())
+    return conv(var("x", 1, 6, 8, 8), weights(6, 1, 3, 3), groups=6, padding=KEPT, w_scale=by)
+
+
+def chain() -> Expr:
+    first = conv(var("x", 1, 3, 13, 13), weights(8, 3, 3, 3), strides=(2, 2), padding=KEPT)
+    limited = apply("clip", first, min=-5.0, max=60.0)
+    second = conv(limited, weights(8, 1, 3, 3, seed=2), groups=8, padding=KEPT, zeros=(7, 1))
+    operands = (limited, scale(0.9), zero(7), second, scale(0.9), zero(1))
+    summed = apply("qnn.add", *operands, scale(1.5), zero(2))
+    parameters = (scale(1.5), zero(2), scale(0.3), zero(1))
+    average = apply("qnn.mean", summed, *parameters, axes=(2, 3), keepdims=False)
+    return product(average, weights(8, 10))
+
+
+def read_otherwise() -> Expr:
+    first = conv(var("x", 1, 3, 6, 6), weights(4, 3, 1, 1), zeros=(3, 9))
+    return conv(first, weights(4, 4, 1, 1), zeros=(1, 2))
+
+
+def plain_product() -> Expr:
+    return product(var("x", 1, 64), weights(64, 10))
+
+
+def turned_product() -> Expr:
+    return product(var("x", 1, 64), weights(10, 64), transpose_b=True)
+
+
+def addition() -> Expr:
+    return binary("qnn.add", var("a", 1, 4, 5, 6), var("b", 1, 4, 5, 6))
+
+
+def constant_addition() -> Expr:
+    return binary("qnn.add", var("a", 1, 4, 5, 6), constant(numbers(1, 4, 5, 6)))
+
+
+def multiplication() -> Expr:
+    return binary("qnn.multiply", var("a", 1, 64), var("b", 1, 64))
+
+
+def requantized() -> Expr:
+    x = var("x", 1, 4, 5, 6, dtype="uint8")
+    return apply("qnn.requantize", x, scale(0.1), zero(120, "uint8"), scale(0.07), zero(-3))
+
+
+def plain_mean() -> Expr:
+    return mean(var("x", 1, 5, 8, 8), 2, 3)
+
+
+def rescaled_mean() -> Expr:
+    return mean(var("x", 1, 5, 7, 7), 2, 3, to=0.03)
+
+
+def halved() -> Expr:
+    return pooled(var("x", 1, 4, 9, 9), 3, 2)
+
+
+def kept_pool() -> Expr:
+    return pooled(var("x", 1, 4, 8, 8), 3, 1, padding=KEPT)
+
+
+def kept_average() -> Expr:
+    return averaged(var("x", 1, 4, 8, 8), 3, padding=KEPT)
+
+
+def rescaled_average() -> Expr:
+    return averaged(var("x", 1, 4, 8, 8), 2, strides=(2, 2), to=0.08)
+
+
+def joined() -> Expr:
+    x = conv(var("x", 1, 3, 4, 4), weights(4, 3, 1, 1))
+    return apply("concatenate", x, var("y", 1, 2, 4, 4), axis=1)
+
+
+CASES = (
+    plain_conv,
+    strided_conv,
+    per_channel_conv,
+    unsigned_conv,
+    unsigned_weights,
+    depthwise,
+    chain,
+    read_otherwise,
+    plain_product,
+    turned_product,
+    addition,
+    constant_addition,
+    multiplication,
+    requantized,
+    plain_mean,
+    rescaled_mean,
+    halved,
+    kept_pool,
+    kept_average,
+    rescaled_average,
+    joined,
+)
