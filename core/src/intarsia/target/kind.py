@@ -103,7 +103,7 @@ class TargetKind:
     schedules: Mapping[str, Callable[..., Any]] = field(
         default_factory=lambda: MappingProxyType({})
     )
-    loops: Callable[..., Any] | None = None
+    loops: Callable[..., object] | None = None
     tir_codegen: Callable[..., CompiledUnit] | None = None
     canonicalise: Callable[[Any], Any] | None = None
     env_version: Callable[[], str] | None = None
