@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,5 +65,5 @@ def test_a_chain_of_uneven_links_needs_two_neighbours():
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=9))
 def test_chains_are_planned_within_a_few_percent(links):
     chain = [Lifetime(64 * size, step, step + 1) for step, size in enumerate(links)]
-    least = max(a + b for a, b in zip(links, links[1:], strict=False)) * 64
+    least = max(a + b for a, b in pairwise(links)) * 64
     assert plan_memory(chain)[1] <= 1.2 * least

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import click
 
@@ -16,6 +16,9 @@ from ..errors import GateFailed, PluginError, ResourceError, UsageError
 from .output import emit_json, table
 from .plugin_names import PluginName
 from .session import Session
+
+Result: TypeAlias = "Mapping[str, Any]"
+"""What the kit says, or one row of it: plain JSON."""
 
 KIT = "intarsia_testkit"
 """Package of the conformance kit, a distribution of its own."""
@@ -71,7 +74,7 @@ def command(
         )
 
 
-def _run(options: list[str], time_limit: int) -> Mapping[str, Any]:
+def _run(options: list[str], time_limit: int) -> Result:
     """Run pytest on the kit; returns its result.
 
     Raises:
@@ -101,10 +104,10 @@ def _run(options: list[str], time_limit: int) -> Mapping[str, Any]:
             raise UsageError(said)
         if run.returncode not in (0, 1) or not place.exists():
             raise PluginError(f"the checks ended with exit code {run.returncode}: {said}")
-        return cast("Mapping[str, Any]", json.loads(place.read_text(encoding="utf-8")))
+        return cast("Result", json.loads(place.read_text(encoding="utf-8")))
 
 
-def _show(result: Mapping[str, Any]) -> None:
+def _show(result: Result) -> None:
     """Print what matters: every check that is not a declined operator, and the tiers."""
     shown = [row for row in result["checks"] if not _is_quiet(row)]
     table(
@@ -119,5 +122,5 @@ def _show(result: Mapping[str, Any]) -> None:
     click.echo(f"\n{result['distribution']}: {counts}; {tiers}")
 
 
-def _is_quiet(row: Mapping[str, Any]) -> bool:
+def _is_quiet(row: Result) -> bool:
     return row["outcome"] == "declined" and "[" in row["check"]
