@@ -9,6 +9,7 @@ somebody asks for it. So only the borders between the two worlds transpose.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -155,6 +156,9 @@ class _Layout:
         """A quantised convolution of a picture, or a product with a constant matrix."""
         source = node.args[0]
         if node.op is qnn_linear.Matmul:
+            *rows, _ = tensor_type(source).static_shape
+            if self.shape.quads is not None and prod(rows) < self.shape.quads.least_rows:
+                return False
             product = dense_of(node, self.plain(source), self.shape)
             if product is not None:
                 self.first[node] = product

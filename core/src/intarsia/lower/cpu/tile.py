@@ -25,10 +25,12 @@ class Quads:
         load: ``load(first)``: the integer at the place of ``first``, a load of a byte.
         add: ``add(total, left, right)``: ``total`` and four products, of the unsigned bytes of
             ``left`` and the signed ones of ``right``.
+        least_rows: Products of fewer rows are left to default loops.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+    least_rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)
