@@ -181,3 +181,25 @@ def test_the_command_line_says_what_runs_where(tmp_path: Path) -> None:
     lost = run("run", out)
     assert lost.returncode == 2
     assert "cannot be made up" in lost.stderr
+
+
+def test_the_command_line_prints_text_and_refuses_sequences(tmp_path: Path) -> None:
+    info = helper.make_tensor_value_info
+    path, out = tmp_path / "m.onnx", tmp_path / "y.npz"
+    imports = [helper.make_opsetid("", 20)]
+    outputs = {"Cast": {"to": TensorProto.STRING}, "SequenceConstruct": {}}
+    for op, attrs in outputs.items():
+        result = helper.make_empty_tensor_value_info("y")
+        made = helper.make_node(op, ["x"], ["y"], **attrs)
+        graph = helper.make_graph([made], "g", [info("x", TensorProto.FLOAT, [2])], [result])
+        onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=10), path)
+        command = [sys.executable, "-m", "intarsia", "run", path, "--target", "llvm"]
+        ran = subprocess.run(
+            [*command, "--outputs", out], capture_output=True, text=True, check=False, timeout=120
+        )
+        if op == "Cast":
+            assert ran.returncode == 0, ran.stderr
+            assert "text" in ran.stdout
+            assert np.load(out)["y"].dtype.kind == "U"
+        else:
+            assert (ran.returncode, "output 'y' is no tensor" in ran.stderr) == (4, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,9 +13,10 @@ import click
 import numpy as np
 
 from ..artifact.archive import is_artifact
-from ..errors import GateFailed, UsageError
+from ..errors import GateFailed, UnsupportedError, UsageError
 from ..runtime.executors.graph import GraphExecutor
 from ..runtime.load import Executable, load
+from ..runtime.loading import RunValue
 from .arrays import RANDOM, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
@@ -124,7 +126,23 @@ def _timed(
         start = time.perf_counter()
         results = executable.run(arrays)
         times.append(1e3 * (time.perf_counter() - start))
-    return results, times
+    return _arrays(results), times
+
+
+def _arrays(results: Mapping[str, RunValue]) -> dict[str, np.ndarray]:
+    """Return results that are all tensors; strings as NumPy's own.
+
+    Raises:
+        UnsupportedError: One is a sequence, or an optional that holds nothing.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    for name, value in results.items():
+        if not isinstance(value, np.ndarray):
+            raise UnsupportedError(
+                f"output '{name}' is no tensor", hint="run the model from Python: intarsia.load"
+            )
+        arrays[name] = value.astype(np.str_) if value.dtype.hasobject else value
+    return arrays
 
 
 def _print(said: Said, results: dict[str, np.ndarray]) -> None:
@@ -149,6 +167,8 @@ def _print(said: Said, results: dict[str, np.ndarray]) -> None:
 def _range(array: np.ndarray) -> str:
     if not array.size:
         return "empty"
+    if array.dtype.kind == "U":
+        return "text"
     low, high = array.min(), array.max()
     return f"{low:.6g} .. {high:.6g}" if array.dtype.kind == "f" else f"{low} .. {high}"
 

@@ -33,7 +33,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ..artifact.plan import CallPlan, TensorSpec
 
@@ -100,7 +100,7 @@ HostedCall: TypeAlias = "Callable[..., None]"
 """A Python function called with NumPy arrays: inputs, then outputs to fill. Slow, but simple."""
 
 
-RunValue: TypeAlias = Any
+RunValue: TypeAlias = "np.ndarray | list[RunValue] | None"
 """A value of a program: an array (object elements are strings), a list of values, or ``None``."""
 
 PieceCall: TypeAlias = "Callable[[Sequence[RunValue]], Sequence[RunValue]]"

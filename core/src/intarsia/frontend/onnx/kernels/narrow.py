@@ -30,7 +30,7 @@ def to_narrow(
     """Convert to an element type that compiled functions do not have.
 
     Args:
-        x: Any numbers.
+        x: Numbers.
         dtype: Element type wanted.
         saturate: Give the largest finite number for what is too large, not NaN or infinity.
         round_mode: ``up``, ``down`` or ``nearest``; for exponents alone (float8_e8m0).
