@@ -30,7 +30,8 @@ def plan_memory(
     """Assign offsets, one temporary after the other, each at the lowest place free while it lives.
 
     The order decides. Several are tried, the best is kept, and none is tried once the workspace is
-    as small as the temporaries that live at one time allow.
+    as small as the temporaries that live at one time allow. The last attempt fills exactly that
+    from both ends in turn, which is best for a chain.
 
     Returns:
         The offset of each temporary, a multiple of the alignment, and the size of the workspace.
@@ -47,6 +48,9 @@ def plan_memory(
         if best[1] == least:
             break
     assert best is not None  # there is always an order
+    if best[1] > least:
+        turns = sorted(range(len(sizes)), key=lambda n: (lifetimes[n].first, n))
+        best = _place_from_both_ends(turns, sizes, neighbours, least) or best
     return tuple(best[0]), best[1]
 
 
@@ -57,19 +61,44 @@ def _place(
     offsets = [-1] * len(sizes)
     total = 0
     for number in order:
-        taken = sorted(
-            (offsets[other], offsets[other] + sizes[other])
-            for other in neighbours[number]
-            if offsets[other] >= 0
-        )
-        place = 0
-        for start, end in taken:
-            if place + sizes[number] <= start:
-                break
-            place = max(place, end)
-        offsets[number] = place
-        total = max(total, place + sizes[number])
+        offsets[number] = _lowest(_taken(neighbours[number], offsets, sizes), sizes[number])
+        total = max(total, offsets[number] + sizes[number])
     return offsets, total
+
+
+def _place_from_both_ends(
+    order: Sequence[int], sizes: Sequence[int], neighbours: Sequence[Sequence[int]], room: int
+) -> tuple[list[int], int] | None:
+    """Place every other temporary as high as ``room`` allows; ``None`` if one finds no place."""
+    offsets = [-1] * len(sizes)
+    for turn, number in enumerate(order):
+        taken = _taken(neighbours[number], offsets, sizes)
+        if turn % 2:
+            mirrored = [(room - end, room - start) for start, end in reversed(taken)]
+            place = room - sizes[number] - _lowest(mirrored, sizes[number])
+        else:
+            place = _lowest(taken, sizes[number])
+        if place < 0 or place + sizes[number] > room:
+            return None
+        offsets[number] = place
+    return offsets, room
+
+
+def _taken(
+    others: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return where the others that have a place lie, by their starts."""
+    return sorted((offsets[n], offsets[n] + sizes[n]) for n in others if offsets[n] >= 0)
+
+
+def _lowest(taken: Sequence[tuple[int, int]], size: int) -> int:
+    """Return the lowest place for ``size`` bytes beside what is taken."""
+    place = 0
+    for start, end in taken:
+        if place + size <= start:
+            break
+        place = max(place, end)
+    return place
 
 
 def _loads(lifetimes: Sequence[Lifetime], sizes: Sequence[int]) -> list[int]:

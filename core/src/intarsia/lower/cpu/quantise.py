@@ -15,7 +15,7 @@ from ...dtype import DType
 from ...ir.expr import Call, Constant, Expr, call, constant, tensor_type
 from ...ops import qnn_linear
 from ...ops.binary import Add, Multiply
-from ...ops.nn import Conv
+from ...ops.nn import Conv, Matmul
 from ...ops.slicing import Pad
 from ...ops.unary import Cast, Round
 from .packing import pack_depthwise
@@ -113,12 +113,14 @@ def conv_of(node: Call, source: Expr, shape: Shape) -> Expr | None:
 
 def dense_of(node: Call, source: Expr, shape: Shape) -> Expr | None:
     """Return ``qnn.matmul`` of ``source`` and a constant matrix; ``None`` if it is not ours."""
-    flipped = bool(node.attrs.transpose_b)  # type: ignore[attr-defined]  # products have it
-    weight = node.args[3]
+    weight, given = node.args[3], node.attrs
     if not isinstance(weight, Constant) or weight.data.ndim != 2:
         return None
+    if not isinstance(given, Matmul.Attrs) or given.transpose_a:
+        return None
+    flipped = given.transpose_b
     found = linear_of(node, 0 if flipped else 1)
-    if found is None or node.attrs.transpose_a:  # type: ignore[attr-defined]  # as above
+    if found is None:
         return None
     matrix = _whole_quads(found.weight.T if flipped else found.weight, 0)
     outputs = matrix.shape[1]
