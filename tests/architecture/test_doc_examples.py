@@ -21,6 +21,8 @@ DIGITS = ROOT / "tests" / "e2e" / "models" / "digits" / "digits.onnx"
 ELSEWHERE = frozenset({"hardware.md", "write-a-backend.md"})
 """Pages whose blocks other tests of this folder execute."""
 ELSEWHERE_ONLY = {"gpu-cuda.md": "its commands need NVRTC, and the last ones a GPU"}
+NEEDED = {"pytorch.md": ("torch", "onnxscript")}
+"""Packages without which the blocks of a page do not run."""
 PAGES = [
     page
     for page in sorted((*DOCS.glob("*.md"), *DOCS.glob("tutorials/*.md")))
@@ -32,6 +34,8 @@ PAGES = [
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
 def test_blocks_run(page: Path, tmp_path: Path) -> None:
+    for package in NEEDED.get(page.name, ()):
+        pytest.importorskip(package, reason=f"{package} is not installed")
     (tmp_path / "model.onnx").write_bytes(DIGITS.read_bytes())
     image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
     np.savez(tmp_path / "x.npz", image=image)
