@@ -43,7 +43,7 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "tests", "docs"]
 
 PLUGINS = tuple(f"./plugins/{p.parent.name}" for p in sorted(ROOT.glob("plugins/*/pyproject.toml")))
-PACKAGES = ("./core[onnx]", *PLUGINS, "./tests/testkit")
+PACKAGES = ("./core[onnx,images]", *PLUGINS, "./tests/testkit")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
