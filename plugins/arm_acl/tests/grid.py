@@ -21,7 +21,7 @@ from intarsia.ir.walk import count_uses
 from intarsia_arm_acl.draft import Draft, sizes
 from intarsia_arm_acl.emit import description, headers_of, own_functions, validation
 from intarsia_arm_acl.operators.row import Row
-from intarsia_arm_acl.prelude import DENSE_INFO, INCLUDES
+from intarsia_arm_acl.prelude import ADAPTERS, INCLUDES
 from intarsia_arm_acl.support import all_rows
 
 from .emulation import compile_program, emulator
@@ -73,7 +73,7 @@ def ask_library(found: list[Case], folder: Path) -> list[bool]:
     steps = [step for case in found for step in case.draft.steps]
     lines = [f'#include "{name}"' for name in (*INCLUDES, *headers_of(steps))]
     lines += ["#include <cstdio>", "#include <limits>", "#include <vector>"]
-    lines += ["using namespace arm_compute;", DENSE_INFO, *own_functions(steps)]
+    lines += ["using namespace arm_compute;", ADAPTERS, *own_functions(steps)]
     lines.append(
         "struct T { TensorInfo i; T(const TensorShape &s, DataType t,"
         " const QuantizationInfo &q = QuantizationInfo()) : i(s, 1, t)"

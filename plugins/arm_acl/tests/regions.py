@@ -21,7 +21,7 @@ from intarsia_arm_acl.codegen import compile_region
 from intarsia_arm_acl.support import support_table
 from intarsia_arm_acl.target import ArmAclOptions
 
-from .emulation import Emulated
+from .emulation import ROOT, Emulated
 
 
 def fresh(*shape: int, positive: bool = False, seed: float = 0) -> np.ndarray:
@@ -97,7 +97,7 @@ class Bench:
     def check(self, *bodies: Expr, positive: bool = False, tolerance: float = 3e-5) -> CompiledUnit:
         """Compare the results of two runs; all bodies are outputs of one region."""
         function = function_of(*bodies)
-        unit = compile_region(region_of(function), ArmAclOptions(opt_level=0))
+        unit = compile_region(region_of(function), ArmAclOptions(opt_level=0, acl_root=ROOT))
         # The second run finds other data, and what the first left in memory.
         rounds = [
             [

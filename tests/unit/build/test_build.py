@@ -93,6 +93,17 @@ def test_code_for_another_machine_is_known_by_its_header() -> None:
         assert artifact.passport.arch == arch
 
 
+def test_a_region_for_another_machine_than_the_rest_is_refused() -> None:
+    elf = bytearray(b"\x7fELF\x02\x01".ljust(64, b"\0"))
+    units: dict[str, CompiledUnit] = {}
+    for name, number in (("main", 62), ("fast_0", 183)):
+        elf[18:20] = number.to_bytes(2, "little")
+        units[name] = CompiledUnit(name, "shared-library", {"lib.so": bytes(elf)})
+    host = host_of(Backend(answer_with(units["main"])), Compiled(units["fast_0"]))
+    with pytest.raises(TargetError, match=r"'fast_0' is code for aarch64, the rest .* for x86_64"):
+        compiled("fast, toy", host)
+
+
 def test_loading_checks_the_machine() -> None:
     with pytest.raises(ArtifactError, match="this machine has no fastbit"):
         compiled().load()
@@ -143,6 +154,17 @@ class Renaming(Accelerator):
     @hookimpl
     def relay_codegen(self, region: Region, target: Target) -> CompiledUnit:
         return CompiledUnit(region.name, "fast", {}, {"w": np.zeros(15, np.float32)})
+
+
+class Compiled(Accelerator):
+    """Answers with a unit."""
+
+    def __init__(self, unit: CompiledUnit) -> None:
+        self.unit = unit
+
+    @hookimpl
+    def relay_codegen(self, region: Region, target: Target) -> CompiledUnit:
+        return self.unit
 
 
 class Rewriting(Backend):

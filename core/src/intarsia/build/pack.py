@@ -12,6 +12,7 @@ from ..artifact.machine import detect_machine
 from ..artifact.passport import Passport, UnitEntry
 from ..artifact.plan import TensorSpec
 from ..artifact.unit import CompiledUnit
+from ..errors import TargetError
 from ..host.host import Host
 from ..ir.expr import Function, tensor_type
 from ..ir.module import IRModule
@@ -44,7 +45,9 @@ def pack(
 
     Raises:
         PluginError: Two units use one name for two weights.
+        TargetError: A region's code is for another machine than that of ``main``.
     """
+    _check_one_machine(units)
     target, executor, runtime = _settings(module)
     owners = {part.kind.name: host.owner(part.kind.name) for part in target.targets}
     machine = detect_machine()
@@ -81,6 +84,17 @@ def own_version() -> str:
         return version("intarsia")
     except PackageNotFoundError:
         return "0"
+
+
+def _check_one_machine(units: Sequence[CompiledUnit]) -> None:
+    main = _arch(units[0], "")
+    for unit in units[1:]:
+        arch = _arch(unit, main)
+        if main and arch != main:
+            raise TargetError(
+                f"region '{unit.name}' is code for {arch}, the rest of the model for {main}",
+                hint=f"give the fallback of the target the same machine, e.g. -mtriple={arch}-...",
+            )
 
 
 def _arch(unit: CompiledUnit, default: str) -> str:

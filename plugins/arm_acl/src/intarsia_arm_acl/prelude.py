@@ -25,7 +25,14 @@ INCLUDES = (
     "arm_compute/runtime/Tensor.h",
 )
 
-DENSE_INFO = r"""
+ADAPTERS = r"""
+/* Resizing works on padded tensors in old releases, and refuses them in new ones. */
+#if __has_include("arm_compute/function_info/ActivationLayerInfo.h")
+constexpr bool SCALE_PADS = false;
+#else
+constexpr bool SCALE_PADS = true;
+#endif
+
 inline FullyConnectedLayerInfo with_activation(const ActivationLayerInfo &activation)
 {
     FullyConnectedLayerInfo info;
@@ -143,7 +150,7 @@ void check(const char *label, const char *function, const Status &status)
 }
 
 """
-    + DENSE_INFO
+    + ADAPTERS
     + r"""
 /* Copies between packed memory and a tensor that may have padding, one row at a time. */
 void copy_rows(Tensor &tensor, uint8_t *packed, bool into_tensor)

@@ -161,7 +161,7 @@ def _lower_resize(draft: Draft, match: Match) -> Tensor:
     rule = _SCALE_RULES[attrs.mode]
     info = (
         f"ScaleKernelInfo(InterpolationPolicy::{rule[0]}, BorderMode::REPLICATE, PixelValue(), "
-        f"SamplingPolicy::{rule[1]})"
+        f"SamplingPolicy::{rule[1]}, SCALE_PADS)"
     )
     return draft.add("NEScale", value, result, info, result=result, label=label_of(match.root))
 
