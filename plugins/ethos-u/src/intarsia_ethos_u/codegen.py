@@ -14,6 +14,7 @@ from intarsia.ir.walk import calls
 from intarsia.partition.region import Region
 
 from .draft import Draft
+from .glue import print_glue
 from .operators.convolution import macs
 from .support import all_rows
 from .target import EthosUOptions
@@ -65,6 +66,7 @@ def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
         STREAM_FILE: result.command_stream,
         WEIGHTS_FILE: result.weights,
         ESTIMATE_FILE: _estimate(program, result, options),
+        f"{region.name}.c": print_glue(region.name, program, result).encode(),
     }
     if options.keep_tosa:
         files[TOSA_FILE] = tosa
