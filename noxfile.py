@@ -108,6 +108,13 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def kit(session: nox.Session) -> None:
+    """Run the conformance kit on every plugin of the repository; minutes for each."""
+    install(session, "test")
+    session.run("python", "-m", "pytest", "tests/conformance/shipped_plugins.py", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check formatting and style."""
     session.install(*nox.project.dependency_groups(GROUPS, "lint"))

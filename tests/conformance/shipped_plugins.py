@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every plugin of this repository that is installed passes the conformance kit, all three tiers."""
+"""Every plugin of this repository that is installed passes the conformance kit, all three tiers.
+
+Minutes for each plugin, and it measures times: ``python3 noxfile.py kit`` runs it alone.
+"""
 
 from __future__ import annotations
 
