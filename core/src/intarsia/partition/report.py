@@ -138,7 +138,8 @@ class Placement:
             return ""
         count = len(self.host)
         kinds = ", ".join(sorted({row.op for row in self.host}))
-        return f"; {count} node{'' if count == 1 else 's'} run in NumPy on the host ({kinds})"
+        nodes = "1 node runs" if count == 1 else f"{count} nodes run"
+        return f"; {nodes} in NumPy on the host ({kinds})"
 
     def to_json(self) -> dict[str, object]:
         """Return the report as a value that prints as JSON."""
