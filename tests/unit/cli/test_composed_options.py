@@ -18,6 +18,7 @@ from intarsia.cli.composed import ComposedCommand
 from intarsia.cli.configured import read_settings
 from intarsia.cli.main import cli, main
 from intarsia.cli.model_options import BuildSettings, build_options
+from intarsia.cli.target_options import read_targets
 from intarsia.errors import UsageError
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
@@ -322,3 +323,30 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
     assert nothing == {}
     with pytest.raises(UsageError, match="cannot be read"):
         read_settings({}, inner, inner)
+
+
+def test_several_targets_share_the_options_of_their_kinds(
+    hosts: list[Host], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @click.command("bench", cls=ComposedCommand, families=("target",))
+    @click.option("--target", "targets", multiple=True)
+    @click.pass_context
+    def command(ctx: click.Context, targets: tuple[str, ...]) -> None:
+        for text, parts in read_targets(ctx, targets).items():
+            click.echo(f"{text} is {parts}")
+
+    def get(self: Any, ctx: click.Context, name: str) -> click.Command:
+        return command
+
+    monkeypatch.setattr(type(cli), "get_command", get)
+    both = ["bench", "--target", "odd", "--target", "loops"]
+    assert main([*both, "--target-loops-num-threads", "2", "--target-odd-npu-level=2"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "odd is odd_npu -level=2, loops -num-threads=2",
+        "loops is loops -num-threads=2",
+    ]
+    assert main(["bench", "--target", "loops", "--target-odd-npu-level=2"]) == 2
+    said = capsys.readouterr().err
+    assert "--target-odd_npu-level is set, but no target has 'odd_npu'" in said
+    assert main([*both, "--executor-aot-unpacked-api"]) == 2
+    assert "No such option '--executor-aot-unpacked-api'" in capsys.readouterr().err

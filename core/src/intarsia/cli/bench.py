@@ -17,12 +17,15 @@ import click
 
 from ..build.build import build
 from ..errors import UsageError
+from ..target.target import CompositeTarget
 from . import contestant
+from .composed import ComposedCommand, help_all_option
 from .contestant import Contestant
 from .model_options import parse_shape
 from .output import emit_json, progress, table
 from .peers import PEERS
 from .session import Session
+from .target_options import NameType, read_targets
 
 ROUND_SECONDS = 0.05
 """Time that one contestant gets in one round, at least one run."""
@@ -80,9 +83,16 @@ class BenchRow:
         }
 
 
-@click.command("bench")
+@click.command("bench", cls=ComposedCommand, families=("target",))
 @click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--target", "targets", multiple=True, required=True, help="Once for each target.")
+@click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    required=True,
+    type=NameType("target"),
+    help="Once for each target.",
+)
 @click.option(
     "--vs",
     "peers",
@@ -95,9 +105,10 @@ class BenchRow:
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
 @click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_obj
+@help_all_option()
+@click.pass_context
 def command(
-    session: Session,
+    ctx: click.Context,
     models: Sequence[Path],
     targets: Sequence[str],
     peers: Sequence[str],
@@ -109,12 +120,13 @@ def command(
 ) -> None:
     """Measure MODELS, ONNX files. In each round everyone runs in turn; ratio = ours / peer's."""
     counts = _parse_threads(threads)
+    chosen = read_targets(ctx, targets)
     sizes = dict(parse_shape(text) for text in shapes)
     rows: list[BenchRow] = []
     with progress("measuring", len(models) * len(counts)) as advance:
         for model in models:
             for count in counts:
-                rows += _measure(session, model, targets, peers, count, rounds, sizes, seed)
+                rows += _measure(ctx.obj, model, chosen, peers, count, rounds, sizes, seed)
                 advance(1)
     if as_json:
         emit_json({"rows": [row.to_json() for row in rows]})
@@ -128,7 +140,7 @@ def command(
 def _measure(
     session: Session,
     model: Path,
-    targets: Sequence[str],
+    targets: Mapping[str, CompositeTarget],
     peers: Sequence[str],
     threads: int,
     rounds: int,
@@ -139,9 +151,9 @@ def _measure(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="intarsia-bench-")))
         inputs = folder / "inputs.npz"
         contestants: dict[tuple[str, str], Contestant] = {}
-        for index, target in enumerate(targets):
+        for index, (target, parts) in enumerate(targets.items()):
             path = folder / f"{index}.intarsia"
-            build(model, target, host=session.host(), shapes=shapes, mod_name=model.stem).save(path)
+            build(model, parts, host=session.host(), shapes=shapes, mod_name=model.stem).save(path)
             if not index:
                 contestant.write_inputs(path, inputs, seed)
             opened = functools.partial(contestant.ours, path, inputs, threads)

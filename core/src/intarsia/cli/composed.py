@@ -123,7 +123,15 @@ def _help(row: OptionRow) -> str:
 
 
 class ComposedCommand(click.Command):
-    """A command with an option for each option of each installed kind."""
+    """A command with an option for each option of each installed kind.
+
+    Args:
+        families: Whose kinds.
+    """
+
+    def __init__(self, *args: Any, families: Sequence[str] = FAMILIES, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self.families = families
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Make the options that stand on the command line, then read it."""
@@ -131,10 +139,10 @@ class ComposedCommand(click.Command):
         host = None
         if "--help-all" in before:
             host = host_of(ctx)
-            ctx.meta[_GENERATED] = list(_all_options(host))
+            ctx.meta[_GENERATED] = list(_all_options(host, self.families))
         else:
             own = {name for param in self.params for name in param.opts}
-            flags = [arg.partition("=")[0] for arg in before if _is_generated(arg, own)]
+            flags = [arg.partition("=")[0] for arg in before if self._is_generated(arg, own)]
             if flags:
                 host = host_of(ctx)
                 ctx.meta[_GENERATED] = _options_for(host, flags, quiet=ctx.resilient_parsing)
@@ -148,9 +156,9 @@ class ComposedCommand(click.Command):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete also options of kinds, once their family is written."""
-        if incomplete.startswith(tuple(f"--{family}-" for family in FAMILIES)):
+        if self._is_generated(incomplete, set()):
             with suppress(IntarsiaError):
-                ctx.meta[_GENERATED] = list(_all_options(host_of(ctx)))
+                ctx.meta[_GENERATED] = list(_all_options(host_of(ctx), self.families))
         return super().shell_complete(ctx, incomplete)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -166,7 +174,11 @@ class ComposedCommand(click.Command):
             with formatter.section(title):
                 formatter.write_dl(records)
         if not _generated(ctx):
-            _write_kinds(host_of(ctx), formatter)
+            _write_kinds(host_of(ctx), formatter, self.families)
+
+    def _is_generated(self, argument: str, own: set[str]) -> bool:
+        name = argument.partition("=")[0]
+        return name not in own and name.startswith(tuple(f"--{f}-" for f in self.families))
 
 
 def help_all_option() -> Any:
@@ -196,11 +208,6 @@ def host_of(ctx: click.Context) -> Host:
     return Session(tuple(disabled)).host()  # while completing, no group was called
 
 
-def _is_generated(argument: str, own: set[str]) -> bool:
-    name = argument.partition("=")[0]
-    return name not in own and name.startswith(tuple(f"--{family}-" for family in FAMILIES))
-
-
 def _names(host: Host, family: str) -> list[str]:
     if family == "target":
         return sorted(host.names())
@@ -213,9 +220,9 @@ def _rows(host: Host, family: str, kind: str) -> tuple[OptionRow, ...]:
     return host.config_kind(family, kind).rows
 
 
-def _all_options(host: Host) -> Iterator[KindOption]:
+def _all_options(host: Host, families: Sequence[str]) -> Iterator[KindOption]:
     """Every option of every kind; those of a plugin that is broken are left out."""
-    for family in FAMILIES:
+    for family in families:
         for kind in _names(host, family):
             with suppress(IntarsiaError):
                 for row in _rows(host, family, kind):
@@ -277,11 +284,11 @@ def _with_truth(args: Sequence[str], switches: set[str]) -> Iterator[str]:
             yield word
 
 
-def _write_kinds(host: Host, formatter: click.HelpFormatter) -> None:
+def _write_kinds(host: Host, formatter: click.HelpFormatter, families: Sequence[str]) -> None:
     """Name the kinds whose options ``--help-all`` lists; reads manifests only."""
     rows = [
         (f"--{family}-KIND-OPTION", ", ".join(_names(host, family)) or "none is installed")
-        for family in FAMILIES
+        for family in families
     ]
     with formatter.section("Options of kinds (--help-all lists them)"):
         formatter.write_dl(rows)

@@ -31,7 +31,7 @@ from .target_options import TargetChoice, target_options
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
-@click.command("explain", cls=ComposedCommand)
+@click.command("explain", cls=ComposedCommand, families=("target",))
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @target_options()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
@@ -152,3 +152,32 @@ def choose_target(
         default_setter=configured.origin,
     )
     return TargetChoice(given.value, origin, host.value)
+
+
+def read_targets(ctx: click.Context, texts: Sequence[str]) -> dict[str, CompositeTarget]:
+    """Return several targets by their text; an option of a kind goes to all that have the kind.
+
+    Raises:
+        TargetError: One is wrong, or an option is set of a kind that none has.
+    """
+    session: Session = ctx.obj
+    host, configured = session.host(), session.configured()
+    options = set_options(ctx, "target")
+    found: dict[str, CompositeTarget] = {}
+    for text in texts:
+        names = {target.kind.name for target in host.target(text).targets}
+        origin = Origin(
+            name=GIVEN_NAME,
+            overrides={kind: values for kind, values in options.items() if kind in names},
+            defaults=configured.options,
+            default_setter=configured.origin,
+        )
+        found[text] = host.target(text, origin=origin)
+    present = {target.kind.name for parts in found.values() for target in parts.targets}
+    for kind, values in options.items():
+        if kind not in present:
+            raise TargetError(
+                f"--target-{kind}-{next(iter(values))} is set, but no target has '{kind}'",
+                hint=f"leave it out, or add '{kind}' to a target",
+            )
+    return found

@@ -142,7 +142,7 @@ def _option(row: OptionRow) -> tuple[str, str, str, str]:
     return f"-{row.flag}", row.type, print_value(row.default), meaning
 
 
-@command.command("parse", cls=ComposedCommand)
+@command.command("parse", cls=ComposedCommand, families=("target",))
 @click.argument("text", required=False)
 @target_options()
 @click.option("--origin", is_flag=True, help="Say for every option that is set who set it.")
