@@ -3,10 +3,22 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from intarsia.build.build import build
 from intarsia.build.stages import read_target
+from intarsia.dtype import DType
 from intarsia.errors import IntarsiaError
 from intarsia.host.host import Host
+from intarsia.ir.expr import Function, Var, call, constant
+from intarsia.ir.module import IRModule
+from intarsia.ir.types import TensorType
+from intarsia.ops import OPERATORS
+from intarsia.ops.nn import Matmul
+from intarsia.partition.cost import Plan
 from intarsia.target.kind import Role
+
+WEIGHT = np.ones((64, 64), np.float32)
 
 
 def installed_targets() -> tuple[str, ...]:
@@ -43,8 +55,22 @@ def _parses(host: Host, spec: str) -> bool:
 
 
 def _runs(host: Host, spec: str) -> bool:
-    """Whether what is compiled runs on this machine's processor."""
-    return _parses(host, spec) and not read_target(host, spec, None).fallback.kind.main_loader
+    """Whether what is compiled runs on this machine's processor.
+
+    An accelerator must take a part of it: those that take no floats of this machine's processor
+    are held to the operators by tests of their own.
+    """
+    if not _parses(host, spec) or read_target(host, spec, None).fallback.kind.main_loader:
+        return False
+    x = Var("x", TensorType((64, 64), DType.FLOAT32))
+    body = call(OPERATORS["nn.relu"], call(Matmul, x, constant(WEIGHT), attrs=Matmul.Attrs()))
+    try:
+        module = IRModule({"main": Function((x,), body)})
+        artifact = build(module, spec, host=host, plan=Plan.GREEDY)
+        artifact.load(threads=1).close()
+    except IntarsiaError:
+        return False
+    return "," not in spec or artifact.placement.offloaded > 0
 
 
 TARGETS = installed_targets()
