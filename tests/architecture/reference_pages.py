@@ -93,6 +93,10 @@ def targets() -> str:
         "",
         "What `intarsia targets show KIND` prints, for the kinds of this project.",
         "",
+        "![intarsia targets list, on a terminal](../images/targets-list.svg)",
+        "",
+        "![intarsia targets show, on a terminal](../images/targets-show.svg)",
+        "",
     ]
     for row in host.kinds():
         if not (ROOT / "plugins" / row.plugin).is_dir():

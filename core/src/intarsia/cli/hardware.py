@@ -53,8 +53,9 @@ def list_hardware(
     if not tags:
         click.echo("no device fits" if found.tags else "no plugin describes any device")
         return
-    table([(t.name, t.kind, t.summary, _target(found, t)) for t in tags],
+    table([(t.name, t.kind, t.summary, _short(_target(found, t))) for t in tags],
           ("name", "kind", "device", "target"))  # fmt: skip
+    click.echo("hardware show NAME prints the whole target, with its -mtriple")
 
 
 def _warn(found: HardwareTable) -> None:
@@ -73,6 +74,10 @@ def _target(found: HardwareTable, tag: HardwareTag) -> str:
         return found.resolve(tag.name).target
     except IntarsiaError as error:  # one broken entry must not hide the others
         return f"error: {error.message}"
+
+
+def _short(target: str) -> str:
+    return " ".join(word for word in target.split(" ") if not word.startswith("-mtriple="))
 
 
 def _row(found: HardwareTable, tag: HardwareTag) -> dict[str, object]:
