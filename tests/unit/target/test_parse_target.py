@@ -148,6 +148,20 @@ def test_messages_point_at_the_column() -> None:
     assert lines[1].index("-mpcu") == lines[2].index("^")
 
 
+@pytest.mark.parametrize(
+    ("text", "pointed"),
+    [
+        ("npu, loops -fast-math -mcpu=strict", "-fast-math"),
+        ("fast, loops -mcpu=strict -fast-math", "-fast-math"),
+    ],
+)
+def test_what_a_kind_finds_wrong_is_pointed_at(text: str, pointed: str) -> None:
+    with pytest.raises(TargetError) as caught:
+        parse_target(text, KINDS)
+    lines = str(caught.value).splitlines()
+    assert lines[1].index(pointed) == lines[2].index("^")
+
+
 def test_messages_about_long_targets_stay_short() -> None:
     with pytest.raises(TargetError) as caught:
         parse_target("loops -mcpu=" + "x" * 5000 + " -mpcu=y" + " -fast-math" * 500, KINDS)

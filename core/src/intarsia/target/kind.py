@@ -80,7 +80,8 @@ class TargetKind:
         tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) ->
             CompiledUnit``.
         canonicalise: Checks options against each other and fills in what depends on the machine;
-            raises :class:`~intarsia.errors.TargetError`.
+            raises :class:`~intarsia.errors.TargetError`, which is pointed at the option that its
+            message begins with: ``-mcpu: no processor 'x'``.
         env_version: Version of the vendor component that a build depends on; part of cache keys.
         host: Backends of devices only: kind that drives it when the user names no host.
         main_loader: Backends of devices only: the loader (entry-point group

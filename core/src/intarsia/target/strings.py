@@ -12,8 +12,9 @@ what it says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
 from ..errors import TargetError
@@ -39,8 +40,14 @@ def parse_targets(text: str, kinds: KindSource, origin: Origin = GIVEN) -> list[
         except TargetError as error:
             if error.where:
                 raise
-            point(text, draft.column, error)
+            point(text, _column_of(error, draft), error)
     return found
+
+
+def _column_of(error: TargetError, draft: _Draft) -> int:
+    """Where the option stands that a message begins with; the target if it names none."""
+    said = re.match(r"-[\w-]+", error.message)
+    return draft.columns.get(said[0][1:], draft.column) if said else draft.column
 
 
 @dataclass(slots=True)
@@ -52,12 +59,14 @@ class _Draft:
         values: Flag to value.
         origins: Flag to whoever gave it.
         column: Where it begins in the text of the user.
+        columns: Flag to where the user's text gives it.
     """
 
     kind: TargetKind
     values: dict[str, Value]
     origins: dict[str, str]
     column: int
+    columns: dict[str, int] = field(default_factory=dict[str, int])
 
 
 def parse_tag(
@@ -125,13 +134,19 @@ class _Reader:
 
     def _target(self, segment: Segment) -> _Draft:
         kind = self._kinds.kind(segment.words[0].text)
-        values = self._options(kind, segment.words[1:])
+        values, columns = self._options(kind, segment.words[1:])
         origins = dict.fromkeys(values, self._origin)
-        return _Draft(kind, values, origins, segment.words[0].column)
+        return _Draft(kind, values, origins, segment.words[0].column, columns)
 
-    def _options(self, kind: TargetKind, words: list[Word]) -> dict[str, Value]:
+    def _options(
+        self, kind: TargetKind, words: list[Word]
+    ) -> tuple[dict[str, Value], dict[str, int]]:
+        """Flag to value, and flag to column."""
         owner = f"target kind '{kind.name}'"
-        return read_options(self._text, owner, option_rows(kind.options), words, find_target_row)
+        rows = option_rows(kind.options)
+        columns: dict[str, int] = {}
+        values = read_options(self._text, owner, rows, words, find_target_row, columns)
+        return values, columns
 
     def _alias(self, segment: Segment, *, last: bool) -> list[_Draft]:
         name = segment.words[0].text
@@ -148,8 +163,9 @@ class _Reader:
         inner = _front(self._implied(segment, meaning, f"tag {name}"), last)
         if len(segment.words) > 1:
             chosen = _overridden(inner)
-            values = self._options(chosen.kind, segment.words[1:])
+            values, columns = self._options(chosen.kind, segment.words[1:])
             chosen.values.update(values)
+            chosen.columns.update(columns)
             chosen.origins.update(dict.fromkeys(values, self._origin))
         return inner
 
@@ -162,6 +178,7 @@ class _Reader:
         inner = _Reader(meaning, self._kinds, origin, (*self._inside, name)).drafts()
         for draft in inner:
             draft.column = segment.words[0].column
+            draft.columns.clear()
         return inner
 
 

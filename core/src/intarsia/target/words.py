@@ -23,6 +23,7 @@ def read_options(
     rows: Sequence[OptionRow],
     words: Sequence[Word],
     find: FindRow = find_row,
+    columns: dict[str, int] | None = None,
 ) -> dict[str, Value]:
     """Return flag to value of the options that words give.
 
@@ -32,6 +33,7 @@ def read_options(
         rows: The options there are.
         words: The words behind the name of the owner.
         find: Finds an option by its name.
+        columns: Filled with flag to the column of its word, for later messages.
 
     Raises:
         TargetError: An option or value is wrong, or given twice; the message points at it.
@@ -48,6 +50,8 @@ def read_options(
         except TargetError as error:
             point(text, word.column, error)
         values[row.flag] = value
+        if columns is not None:
+            columns[row.flag] = word.column
         at += used
     return values
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from intarsia.errors import TargetError
-from intarsia.target.options import option
+from intarsia.target.options import did_you_mean, option
 
 # Features in the order in which x86 processors got them: LLVM's name, and the Linux kernel's.
 X86_FEATURES = {
@@ -189,7 +189,8 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
         )
     if options.mcpu not in X86_CPUS:
         raise TargetError(
-            f"-mcpu: no x86 processor '{options.mcpu}'", hint=f"one of {', '.join(X86_CPUS)}"
+            f"-mcpu: no x86 processor '{options.mcpu}'",
+            hint=did_you_mean(options.mcpu, X86_CPUS) or f"one of {', '.join(X86_CPUS)}",
         )
     return replace(options, mtriple=triple)
 
