@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.cli.configured import Configured
 from intarsia.cli.explain import command
+from intarsia.cli.verdicts import MOST
 from intarsia.errors import GateFailed, UsageError
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
@@ -216,3 +217,21 @@ def test_quantised_operators_without_a_form_on_integers_are_named(tmp_path):
     assert f"weigh: {note}" in run(str(path)).output.splitlines()
     found = json.loads(run(str(path), "--json").output)
     assert found["notes"] == [{"node": "weigh", "note": note}]
+
+
+def test_a_large_model_is_counted_until_nodes_are_named(tmp_path: Path) -> None:
+    names = ["x", *(f"v{at}" for at in range(MOST)), "y"]
+    nodes = [
+        helper.make_node("Tanh" if at % 2 == 0 else "Relu", [names[at]], [names[at + 1]], f"n{at}")
+        for at in range(MOST + 1)
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y"))
+    graph = helper.make_graph(nodes, "deep", [x], [y])
+    path = str(tmp_path / "deep.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]), path)
+    lines = run(path).output.splitlines()
+    assert lines[1].split()[:5] == ["21", "tanh", "npu", "no", "unsupported-op"]
+    assert lines[1].split()[-1] == "n0"
+    assert "41 verdicts; name nodes to see them one by one" in lines[4]
+    every = run(path, "*").output.splitlines()
+    assert len([line for line in every if line.startswith("n") and "nodes" not in line]) == 41

@@ -27,6 +27,7 @@ from .model_options import parse_shape
 from .output import emit_json, table
 from .session import Session
 from .target_options import TargetChoice, target_options
+from .verdicts import print_verdicts
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -97,7 +98,8 @@ def command(
             }
         )
     else:
-        _print(placement, verdicts, notes)
+        print_verdicts(verdicts, chosen=bool(nodes))
+        _print(placement, notes)
     check_gates(placement, require_offload=require_offload, max_regions=max_regions)
 
 
@@ -118,11 +120,7 @@ def _chosen(verdicts: Sequence[Verdict], wanted: Sequence[str]) -> list[Verdict]
     return [row for row in verdicts if not wanted or row.node in chosen]
 
 
-def _print(placement: Placement, verdicts: Sequence[Verdict], notes: Sequence[Remark]) -> None:
-    rows = [(v.node, v.op, v.accelerator, v.verdict, v.code, v.detail) for v in verdicts]
-    if rows:
-        table(rows, ("node", "op", "accelerator", "verdict", "code", "detail"))
-        click.echo("")
+def _print(placement: Placement, notes: Sequence[Remark]) -> None:
     if placement.regions:
         regions = [_region(region) for region in placement.regions]
         table(regions, ("region", "accelerator", "nodes", "bytes in", "bytes out"))
