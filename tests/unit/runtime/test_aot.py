@@ -8,10 +8,12 @@ import timeit
 from collections.abc import Callable
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from intarsia.errors import ArtifactError, ModelError, PluginError, UsageError
+from intarsia.runtime.abi import data_address
 from intarsia.runtime.load import load
 
 X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
@@ -33,6 +35,17 @@ def test_runs_by_name_and_by_position(artifact: Path, executor: str) -> None:
         assert [spec.name for spec in executable.inputs] == ["x"]
         assert [spec.shape for spec in executable.outputs] == [(2, 3), (2, 3)]
         assert executable.passport.name == "sample"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.ones((2, 3), np.float32), np.ones(()), np.empty((0, 3)), np.ones(2, ml_dtypes.bfloat16)],
+    ids=["plain", "scalar", "empty", "bfloat16"],
+)
+def test_addresses_are_found_without_the_slow_way(array: np.ndarray) -> None:
+    assert data_address(array) == array.ctypes.data
+    array.flags.writeable = False
+    assert data_address(array) == array.ctypes.data
 
 
 class Foreign:

@@ -65,6 +65,9 @@ SafeCall = ctypes.CFUNCTYPE(
 """``TVMFFISafeCallType``; 0 means success."""
 
 
+_first_byte = ctypes.c_char.from_buffer
+
+
 def numpy_dtype(dtype: DType) -> NumpyType:
     """Return the NumPy element type; bfloat16 comes from ml_dtypes."""
     if dtype is DType.BFLOAT16:
@@ -72,6 +75,19 @@ def numpy_dtype(dtype: DType) -> NumpyType:
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(dtype.value)
+
+
+def data_address(array: np.ndarray) -> int:
+    """Return where the first element of a contiguous array is.
+
+    ``array.ctypes`` makes three objects and takes 0.9 us, a fifth of what a tiny model takes in
+    all; a buffer takes 0.2 us. What has no writable buffer (read-only arrays, empty ones, bfloat16)
+    goes the long way.
+    """
+    try:
+        return ctypes.addressof(_first_byte(array))
+    except (TypeError, ValueError):
+        return array.ctypes.data
 
 
 class ArgumentBlock:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...artifact.passport import Passport
 from ...artifact.plan import TensorSpec
-from ..abi import ArgumentBlock, SafeCall
+from ..abi import ArgumentBlock, SafeCall, data_address
 from ..program import Program
 from .signature import Inputs, Signature
 
@@ -86,7 +86,7 @@ class AotExecutor:
         with program.lock:
             program.check_open()
             for tensor, array in zip(self._tensors, arrays, strict=True):
-                tensor.data = array.ctypes.data
+                tensor.data = data_address(array)
             if program.invoke(self._call, *self._call_arguments):
                 program.raise_failure("the model")
 

@@ -15,7 +15,7 @@ from ...artifact.passport import Passport
 from ...artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
 from ...artifact.plan_json import step_arguments
 from ...errors import UsageError
-from ..abi import ArgumentBlock, DLTensor, SafeCall
+from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address
 from ..program import Program
 from .signature import Inputs, Signature
 
@@ -165,7 +165,7 @@ class _PreparedStep:
         """Fill in the addresses of the caller's arrays."""
         for tensor, place, index in self.from_caller:
             array = inputs[index] if place is Place.INPUT else outputs[index]
-            tensor.data = array.ctypes.data
+            tensor.data = data_address(array)
 
     def call(self, program: Program) -> int:
         """Run the step; not 0 if it failed."""

@@ -44,7 +44,8 @@ class Signature:
         arrays: list[np.ndarray] = []
         for value, (name, shape, dtype) in zip(self._ordered(values), self._rows, strict=True):
             array = value if type(value) is np.ndarray else _as_array(value, name)
-            if array.dtype != dtype or array.shape != shape:
+            own = array.dtype
+            if (own is not dtype and own != dtype) or array.shape != shape:
                 raise self._mismatch(array, name, shape, dtype)
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned):
@@ -74,7 +75,7 @@ class Signature:
 
     def _ordered(self, values: Inputs) -> Sequence[object]:
         names = self.names
-        if isinstance(values, Mapping):
+        if type(values) is dict or isinstance(values, Mapping):  # the first is 10 times faster
             if len(values) == len(names):
                 try:
                     return [values[name] for name in names]
