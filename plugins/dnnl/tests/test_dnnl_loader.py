@@ -22,12 +22,13 @@ from intarsia.ir.expr import Call
 from intarsia.runtime.loading import NativeCall
 from intarsia_dnnl import sdk
 from intarsia_dnnl.arena import Lifetime, Pool, plan_arena
-from intarsia_dnnl.codegen import compile_region, count_flops
+from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import LoadedRegion, load
 from intarsia_dnnl.program import FILE, Node, parse_program, print_program
 from intarsia_dnnl.sdk import Dnnl
 from intarsia_dnnl.steps import Step
 from intarsia_dnnl.target import DnnlOptions
+from intarsia_dnnl.worth import count_flops
 
 from .regions import apply, expected, fresh, function_of, make, region_of, request_for, var, weight
 

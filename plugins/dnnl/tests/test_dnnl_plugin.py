@@ -6,6 +6,8 @@ from __future__ import annotations
 import tomllib
 from importlib import resources
 
+import pytest
+
 from intarsia.plugin import Region, Target
 from intarsia.target.options import option_rows
 from intarsia_dnnl import plugin
@@ -43,6 +45,7 @@ def test_options_are_documented() -> None:
         "int8": "auto",
         "library": "",
         "min-flops": 1,
+        "min-reuse": 200,
     }
 
 
@@ -51,6 +54,27 @@ def test_regions_of_elementwise_work_are_left_to_the_fallback() -> None:
     assert plugin.partition([light, heavy], target()) == (heavy,)
     assert plugin.partition([light, heavy], target(min_flops=0)) == (light, heavy)
     assert plugin.partition([light, heavy], target(min_flops=61)) == ()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "kernel", "size", "kept"),
+    [
+        (64, 64, 3, 56, False),  # 144 operations for a byte: the reorders cost more than is gained
+        (64, 256, 1, 56, False),
+        (256, 256, 3, 56, True),  # 576
+        (3, 256, 7, 28, False),  # only the result is reordered: colours are read as they come
+        (3, 16, 3, 32, True),  # 64 KiB: too little to ask
+    ],
+)
+def test_a_convolution_that_does_not_pay_for_its_reorders_is_left_to_the_fallback(
+    inputs: int, outputs: int, kernel: int, size: int, kept: bool
+) -> None:
+    x, pad = var("x", 1, inputs, size, size), kernel // 2
+    attrs = {"strides": (1, 1), "padding": ((pad, pad), (pad, pad)), "dilation": (1, 1)}
+    weights = weight(outputs, inputs, kernel, kernel)
+    region = region_of(function_of(apply("nn.conv", x, weights, groups=1, **attrs)))
+    assert plugin.partition([region], target()) == ((region,) if kept else ())
+    assert plugin.partition([region], target(min_reuse=0)) == (region,)
 
 
 def test_codegen_gives_a_unit_for_the_loader() -> None:

@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
-
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import PluginError
-from intarsia.ir.expr import Call, Expr, tensor_type
+from intarsia.ir.expr import Expr, tensor_type
 from intarsia.ir.match import match_pattern
 from intarsia.ir.pattern import Match
 from intarsia.ir.walk import calls, count_uses
 from intarsia.partition.region import Region
 
-from .draft import Draft, sizes
+from .draft import Draft
 from .fuse import fuse
 from .operators.row import Row
 from .program import FILE, Program, print_program
@@ -88,34 +85,3 @@ def _matches(region: Region) -> list[tuple[Row, Match]]:
         covered.update(match.calls)
         found.append((row, match))
     return found[::-1]
-
-
-def count_flops(region: Region) -> int:
-    """Return the floating-point operations of the operators that are more than element-wise."""
-    return sum(_flops(call) for call in calls(region.function))
-
-
-def _flops(call: Call) -> int:
-    match call.name:
-        case "nn.conv":
-            return 2 * prod(sizes(call)) * prod(sizes(call.args[1])[1:])
-        case "nn.conv_transpose":
-            return 2 * prod(sizes(call.args[0])) * prod(sizes(call.args[1])[1:])
-        case "qnn.conv":
-            return 2 * prod(sizes(call)) * prod(sizes(call.args[3])[1:])
-        case "matmul" | "qnn.matmul":
-            return 2 * prod(sizes(call)) * _inner_size(call)
-        case _ if call.name in _COUNTED:
-            return prod(sizes(call.args[0]))
-        case _:
-            return 0
-
-
-def _inner_size(call: Call) -> int:
-    return max(1, prod(sizes(call.args[0])[-2:]) // max(1, sizes(call)[-2]))
-
-
-_COUNTED: Sequence[str] = (
-    *("nn.max_pool", "nn.avg_pool", "nn.lrn", "nn.softmax", "nn.log_softmax"),
-    *("nn.layer_norm", "nn.batch_norm", "nn.resize", "sum", "mean", "max", "prod", "qnn.mean"),
-)

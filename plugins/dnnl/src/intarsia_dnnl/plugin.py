@@ -17,9 +17,10 @@ from intarsia.plugin import (
     hookimpl,
 )
 
-from .codegen import compile_region, count_flops
+from .codegen import compile_region
 from .support import support_table
 from .target import DNNL, DnnlOptions, exact_feature
+from .worth import is_worthwhile
 
 
 @hookimpl
@@ -37,9 +38,9 @@ def annotate(target: Target) -> SupportTable:
 
 @hookimpl
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
-    """Keep the regions that do at least ``-min-flops`` work."""
-    least = cast("DnnlOptions", target.options).min_flops
-    return tuple(region for region in regions if count_flops(region) >= least)
+    """Keep the regions that do ``-min-flops`` work, and ``-min-reuse`` for a byte reordered."""
+    options = cast("DnnlOptions", target.options)
+    return tuple(region for region in regions if is_worthwhile(region, options))
 
 
 @hookimpl

@@ -36,6 +36,12 @@ class DnnlOptions:
         doc="drop regions with fewer operations than this; element-wise operators count as none",
         minimum=0,
     )
+    min_reuse: int = option(
+        200,
+        doc="drop regions whose convolutions do fewer operations than this for each byte of"
+        " pictures at their border, which the library reorders; 0 keeps them",
+        minimum=0,
+    )
 
 
 EXACT = ("avx512_vnni", "avx_vnni", "asimddp")

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which regions are worth giving to the library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from intarsia.ir.expr import Call, Expr, TensorType, tensor_type
+from intarsia.ir.walk import calls
+from intarsia.partition.region import Region
+
+from .draft import sizes
+from .target import DnnlOptions
+
+FREE_BYTES = 256 * 1024
+"""Pictures at the border that may be reordered without asking what it costs: some 20 us."""
+
+
+def is_worthwhile(region: Region, options: DnnlOptions) -> bool:
+    """Whether the library gains more in a region than it loses at the border.
+
+    A picture comes and goes with its channels apart, and convolutions of the library want them
+    together. Its reorder moves one float32 a cycle, four to five times slower than a copy: one byte
+    costs as much as 15 operations, where code of the fallback needs 3. On the other hand
+    convolutions of the library beat those of the fallback by 3 to 6 %. So a region has to do about
+    200 operations for each byte at its border (measured, AVX-512, one thread: 3x3 with 64 channels
+    of 56x56, 144 operations, 1.08 times the fallback's time; 1x1 from 64 to 256 channels, 26
+    operations, 1.36 times; 3x3 depthwise, 2 operations, 2.5 times; ResNet-50, 13 000, 0.97).
+    """
+    flops = count_flops(region)
+    reordered = _picture_bytes(region)
+    if flops < options.min_flops:
+        return False
+    return reordered <= FREE_BYTES or flops >= options.min_reuse * reordered
+
+
+def count_flops(region: Region) -> int:
+    """Return the floating-point operations of the operators that are more than element-wise."""
+    return sum(_flops(call) for call in calls(region.function))
+
+
+def _picture_bytes(region: Region) -> int:
+    """Return the bytes at the border that convolutions of the region want in another order."""
+    function = region.function
+    if not any(call.name in _CONVOLUTIONS for call in calls(function)):
+        return 0
+    border: tuple[Expr, ...] = (*function.params, *function.outputs)
+    return sum(
+        kind.elements * kind.dtype.bytes for kind in map(tensor_type, border) if _is_picture(kind)
+    )
+
+
+def _is_picture(kind: TensorType) -> bool:
+    """Whether a tensor has several channels, more than colours, of several elements each."""
+    shape = kind.static_shape
+    return len(shape) > 3 and shape[1] > 4 and prod(shape[2:]) > 1
+
+
+_CONVOLUTIONS: Sequence[str] = ("nn.conv", "nn.conv_transpose", "qnn.conv")
+
+
+def _flops(call: Call) -> int:
+    match call.name:
+        case "nn.conv":
+            return 2 * prod(sizes(call)) * prod(sizes(call.args[1])[1:])
+        case "nn.conv_transpose":
+            return 2 * prod(sizes(call.args[0])) * prod(sizes(call.args[1])[1:])
+        case "qnn.conv":
+            return 2 * prod(sizes(call)) * prod(sizes(call.args[3])[1:])
+        case "matmul" | "qnn.matmul":
+            return 2 * prod(sizes(call)) * _inner_size(call)
+        case _ if call.name in _COUNTED:
+            return prod(sizes(call.args[0]))
+        case _:
+            return 0
+
+
+def _inner_size(call: Call) -> int:
+    return max(1, prod(sizes(call.args[0])[-2:]) // max(1, sizes(call)[-2]))
+
+
+_COUNTED: Sequence[str] = (
+    *("nn.max_pool", "nn.avg_pool", "nn.lrn", "nn.softmax", "nn.log_softmax"),
+    *("nn.layer_norm", "nn.batch_norm", "nn.resize", "sum", "mean", "max", "prod", "qnn.mean"),
+)
