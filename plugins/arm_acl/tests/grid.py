@@ -218,10 +218,11 @@ def normalization(rng: random.Random) -> Expr:
 
 
 def arrangement(rng: random.Random) -> Expr:
-    """Return a transpose, slice, concatenation, pad or resize."""
+    """Return a transpose, slice, concatenation, pad or resize of elements of any width."""
     rank = rng.choice((1, 2, 3, 4, 4, 4, 5))
     shape = _shape(rng, rank)
-    x = var("x", *shape)
+    dtype = rng.choice((DType.FLOAT32, DType.FLOAT16, *_BYTES))
+    x = var("x", *shape, dtype=dtype)
     match rng.choice(("transpose", "slice", "concatenate", "pad", "resize", "reshape")):
         case "transpose":
             return apply("transpose", x, axes=rng.choice(list(permutations(range(rank)))))
@@ -234,18 +235,20 @@ def arrangement(rng: random.Random) -> Expr:
             parts = [x]
             for number in range(rng.randint(1, 3)):
                 size = rng.randint(1, 4)
-                parts.append(var(f"y{number}", *shape[:axis], size, *shape[axis + 1 :]))
+                rest = (*shape[:axis], size, *shape[axis + 1 :])
+                parts.append(var(f"y{number}", *rest, dtype=dtype))
             return apply("concatenate", *parts, axis=axis)
         case "pad":
             widths = tuple((rng.randrange(3), rng.randrange(3)) for _ in range(rank))
-            return apply("nn.pad", x, widths=widths)
+            return apply("nn.pad", x, widths=widths, value=float(rng.randrange(3)))
         case "resize":
             image = _shape(rng, 4)
             sizes = (*image[:2], *(n * rng.randint(1, 3) for n in image[2:]))
             linear = {"mode": "linear"}
             nearest = {"coordinate_mode": "asymmetric", "nearest_mode": "floor"}
             rule = rng.choice((linear, nearest))
-            return apply("nn.resize", var("x", *image), sizes=sizes, **rule)
+            dtype = rng.choice((DType.FLOAT32, DType.FLOAT32, *_BYTES))
+            return apply("nn.resize", var("x", *image, dtype=dtype), sizes=sizes, **rule)
         case _:
             return apply("reshape", x, shape=tuple(reversed(shape)))
 
@@ -258,7 +261,8 @@ def quantized(rng: random.Random) -> Expr:
     zero, new_zero = (constant(np.array(3, kind.value)) for kind in (dtype, other))
     data = (number(0.02), zero)
     result = (number(0.05), new_zero)
-    kind = rng.choice(("conv", "conv", "matmul", "binary", "mean", "convert", "move"))
+    kinds = ("conv", "conv", "matmul", "binary", "pool", "mean", "convert", "move", "pick")
+    kind = rng.choice(kinds)
     x = var("x", *_shape(rng, 2), *(rng.choice((5, 8, 9)) for _ in range(2)), dtype=dtype)
     match kind:
         case "conv":
@@ -280,9 +284,17 @@ def quantized(rng: random.Random) -> Expr:
             shape = tuple(1 if rng.random() < 0.2 else size for size in sizes(x))
             return apply(name, x, *data, var("y", *shape, dtype=dtype), *data, *result)
         case "mean":
+            axes = tuple(sorted(rng.sample(range(4), rng.randint(1, 4))))
+            return apply("qnn.mean", x, *data, *result, axes=axes, keepdims=rng.random() < 0.5)
+        case "pick":
+            clipped = apply("clip", x, min=float(rng.choice((3, 9))), max=float(rng.randint(9, 90)))
+            return rng.choice((clipped, apply("max", x, axes=(2, 3))))
+        case "pool":
             settings = _windows(rng, 2) | {"kernel": _kernel(rng, 2)}
             return apply("qnn.avg_pool", x, *data, *result, **settings)
         case "convert":
+            if rng.random() < 0.4:
+                return apply("qnn.requantize", x, *data, *result)
             if rng.random() < 0.5:
                 return apply("qnn.dequantize", x, *data)
             return apply("qnn.quantize", var("f", *sizes(x)), number(0.02), zero)
@@ -309,7 +321,7 @@ MAKERS: dict[Maker, int] = {
     product: 300,
     normalization: 300,
     arrangement: 500,
-    quantized: 500,
+    quantized: 700,
 }
 """How many calls of each family the grid tries; some have types that the operator refuses."""
 

@@ -133,8 +133,8 @@ def check_integers(result: np.ndarray, right: np.ndarray, what: str) -> None:
 
 def _data(type_: TensorType, *, positive: bool, seed: float) -> np.ndarray:
     shape = type_.static_shape
-    if type_.dtype is DType.FLOAT32:
-        return fresh(*shape, positive=positive, seed=seed)
+    if type_.dtype.is_float:
+        return fresh(*shape, positive=positive, seed=seed).astype(type_.dtype.value)
     return integers(*shape, dtype=type_.dtype, seed=seed)
 
 

@@ -77,6 +77,38 @@ def test_others(bench: Bench, dtype: DType) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_rescaling_means_and_limits(bench: Bench, dtype: DType) -> None:
+    x = var("x", 2, 3, 8, 6, dtype=dtype)
+    data, result = (number(0.02), point(dtype)), (number(0.03), zero(dtype, 5))
+    other = DType.INT8 if dtype is DType.UINT8 else DType.UINT8
+    nearest = {"mode": "nearest", "coordinate_mode": "asymmetric", "nearest_mode": "floor"}
+    bench.check(
+        apply("qnn.requantize", x, *data, *result),
+        apply("qnn.requantize", x, *data, number(0.02), point(other)),
+        *(
+            apply("qnn.mean", x, *data, number(0.004), zero(dtype, 5), axes=axes, keepdims=keep)
+            for axes, keep in (((2, 3), True), ((1,), False), ((0, 1, 2, 3), False))
+        ),
+        apply("clip", x, min=20.0, max=90.0),
+        apply("clip", x, min=-300.0, max=90.0),
+        apply("max", x, axes=(2, 3)),
+        apply("nn.pad", x, widths=((0, 0), (1, 0), (2, 1), (0, 3)), value=7.0),
+        apply("nn.resize", x, sizes=(2, 3, 16, 12), **nearest),
+    )
+
+
+def test_halves_are_moved(bench: Bench) -> None:
+    x = var("x", 2, 3, 5, 4, dtype=DType.FLOAT16)
+    bench.check(
+        apply("transpose", x, axes=(0, 2, 3, 1)),
+        apply("concatenate", x, x, axis=1),
+        apply("reshape", x, shape=(6, 20)),
+        apply("strided_slice", x, begin=(1, 0, 2, 1), end=(2, 3, 5, 3), strides=(1,) * 4),
+        apply("nn.pad", x, widths=((0, 0), (1, 0), (2, 1), (0, 3)), value=0.3),
+    )
+
+
 def test_integers_with_two_meanings_are_refused() -> None:
     x = var("x", 4, dtype=DType.INT8)
     bodies = [apply("qnn.dequantize", x, number(by), zero(DType.INT8)) for by in (0.5, 0.25)]
@@ -90,7 +122,23 @@ def test_refuses_what_the_library_has_no_words_for() -> None:
     x = var("x", 4, 4, dtype=DType.UINT8)
     weight = (constant(integers(4, 4, dtype=DType.UINT8)), number(0.1), zero(DType.UINT8))
     data, result = (x, number(0.1), zero(DType.UINT8)), (number(0.1), zero(DType.UINT8))
+    x, halves = var("x", 4, 4, dtype=DType.UINT8), var("h", 4, dtype=DType.FLOAT16)
+    table = constant(integers(256, dtype=DType.UINT8))
+    real = (number(0.1), zero(DType.UINT8))
+    wide = var("w", 1, 1, 1, 2, 3, dtype=DType.UINT8)
+    big = var("b", 4, dtype=DType.INT32)
     refused: list[tuple[Expr, str]] = [
+        (apply("qnn.lookup", x, table), "none takes a table"),
+        (apply("add", halves, halves), "only where it was built for Armv8.2"),
+        (apply("qnn.mean", x, *real, *real, axes=()), "nothing is reduced"),
+        (apply("qnn.mean", wide, *real, *real, axes=(1,)), "rank 5 is more than 4"),
+        (apply("qnn.mean", x, *real, number(1), zero(DType.INT8), axes=(1,)), "different types"),
+        (
+            apply("qnn.requantize", big, number(1), zero(DType.INT32), *real),
+            "has no 8-bit elements",
+        ),
+        (apply("clip", x, min=0.5, max=9.0), "limits 0.5 and 9.0 of integers"),
+        (apply("nn.pad", x, widths=((0, 1), (0, 0)), value=0.5), "value 0.5 is not one of uint8"),
         (apply("qnn.matmul", *data, *weight, *result), "weights that are not int8"),
         (apply("qnn.dequantize", x, scales(4), zero(DType.UINT8)), "argument 1 of qnn.dequantize"),
     ]

@@ -13,6 +13,7 @@ from .prelude import INCLUDES, POSTLUDE, PRELUDE, PRODUCT
 
 DATA_TYPES: Mapping[DType, str] = MappingProxyType(
     {
+        DType.FLOAT16: "F16",
         DType.FLOAT32: "F32",
         DType.INT32: "S32",
         DType.INT8: "QASYMM8_SIGNED",

@@ -5,7 +5,16 @@ from __future__ import annotations
 
 from intarsia.partition.support import SupportRow, SupportTable
 
-from .operators import convolution, elementwise, linear, normalization, pooling, quantized, shape
+from .operators import (
+    convolution,
+    elementwise,
+    integers,
+    linear,
+    normalization,
+    pooling,
+    quantized,
+    shape,
+)
 from .operators.row import Row
 
 
@@ -19,6 +28,7 @@ def all_rows() -> tuple[Row, ...]:
         *normalization.ROWS,
         *shape.ROWS,
         *quantized.ROWS,
+        *integers.ROWS,
     )
 
 

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from intarsia.errors import PluginError
+from intarsia.ir.expr import Call
 from intarsia.ir.pattern import Match, op
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, Tensor, label_of, real, scalar, sizes
-from .row import Row
+from .row import Row, is_of_bytes
 
 _FUNCTION = "ActivationLayerInfo::ActivationFunction"
 
@@ -95,6 +96,10 @@ def _lower_elu(draft: Draft, match: Match) -> Tensor:
     return draft.activate(draft.value(match.root.args[0]), text, label_of(match.root))
 
 
+def _is_real(call: Call) -> bool:
+    return not is_of_bytes(call)
+
+
 def _supports_clip(match: Match) -> Support:
     attrs: Any = match.attrs
     if math.isnan(attrs.min) or math.isnan(attrs.max) or attrs.min > attrs.max:
@@ -160,7 +165,7 @@ ROWS = (
     *(Row(name, op(name), _Unary(function).lower) for name, function in _UNARY.items()),
     _with_attribute("nn.leaky_relu", _lower_leaky_relu),
     _with_attribute("nn.elu", _lower_elu),
-    Row("clip", op("clip"), _lower_clip, _supports_clip),
+    Row("clip", op("clip", where=_is_real), _lower_clip, _supports_clip),
     Row(
         "power",
         op("power"),

@@ -10,7 +10,7 @@ from intarsia.ir.pattern import ANY, Match, OpPattern, op
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, Tensor, label_of, scalar, sizes
-from .row import MOVED, Row
+from .row import FLOATS, PICKED, Row
 
 _POOLS = ("nn.max_pool", "nn.avg_pool", "qnn.avg_pool")
 
@@ -137,6 +137,7 @@ def _supports_extremum(match: Match) -> Support:
 def _lower_global_max(draft: Draft, match: Match) -> Tensor:
     value, label = draft.value(match.root.args[0]), label_of(match.root)
     result = draft.new_tensor((*value.shape[:2], 1, 1), value.dtype)
+    draft.relate(result, value)
     info = "PoolingLayerInfo(PoolingType::MAX, DataLayout::NCHW)"
     draft.add("NEPoolingLayer", value, result, info, result=result, label=label)
     return draft.view(result, sizes(match.root), label)
@@ -165,13 +166,13 @@ ROWS = (
         op("nn.max_pool"),
         _lower_pool,
         supports_pool,
-        dtypes=MOVED,
+        dtypes=PICKED,
         limits=_WINDOW_LIMITS,
     ),
     Row("nn.avg_pool", op("nn.avg_pool"), _lower_pool, supports_pool, limits=_WINDOW_LIMITS),
     *(
-        Row(name, op(name), _lower_global_max, _supports_extremum, limits=_EXTREMUM)
-        for name in ("max", "min")
+        Row(name, op(name), _lower_global_max, _supports_extremum, dtypes=dtypes, limits=_EXTREMUM)
+        for name, dtypes in (("max", PICKED), ("min", FLOATS))
     ),
     *(
         Row(name, op(name), _lower_reduction, _supports_reduction, limits="rank 4 at most")

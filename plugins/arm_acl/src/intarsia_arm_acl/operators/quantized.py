@@ -21,7 +21,8 @@ from .convolution import accepts_conv, convolve, supports_conv
 from .pooling import pool_info, reached, supports_pool
 from .row import BYTES, FLOATS, Row
 
-_QUANTIZED = (*FLOATS, *BYTES, DType.INT32)
+QUANTIZED = (*FLOATS, *BYTES, DType.INT32)
+"""Element types of quantised tensors, their scales and zero points."""
 
 
 def _quantization(scale: Expr, zero: Expr) -> Quantization:
@@ -32,8 +33,8 @@ def _quantization(scale: Expr, zero: Expr) -> Quantization:
     return Quantization(numbers, int(zero.data.reshape(-1)[0]))
 
 
-def _supports_parameters(match: Match, *places: int) -> Support:
-    """Ask for constant scalars at some places, and for bytes in and out."""
+def supports_parameters(match: Match, *places: int) -> Support:
+    """Ask for constant scalars at some places."""
     for place in places:
         if scalar(match.root.args[place]) is None:
             return Support.no(
@@ -43,7 +44,7 @@ def _supports_parameters(match: Match, *places: int) -> Support:
     return Support.yes()
 
 
-def _quantized_value(draft: Draft, match: Match, place: int) -> Tensor:
+def quantized_value(draft: Draft, match: Match, place: int) -> Tensor:
     """Return the tensor at a place; what it stands for follows it."""
     value, scale, zero = match.root.args[place : place + 3]
     tensor = draft.value(value)
@@ -51,9 +52,15 @@ def _quantized_value(draft: Draft, match: Match, place: int) -> Tensor:
     return tensor
 
 
-def _quantized_result(draft: Draft, match: Match, place: int) -> Tensor:
-    """Return the tensor of the result, whose parameters are at a place."""
-    result = draft.new_result(match)
+def quantized_result(
+    draft: Draft, match: Match, place: int, *, shape: tuple[int, ...] | None = None
+) -> Tensor:
+    """Return the tensor of the result, or one of its elements under another shape.
+
+    Its parameters are the arguments at ``place``.
+    """
+    type_ = tensor_type(match.root)
+    result = draft.new_tensor(type_.static_shape if shape is None else shape, type_.dtype)
     draft.quantize(result, _quantization(*match.root.args[place : place + 2]))
     return result
 
@@ -61,12 +68,12 @@ def _quantized_result(draft: Draft, match: Match, place: int) -> Tensor:
 def _supports_quantize(match: Match) -> Support:
     if tensor_type(match.root).dtype not in BYTES:
         return Support.no(Code.UNSUPPORTED_DTYPE, f"{match.root.type} has no 8-bit elements")
-    return _supports_parameters(match, 1, 2)
+    return supports_parameters(match, 1, 2)
 
 
 def _lower_quantize(draft: Draft, match: Match) -> Tensor:
     value = draft.value(match.root.args[0])
-    result = _quantized_result(draft, match, 1)
+    result = quantized_result(draft, match, 1)
     label = label_of(match.root)
     return draft.add("NEQuantizationLayer", value, result, result=result, label=label)
 
@@ -76,11 +83,11 @@ def _supports_dequantize(match: Match) -> Support:
         return Support.no(
             Code.UNSUPPORTED_DTYPE, f"{match.root.args[0].type} has no 8-bit elements"
         )
-    return _supports_parameters(match, 1, 2)
+    return supports_parameters(match, 1, 2)
 
 
 def _lower_dequantize(draft: Draft, match: Match) -> Tensor:
-    value = _quantized_value(draft, match, 0)
+    value = quantized_value(draft, match, 0)
     result = draft.new_result(match)
     label = label_of(match.root)
     return draft.add("NEDequantizationLayer", value, result, result=result, label=label)
@@ -88,7 +95,7 @@ def _lower_dequantize(draft: Draft, match: Match) -> Tensor:
 
 def _supports_weights(match: Match) -> Support:
     """Check data, weights and parameters of a convolution or a matrix product."""
-    verdict = _supports_parameters(match, 1, 2, 6, 7)
+    verdict = supports_parameters(match, 1, 2, 6, 7)
     if not verdict:
         return verdict
     for place in (3, 4, 5, 8):
@@ -128,10 +135,10 @@ def _weight(draft: Draft, match: Match, data: np.ndarray) -> Tensor:
 def _lower_conv(draft: Draft, match: Match) -> Tensor:
     given = match.root.args[3]
     assert isinstance(given, Constant)
-    data = _quantized_value(draft, match, 0)
+    data = quantized_value(draft, match, 0)
     weight = _weight(draft, match, given.data)
     bias = draft.value(match.root.args[8]) if len(match.root.args) > 8 else None
-    result = _quantized_result(draft, match, 6)
+    result = quantized_result(draft, match, 6)
     return convolve(draft, match, data, weight, bias, result)
 
 
@@ -151,7 +158,7 @@ def _lower_matmul(draft: Draft, match: Match) -> Tensor:
     given = match.root.args[3]
     assert isinstance(given, Constant)
     matrix = given.data if attrs.transpose_b else np.swapaxes(given.data, 0, 1)
-    data = _quantized_value(draft, match, 0)
+    data = quantized_value(draft, match, 0)
     depth = data.shape[-1]
     rows = int(np.prod(data.shape[:-1], dtype=np.int64))
     data = draft.view(data, (rows, depth, 1, 1), label)
@@ -183,13 +190,13 @@ def _supports_binary(match: Match) -> Support:
     if len(dtypes) != 1 or not dtypes <= set(BYTES):
         names = ", ".join(sorted(dtype.value for dtype in dtypes))
         return Support.no(Code.UNSUPPORTED_DTYPE, f"operands and result are {names}")
-    return _supports_parameters(match, 1, 2, 4, 5, 6, 7)
+    return supports_parameters(match, 1, 2, 4, 5, 6, 7)
 
 
 def _lower_binary(draft: Draft, match: Match) -> Tensor:
     function, rest = _BINARY[match.root.name]
-    left, right = (_quantized_value(draft, match, place) for place in (0, 3))
-    result = _quantized_result(draft, match, 6)
+    left, right = (quantized_value(draft, match, place) for place in (0, 3))
+    result = quantized_result(draft, match, 6)
     label = label_of(match.root)
     return draft.add(function, left, right, result, *rest, result=result, label=label)
 
@@ -203,12 +210,12 @@ def _supports_avg_pool(match: Match) -> Support:
     attrs: Any = match.attrs
     if attrs.count_include_pad and any(max(pair) for pair in reached(match.root)):
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "count_include_pad")
-    return _supports_parameters(match, 1, 2, 3, 4)
+    return supports_parameters(match, 1, 2, 3, 4)
 
 
 def _lower_avg_pool(draft: Draft, match: Match) -> Tensor:
-    data = _quantized_value(draft, match, 0)
-    result = _quantized_result(draft, match, 3)
+    data = quantized_value(draft, match, 0)
+    result = quantized_result(draft, match, 3)
     info = pool_info(match.root, "AVG", exclude_padding=True)
     label = label_of(match.root)
     return draft.add("NEPoolingLayer", data, result, info, result=result, label=label)
@@ -220,7 +227,7 @@ ROWS = (
         op("qnn.quantize"),
         _lower_quantize,
         _supports_quantize,
-        dtypes=_QUANTIZED,
+        dtypes=QUANTIZED,
         limits="to 8 bits, scalar parameters",
     ),
     Row(
@@ -228,7 +235,7 @@ ROWS = (
         op("qnn.dequantize"),
         _lower_dequantize,
         _supports_dequantize,
-        dtypes=_QUANTIZED,
+        dtypes=QUANTIZED,
         limits="from 8 bits, scalar parameters",
     ),
     Row(
@@ -237,7 +244,7 @@ ROWS = (
         _lower_conv,
         _supports_conv,
         accepts_conv,
-        dtypes=_QUANTIZED,
+        dtypes=QUANTIZED,
         limits="as nn.conv; int8 weights around 0, one scale or one for each channel",
     ),
     Row(
@@ -245,7 +252,7 @@ ROWS = (
         op("qnn.matmul"),
         _lower_matmul,
         _supports_matmul,
-        dtypes=_QUANTIZED,
+        dtypes=QUANTIZED,
         limits="a constant matrix of int8 weights around 0, one scale or one for each output",
     ),
     *(
@@ -254,7 +261,7 @@ ROWS = (
             op(name),
             _lower_binary,
             _supports_binary,
-            dtypes=_QUANTIZED,
+            dtypes=QUANTIZED,
             limits="operands and result of one 8-bit type",
         )
         for name in _BINARY
@@ -264,7 +271,7 @@ ROWS = (
         op("qnn.avg_pool"),
         _lower_avg_pool,
         _supports_avg_pool,
-        dtypes=_QUANTIZED,
+        dtypes=QUANTIZED,
         limits="as nn.avg_pool, without counting padding",
     ),
 )

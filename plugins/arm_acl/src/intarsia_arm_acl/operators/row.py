@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from intarsia.dtype import DType
+from intarsia.ir.expr import Call
 from intarsia.ir.pattern import Match, Pattern
 from intarsia.ir.types import TensorType
 from intarsia.partition.support import Code, Support
@@ -20,8 +21,20 @@ Lower: TypeAlias = "Callable[[Draft, Match], Tensor]"
 MAX_RANK = 6
 FLOATS = (DType.FLOAT32,)
 BYTES = (DType.INT8, DType.UINT8)
-MOVED = (*FLOATS, *BYTES)
+PICKED = (*FLOATS, *BYTES)
+"""Element types of what keeps the largest elements."""
+MOVED = (*PICKED, DType.FLOAT16)
 """Element types of what moves elements and computes nothing."""
+
+_NO_HALVES = (
+    "float16 is not taken: the library computes in half precision only where it was built for "
+    "Armv8.2, and here it only moves such elements"
+)
+
+
+def is_of_bytes(call: Call) -> bool:
+    """Whether a call gives 8-bit integers."""
+    return isinstance(call.type, TensorType) and call.type.dtype in BYTES
 
 
 def always(_match: Match) -> Support:
@@ -77,8 +90,10 @@ class Row:
                 return Support.no(Code.UNSUPPORTED_OP, "tuples are not taken")
             if expr.type.dtype not in self.dtypes:
                 taken = ", ".join(dtype.value for dtype in self.dtypes)
+                halves = expr.type.dtype is DType.FLOAT16
                 return Support.no(
-                    Code.UNSUPPORTED_DTYPE, f"{expr.type.dtype} is not taken, only {taken}"
+                    Code.UNSUPPORTED_DTYPE,
+                    _NO_HALVES if halves else f"{expr.type.dtype} is not taken, only {taken}",
                 )
             if not expr.type.is_static:
                 return Support.no(Code.UNSUPPORTED_SHAPE, f"the shape of {expr.type} is not static")

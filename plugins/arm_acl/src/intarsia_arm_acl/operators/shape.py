@@ -6,11 +6,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import tensor_type
 from intarsia.ir.pattern import Match, op
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, Tensor, label_of, naturals, real, sizes
-from .row import MOVED, Row
+from .row import MOVED, PICKED, Row
 
 
 def _lower_reshape(draft: Draft, match: Match) -> Tensor:
@@ -105,9 +109,26 @@ def _supports_pad(match: Match) -> Support:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"negative widths {attrs.widths}")
     if len(sizes(match.root)) > 4:
         return Support.no(Code.UNSUPPORTED_SHAPE, "rank above 4")
+    dtype = tensor_type(match.root).dtype
+    if dtype.is_integer and not _fits(attrs.value, dtype):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"value {attrs.value} is not one of {dtype}")
     if not math.isfinite(attrs.value):
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"value {attrs.value} is not finite")
     return Support.yes()
+
+
+def _fits(value: float, dtype: DType) -> bool:
+    limits = np.iinfo(dtype.value)
+    return value == np.rint(value) and limits.min <= value <= limits.max
+
+
+def _pixel(value: float, dtype: DType) -> str:
+    """Return a padding value; integers are given as they are, not as what they stand for."""
+    if dtype is DType.FLOAT16:
+        return f"PixelValue({value!r}, DataType::F16)"
+    if dtype is DType.FLOAT32:
+        return f"PixelValue({real(value)})"
+    return f"PixelValue(static_cast<{dtype.value}_t>({int(value)}))"
 
 
 def _lower_pad(draft: Draft, match: Match) -> Tensor:
@@ -115,9 +136,9 @@ def _lower_pad(draft: Draft, match: Match) -> Tensor:
     value = draft.value(match.root.args[0])
     if sizes(match.root) == value.shape:
         return value
-    result = draft.new_tensor(sizes(match.root), value.dtype)
+    result = _like(draft, value, sizes(match.root))
     pairs = ", ".join(f"{{ {low}U, {high}U }}" for low, high in reversed(attrs.widths))
-    args = (f"PaddingList{{ {pairs} }}", f"PixelValue({real(attrs.value)})")
+    args = (f"PaddingList{{ {pairs} }}", _pixel(attrs.value, value.dtype))
     return draft.add("NEPadLayer", value, result, *args, result=result, label=label_of(match.root))
 
 
@@ -157,7 +178,7 @@ _SCALE_RULES = {"linear": ("BILINEAR", "CENTER"), "nearest": ("NEAREST_NEIGHBOR"
 def _lower_resize(draft: Draft, match: Match) -> Tensor:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
-    result = draft.new_tensor(sizes(match.root), value.dtype)
+    result = _like(draft, value, sizes(match.root))
     rule = _SCALE_RULES[attrs.mode]
     info = (
         f"ScaleKernelInfo(InterpolationPolicy::{rule[0]}, BorderMode::REPLICATE, PixelValue(), "
@@ -192,12 +213,20 @@ ROWS = (
         dtypes=MOVED,
         limits="rank 4 at most",
     ),
-    Row("nn.pad", op("nn.pad"), _lower_pad, _supports_pad, limits="constant, rank 4 at most"),
+    Row(
+        "nn.pad",
+        op("nn.pad"),
+        _lower_pad,
+        _supports_pad,
+        dtypes=MOVED,
+        limits="constant, rank 4 at most",
+    ),
     Row(
         "nn.resize",
         op("nn.resize"),
         _lower_resize,
         _supports_resize,
+        dtypes=PICKED,
         limits="linear with half_pixel; nearest with asymmetric, floor and whole factors",
     ),
 )

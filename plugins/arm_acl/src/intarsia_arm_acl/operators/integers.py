@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on integers that compute no products: rescaling, means, limits, tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from intarsia.dtype import DType
+from intarsia.errors import PluginError
+from intarsia.ir.expr import constant, tensor_type
+from intarsia.ir.pattern import Match, op
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, Tensor, label_of, sizes
+from .quantized import QUANTIZED, quantized_result, quantized_value, supports_parameters
+from .row import BYTES, Row, is_of_bytes
+
+
+def _bytes_only(match: Match) -> Support:
+    """Ask for operand and result of 8-bit integers."""
+    for expr in (match.root.args[0], match.root):
+        if tensor_type(expr).dtype not in BYTES:
+            return Support.no(Code.UNSUPPORTED_DTYPE, f"{expr.type} has no 8-bit elements")
+    return Support.yes()
+
+
+def _supports_requantize(match: Match) -> Support:
+    verdict = _bytes_only(match)
+    return supports_parameters(match, 1, 2, 3, 4) if verdict else verdict
+
+
+def _lower_requantize(draft: Draft, match: Match) -> Tensor:
+    value = quantized_value(draft, match, 0)
+    result = quantized_result(draft, match, 3)
+    label = label_of(match.root)
+    return draft.add("NEQuantizationLayer", value, result, result=result, label=label)
+
+
+def _supports_mean(match: Match) -> Support:
+    verdict = _supports_requantize(match)
+    if not verdict:
+        return verdict
+    attrs: Any = match.attrs
+    if not attrs.axes:
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "nothing is reduced")
+    rank = len(sizes(match.root.args[0]))
+    if rank > 4:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} is more than 4")
+    if tensor_type(match.root).dtype is not tensor_type(match.root.args[0]).dtype:
+        return Support.no(Code.UNSUPPORTED_DTYPE, "data and result have different types")
+    return Support.yes()
+
+
+def _lower_mean(draft: Draft, match: Match) -> Tensor:
+    """Dequantise, take the mean along one axis after the other, quantise."""
+    attrs: Any = match.attrs
+    label = label_of(match.root)
+    value = quantized_value(draft, match, 0)
+    real = draft.new_tensor(value.shape, DType.FLOAT32)
+    value = draft.add("NEDequantizationLayer", value, real, result=real, label=label)
+    for axis in sorted(attrs.axes, reverse=True):
+        shape = tuple(1 if d == axis else size for d, size in enumerate(value.shape))
+        mean = draft.new_tensor(shape, value.dtype)
+        args = (value, mean, f"{len(shape) - 1 - axis}U", "ReductionOperation::MEAN_SUM", "true")
+        value = draft.add("NEReductionOperation", *args, result=mean, label=label)
+    result = quantized_result(draft, match, 3, shape=value.shape)
+    draft.add("NEQuantizationLayer", value, result, result=result, label=label)
+    return draft.view(result, sizes(match.root), label)
+
+
+def _supports_clip(match: Match) -> Support:
+    attrs: Any = match.attrs
+    limits = np.iinfo(tensor_type(match.root).dtype.value)
+    low, high = max(attrs.min, limits.min), min(attrs.max, limits.max)
+    if not low <= high or low != np.rint(low) or high != np.rint(high):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, f"limits {attrs.min} and {attrs.max} of integers"
+        )
+    return Support.yes()
+
+
+def _lower_clip(draft: Draft, match: Match) -> Tensor:
+    """The larger of data and a constant, then the smaller: of integers, whatever they stand for."""
+    attrs: Any = match.attrs
+    value = draft.value(match.root.args[0])
+    limits = np.iinfo(value.dtype.value)
+    label = label_of(match.root)
+    for function, limit, end in (
+        ("NEElementwiseMax", attrs.min, limits.min),
+        ("NEElementwiseMin", attrs.max, limits.max),
+    ):
+        if (limit > end) if end == limits.min else (limit < end):
+            bound = draft.value(constant(np.full((1,), limit, value.dtype.value)))
+            result = draft.new_tensor(value.shape, value.dtype)
+            draft.relate(bound, value)
+            draft.relate(result, value)
+            value = draft.add(function, value, bound, result, result=result, label=label)
+    return value
+
+
+_NO_TABLES = "the library's functions of bytes are a few activations by name, none takes a table"
+
+
+def _supports_lookup(_match: Match) -> Support:
+    return Support.no(Code.UNSUPPORTED_OP, _NO_TABLES)
+
+
+def _lower_lookup(_draft: Draft, match: Match) -> Tensor:
+    """Nothing is taken, so nothing is lowered."""
+    raise PluginError(f"{label_of(match.root)}: {_NO_TABLES}")
+
+
+ROWS = (
+    Row(
+        "qnn.requantize",
+        op("qnn.requantize"),
+        _lower_requantize,
+        _supports_requantize,
+        dtypes=QUANTIZED,
+        limits="from 8 bits to 8 bits, scalar parameters",
+    ),
+    Row(
+        "qnn.mean",
+        op("qnn.mean"),
+        _lower_mean,
+        _supports_mean,
+        dtypes=QUANTIZED,
+        limits="rank 4 at most, data and result of one 8-bit type, scalar parameters",
+    ),
+    Row(
+        "clip of integers",
+        op("clip", where=is_of_bytes),
+        _lower_clip,
+        _supports_clip,
+        dtypes=BYTES,
+        limits="whole limits",
+    ),
+    Row(
+        "qnn.lookup",
+        op("qnn.lookup"),
+        _lower_lookup,
+        _supports_lookup,
+        dtypes=BYTES,
+        limits=f"never: {_NO_TABLES}",
+    ),
+)
