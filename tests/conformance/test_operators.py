@@ -45,6 +45,8 @@ FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
     sum_cases.statistics_cases,
     quantised_cases.scale_cases,
     quantised_cases.linear_cases,
+    quantised_cases.transposed_cases,
+    quantised_cases.normalization_cases,
     quantised_cases.element_cases,
 )
 REFUSED: dict[tuple[str, str], str] = {}

@@ -204,7 +204,7 @@ def test_quantised_operators_without_a_form_on_integers_are_named(tmp_path):
     zero = numpy_helper.from_array(np.uint8(3), "z")
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["a"], "real"),
-        helper.make_node("Softmax", ["a"], ["b"], "weigh"),
+        helper.make_node("LogSoftmax", ["a"], ["b"], "weigh"),
         helper.make_node("QuantizeLinear", ["b", "s", "z"], ["y"], "stored"),
     ]
     x = helper.make_tensor_value_info("x", TensorProto.UINT8, [2, 4])
@@ -213,7 +213,7 @@ def test_quantised_operators_without_a_form_on_integers_are_named(tmp_path):
     opset = [helper.make_opsetid("", 17)]
     path = tmp_path / "quantised.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
-    note = "'nn.softmax' has no form on these integers: computed in float32"
+    note = "'nn.log_softmax' has no form on these integers: computed in float32"
     assert f"weigh: {note}" in run(str(path)).output.splitlines()
     found = json.loads(run(str(path), "--json").output)
     assert found["notes"] == [{"node": "weigh", "note": note}]

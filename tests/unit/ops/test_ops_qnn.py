@@ -197,12 +197,55 @@ def test_quantizing_what_was_dequantized_gives_it_back(scale, zero, dtype):
     np.testing.assert_array_equal(found, x)
 
 
+TRANSPOSED = [
+    ((1, 3, 7), (3, 4, 3), ((1, 0),), (2,), (1,), 1),
+    ((2, 4, 5, 6), (4, 3, 3, 3), ((1, 1), (0, 2)), (1, 2), (1, 1), 2),
+    ((1, 2, 3, 4), (2, 5, 2, 2), ((0, 0), (0, 0)), (3, 3), (2, 1), 1),
+]
+
+
+@pytest.mark.parametrize(("data", "weight"), [(a, b) for a in BYTES for b in BYTES])
+@pytest.mark.parametrize(("x", "w", "padding", "strides", "dilation", "groups"), TRANSPOSED)
+def test_conv_transpose(run_operator, x, w, padding, strides, dilation, groups, data, weight):
+    attrs = {"strides": strides, "padding": padding, "dilation": dilation, "groups": groups}
+    count = w[1] * groups
+    scale = RNG.uniform(0.01, 0.02, count).astype(np.float32) if groups == 1 else f32(0.013)
+    zero = draw(weight, count) // 8 if groups == 1 else np.asarray(5, weight)
+    first = [draw(data, *x), f32(0.021), np.asarray(17, data)]
+    second = [draw(weight, *w), scale, zero]
+    result = [f32(0.3), np.asarray(3, np.uint8)]
+    bias = RNG.integers(-3000, 3000, count).astype(np.int32)
+    (found,) = run_operator("qnn.conv_transpose", *first, *second, *result, bias, **attrs)
+    shape = (1, -1, *[1] * (len(w) - 2))
+    wide = second[0].astype(float) - (zero.astype(float).reshape(shape) if groups == 1 else 5)
+    (plain,) = run_operator("nn.conv_transpose", first[0].astype(float) - 17, wide, **attrs)
+    along = (-1, *[1] * (len(x) - 2))
+    units = 0.021 * np.broadcast_to(scale, (count,)).astype(np.float64).reshape(along)
+    within_one(found, (plain + bias.reshape(along)) * units, *result)
+
+
+@pytest.mark.parametrize("dtype", BYTES)
+def test_softmax_and_layer_norm(run_operator, dtype):
+    first = [draw(dtype, 2, 3, 8), f32(0.03), np.asarray(17, dtype)]
+    values = real(*first).astype(np.float32)
+    small = [f32(1 / 256), np.asarray(-128, np.int8)]
+    (found,) = run_operator("qnn.softmax", *first, *small, axis=2)
+    (wanted,) = run_operator("nn.softmax", values, axis=2)
+    within_one(found, wanted, *small)
+    affine = [RNG.normal(1, 0.1, 8).astype(np.float32) for _ in range(2)]
+    result = [f32(0.03), np.asarray(5, np.int8)]
+    (found,) = run_operator("qnn.layer_norm", *first, *result, *affine, axis=2)
+    (wanted,) = run_operator("nn.layer_norm", values, *affine, axis=2)
+    within_one(found, wanted, *result)
+
+
 def kind(dtype: DType, *shape: int) -> TensorType:
     return TensorType(shape, dtype)
 
 
 S, Z = kind(DType.FLOAT32), kind(DType.UINT8)
 X, W = kind(DType.UINT8, 1, 2, 4, 4), kind(DType.UINT8, 3, 2, 1, 1)
+U = kind(DType.UINT8, 2, 3, 1, 1)
 A, B = kind(DType.UINT8, 2, 4), kind(DType.UINT8, 4, 3)
 CONV = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
 
@@ -220,6 +263,18 @@ REFUSALS = [
     ("qnn.conv", CONV, (X, S, Z, W, S, Z, kind(DType.FLOAT32, 3), Z), "must be scalars"),
     ("qnn.conv", CONV, (X, S, Z, W, S, Z, S, Z, kind(DType.INT32, 2)), "bias"),
     ("qnn.conv", CONV, (X, S, Z, W, S, Z, S, Z, kind(DType.FLOAT32, 3)), "int32"),
+    ("qnn.conv_transpose", CONV, (X, S, Z, U, kind(DType.FLOAT32, 2), Z, S, Z), "weight scale"),
+    ("qnn.conv_transpose", CONV, (X, S, Z, U, S, kind(DType.UINT8, 2), S, Z), "zero point"),
+    (
+        "qnn.conv_transpose",
+        CONV | {"groups": 2},
+        (X, S, Z, U, kind(DType.FLOAT32, 6), Z, S, Z),
+        "in 2 groups the weight has one scale",
+    ),
+    ("qnn.softmax", {"axis": 1}, (X, S, Z, kind(DType.FLOAT32, 1), Z), "must be scalars"),
+    ("qnn.softmax", {"axis": 7}, (X, S, Z, S, Z), "axis 7"),
+    ("qnn.layer_norm", {"axis": 3}, (X, S, Z, S, Z), "takes 6 to 7 operands"),
+    ("qnn.layer_norm", {"axis": 3}, (X, S, Z, S, Z, kind(DType.FLOAT32, 3)), "scale"),
     ("qnn.matmul", {}, (A, S, Z, B, S, kind(DType.UINT8, 2), S, Z), "zero point of b"),
     ("qnn.matmul_integer", {}, (A, Z, kind(DType.INT16, 4, 3), Z), "8-bit integer"),
     ("qnn.add", {}, (X, S, Z, X, S, Z, kind(DType.FLOAT32, 1), Z), "must be scalars"),

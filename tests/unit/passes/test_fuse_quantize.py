@@ -235,6 +235,49 @@ def test_the_same_numbers_under_another_scale():
     assert prepared(back, x=x, apart=0) == []
 
 
+@pytest.mark.parametrize("axis", [None, 1])
+def test_transposed_convolution(axis):
+    x = given_bytes(1, 4, 6, 6)
+    w = weight(4, 5, 3, 3, axis=axis)
+    attrs = {"strides": (2, 2), "padding": ((1, 0), (1, 1)), "dilation": (1, 1)}
+    turned = node("nn.conv_transpose", real(x), w, bias(5), **attrs)
+    assert prepared(stored(turned), x=x) == ["qnn.conv_transpose"]
+    plain = node("nn.conv_transpose", real(x), w, **attrs)
+    assert prepared(stored(node("nn.relu", plain)), x=x) == ["qnn.conv_transpose", "clip"]
+
+
+def test_transposed_convolution_in_groups():
+    x = given_bytes(1, 4, 6, 6)
+    attrs = {"strides": (2, 2), "padding": ((1, 0), (1, 1)), "dilation": (1, 1), "groups": 2}
+    one = node("nn.conv_transpose", real(x), weight(4, 3, 3, 3), **attrs)
+    assert prepared(stored(one), x=x) == ["qnn.conv_transpose"]
+    several = node("nn.conv_transpose", real(x), weight(4, 3, 3, 3, axis=1), **attrs)
+    assert "qnn.conv_transpose" not in prepared(stored(several), x=x)
+
+
+def test_softmax_and_layer_norm_keep_every_bit():
+    x = given_bytes(4, 8)
+    softmax = stored(node("nn.softmax", real(x), axis=1), 1 / 256, 0)
+    assert prepared(softmax, x=x, apart=0) == ["qnn.softmax"]
+    affine = (constant(RNG.normal(1, 0.1, 8).astype(np.float32)) for _ in range(2))
+    norm = stored(node("nn.layer_norm", real(x), *affine, axis=1), 0.03, 128)
+    assert prepared(norm, x=x, apart=0) == ["qnn.layer_norm"]
+
+
+def test_constant_padding_keeps_every_bit():
+    x = given_bytes(1, 2, 4, 4)
+    widths = ((0, 0), (0, 0), (1, 2), (0, 1))
+    zeros = node("nn.pad", real(x), widths=widths)
+    assert prepared(stored(zeros, 0.02, 120), x=x, apart=0) == ["nn.pad"]
+    left = prepared(node("nn.softmax", zeros, axis=1), x=x, apart=0)
+    assert left == ["nn.pad", "qnn.dequantize", "nn.softmax"]
+    between = node("nn.pad", real(x), widths=widths, value=0.0301)
+    assert prepared(stored(between), x=x, apart=0)[-1] == "nn.pad"
+    assert prepared(node("nn.softmax", between, axis=1), x=x, apart=0)[0] == "qnn.dequantize"
+    endless = node("clip", node("nn.pad", real(x), widths=widths, value=np.inf), max=9.0)
+    assert prepared(stored(endless), x=x, apart=0)[0] == "qnn.dequantize"
+
+
 def test_a_chain_of_layers_has_no_floats():
     x = given_bytes(1, 4, 6, 6)
     value: Expr = x
@@ -249,10 +292,10 @@ def test_a_chain_of_layers_has_no_floats():
 
 def test_what_has_no_form_on_integers_is_computed_in_float32_and_named():
     x = given_bytes(2, 8)
-    softmax = stored(node("nn.softmax", real(x), axis=1), 1 / 256, 0)
-    assert prepared(softmax, x=x) == ["qnn.dequantize", "nn.softmax", "qnn.quantize"]
-    (message,) = remarked(softmax, x)
-    assert message == "'nn.softmax' has no form on these integers: computed in float32"
+    chain = stored(node("nn.log_softmax", real(x), axis=1), 1 / 16, 255)
+    assert prepared(chain, x=x) == ["qnn.dequantize", "nn.log_softmax", "qnn.quantize"]
+    (message,) = remarked(chain, x)
+    assert message == "'nn.log_softmax' has no form on these integers: computed in float32"
     assert remarked(stored(node("matmul", real(x), weight(8, 3))), x) == []
 
 

@@ -153,6 +153,7 @@ def _placement(model: DynamicModel, pieces: Sequence[Placement]) -> Placement:
         border_bytes=sum(piece.border_bytes for piece in pieces),
         apart=tuple(row for piece in pieces for row in piece.apart),
         host=rows,
+        in_float=tuple(name for piece in pieces for name in piece.in_float),
     )
 
 

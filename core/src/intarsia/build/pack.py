@@ -150,4 +150,5 @@ def _summary(cutting: Cut) -> Mapping[str, object]:
         "offloaded": placement.offloaded,
         "border_bytes": placement.border_bytes,
         "regions": [row.to_json() for row in placement.regions],
+        **({"in_float": list(placement.in_float)} if placement.in_float else {}),
     }

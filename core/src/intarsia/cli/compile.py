@@ -51,6 +51,8 @@ def command(
         )
         return
     click.echo(str(artifact.placement))
+    if artifact.placement.float_text:
+        click.echo(f"{artifact.placement.float_text} ('intarsia explain' names them)")
     click.echo(f"wrote {path} ({bytes_text(size)})")
 
 

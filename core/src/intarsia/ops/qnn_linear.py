@@ -205,6 +205,54 @@ class Conv(Op):
         return _finished(total, (x_scale, w_scale, *rest), 1, "qnn_conv")
 
 
+@operator("qnn.conv_transpose", OpKind.ANCHOR)
+class ConvTranspose(Op):
+    """``nn.conv_transpose`` of the operands of ``qnn.conv``, with weights ``[C, O / groups, *K]``.
+
+    Where no tap of the weight lands, the sum is the bias alone.
+    """
+
+    Attrs = nn.ConvTranspose.Attrs
+
+    @classmethod
+    def type_rule(cls, attrs: nn.ConvTranspose.Attrs, *types: Type) -> TensorType:
+        """As of ``nn.conv_transpose``, in the type of ``y_zero``.
+
+        Weight parameters are scalars, or, in one group, ``[O]``.
+        """
+        tensors = operands(cls.name, types, PARAMETERS, PARAMETERS + 1)
+        x, _, x_zero, w, w_scale, w_zero, _, y_zero = tensors[:PARAMETERS]
+        _check_integers(cls.name, x, x_zero, w, w_zero)
+        result = nn.ConvTranspose.type_rule(attrs, *_as_int32(x, w))
+        channels = result.with_shape(result.shape[1:2])
+        _check_channels(cls.name, "weight zero point", w_zero, channels)
+        _check_scales(cls.name, tensors, channels)
+        if attrs.groups > 1 and (w_scale.rank or w_zero.rank):
+            raise TypeRuleError(
+                f"{cls.name}: in {attrs.groups} groups the weight has one scale and zero point"
+            )
+        return result.with_dtype(y_zero.dtype)
+
+    @staticmethod
+    def reference(attrs: nn.ConvTranspose.Attrs, *arrays: Array) -> Array:
+        """An exact accumulator, then one multiplication in float32."""
+        x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = arrays
+        data = x.astype(np.float64) - x_zero
+        weight = w.astype(np.float64) - _along(w_zero, 1, w.ndim)
+        total = _wrapped(nn.ConvTranspose.reference(attrs, data, weight))
+        if bias:
+            total = total + _along(bias[0], 1, total.ndim)
+        return _requantized(total, (x_scale, w_scale, y_scale), y_zero, 1)
+
+    @staticmethod
+    def compute(attrs: nn.ConvTranspose.Attrs, *tensors: Tensor) -> Tensor:
+        """The accumulator, then one multiplication in float32."""
+        x, x_scale, x_zero, w, w_scale, w_zero, *rest = tensors
+        data, weight = _centred(x, x_zero, 1, "qnn_data"), _centred(w, w_zero, 1, "qnn_weight")
+        total = nn.ConvTranspose.compute(attrs, data, weight)
+        return _finished(total, (x_scale, w_scale, *rest), 1, "qnn_conv_transpose")
+
+
 @operator("qnn.matmul_integer", OpKind.ANCHOR)
 class MatmulInteger(Op):
     """``sum((a - a_zero) * (b - b_zero))`` of ``a, a_zero, b, b_zero`` in int32."""

@@ -10,6 +10,7 @@ from ..errors import GateFailed
 from ..ir.expr import CallFunction, Expr, Function
 from ..ir.types import TensorType, TupleType, Type
 from ..ir.walk import post_order
+from ..passes.fuse_quantize import is_in_float
 from .annotate import Annotated
 from .labels import label_calls
 from .merge import Apart
@@ -109,6 +110,7 @@ class Placement:
         border_bytes: Bytes that enter or leave regions in one run; symbolic sizes count as nothing.
         apart: Neighbouring regions whose merge would make a cycle.
         host: Nodes that no backend compiles: the ``vm`` executor carries them out in NumPy.
+        in_float: Operators that are computed in float32 although their operands are quantised.
     """
 
     nodes: int
@@ -118,6 +120,7 @@ class Placement:
     border_bytes: int
     apart: tuple[Apart, ...] = ()
     host: tuple[HostRow, ...] = ()
+    in_float: tuple[str, ...] = ()
 
     @property
     def percent(self) -> float:
@@ -141,6 +144,16 @@ class Placement:
         nodes = "1 node runs" if count == 1 else f"{count} nodes run"
         return f"; {nodes} in NumPy on the host ({kinds})"
 
+    @property
+    def float_text(self) -> str:
+        """Say what a quantised model computes in float32; empty if nothing."""
+        if not self.in_float:
+            return ""
+        count = len(self.in_float)
+        nodes = "1 node has" if count == 1 else f"{count} nodes have"
+        kinds = ", ".join(sorted(set(self.in_float)))
+        return f"{nodes} quantised operands and no form on integers, so float32: {kinds}"
+
     def to_json(self) -> dict[str, object]:
         """Return the report as a value that prints as JSON."""
         return {
@@ -151,6 +164,7 @@ class Placement:
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "regions": [region.to_json() for region in self.regions],
             **({"host": [row.to_json() for row in self.host]} if self.host else {}),
+            **({"in_float": list(self.in_float)} if self.in_float else {}),
         }
 
 
@@ -183,7 +197,13 @@ def report(
     )
     offloaded = sum(len(region.origins) for region in regions)
     return Placement(
-        len(annotated.calls), offloaded, tuple(rows), verdicts, border_bytes(main), tuple(apart)
+        len(annotated.calls),
+        offloaded,
+        tuple(rows),
+        verdicts,
+        border_bytes(main),
+        tuple(apart),
+        in_float=tuple(call.name for call in annotated.calls if is_in_float(call)),
     )
 
 

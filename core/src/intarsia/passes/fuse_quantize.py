@@ -13,7 +13,15 @@ from ..ir.expr import Call, Constant, Expr, Function, call
 from ..ir.module import IRModule
 from ..ir.walk import children, count_uses, post_order, with_children
 from .base import Pass, Remarks, map_functions
-from .rules.quantised_moves import as_stored, clipped, limits_of, move_dequantize, passes
+from .rules.quantised_moves import (
+    as_stored,
+    clipped,
+    is_constant_pad,
+    limits_of,
+    move_dequantize,
+    pad_integers,
+    passes,
+)
 from .rules.quantised_operators import Parameters, as_integers
 from .rules.stored import result_parameters, stored
 
@@ -60,7 +68,8 @@ def _quantized(node: Call, uses: dict[Expr, int]) -> Expr | None:
         found = _found(inner, result, uses)
         if found is not None:
             return _around(found, around, result)
-        if uses.get(inner, 0) > 1 or not (passes(inner) or limits_of(inner) is not None):
+        moved = passes(inner) or is_constant_pad(inner)
+        if uses.get(inner, 0) > 1 or not (moved or limits_of(inner) is not None):
             return None
         around.append(inner)
         inner = inner.args[0]
@@ -83,6 +92,9 @@ def _around(found: Expr, around: list[Call], result: Parameters) -> Expr:
     scale, zero = result
     for outer in reversed(around):
         limits = limits_of(outer)
+        if is_constant_pad(outer):
+            found = pad_integers(found, outer, scale.data, zero.data)
+            continue
         if limits is None:
             found = call(outer.op, found, *outer.args[1:], attrs=outer.attrs, span=outer.span)
             continue
@@ -91,18 +103,25 @@ def _around(found: Expr, around: list[Call], result: Parameters) -> Expr:
     return found
 
 
+def is_in_float(node: Call) -> bool:
+    """Whether an operator is computed in float32 although its operands are quantised."""
+    if node.name.startswith(_QUANTIZED):
+        return False
+    only = len(node.args) == 1
+    return any(
+        isinstance(arg, Call)
+        and arg.name == "qnn.dequantize"
+        and (only or not isinstance(arg.args[0], Constant))
+        for arg in node.args
+    )
+
+
 def _report(function: Function, remarks: Remarks) -> None:
     """Name the operators that are computed in float32 although their operands are quantised."""
     for node in post_order(function.body):
-        if not isinstance(node, Call) or node.name.startswith(_QUANTIZED):
-            continue
-        for arg in node.args:
-            if isinstance(arg, Call) and arg.name == "qnn.dequantize":
-                if isinstance(arg.args[0], Constant) and len(node.args) > 1:
-                    continue
-                message = f"'{node.name}' has no form on these integers: computed in float32"
-                remarks.add("fuse-quantize", message, node.span)
-                break
+        if isinstance(node, Call) and is_in_float(node):
+            message = f"'{node.name}' has no form on these integers: computed in float32"
+            remarks.add("fuse-quantize", message, node.span)
 
 
 FUSE_QUANTIZE = Pass("fuse-quantize", fuse_quantize)

@@ -16,7 +16,7 @@ import numpy as np
 from ...ir.expr import Call, Constant, Expr, TupleGetItem, call, constant, get_item, tensor_type
 from ...ir.op import OpAttrs
 from ...ops.arrays import Array
-from ...ops.qnn import Dequantize, quantized
+from ...ops.qnn import Dequantize, dequantized, quantized
 from ...ops.resize import Resize
 from ...ops.shape import Transpose
 from ...ops.slicing import Pad
@@ -61,6 +61,9 @@ def move_dequantize(expr: Expr) -> Expr | None:
             if found is None or found.scalars is None:
                 return None
             return _real(_relu(expr, found), found, expr)
+        case Call("nn.pad", (source,)) if is_constant_pad(expr):
+            found = stored(source)
+            return None if found is None else _move_pad(expr, found)
         case Call(args=(source, *_)) if passes(expr):
             found = stored(source)
             return None if found is None else _moved(expr, found)
@@ -77,6 +80,35 @@ def passes(expr: Call) -> bool:
             return mode != "constant"
         case _:
             return expr.name in MOVES
+
+
+def is_constant_pad(expr: Call) -> bool:
+    """Whether an operator puts one finite number around a tensor."""
+    match expr.attrs:
+        case Pad.Attrs(mode=mode, value=value):
+            return mode == "constant" and math.isfinite(value)
+        case _:
+            return False
+
+
+def pad_integers(value: Expr, pad: Call, scale: Array, zero: Array) -> Call:
+    """Put the integer that stands for a number around integers."""
+    assert isinstance(pad.attrs, Pad.Attrs)
+    attrs = replace(pad.attrs, value=as_stored(pad.attrs.value, scale, zero))
+    return call(pad.op, value, attrs=attrs, span=pad.span)
+
+
+def _move_pad(expr: Call, source: Stored) -> Expr | None:
+    """nn.pad(dequantize(x)) --> dequantize(nn.pad(x)), if an integer stands for the number"""
+    if source.scalars is None or not isinstance(expr.attrs, Pad.Attrs):
+        return None
+    scale, zero = (parameter.data for parameter in source.scalars)
+    padded = pad_integers(source.value, expr, scale, zero)
+    assert isinstance(padded.attrs, Pad.Attrs)
+    number = np.asarray(padded.attrs.value).astype(zero.dtype)
+    if dequantized(number, scale, zero) != np.float32(expr.attrs.value):
+        return None
+    return _real(padded, source, expr)
 
 
 def _real(value: Expr, like: Stored, expr: Expr) -> Expr:

@@ -18,9 +18,9 @@ from ...ir.expr import Call, Constant, Expr, call, constant, tensor_type
 from ...ir.op import Op, OpKind
 from ...ir.types import TensorType
 from ...ir.walk import post_order
-from ...ops import qnn_elements, qnn_linear
+from ...ops import qnn_elements, qnn_linear, qnn_normalization
 from ...ops.arrays import Array
-from ...ops.nn import Conv, Matmul
+from ...ops.nn import Conv, ConvTranspose, Matmul
 from ...ops.pooling import AvgPool
 from ...ops.qnn import Lookup, Requantize, quantized, table_inputs
 from ...ops.reduce import ReduceOp
@@ -65,6 +65,21 @@ def _conv(expr: Call, result: Parameters) -> Expr | None:
     depth = prod(tensor_type(weight).static_shape[1:])
     operands = _linear(data, weight, 0, bias, depth, result)
     return None if operands is None else _call(qnn_linear.Conv, expr, operands)
+
+
+def _conv_transpose(expr: Call, result: Parameters) -> Expr | None:
+    """quantize(nn.conv_transpose(dequantize(x), dequantize(w))) --> qnn.conv_transpose(x, w)"""
+    data, weight, *bias = expr.args
+    attrs = expr.attrs
+    if not isinstance(attrs, ConvTranspose.Attrs):
+        return None
+    inputs, _, *kernel = tensor_type(weight).static_shape
+    found = stored(weight)
+    if attrs.groups > 1 and (found is None or found.scalars is None or bias):
+        return None
+    depth = inputs // attrs.groups * prod(kernel)
+    operands = _linear(data, weight, 1, bias, depth, result)
+    return None if operands is None else _call(qnn_linear.ConvTranspose, expr, operands)
 
 
 def _matmul(expr: Call, result: Parameters) -> Expr | None:
@@ -205,6 +220,23 @@ def _avg_pool(expr: Call, result: Parameters) -> Expr | None:
     return _call(qnn_elements.AvgPool, expr, [*found.triple, *result])
 
 
+def _softmax(expr: Call, result: Parameters) -> Expr | None:
+    """quantize(nn.softmax(dequantize(x))) --> qnn.softmax(x)"""
+    found = stored(expr.args[0])
+    if found is None or found.triple is None:
+        return None
+    return _call(qnn_normalization.Softmax, expr, [*found.triple, *result])
+
+
+def _layer_norm(expr: Call, result: Parameters) -> Expr | None:
+    """quantize(nn.layer_norm(dequantize(x), scale, bias)) --> qnn.layer_norm(x, scale, bias)"""
+    found = stored(expr.args[0])
+    if found is None or found.triple is None:
+        return None
+    operands = [*found.triple, *result, *expr.args[1:]]
+    return _call(qnn_normalization.LayerNorm, expr, operands)
+
+
 def _concatenate(expr: Call, result: Parameters) -> Expr | None:
     """quantize(concatenate(dequantize(x), ...)) --> concatenate(x under the new scale, ...)"""
     parts: list[Expr] = []
@@ -287,6 +319,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "multiply": _multiply,
         "nn.avg_pool": _avg_pool,
         "nn.conv": _conv,
+        "nn.conv_transpose": _conv_transpose,
+        "nn.layer_norm": _layer_norm,
+        "nn.softmax": _softmax,
         "subtract": _subtract,
     }
 )

@@ -30,6 +30,8 @@ _TABLES = (
     sum_cases.statistics_cases,
     quantised_cases.scale_cases,
     quantised_cases.linear_cases,
+    quantised_cases.transposed_cases,
+    quantised_cases.normalization_cases,
     quantised_cases.element_cases,
 )
 

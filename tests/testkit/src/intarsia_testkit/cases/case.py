@@ -26,6 +26,7 @@ NO_TOLERANCES: Mapping[str, float] = {}
 ROUNDED = (
     *("qnn.quantize", "qnn.requantize", "qnn.conv", "qnn.matmul", "qnn.mean", "qnn.avg_pool"),
     *("qnn.add", "qnn.subtract", "qnn.multiply"),
+    *("qnn.conv_transpose", "qnn.softmax", "qnn.layer_norm"),
 )
 """Operators whose last step rounds to an integer: a tie of the exact numbers may go either way."""
 COMPUTED = ("nn.resize", "arange")  # injective, but with arithmetic on the elements

@@ -27,6 +27,12 @@ PRODUCTS = (
     ((2, 3, 33), (16, 33), False, True),
     ((3, 8, 6), (3, 8, 5), True, False),
 )
+# data, weight, strides, padding, groups
+TRANSPOSED = (
+    ((1, 3, 6, 5), (3, 4, 3, 3), (2, 2), ((1, 0), (1, 1)), 1),
+    ((1, 4, 5, 5), (4, 2, 2, 2), (1, 2), ((0, 0), (0, 0)), 2),
+    ((1, 5, 9), (5, 3, 3), (3,), ((1, 1),), 1),
+)
 
 
 def _bytes(dtype: str, shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -101,6 +107,40 @@ def _linear(
     yield Case(f"qnn.{name}", (*vectors, *result, bias), attrs)
     yield Case(f"qnn.{name}_integer", (x, x_zero, w, zeros), attrs, weights=(1, 2, 3))
     yield Case(f"qnn.{name}_integer", (x, x_zero, w, w_zero.astype(w.dtype)), attrs)
+
+
+def transposed_cases() -> Iterator[Case]:
+    """Transposed convolutions, with weights known and not."""
+    result = (_scale(0.11), np.asarray(30, np.uint8))
+    for (x, w, strides, padding, groups), data, weight in product(TRANSPOSED, BYTES, BYTES):
+        ones = (1,) * len(strides)
+        attrs = {"strides": strides, "padding": padding, "dilation": ones, "groups": groups}
+        count = w[1] * groups
+        bias = np.random.default_rng(8).integers(-5000, 5000, count).astype(np.int32)
+        first = (_bytes(data, x, 6), _scale(0.02), np.asarray(5, data))
+        zero = np.asarray(0, weight)
+        plain = (*first, _bytes(weight, w, 7), _scale(0.003), zero, *result, bias)
+        yield Case("qnn.conv_transpose", plain, attrs, weights=tuple(range(1, 9)))
+        if groups == 1:
+            vectors = (*first, _bytes(weight, w, 7), _scales(count, 9), zero, *result)
+            yield Case("qnn.conv_transpose", vectors, attrs)
+
+
+def normalization_cases() -> Iterator[Case]:
+    """Softmax and layer normalisation."""
+    for dtype, axis in product(BYTES, (1, 2)):
+        first = (_bytes(dtype, (2, 3, 8), 13), _scale(0.03), np.asarray(9, dtype))
+        small = (_scale(1 / 256), np.asarray(0 if dtype == "uint8" else -128, dtype))
+        known = (1, 2, 3, 4)
+        yield Case("qnn.softmax", (*first, *small), {"axis": axis}, weights=known)
+        shape = (2, 3, 8)[axis:]
+        affine = tuple(
+            np.random.default_rng(n).normal(1, 0.1, shape).astype(np.float32) for n in (1, 2)
+        )
+        result = (_scale(0.03), np.asarray(5, dtype))
+        for rest in (affine, affine[:1]):
+            operands = (*first, *result, *rest)
+            yield Case("qnn.layer_norm", operands, {"axis": axis}, weights=(*known, 5))
 
 
 def element_cases() -> Iterator[Case]:
