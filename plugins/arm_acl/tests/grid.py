@@ -261,8 +261,8 @@ def quantized(rng: random.Random) -> Expr:
     zero, new_zero = (constant(np.array(3, kind.value)) for kind in (dtype, other))
     data = (number(0.02), zero)
     result = (number(0.05), new_zero)
-    kinds = ("conv", "conv", "matmul", "binary", "pool", "mean", "convert", "move", "pick")
-    kind = rng.choice(kinds)
+    kinds = ("conv", "conv", "matmul", "binary", "pool", "mean", "convert", "move", "pick", "back")
+    kind = rng.choice((*kinds, "softmax"))
     x = var("x", *_shape(rng, 2), *(rng.choice((5, 8, 9)) for _ in range(2)), dtype=dtype)
     match kind:
         case "conv":
@@ -286,6 +286,16 @@ def quantized(rng: random.Random) -> Expr:
         case "mean":
             axes = tuple(sorted(rng.sample(range(4), rng.randint(1, 4))))
             return apply("qnn.mean", x, *data, *result, axes=axes, keepdims=rng.random() < 0.5)
+        case "back":
+            weights = constant(integers(sizes(x)[1], rng.choice((1, 3)), *_kernel(rng, 2)))
+            weights = constant(weights.data.view(dtype.value))
+            settings = _windows(rng, 2) | {"dilation": (1, 1)}
+            filters = (weights, number(0.01), zero)
+            return apply("qnn.conv_transpose", x, *data, *filters, number(0.05), zero, **settings)
+        case "softmax":
+            least = constant(np.array(np.iinfo(dtype.value).min, dtype.value))
+            fixed = (number(1 / 256), least)
+            return apply("qnn.softmax", x, *data, *fixed, axis=rng.choice((1, 3, 3)))
         case "pick":
             clipped = apply("clip", x, min=float(rng.choice((3, 9))), max=float(rng.randint(9, 90)))
             return rng.choice((clipped, apply("max", x, axes=(2, 3))))
@@ -321,7 +331,7 @@ MAKERS: dict[Maker, int] = {
     product: 300,
     normalization: 300,
     arrangement: 500,
-    quantized: 700,
+    quantized: 900,
 }
 """How many calls of each family the grid tries; some have types that the operator refuses."""
 

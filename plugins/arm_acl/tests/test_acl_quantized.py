@@ -24,6 +24,9 @@ def zero(dtype: DType, value: int = 0) -> Constant:
     return constant(np.array(value, dtype.value))
 
 
+ONE = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+
+
 def point(dtype: DType) -> Constant:
     """Return a zero point off the middle of its type."""
     return zero(dtype, 120 if dtype is DType.UINT8 else -7)
@@ -98,6 +101,20 @@ def test_rescaling_means_and_limits(bench: Bench, dtype: DType) -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_transposed_convolution_and_softmax(bench: Bench, dtype: DType) -> None:
+    x, data = var("x", 2, 3, 8, 6, dtype=dtype), (number(0.02), point(dtype))
+    weight = (constant(integers(3, 4, 3, 3, dtype=dtype)), number(0.004), point(dtype))
+    bias = constant(np.arange(4, dtype=np.int32) * 100)
+    attrs = {"strides": (2, 2), "padding": ((1, 1), (1, 0)), "dilation": (1, 1)}
+    least = zero(dtype, np.iinfo(dtype.value).min)
+    bench.check(
+        apply("qnn.conv_transpose", x, *data, *weight, number(0.06), point(dtype), bias, **attrs),
+        apply("qnn.conv_transpose", x, *data, *weight, number(0.06), point(dtype), **attrs),
+        apply("qnn.softmax", x, *data, number(1 / 256), least, axis=3),
+    )
+
+
 def test_halves_are_moved(bench: Bench) -> None:
     x = var("x", 2, 3, 5, 4, dtype=DType.FLOAT16)
     bench.check(
@@ -126,6 +143,10 @@ def test_refuses_what_the_library_has_no_words_for() -> None:
     table = constant(integers(256, dtype=DType.UINT8))
     real = (number(0.1), zero(DType.UINT8))
     wide = var("w", 1, 1, 1, 2, 3, dtype=DType.UINT8)
+    back = (var("c", 1, 4, 4, 4, dtype=DType.UINT8), *real)
+    kernel = constant(integers(4, 4, 1, 1))
+    signed = (number(0.1), zero(DType.INT8))
+    unknown = var("v", 4, 4, 1, 1, dtype=DType.UINT8)
     big = var("b", 4, dtype=DType.INT32)
     refused: list[tuple[Expr, str]] = [
         (apply("qnn.lookup", x, table), "none takes a table"),
@@ -136,6 +157,24 @@ def test_refuses_what_the_library_has_no_words_for() -> None:
         (
             apply("qnn.requantize", big, number(1), zero(DType.INT32), *real),
             "has no 8-bit elements",
+        ),
+        (apply("qnn.softmax", x, *real, *real, axis=1), "the library's are (0.00390625, 0.0)"),
+        (
+            apply("qnn.softmax", x, *real, number(1 / 256), zero(DType.INT8), axis=1),
+            "different types",
+        ),
+        (
+            apply("qnn.softmax", wide, *real, number(1 / 256), zero(DType.UINT8), axis=4),
+            "rank above 4",
+        ),
+        (apply("qnn.conv_transpose", *back, kernel, *signed, *result, **ONE), "int8, uint8"),
+        (
+            apply("qnn.conv_transpose", *back, unknown, *real, *result, **ONE),
+            "argument 3 of qnn.conv_transpose must be known",
+        ),
+        (
+            apply("qnn.conv_transpose", *back, kernel, scales(4), signed[1], *result, **ONE),
+            "argument 4 of qnn.conv_transpose is no scalar",
         ),
         (apply("clip", x, min=0.5, max=9.0), "limits 0.5 and 9.0 of integers"),
         (apply("nn.pad", x, widths=((0, 1), (0, 0)), value=0.5), "value 0.5 is not one of uint8"),

@@ -162,6 +162,7 @@ SCALE, ZERO = np.float32(0.05), np.uint8(7)
         ("QLinearSigmoid", {}),
         ("QLinearLeakyRelu", {"alpha": 0.2}),
         ("QLinearSoftmax", {"axis": -1, "opset": 13}),
+        ("QLinearAveragePool", {"kernel_shape": [2], "strides": [2], "pads": [1, 0]}),
         ("QLinearGlobalAveragePool", {}),
         ("QLinearGlobalAveragePool", {"channels_last": 1}),
     ],
@@ -179,7 +180,31 @@ def test_contributed_operators_of_one_tensor(op, attrs):
     assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
 
 
+def test_a_contributed_choice_between_two_tensors():
+    names = {"c": RNG.integers(0, 2, (2, 1, 4)).astype(bool), "s": SCALE, "z": ZERO}
+    names |= {"v": RNG.integers(0, 256, (3, 4)).astype(np.uint8), "t": np.float32(0.02)}
+    proto = contributed("QLinearWhere", "c x s z v t z t z", names)
+    x = RNG.integers(0, 256, (2, 3, 4)).astype(np.uint8)
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (wanted,) = session.run(None, {"x": x})
+    module = PREPARE.run(from_onnx(proto), check=True)
+    (found,) = evaluate(module.main, {"x": x})
+    assert np.abs(found.astype(int) - wanted.astype(int)).max() <= 1
+
+
 REFUSALS = [
+    (
+        contributed(
+            "QLinearAveragePool",
+            "x s z s z",
+            {"s": SCALE, "z": ZERO},
+            kernel_shape=[2],
+            channels_last=1,
+        ),
+        "channels last",
+    ),
     (contributed("QLinearSigmoid", "x s z s z", {"s": np.ones(2, np.float32), "z": ZERO}), "axis"),
     (
         contributed("QLinearSoftmax", "x s z s z", {"s": SCALE, "z": ZERO}, axis=1, opset=12),

@@ -227,6 +227,19 @@ def test_joins_and_parts():
     assert found == {"qnn.requantize": 1, "concatenate": 1}
 
 
+def test_choices_between_numbers_keep_every_bit():
+    x = given_bytes(2, 3, 4)
+    other = real(node("flip", x, axes=(2,)), 0.03, 100)
+    for name in ("maximum", "minimum"):
+        found = Counter(prepared(stored(node(name, real(x), other)), x=x, apart=0))
+        assert found == {"flip": 1, "qnn.requantize": 2, name: 1}
+    picks = constant(RNG.integers(0, 2, (3, 1)).astype(bool))
+    chosen = prepared(stored(node("where", picks, real(x), other)), x=x, apart=0)
+    assert Counter(chosen) == {"flip": 1, "qnn.requantize": 2, "where": 1}
+    mixed = node("where", picks, real(x), weight(2, 3, 4, axis=0))
+    assert prepared(stored(mixed), x=x, apart=0) == ["qnn.requantize", "where"]
+
+
 def test_the_same_numbers_under_another_scale():
     x = given_bytes(3, 5)
     assert prepared(stored(real(x), 0.02, 120, np.int8), x=x, apart=0) == ["qnn.requantize"]

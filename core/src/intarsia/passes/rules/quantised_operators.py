@@ -237,16 +237,20 @@ def _layer_norm(expr: Call, result: Parameters) -> Expr | None:
     return _call(qnn_normalization.LayerNorm, expr, operands)
 
 
-def _concatenate(expr: Call, result: Parameters) -> Expr | None:
-    """quantize(concatenate(dequantize(x), ...)) --> concatenate(x under the new scale, ...)"""
+def _each(expr: Call, result: Parameters) -> Expr | None:
+    """quantize(op(dequantize(x), ...)) --> op(x under the new scale, ...)
+
+    For operators whose result is one of their operands' elements: rounding never swaps two numbers.
+    """
+    chosen = expr.args[:1] if expr.name == "where" else ()
     parts: list[Expr] = []
-    for arg in expr.args:
+    for arg in expr.args[len(chosen) :]:
         found = stored(arg)
         part = None if found is None else _requantized(expr, found, result)
         if part is None:
             return None
         parts.append(part)
-    return call(expr.op, *parts, attrs=expr.attrs, span=expr.span)
+    return call(expr.op, *chosen, *parts, attrs=expr.attrs, span=expr.span)
 
 
 def _as_table(expr: Call, result: Parameters) -> Expr | None:
@@ -313,8 +317,10 @@ def _call(
 RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "add": _add,
-        "concatenate": _concatenate,
+        "concatenate": _each,
         "matmul": _matmul,
+        "maximum": _each,
+        "minimum": _each,
         "mean": _mean,
         "multiply": _multiply,
         "nn.avg_pool": _avg_pool,
@@ -323,6 +329,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "nn.layer_norm": _layer_norm,
         "nn.softmax": _softmax,
         "subtract": _subtract,
+        "where": _each,
     }
 )
 """Float operator to its rule."""

@@ -139,7 +139,8 @@ def convolve(
     return draft.view(result, shape, label)
 
 
-def _supports_transposed(match: Match) -> Support:
+def supports_transposed(match: Match) -> Support:
+    """Refuse groups, dilation, and what reaches beyond the kernel; quantised or not."""
     attrs: Any = match.attrs
     verdict = _one_or_two_dimensional(match)
     if not verdict:
@@ -154,7 +155,7 @@ def _supports_transposed(match: Match) -> Support:
         )
     if any(low < 0 or high < 0 for low, high in attrs.padding):
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"negative padding {attrs.padding}")
-    kernel = sizes(match.root.args[1])[2:]
+    kernel = sizes(weight_of(match))[2:]
     if any(max(pair) >= size for pair, size in zip(attrs.padding, kernel, strict=True)):
         # The library accepts it, and writes outside of its buffers.
         return Support.no(
@@ -164,7 +165,8 @@ def _supports_transposed(match: Match) -> Support:
     return Support.yes()
 
 
-def _accepts_transposed(match: Match) -> Support:
+def accepts_transposed(match: Match) -> Support:
+    """Say what the library's ``validate()`` says of a transposed convolution."""
     height, width = _kernel(match)
     if height != width:
         return Support.no(
@@ -174,21 +176,32 @@ def _accepts_transposed(match: Match) -> Support:
 
 
 def _lower_transposed(draft: Draft, match: Match) -> Tensor:
-    label, root = label_of(match.root), match.root
+    root = match.root
     data = draft.value(root.args[0])
-    data = draft.view(data, with_height(data.shape), label)
     given = root.args[1]
     assert isinstance(given, Constant)  # the row asks for it
     # The library wants output channels outermost.
     weight = draft.new_constant(np.swapaxes(given.data.reshape(with_height(sizes(given))), 0, 1))
     result = draft.new_tensor(with_height(sizes(root)), data.dtype)
-    result = draft.add(
+    return convolve_back(draft, match, data, weight, _bias(draft, match), result)
+
+
+def convolve_back(
+    draft: Draft, match: Match, data: Tensor, weight: Tensor, bias: Tensor | None, result: Tensor
+) -> Tensor:
+    """Append the transposed convolution of a match; return its result of the operator's shape.
+
+    ``weight`` and ``result`` have four sizes; the output channels of the weight are outermost.
+    """
+    label = label_of(match.root)
+    data = draft.view(data, with_height(data.shape), label)
+    draft.add(
         "NEDeconvolutionLayer",
-        *(data, weight, _bias(draft, match), result, pad_stride(match)),
+        *(data, weight, bias, result, pad_stride(match)),
         result=result,
         label=label,
     )
-    return draft.view(result, sizes(root), label)
+    return draft.view(result, sizes(match.root), label)
 
 
 ROWS = (
@@ -205,8 +218,8 @@ ROWS = (
         "nn.conv_transpose",
         op("nn.conv_transpose"),
         _lower_transposed,
-        _supports_transposed,
-        _accepts_transposed,
+        supports_transposed,
+        accepts_transposed,
         constant=(1, 2),
         limits="1 or 2 spatial dimensions; one group, square kernels that padding does not "
         "reach; no dilation, no output padding",

@@ -13,7 +13,8 @@ from intarsia.ir.expr import constant, tensor_type
 from intarsia.ir.pattern import Match, op
 from intarsia.partition.support import Code, Support
 
-from ..draft import Draft, Tensor, label_of, sizes
+from ..draft import Draft, Tensor, label_of, scalar, sizes
+from .normalization import accepts_softmax
 from .quantized import QUANTIZED, quantized_result, quantized_value, supports_parameters
 from .row import BYTES, Row, is_of_bytes
 
@@ -68,6 +69,34 @@ def _lower_mean(draft: Draft, match: Match) -> Tensor:
     result = quantized_result(draft, match, 3, shape=value.shape)
     draft.add("NEQuantizationLayer", value, result, result=result, label=label)
     return draft.view(result, sizes(match.root), label)
+
+
+def _supports_softmax(match: Match) -> Support:
+    verdict = _supports_requantize(match)
+    if not verdict:
+        return verdict
+    dtype = tensor_type(match.root).dtype
+    if dtype is not tensor_type(match.root.args[0]).dtype:
+        return Support.no(Code.UNSUPPORTED_DTYPE, "data and result have different types")
+    if len(sizes(match.root)) > 4:
+        return Support.no(Code.UNSUPPORTED_SHAPE, "rank above 4")
+    found = scalar(match.root.args[3]), scalar(match.root.args[4])
+    wanted = (1 / 256, float(np.iinfo(dtype.value).min))
+    if found != wanted:
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE,
+            f"scale and zero point of the result are {found}, the library's are {wanted}",
+        )
+    return Support.yes()
+
+
+def _lower_softmax(draft: Draft, match: Match) -> Tensor:
+    attrs: Any = match.attrs
+    value = quantized_value(draft, match, 0)
+    result = quantized_result(draft, match, 3)
+    axis = str(len(value.shape) - 1 - attrs.axis)
+    label = label_of(match.root)
+    return draft.add("NESoftmaxLayer", value, result, "1.0f", axis, result=result, label=label)
 
 
 def _supports_clip(match: Match) -> Support:
@@ -128,6 +157,15 @@ ROWS = (
         _supports_mean,
         dtypes=QUANTIZED,
         limits="rank 4 at most, data and result of one 8-bit type, scalar parameters",
+    ),
+    Row(
+        "qnn.softmax",
+        op("qnn.softmax"),
+        _lower_softmax,
+        _supports_softmax,
+        accepts_softmax,
+        dtypes=QUANTIZED,
+        limits="as nn.softmax; the result in steps of 1/256 from the smallest number on",
     ),
     Row(
         "clip of integers",

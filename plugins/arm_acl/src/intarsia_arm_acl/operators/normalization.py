@@ -19,7 +19,8 @@ def _supports_softmax(match: Match) -> Support:
     return Support.yes()
 
 
-def _accepts_softmax(match: Match) -> Support:
+def accepts_softmax(match: Match) -> Support:
+    """Say what the library's ``validate()`` says of a softmax."""
     attrs: Any = match.attrs
     if attrs.axis != len(sizes(match.root)) - 1:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"axis {attrs.axis} is not the innermost")
@@ -124,7 +125,7 @@ _SOFTMAX = "the innermost axis, rank 4 at most"
 
 ROWS = (
     *(
-        Row(name, op(name), _lower_softmax, _supports_softmax, _accepts_softmax, limits=_SOFTMAX)
+        Row(name, op(name), _lower_softmax, _supports_softmax, accepts_softmax, limits=_SOFTMAX)
         for name in ("nn.softmax", "nn.log_softmax")
     ),
     Row(

@@ -17,7 +17,15 @@ from intarsia.ir.pattern import Match, op
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, Quantization, Tensor, label_of, scalar, sizes
-from .convolution import accepts_conv, convolve, supports_conv
+from .convolution import (
+    accepts_conv,
+    accepts_transposed,
+    convolve,
+    convolve_back,
+    supports_conv,
+    supports_transposed,
+    with_height,
+)
 from .pooling import pool_info, reached, supports_pool
 from .row import BYTES, FLOATS, Row
 
@@ -142,6 +150,38 @@ def _lower_conv(draft: Draft, match: Match) -> Tensor:
     return convolve(draft, match, data, weight, bias, result)
 
 
+def _supports_transposed(match: Match) -> Support:
+    verdict = supports_transposed(match)
+    if not verdict:
+        return verdict
+    verdict = supports_parameters(match, 1, 2, 4, 5, 6, 7)
+    if not verdict:
+        return verdict
+    for place in (3, 8):
+        if place < len(match.root.args) and not match.is_constant(place):
+            return Support.no(
+                Code.UNSUPPORTED_ATTRIBUTE,
+                f"argument {place} of {match.root.name} must be known at compile time",
+            )
+    dtypes = {tensor_type(expr).dtype for expr in (match.root, *match.root.args[0:4:3])}
+    if len(dtypes) != 1 or not dtypes <= set(BYTES):
+        names = ", ".join(sorted(dtype.value for dtype in dtypes))
+        return Support.no(Code.UNSUPPORTED_DTYPE, f"data, weights and result are {names}")
+    return Support.yes()
+
+
+def _lower_transposed(draft: Draft, match: Match) -> Tensor:
+    given = match.root.args[3]
+    assert isinstance(given, Constant)
+    data = quantized_value(draft, match, 0)
+    # The library wants output channels outermost.
+    weight = draft.new_constant(np.swapaxes(given.data.reshape(with_height(sizes(given))), 0, 1))
+    draft.quantize(weight, _quantization(*match.root.args[4:6]))
+    bias = draft.value(match.root.args[8]) if len(match.root.args) > 8 else None
+    result = quantized_result(draft, match, 6, shape=with_height(sizes(match.root)))
+    return convolve_back(draft, match, data, weight, bias, result)
+
+
 def _supports_matmul(match: Match) -> Support:
     attrs: Any = match.attrs
     if attrs.transpose_a:
@@ -246,6 +286,16 @@ ROWS = (
         accepts_conv,
         dtypes=QUANTIZED,
         limits="as nn.conv; int8 weights around 0, one scale or one for each channel",
+    ),
+    Row(
+        "qnn.conv_transpose",
+        op("qnn.conv_transpose"),
+        _lower_transposed,
+        _supports_transposed,
+        accepts_transposed,
+        dtypes=QUANTIZED,
+        limits="as nn.conv_transpose; data, weights and result of one 8-bit type, scalar "
+        "parameters",
     ),
     Row(
         "qnn.matmul",

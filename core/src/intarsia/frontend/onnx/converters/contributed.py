@@ -12,9 +12,10 @@ from types import MappingProxyType
 from ....dtype import DType
 from ....ir.expr import Expr, tensor_type
 from ....ir.op import Op, OpAttrs
-from ....ops import activation, binary, nn, qnn, reduce, softmax, unary
+from ....ops import activation, binary, compare, nn, qnn, reduce, softmax, unary
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
+from .pooling import average_of
 from .quantization import QDQ
 
 DOMAIN = "com.microsoft"
@@ -65,6 +66,19 @@ def qlinear_concat(node: NodeContext) -> Expr:
     axis = node.axis("axis", rank_of(first))
     parts = [_real(node, start) for start in range(2, len(node.args), 3)]
     return _stored(node, node.concat(parts, axis), 0, dtype_of(first))
+
+
+def qlinear_average_pool(node: NodeContext) -> Expr:
+    """Convert QLinearAveragePool."""
+    if node.integer("channels_last", 0):
+        raise node.unsupported("QLinearAveragePool with channels last")
+    return _stored(node, average_of(node, _real(node, 0)), 3, dtype_of(node.input(0)))
+
+
+def qlinear_where(node: NodeContext) -> Expr:
+    """Convert QLinearWhere: each operand with its own scale."""
+    made = node.call(compare.Where, node.input(0), _real(node, 1), _real(node, 4))
+    return _stored(node, made, 7, dtype_of(node.input(1)))
 
 
 def qlinear_global_average_pool(node: NodeContext) -> Expr:
@@ -130,12 +144,14 @@ CONVERTERS = MappingProxyType(
             **QDQ,
             "QGemm": qgemm,
             "QLinearAdd": qlinear_add,
+            "QLinearAveragePool": qlinear_average_pool,
             "QLinearConcat": qlinear_concat,
             "QLinearGlobalAveragePool": qlinear_global_average_pool,
             "QLinearLeakyRelu": qlinear_leaky_relu,
             "QLinearMul": qlinear_mul,
             "QLinearSigmoid": qlinear_sigmoid,
             "QLinearSoftmax": qlinear_softmax,
+            "QLinearWhere": qlinear_where,
         }.items()
     }
 )

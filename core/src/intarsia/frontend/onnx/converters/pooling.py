@@ -29,6 +29,11 @@ def max_pool(node: NodeContext) -> Expr:
 
 def average_pool(node: NodeContext) -> Expr:
     """Convert AveragePool."""
+    return average_of(node, node.input(0))
+
+
+def average_of(node: NodeContext, x: Expr) -> Expr:
+    """Average ``x``, which has the shape of the node's first operand, over the node's windows."""
     window = read_window(node, None)
     attrs = pooling.AvgPool.Attrs(
         kernel=window.kernel,
@@ -38,7 +43,7 @@ def average_pool(node: NodeContext) -> Expr:
         ceil_mode=_ceil_mode(node),
         count_include_pad=bool(node.integer("count_include_pad", 0)),
     )
-    return node.call(pooling.AvgPool, node.input(0), attrs=attrs)
+    return node.call(pooling.AvgPool, x, attrs=attrs)
 
 
 def _ceil_mode(node: NodeContext) -> bool:
