@@ -169,13 +169,15 @@ class Functions:
             # Every limit is a float, so clamping first leaves one conversion that fits.
             top, bottom = float_literal(high, source), float_literal(low, source)
             inner = "int32_t" if target.bits < 32 else result
+            # NaN is not above 0, so a lower limit of 0 takes care of it.
+            number = f"x = x == x ? x : {float_literal(0.0, source)};"
             return self._add(
                 name,
                 result,
                 parameter,
-                f"x = x == x ? x : {float_literal(0.0, source)};",
-                f"x = x < {top} ? x : {top};",
+                *((number,) if low else ()),
                 f"x = x > {bottom} ? x : {bottom};",
+                f"x = x < {top} ? x : {top};",
                 f"return ({result})({inner})x;",
             )
         top = float_literal(float(high + 1), source)

@@ -20,6 +20,7 @@ from intarsia.plugin import (
 from intarsia.tir.intrinsic import IntrinsicRule
 
 from .codegen import tir_codegen
+from .dots import target_function
 from .intrinsics import RULES
 from .schedules import SCHEDULES, tile_shape
 from .target import COptions, canonicalise, this_machine
@@ -40,6 +41,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             tir_codegen=tir_codegen,
             canonicalise=canonicalise,
             runtimes=("cpp", "c"),
+            target_function=target_function,
         ),
     )
 

@@ -17,6 +17,7 @@ from intarsia.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
 
+from .dots import add_dots
 from .target import COptions
 from .toolchain import vector_bytes
 
@@ -27,10 +28,12 @@ def tile_shape(options: COptions, dtype: DType = DType.FLOAT32) -> Shape:
     """Return the register tile of the machine that the options name.
 
     A microcontroller's 32 floating-point registers hold 2 x 8 sums, 8 weights and what is
-    multiplied with them.
+    multiplied with them; its 16 others, 2 x 2 sums.
     """
     if options.is_microcontroller:
-        return Shape(4, 2, strip_bytes=_SMALL_STRIP)
+        quads = Quads(load_quad, add_products, sum_up=add_dots, columns=2)
+        lanes = 4 if dtype.is_float else 1
+        return Shape(lanes, 2, strip_bytes=_SMALL_STRIP, quads=quads)
     # C compilers find better instructions for the sum of a single row than four bytes by shifts.
     quads = Quads(load_quad, add_products, least_rows=4)
     return Shape(max(1, vector_bytes(options) // dtype.bytes), 6, quads=quads)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from intarsia.codegen.c_functions import Functions
 from intarsia.codegen.c_source import expand_intrinsics, print_kernel
 from intarsia.lower.kernels import TensorModule
@@ -11,6 +13,7 @@ from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.split_registers import split_registers
 from intarsia.tir.passes.unroll import unroll
 
+from .dots import called, print_dots
 from .interface import Interface
 from .intrinsics import RULES
 from .spelling import C99
@@ -27,11 +30,12 @@ def print_sources(module: TensorModule, face: Interface, header: str) -> str:
     Raises:
         UnsupportedError: A kernel uses an operation that C has not.
     """
-    functions = Functions(C99)
+    dots = called(module.functions)
+    functions = Functions(replace(C99, functions=C99.functions | dots))
     kernels = [
         print_kernel(expand_intrinsics(_flat(function), RULES), functions)
         for function in module.functions
     ]
-    parts = (*functions.texts.values(), *kernels, face.run())
+    parts = (*print_dots(dots), *functions.texts.values(), *kernels, face.run())
     head = f'#include "{header}"\n\n#include <math.h>\n'
     return "\n".join([head, *(part for part in parts if part)])

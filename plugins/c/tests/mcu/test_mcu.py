@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 
 from .boards import BOARDS, MISSING, WHY_NOT, compile_model, run_on_board, run_on_host
-from .tiny_nets import NETS, save_net
+from .tiny_nets import NETS, corners, save_net
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
 REPORT = os.environ.get("INTARSIA_MCU_REPORT")
@@ -46,3 +47,18 @@ def test_outputs_are_those_of_the_host(tmp_path, name, board):
     if REPORT:
         with open(REPORT, "a", encoding="utf-8") as file:
             file.write(f"{name} {board.cpu} {got.flash} {got.ram} {got.instructions}\n")
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("board", [BOARDS[0], BOARDS[3], BOARDS[4]], ids=lambda board: board.cpu)
+def test_every_form_of_a_dot_product_gives_the_same_integers(tmp_path, kind, board):
+    """Plain, by the DSP instructions, and by vectors; of rests, and of both kinds of data."""
+    x = np.random.default_rng(8).normal(size=(1, 3, 7, 6)).astype(np.float32)
+    path = tmp_path / "corners.onnx"
+    onnx.save(corners(x, kind), path)
+    model = compile_model(path, tmp_path / "out", board.cpu)
+    got = np.frombuffer(run_on_board(model, x, board).output, np.float32)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, {"x": x})
+    assert np.unique(want).size > 8
+    np.testing.assert_array_equal(got.reshape(want.shape), want)

@@ -180,6 +180,45 @@ def quantise(model: onnx.ModelProto, x: np.ndarray) -> onnx.ModelProto:
     return model
 
 
+def corners(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
+    """A small 8-bit net with the corners of dot products: rests of tiles, one output, padding."""
+    rng = np.random.default_rng(7)
+    zero = 0 if kind is np.int8 else 131
+    arrays: dict[str, np.ndarray] = {}
+
+    def add(op: str, inputs: list[str], result: str, **attributes: object) -> onnx.NodeProto:
+        return helper.make_node(op, inputs, [result], name=result, **attributes)
+
+    def levels(name: str, scale: float, at: int, of: type[np.integer]) -> list[str]:
+        arrays[f"{name}s"], arrays[f"{name}z"] = np.float32(scale), np.array(at, of)
+        return [f"{name}s", f"{name}z"]
+
+    def conv(source: list[str], shape: tuple[int, ...], name: str, pads: int = 0) -> onnx.NodeProto:
+        arrays[f"{name}w"] = rng.integers(-128, 128, shape).astype(np.int8)
+        arrays[f"{name}b"] = rng.integers(-99, 99, shape[0]).astype(np.int32)
+        inputs = [*source, f"{name}w", *levels(f"{name}w", 0.01, 0, np.int8)]
+        inputs += [*levels(name, 0.05 * shape[1], 5, kind), f"{name}b"]
+        return add("QLinearConv", inputs, name, pads=[pads] * 4)
+
+    given = levels("x", 0.02, zero, kind)
+    nodes = [
+        add("QuantizeLinear", ["x", *given], "q"),
+        conv(["q", *given], (5, x.shape[1], 3, 3), "a", pads=1),
+        conv(["a", "as", "az"], (8, 5, 1, 1), "b"),
+        conv(["b", "bs", "bz"], (1, 8, 2, 3), "c"),
+        add("DequantizeLinear", ["c", "cs", "cz"], "y"),
+    ]
+    shape = (1, 1, x.shape[2] - 1, x.shape[3] - 2)
+    graph = helper.make_graph(
+        nodes,
+        "corners",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
 def _values(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
     """Every intermediate value for an input."""
     whole = onnx.ModelProto()

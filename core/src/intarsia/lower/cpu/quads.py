@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -74,8 +75,10 @@ class QuadSchedules:
         plain = self.shape_of(target, DType.INT32)
         if plain.quads is None:
             return None
-        add = _Signed(plain.quads.add) if data.dtype.is_signed else plain.quads.add
-        return replace(plain, add=add), QuadView(data, plain.quads.load)
+        quads, signed = plain.quads, data.dtype.is_signed
+        add = _Signed(quads.add) if signed else quads.add
+        sum_up = None if quads.sum_up is None else partial(quads.sum_up, signed=signed)
+        return replace(plain, add=add, sum_up=sum_up), QuadView(data, quads.load)
 
     def conv(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.qconv``."""

@@ -28,7 +28,7 @@ from .quantised import (
     pack_quad_conv,
     pack_quad_dense,
 )
-from .tile import Shape, block_width
+from .tile import Shape, quad_width
 
 Array = np.ndarray
 
@@ -103,7 +103,7 @@ def conv_of(node: Call, source: Expr, shape: Shape) -> Expr | None:
         total = call(QuantDepthwise, source, packed, attrs=attrs, span=node.span)
         return _rescaled(node, total, found, found.bias)
     weight = _whole_quads(found.weight, 1)
-    width = block_width(outputs // plain.groups, shape)
+    width = quad_width(outputs // plain.groups, shape)
     packed = constant(pack_quad_conv(weight, plain.groups, width), span=node.span)
     source = _padded(source, weight.shape[1] * plain.groups, found.x_zero)
     total = call(QuadConv, source, packed, attrs=attrs, span=node.span)
@@ -124,7 +124,7 @@ def dense_of(node: Call, source: Expr, shape: Shape) -> Expr | None:
         return None
     matrix = _whole_quads(found.weight.T if flipped else found.weight, 0)
     outputs = matrix.shape[1]
-    packed = constant(pack_quad_dense(matrix, block_width(outputs, shape)), span=node.span)
+    packed = constant(pack_quad_dense(matrix, quad_width(outputs, shape)), span=node.span)
     zero = _unsigned_zero(found, tensor_type(source).dtype)
     source = _padded(source, matrix.shape[0], found.x_zero)
     attrs = QuadDense.Attrs(outputs=outputs)

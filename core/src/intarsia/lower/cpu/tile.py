@@ -9,12 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ...dtype import DType
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index
 from ...tir.stmt import Allocate, Stmt
 from .loops import load, seq, serial, store, unrolled, vectorized
+
+
+class SumUp(Protocol):
+    """A backend's procedure for the inner loop of a tile."""
+
+    def __call__(
+        self,
+        sums: Buffer,
+        left: Sequence[PrimExpr],
+        right: PrimExpr,
+        quads: PrimExpr | int,
+        *,
+        signed: bool,
+    ) -> Stmt:
+        """Return the statement; see :class:`Quads`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +43,17 @@ class Quads:
         add: ``add(total, left, right)``: ``total`` and four products, of the unsigned bytes of
             ``left`` and the signed ones of ``right``.
         least_rows: Products of fewer rows are left to default loops.
+        sum_up: ``sum_up(sums, left, right, quads, signed=...)``: a statement that adds to the sums
+            of a tile what a whole row of quads gives, from the first quad of each row of data and
+            of the weights on; ``None`` if tiles have loops over quads.
+        columns: Most columns of weights that are packed together; as many as of float32 if 0.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
     least_rows: int = 1
+    sum_up: SumUp | None = None
+    columns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +69,7 @@ class Shape:
         quads: How products of bytes are summed up; ``None`` leaves them to default loops.
         add: ``add(total, left, right)``: what a step of a tile does if it does not multiply and
             add.
+        sum_up: ``sum_up(sums, left, right, steps)``: what a tile does in place of its inner loop.
     """
 
     lanes: int
@@ -54,6 +78,7 @@ class Shape:
     prefetch: Callable[[PrimExpr, Stmt], Stmt] | None = None
     quads: Quads | None = None
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
+    sum_up: Callable[[Buffer, Sequence[PrimExpr], PrimExpr, PrimExpr | int], Stmt] | None = None
 
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide."""
@@ -81,6 +106,13 @@ def _tile_cost(rows: int) -> float:
 def block_width(outputs: int, shape: Shape) -> int:
     """Return how many output columns are packed together: one or two vectors."""
     return shape.lanes if outputs <= shape.lanes else 2 * shape.lanes
+
+
+def quad_width(outputs: int, shape: Shape) -> int:
+    """Return how many output columns of bytes are packed together."""
+    if shape.quads is None or not shape.quads.columns:
+        return block_width(outputs, shape)
+    return min(outputs, shape.quads.columns)
 
 
 def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:
@@ -131,6 +163,10 @@ def register_tile(
         )
 
     def nest(done: tuple[PrimExpr, ...]) -> Stmt:
+        if shape.sum_up is not None and len(done) == len(steps) - 1:
+            first = (*done, index(0))
+            rows_of_data = [left(row, first) for row in range(rows)]
+            return shape.sum_up(acc, rows_of_data, right(first, index(0)), steps[-1])
         if len(done) < len(steps):
             return serial(steps[len(done)], lambda k: nest((*done, k)), "k")
 

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dot products of bytes as C functions: by Arm's M-profile vectors, by its DSP instructions, plain.
+
+A function adds the products of a tile: each of some rows of data with each of some rows of weights.
+Four neighbouring bytes are a quad; quads of weights of several rows lie interleaved, as
+``lower/cpu/packing.py`` leaves them. Data counts as unsigned: signed bytes moved up by 128. The
+compiler's own macros choose between the forms, so the same source is right on every processor.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from intarsia.plugin import Signature
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import IntImm, Load, PrimExpr, index
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.stmt import Invoke, Stmt
+from intarsia.tir.walk import post_order, statements
+
+_NAME = re.compile(r"ix_dots_([ui])8_([1-9])x([1-9])of([1-9])")
+
+_INCLUDES = """\
+#if defined(__ARM_FEATURE_MVE)
+#include <arm_mve.h>
+#elif defined(__ARM_FEATURE_SIMD32)
+#include <arm_acle.h>
+#endif
+"""
+
+
+def add_dots(
+    sums: Buffer, left: Sequence[PrimExpr], right: PrimExpr, quads: PrimExpr | int, *, signed: bool
+) -> Stmt:
+    """Return the call that adds the products of a tile to ``sums[rows, columns]``.
+
+    Args:
+        sums: int32; written and read.
+        left: The first quad of each row.
+        right: The first quad of the first column of weights; a load.
+        quads: Quads of a row.
+        signed: Whether data is signed.
+    """
+    rows, columns = sums.shape
+    places = [_first_byte(quad) for quad in left]
+    weights = _first_byte(right)
+    width = weights.buffer.shape[-1]
+    name = f"ix_dots_{'i' if signed else 'u'}8_{rows}x{columns}of{width}"
+    zero = IntImm(0)
+    total = Load(sums, (zero, zero), sums.dtype, 1)
+    return Invoke("c", name, (total, weights, *places), (index(quads),))
+
+
+def target_function(name: str) -> Signature | None:
+    """Find a function that loops may call by name; ``None`` if C has none of it."""
+    found = _NAME.fullmatch(name)
+    return None if found is None else Signature(3 + int(found[2]))
+
+
+def called(functions: Iterable[PrimFunc]) -> frozenset[str]:
+    """Return the names of the dot products that kernels call."""
+    return frozenset(
+        stmt.function
+        for function in functions
+        for stmt in statements(function.body)
+        if isinstance(stmt, Invoke) and _NAME.fullmatch(stmt.function)
+    )
+
+
+def print_dots(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the text of some of the functions; the compiler's headers that they need first."""
+    texts = [_function(name) for name in sorted(names)]
+    return (_INCLUDES, *texts) if texts else ()
+
+
+def _first_byte(quad: PrimExpr) -> Load:
+    """Return the place of a quad that is loaded as it is, or put together of its bytes."""
+    return next(node for node in post_order(quad) if isinstance(node, Load))
+
+
+def _function(name: str) -> str:
+    found = _NAME.fullmatch(name)
+    assert found is not None  # as of every name that add_dots makes
+    rows, columns, width = (int(found[number]) for number in (2, 3, 4))
+    tile = _Tile(found[1] == "i", rows, columns, width)
+    places = [f"const void *left{r}" for r in range(rows)]
+    parameters = ", ".join(["int32_t *sums", "const int32_t *right", *places, "intptr_t quads"])
+    lines = [f"static inline void {name}({parameters})", "{"]
+    lines += [f"    const uint8_t *a{r} = left{r};" for r in range(rows)]
+    lines += [
+        f"    int32_t s{r}{c} = sums[{r * columns + c}];"
+        for r in range(rows)
+        for c in range(columns)
+    ]
+    lines += ["#if defined(__ARM_FEATURE_MVE)", *tile.vectors()]
+    lines += ["#elif defined(__ARM_FEATURE_SIMD32)", *tile.pairs()]
+    lines += ["#else", *tile.plain(), "#endif"]
+    lines += [
+        f"    sums[{r * columns + c}] = s{r}{c};" for r in range(rows) for c in range(columns)
+    ]
+    return "\n".join([*lines, "}", ""])
+
+
+class _Tile:
+    """The loops of one function in each form.
+
+    Args:
+        signed: Whether data is signed.
+        rows: Of data.
+        columns: Of weights, that are summed up.
+        width: Of weights, that lie interleaved.
+    """
+
+    def __init__(self, signed: bool, rows: int, columns: int, width: int) -> None:
+        self.signed = signed
+        self.rows, self.columns, self.width = range(rows), range(columns), width
+
+    def _next(self, quads: int) -> list[str]:
+        """Lines that move all pointers on."""
+        moves = [f"        a{r} += {4 * quads};" for r in self.rows]
+        return [*moves, f"        right += {self.width * quads};", "    }"]
+
+    def plain(self) -> list[str]:
+        """One product after the other."""
+        lines = ["    for (; quads > 0; --quads) {"]
+        lines += [f"        const uint32_t w{c} = (uint32_t)right[{c}];" for c in self.columns]
+        flip = " ^ 0x80" if self.signed else ""
+        for place in range(4):
+            lines += [
+                f"        const int32_t x{r}{place} = a{r}[{place}]{flip};" for r in self.rows
+            ]
+            for c in self.columns:
+                byte = f"w{c} >> {8 * place}" if place else f"w{c}"
+                lines.append(f"        const int32_t y{c}{place} = (int8_t)(uint8_t)({byte});")
+                lines += [f"        s{r}{c} += x{r}{place} * y{c}{place};" for r in self.rows]
+        return lines + self._next(1)
+
+    def pairs(self) -> list[str]:
+        """Two products at a time: bytes 0 and 2, then 1 and 3."""
+        lines = ["    for (; quads > 0; --quads) {"]
+        flip = " ^ 0x80808080U" if self.signed else ""
+        for r in self.rows:
+            lines += [
+                f"        uint32_t x{r};",
+                f"        __builtin_memcpy(&x{r}, a{r}, 4);",
+                *([f"        x{r} = x{r}{flip};"] if flip else []),
+                f"        const int16x2_t e{r} = (int16x2_t)(x{r} & 0x00ff00ffU);",
+                f"        const int16x2_t o{r} = (int16x2_t)((x{r} >> 8) & 0x00ff00ffU);",
+            ]
+        for c in self.columns:
+            lines += [
+                f"        const uint32_t w{c} = (uint32_t)right[{c}];",
+                f"        const int16x2_t f{c} = __sxtb16((int8x4_t)w{c});",
+                f"        const int16x2_t p{c} = __sxtb16((int8x4_t)(w{c} >> 8 | w{c} << 24));",
+            ]
+            lines += [f"        s{r}{c} = __smlad(e{r}, f{c}, s{r}{c});" for r in self.rows]
+            lines += [f"        s{r}{c} = __smlad(o{r}, p{c}, s{r}{c});" for r in self.rows]
+        return lines + self._next(1)
+
+    def vectors(self) -> list[str]:
+        """Sixteen at a time; unsigned data moved down by 128, which the sum of the weights undoes.
+
+        Vectors of weights are gathered, since those of several rows lie interleaved.
+        """
+        steps = ", ".join(str(self.width * lane) for lane in range(4))
+        lines = [
+            f"    const uint32_t steps[4] = {{{', '.join(f'{s}U' for s in steps.split(', '))}}};",
+            "    const uint32x4_t at = vldrwq_u32(steps);",
+        ]
+        lines += [f"    int32_t t{c} = 0;" for c in self.columns]
+        lines += ["    for (; quads > 0; quads -= 4) {"]
+        lines += ["        const mve_pred16_t p = vctp32q((uint32_t)quads);"]
+        for r in self.rows:
+            data = f"vldrbq_z_s8((const int8_t *)a{r}, p)"
+            lines.append(
+                f"        const int8x16_t x{r} = {data};"
+                if self.signed
+                else f"        const int8x16_t x{r} = veorq_s8({data}, vdupq_n_s8(INT8_MIN));"
+            )
+        for c in self.columns:
+            base = f"right + {c}" if c else "right"
+            lines.append(
+                f"        const int8x16_t y{c} = vreinterpretq_s8_s32("
+                f"vldrwq_gather_shifted_offset_z_s32({base}, at, p));"
+            )
+            lines += [f"        s{r}{c} = vmladavaq_s8(s{r}{c}, x{r}, y{c});" for r in self.rows]
+            lines.append(f"        t{c} = vaddvaq_s8(t{c}, y{c});")
+        lines += self._next(4)
+        return [
+            *lines,
+            *(f"    s{r}{c} += t{c} * 128;" for r in self.rows for c in self.columns),
+        ]

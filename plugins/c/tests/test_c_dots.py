@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dot products of bytes: what the source for a microcontroller has of them, and that it is right.
+
+That the forms for boards are equal is ``mcu/test_mcu.py``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import intarsia
+from intarsia import Executor, Runtime
+from intarsia_c.dots import print_dots, target_function
+
+from .calling import STRICT
+from .mcu.tiny_nets import corners
+
+
+@pytest.mark.parametrize("kind", ["i", "u"])
+@pytest.mark.parametrize("tile", [(1, 1, 1), (1, 2, 2), (2, 1, 2), (2, 2, 2), (4, 1, 1)])
+def test_plain_form_adds_to_the_sums(tmp_path, kind, tile):
+    rows, columns, width = tile
+    name = f"ix_dots_{kind}8_{rows}x{columns}of{width}"
+    signature = target_function(name)
+    assert signature is not None
+    assert signature.arguments == rows + 3
+    places = [f"const void *a{r}" for r in range(rows)]
+    given = ", ".join(["int32_t *s", "const int32_t *w", *places, "intptr_t n"])
+    passed = ", ".join(["s", "w", *(f"a{r}" for r in range(rows)), "n"])
+    text = "\n".join(
+        ["#include <stdint.h>", *print_dots([name]), f"void f({given});",
+         f"void f({given}) {{ {name}({passed}); }}"]
+    )  # fmt: skip
+    (tmp_path / "f.c").write_text(text)
+    argv = ["cc", "-std=c99", "-O2", *STRICT, "-shared", "-fPIC", "f.c", "-o", "f.so"]
+    subprocess.run(argv, cwd=tmp_path, check=True)
+    rng = np.random.default_rng(1)
+    quads = 7
+    data = rng.integers(0, 256, (rows, 4 * quads)).astype(np.uint8)
+    weights = rng.integers(-128, 128, (quads, width, 4)).astype(np.int8)
+    sums = rng.integers(-99, 99, (rows, columns)).astype(np.int32)
+    whole = data.view(np.int8).astype(np.int64) + 128 if kind == "i" else data.astype(np.int64)
+    matrix = weights.astype(np.int64).transpose(1, 0, 2).reshape(width, -1)[:columns]
+    want = sums + whole @ matrix.T
+    library = ctypes.CDLL(str(tmp_path / "f.so"))
+    rows_at = [ctypes.c_void_p(row.ctypes.data) for row in data]
+    library.f(
+        ctypes.c_void_p(sums.ctypes.data), ctypes.c_void_p(weights.ctypes.data), *rows_at,
+        ctypes.c_ssize_t(quads),
+    )  # fmt: skip
+    np.testing.assert_array_equal(sums, want)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_sources_for_a_microcontroller_have_every_form(tmp_path, kind):
+    x = np.random.default_rng(8).normal(size=(1, 3, 7, 6)).astype(np.float32)
+    path = tmp_path / "corners.onnx"
+    onnx.save(corners(x, kind), path)
+    artifact = intarsia.build(
+        path, target="c -mcpu=cortex-m4 -prefix=net", executor=Executor("aot"),
+        runtime=Runtime("c", {"link-params": True}),
+    )  # fmt: skip
+    source = (artifact.save(f"{tmp_path}/net/") / "src" / "net.c").read_text()
+    assert "vmladavaq_s8" in source
+    assert "__smlad" in source
+    letter = "i" if kind is np.int8 else "u"
+    assert f"ix_dots_{letter}8_2x2of2(" in source
+    assert f"ix_dots_{letter}8_4x1of1(" in source
+
+
+def test_only_dot_products_are_known_by_name():
+    assert target_function("ix_dots_u8_0x1of1") is None
+    assert target_function("memcpy") is None
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+def test_corners_on_this_machine(kind):
+    """The same net by the loops for this machine."""
+    x = np.random.default_rng(8).normal(size=(1, 3, 7, 6)).astype(np.float32)
+    model = corners(x, kind)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (want,) = session.run(None, {"x": x})
+    built = intarsia.build(intarsia.from_onnx(model), target="c -opt-level=1")
+    (got,) = built.load().run({"x": x}).values()
+    np.testing.assert_array_equal(got, want)
