@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 import intarsia.ir.text
-import intarsia.tir.text.print
+import intarsia.tir.text
 from intarsia import errors
 from intarsia.artifact import passport, plan
 from intarsia.artifact.passport import Passport, UnitEntry
@@ -235,7 +235,7 @@ def text_formats() -> str:
         "Printing and parsing are inverses; tests hold that for every operator and golden file.",
         "",
     ]
-    for title, module in (("Graph IR", intarsia.ir.text), ("Loop IR", intarsia.tir.text.print)):
+    for title, module in (("Graph IR", intarsia.ir.text), ("Loop IR", intarsia.tir.text)):
         head, _, rest = (module.__doc__ or "").partition("\n")
         parts += [f"## {title}", "", head, *_fenced(rest), ""]
     return "\n".join(parts)

@@ -199,16 +199,16 @@ def test_loops_as_text(graphs):
 def mean_0(p0: float32[5, 20], out0: float32[5] out):
   for r0 in serial(5):
     row0: float32[] stack
-    partial: float32[16] register
-    total: float32[1] register
-    partial[ramp(0, 1, 16)] = broadcast(0.0, 16)
-    for k1 in serial(1):
-      for lane in vectorized(16):
-        partial[lane] = partial[lane] + p0[r0, (k1 * 16) + lane]
-    total[0] = 0.0 + reduce_lanes[+](partial[ramp(0, 1, 16)])
-    for k1_1 in serial(4):
-      total[0] = total[0] + p0[r0, k1_1 + 16]
-    row0[] = total[0]
+    partial: float32[16] register:
+      total: float32[1] register
+      partial[ramp(0, 1, 16)] = broadcast(0.0, 16)
+      for k1 in serial(1):
+        for lane in vectorized(16):
+          partial[lane] = partial[lane] + p0[r0, (k1 * 16) + lane]
+      total[0] = 0.0 + reduce_lanes[+](partial[ramp(0, 1, 16)])
+      for k1_1 in serial(4):
+        total[0] = total[0] + p0[r0, k1_1 + 16]
+      row0[] = total[0]
     out0[r0] = row0[] / 20.0
 """
     )

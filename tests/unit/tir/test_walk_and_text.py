@@ -162,7 +162,7 @@ def test_prints_numbers_with_their_type():
     assert print_expr(const(1, DType.UINT8)) == "1:uint8"
     assert print_expr(const(1, DType.BOOL)) == "true"
     assert print_expr(FloatImm(0.5, DType.FLOAT64)) == "0.5:float64"
-    assert print_expr(FloatImm(0.5, F32, 4)) == "broadcast(0.5, 4)"
+    assert print_expr(FloatImm(0.5, F32, 4)) == "0.5:float32x4"
     nested = Binary(BinaryOp.MUL, AT + 1.0, binary(BinaryOp.MIN, AT, AT), F32, 1)
     assert print_expr(nested) == "(x[i, j] + 1.0) * min(x[i, j], x[i, j])"
     assert print_expr(intrinsic(Intrinsic.EXP, AT)) == "exp(x[i, j])"

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ...errors import IntarsiaError
+from ...tokens import Token, unquote
 from ..expr import (
     Call,
     CallFunction,
@@ -30,7 +31,6 @@ from ..expr import (
 from ..module import IRModule
 from ..op import Op, OpAttrs
 from .attributes import declared_types, fits
-from .lexer import Token, unquote
 from .reader import Reader
 from .spelling import parse_span, type_text
 

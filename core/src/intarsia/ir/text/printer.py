@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ...tokens import name_text, quote
 from ..expr import (
     Call,
     CallFunction,
@@ -26,8 +27,6 @@ from ..walk import count_uses, post_order
 from .spelling import (
     array_text,
     attrs_text,
-    name_text,
-    quote,
     sequence_text,
     span_text,
     type_text,

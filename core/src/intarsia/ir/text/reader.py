@@ -9,9 +9,10 @@ import numpy as np
 
 from ...dtype import DType, parse_dtype
 from ...errors import ParseError
+from ...tokens import Token, unquote
 from ..expr import Constant
 from ..types import Dim, TensorType, TupleType, Type
-from .lexer import Token, tokenize, unquote
+from .lexer import tokenize
 
 MAX_NESTING = 64  # parentheses in types and values: deeper ones come from no printer
 _DTYPES = frozenset(dtype.value for dtype in DType)

@@ -11,27 +11,16 @@ import numpy as np
 
 from ...diagnostics import Span
 from ...dtype import DType
+from ...tokens import name_text, quote
 from ..op import OpAttrs
 from ..types import Dim, TensorType, TupleType, Type
 
-WORD = r"[A-Za-z_][A-Za-z0-9_.]*"
 BARE_SPAN = r'[^\s"()]+'
 
-_WORD = re.compile(WORD)
 _BARE_SPAN = re.compile(BARE_SPAN)
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
 _SPAN = re.compile(rf"\s*({_QUOTED}|{BARE_SPAN})(?: \(({_QUOTED}|{BARE_SPAN})\))?\s*")
 _NATIVE_FLOATS = ("float16", "float32", "float64")
-
-
-def quote(text: str) -> str:
-    """Return a string literal."""
-    return json.dumps(text)
-
-
-def name_text(name: str) -> str:
-    """Return a name bare if it is a word, else in quotes."""
-    return name if _WORD.fullmatch(name) else quote(name)
 
 
 def sequence_text(items: list[str]) -> str:

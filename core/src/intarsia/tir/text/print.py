@@ -1,26 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print kernels and tensor expressions as text: what tests compare and ``--dump-ir`` writes.
-
-::
-
-    def nn_relu_0(p0: float32[100], out0: float32[100] out):
-      for i0 in serial(6):
-        for lane in vectorized(16):
-          out0[i0 * 16 + lane] = max(p0[i0 * 16 + lane], 0.0)
-
-Names are made unique by a number behind them; a vector is written ``ramp(base, stride, lanes)``,
-``broadcast(value, lanes)``.
-"""
+"""Print kernels and tensor expressions; linear in the number of nodes, shared ones printed once."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import assert_never
 
+from ...dtype import DType
 from ..buffer import Buffer
 from ..expr import (
     INDEX,
     Binary,
-    BinaryOp,
     Broadcast,
     CallIntrinsic,
     CallTarget,
@@ -40,8 +30,10 @@ from ..func import PrimFunc
 from ..stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..tensor import ArgReduction, Axis, Reduction, Tensor
 from ..walk import children, post_order, tensors
+from .words import FUNCTIONS, spell
 
-_FUNCTIONS = frozenset({BinaryOp.MIN, BinaryOp.MAX, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD})
+LONG = 80  # characters from which an expression that is used again gets a line of its own
+LINE = 1000  # characters from which any expression does, so that text stays linear
 
 
 def print_func(func: PrimFunc) -> str:
@@ -55,7 +47,7 @@ def print_func(func: PrimFunc) -> str:
         elif number >= len(func.input_params):
             role = " out"
         params.append(printer.declare(buffer) + role)
-    printer.line(f"def {func.name}({', '.join(params)}):")
+    printer.line(f"def {spell(func.name)}({', '.join(params)}):")
     printer.block(func.body)
     return "\n".join(printer.lines) + "\n"
 
@@ -75,8 +67,10 @@ def print_tensor(*roots: Tensor) -> str:
 
 
 def print_expr(expr: PrimExpr) -> str:
-    """Return the text of one expression."""
-    return _Printer().expr(expr)
+    """Return the text of one expression; long parts of it stand on lines before it."""
+    printer = _Printer()
+    text = printer.expr(expr)
+    return "\n".join([*printer.lines, text])
 
 
 class _Printer:
@@ -87,6 +81,7 @@ class _Printer:
         self._depth = 0
         self._names: dict[TirVar | Buffer | Tensor, str] = {}
         self._taken: set[str] = set()
+        self._aliases = 0
 
     def name(self, owner: TirVar | Buffer | Tensor) -> str:
         """Return the one name of a variable, buffer or tensor."""
@@ -95,7 +90,7 @@ class _Printer:
             while name in self._taken:
                 name, number = f"{owner.name}_{number}", number + 1
             self._taken.add(name)
-            self._names[owner] = name
+            self._names[owner] = spell(name)
         return self._names[owner]
 
     def declare(self, buffer: Buffer) -> str:
@@ -112,8 +107,9 @@ class _Printer:
         self.stmt(stmt)
         self._depth -= 1
 
-    def stmt(self, stmt: Stmt) -> None:
-        """Add the lines of a statement."""
+    def stmt(self, stmt: Stmt, *, last: bool = True) -> None:
+        """Add the lines of a statement; ``last`` says that nothing follows it in its block."""
+        self._aliases = 0
         match stmt:
             case For():
                 kind = stmt.kind.value if stmt.thread is None else stmt.thread.value
@@ -124,8 +120,8 @@ class _Printer:
                 place = self._access(stmt.buffer, stmt.indices)
                 self.line(f"{place} = {self.expr(stmt.value)}")
             case Seq():
-                for part in stmt.body:
-                    self.stmt(part)
+                for number, part in enumerate(stmt.body, 1):
+                    self.stmt(part, last=last and number == len(stmt.body))
                 if not stmt.body:
                     self.line("pass")
             case If():
@@ -135,19 +131,27 @@ class _Printer:
                     self.line("else:")
                     self.block(stmt.orelse)
             case Allocate():
-                self.line(f"{self.declare(stmt.buffer)} {stmt.buffer.scope.value}")
-                self.stmt(stmt.body)
+                scope = stmt.buffer.scope.value
+                self._rest(f"{self.declare(stmt.buffer)} {scope}", stmt.body, last=last)
             case LetStmt():
-                self.line(f"let {self.name(stmt.var)} = {self.expr(stmt.value)}")
-                self.stmt(stmt.body)
+                value = self.expr(stmt.value)
+                self._rest(f"let {self.name(stmt.var)} = {value}", stmt.body, last=last)
             case Barrier():
                 self.line("barrier")
             case Invoke():
                 places = [f"&{self.expr(place)}" for place in stmt.places]
                 args = ", ".join([*places, *(self.expr(value) for value in stmt.values)])
-                self.line(f"{stmt.kind}::{stmt.function}({args})")
+                self.line(f"{spell(stmt.kind)}::{spell(stmt.function)}({args})")
             case _:
                 assert_never(stmt)
+
+    def _rest(self, head: str, body: Stmt, *, last: bool) -> None:
+        """Add what holds for ``body``: the rest of the block, or a block of its own."""
+        self.line(head if last else f"{head}:")
+        if last:
+            self.stmt(body)
+        else:
+            self.block(body)
 
     def body(self, body: PrimExpr | Reduction | ArgReduction) -> str:
         """Return the text of a tensor's element."""
@@ -169,23 +173,28 @@ class _Printer:
         return f"{self.name(owner)}[{', '.join(self.expr(index) for index in indices)}]"
 
     def expr(self, expr: PrimExpr) -> str:
-        """Return the text of an expression; no recursion, a shared node is printed each time."""
+        """Return the text of an expression, behind lines for its long parts."""
+        nodes = list(post_order(expr))
+        uses = Counter(child for node in nodes for child in children(node))
         known: dict[PrimExpr, str] = {}
-        for node in post_order(expr):
-            known[node] = self._text(node, [known[child] for child in children(node)])
+        for node in nodes:
+            text = self._text(node, [known[child] for child in children(node)])
+            if len(text) > (LONG if uses[node] > 1 else LINE) and node is not expr:
+                alias = f"${self._aliases}"
+                self._aliases += 1
+                self.line(f"{alias} = {text}")
+                text = alias
+            known[node] = text
         return known[expr]
 
     def _text(self, node: PrimExpr, parts: list[str]) -> str:
         match node:
-            case IntImm():
-                return _lanes(_integer(node), node.lanes)
-            case FloatImm():
-                suffix = "" if node.dtype.value == "float32" else f":{node.dtype}"
-                return _lanes(f"{node.value!r}{suffix}", node.lanes)
+            case IntImm() | FloatImm():
+                return _constant(node)
             case TirVar():
                 return self.name(node)
             case Binary():
-                if node.op in _FUNCTIONS:
+                if node.op in FUNCTIONS:
                     return f"{node.op.value}({', '.join(parts)})"
                 return f"{_grouped(node.a, parts[0])} {node.op.value} {_grouped(node.b, parts[1])}"
             case Select():
@@ -197,7 +206,8 @@ class _Printer:
             case CallIntrinsic():
                 return f"{node.intrinsic.value}({', '.join(parts)})"
             case CallTarget():
-                return f"{node.kind}::{node.function}:{node.dtype}({', '.join(parts)})"
+                function = f"{spell(node.kind)}::{spell(node.function)}"
+                return f"{function}:{node.dtype}({', '.join(parts)})"
             case Load():
                 return f"{self.name(node.buffer)}[{', '.join(parts)}]"
             case Read():
@@ -213,16 +223,22 @@ class _Printer:
 
 
 def _grouped(node: PrimExpr, text: str) -> str:
-    return f"({text})" if isinstance(node, Binary) and node.op not in _FUNCTIONS else text
+    alias = text.startswith("$") and text[1:].isdecimal()
+    infix = isinstance(node, Binary) and node.op not in FUNCTIONS
+    return f"({text})" if infix and not alias else text
 
 
-def _lanes(text: str, lanes: int) -> str:
-    return text if lanes == 1 else f"broadcast({text}, {lanes})"
+def _constant(node: IntImm | FloatImm) -> str:
+    """Return the value, with its type where the value alone does not tell it."""
+    plain = node.lanes == 1
+    if isinstance(node, FloatImm):
+        text, plain = repr(float(node.value)), plain and node.dtype is DType.FLOAT32
+    elif node.dtype is DType.BOOL:
+        text = "true" if node.value else "false"
+    else:
+        text, plain = str(node.value), plain and node.dtype is INDEX
+    return text if plain else f"{text}:{_vector(node)}"
 
 
-def _integer(node: IntImm) -> str:
-    if node.dtype is INDEX:
-        return str(node.value)
-    if node.dtype.value == "bool":
-        return "true" if node.value else "false"
-    return f"{node.value}:{node.dtype}"
+def _vector(node: IntImm | FloatImm) -> str:
+    return str(node.dtype) if node.lanes == 1 else f"{node.dtype}x{node.lanes}"
