@@ -18,6 +18,7 @@ from intarsia.errors import (
     UnsupportedError,
 )
 from intarsia.host.probe import Probe
+from intarsia.lower.space import ScheduleSpaces
 from intarsia.partition.region import Region
 from intarsia.plugin import (
     ANY,
@@ -65,6 +66,10 @@ class Answering(Npu):
         return self.answer()
 
     @hookimpl
+    def schedule_spaces(self, target: object) -> object:
+        return self.answer()
+
+    @hookimpl
     def register_executor_kind(self) -> object:
         return self.answer()
 
@@ -80,6 +85,7 @@ ARGUMENTS = {
     "lower_intrinsic": {"target": None},
     "rewrite_relay": {"function": None, "target": None},
     "rewrite_tir": {"function": None, "target": None},
+    "schedule_spaces": {"target": None},
     "register_executor_kind": {},
     "probe": {"target": None},
 }
@@ -113,6 +119,7 @@ ROW = SupportRow("add", op("add", ANY, ANY), takes)
         ("annotate", SupportTable([ROW])),
         ("relay_codegen", unit()),
         ("lower_intrinsic", MappingProxyType({Intrinsic.EXP: rule})),
+        ("schedule_spaces", ScheduleSpaces("machine", ())),
         ("probe", Probe(True, sdk="x 1")),
     ],
 )
@@ -147,6 +154,7 @@ def test_lists_come_back_as_tuples() -> None:
         ("lower_intrinsic", {Intrinsic.EXP: "expf"}, "a mapping that holds Intrinsic: str"),
         ("rewrite_relay", 3, "int, not Function"),
         ("rewrite_tir", {}, "dict, not PrimFunc"),
+        ("schedule_spaces", [], "list, not ScheduleSpaces"),
         ("register_executor_kind", 7, "int, not a list of ExecutorKind"),
         ("probe", True, "bool, not Probe"),
     ],

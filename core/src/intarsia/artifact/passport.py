@@ -86,6 +86,7 @@ class Passport:
         plan: What one run does.
         units: ``main`` first, then one for each region of the plan.
         placement: What was offloaded, for people and reports.
+        tuned: Kernels whose schedule was looked up in records of measurements; empty if none was.
         members: Every file of the artifact but the passport itself.
     """
 
@@ -102,6 +103,7 @@ class Passport:
     plugins: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     placement: JsonMapping = field(default_factory=lambda: MappingProxyType({}))
+    tuned: JsonMapping = field(default_factory=lambda: MappingProxyType({}))
     members: Mapping[str, Member] = field(default_factory=lambda: MappingProxyType({}))
 
     def unit(self, name: str) -> UnitEntry:
@@ -130,6 +132,7 @@ class Passport:
             "plugins": dict(sorted(self.plugins.items())),
             "versions": dict(sorted(self.versions.items())),
             "placement": dict(self.placement),
+            **({"tuned": dict(self.tuned)} if self.tuned else {}),
             "units": [_unit_to_json(unit) for unit in self.units],
             "plan": plan_to_json(self.plan),
             "members": {
@@ -180,6 +183,7 @@ def _passport_from_json(document: JsonObject) -> Passport:
         plugins=MappingProxyType(read_text_table(document, "plugins")),
         versions=MappingProxyType(read_text_table(document, "versions")),
         placement=MappingProxyType(read_mapping(document, "placement")),
+        tuned=MappingProxyType(read_mapping(document, "tuned") if "tuned" in document else {}),
         plan=plan_from_json(read_mapping(document, "plan")),
         units=tuple(
             _unit_from_json(read_dict(unit, "a unit")) for unit in read_list(document, "units")

@@ -27,6 +27,7 @@ from .dynamic import import_any, needs_program, pack_program
 from .importing import Model, check_budget, check_static
 from .pack import pack
 from .stages import compile_kernels, compile_regions, cut, lower_rest, read_target, rewrite_rest
+from .tuned import tuned_for, tuned_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -55,6 +56,7 @@ class BuildOptions:
         dump_ir: Folder for each stage's result as numbered text files.
         memory_budget: Bytes that a tensor, or all weights, may have; the machine's memory if
             ``None``.
+        records: File with measured schedules, or ``none``; the user's own if ``None``.
         progress: Called with the name of each stage.
     """
 
@@ -65,6 +67,7 @@ class BuildOptions:
     max_regions: int | None = None
     dump_ir: str | os.PathLike[str] | None = None
     memory_budget: int | None = None
+    records: str | os.PathLike[str] | None = None
     progress: Progress | None = None
 
 
@@ -140,13 +143,16 @@ def _compile(
     regions = compile_regions(host, cutting.regions, parts)
     stage("lower")
     rest = rewrite_rest(host, cutting.module, parts.fallback)
-    lowered = lower_rest(host, rest, cutting.regions, parts.fallback, _delivery(mod_name, settings))
+    tuned = tuned_for(host, parts, chosen.records)
+    delivery = _delivery(mod_name, settings)
+    lowered = lower_rest(host, rest, cutting.regions, parts.fallback, delivery, tuned)
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")
     main = compile_kernels(host, lowered.module, parts.fallback)
     stage("pack")
-    return pack(host, mod_name, settings, cutting, (main, *regions), lowered)
+    said = tuned_json(lowered, tuned)
+    return pack(host, mod_name, settings, cutting, (main, *regions), lowered, tuned=said)
 
 
 def _chosen(options: Mapping[str, Any]) -> BuildOptions:

@@ -32,6 +32,8 @@ def pack(
     cutting: Cut,
     units: Sequence[CompiledUnit],
     lowered: Lowered,
+    *,
+    tuned: Mapping[str, object] | None = None,
 ) -> Artifact:
     """Return the artifact.
 
@@ -42,6 +44,7 @@ def pack(
         cutting: The regions and the placement.
         units: ``main`` first, then the regions.
         lowered: The plan and its weights.
+        tuned: What the passport says of measured schedules.
 
     Raises:
         PluginError: Two units use one name for two weights.
@@ -72,6 +75,7 @@ def pack(
             {key: value for unit in units for key, value in unit.versions.items()}
         ),
         placement=MappingProxyType(_summary(cutting)),
+        tuned=MappingProxyType(dict(tuned or {})),
     )
     constants = collect_constants(lowered.constants, units)
     kept = cutting.module if "freestanding" in runtime.row.traits else None

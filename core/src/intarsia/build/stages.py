@@ -15,6 +15,7 @@ from ..ir.expr import Function
 from ..ir.module import IRModule
 from ..lower.kernels import Delivery, TensorModule
 from ..lower.lower import Lowered, lower
+from ..lower.space import ScheduleSpaces, Tuned
 from ..partition.cost import Plan
 from ..partition.partition import Partitioned, codegen_refused, partition
 from ..partition.region import Region
@@ -149,12 +150,25 @@ def rewrite_rest(host: Host, module: IRModule, fallback: Target) -> IRModule:
     return module.with_main(replace(main, output_names=module.main.output_names))
 
 
+def spaces_of(host: Host, fallback: Target) -> ScheduleSpaces | None:
+    """Ask the fallback what can be tuned; ``None`` if nothing can.
+
+    Raises:
+        PluginError: Its plugin failed.
+    """
+    kind = fallback.kind.name
+    if not host.has_hook(kind, "schedule_spaces"):
+        return None
+    return cast("ScheduleSpaces", host.call("schedule_spaces", kind, target=fallback))
+
+
 def lower_rest(
     host: Host,
     module: IRModule,
     regions: Sequence[Region],
     fallback: Target,
     delivery: Delivery | None = None,
+    tuned: Tuned | None = None,
 ) -> Lowered:
     """Lower what ``main`` computes itself to kernels and a call plan.
 
@@ -164,6 +178,7 @@ def lower_rest(
         regions: The outlined regions.
         fallback: What compiles the kernels.
         delivery: Model, executor and runtime; the weights are filled in here.
+        tuned: What was measured to be best in the fallback's schedule spaces.
 
     Raises:
         UnsupportedError: An operator cannot be lowered.
@@ -177,6 +192,7 @@ def lower_rest(
         target=fallback,
         # Who loads code into a process gives it memory at multiples of 64.
         alignment=cast("int", alignment) if delivery.freestanding else ALIGNMENT,
+        tuned=tuned,
     )
     delivery = replace(delivery, constants=lowered.constants)
     lowered = replace(lowered, module=replace(lowered.module, delivery=delivery))

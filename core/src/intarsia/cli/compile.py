@@ -87,5 +87,6 @@ def compile_model(model: Path, settings: BuildSettings) -> Artifact:
             require_offload=settings.require_offload,
             max_regions=settings.max_regions,
             dump_ir=settings.dump_ir,
+            records=settings.records,
             progress=stage,
         )

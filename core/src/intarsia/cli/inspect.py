@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import click
@@ -53,9 +53,15 @@ def _facts(passport: Passport) -> dict[str, object]:
         "plugins": ", ".join(f"{name} {version}" for name, version in passport.plugins.items()),
         "versions": ", ".join(f"{name} {version}" for name, version in passport.versions.items()),
         "steps": f"{len(plan.steps)} ({len(kernels)} kernels, {len(plan.regions)} regions)",
+        "tuned": f"{len(_kernels(passport))} kernels by records" if passport.tuned else "",
         "workspace": f"{plan.workspace_bytes} bytes",
         "weights": f"{weights.bytes} bytes" if weights else "none",
     }
+
+
+def _kernels(passport: Passport) -> Collection[object]:
+    kernels = passport.tuned.get("kernels", ())
+    return kernels if isinstance(kernels, Collection) else ()
 
 
 def _bytes(passport: Passport, unit: str) -> int:

@@ -32,6 +32,7 @@ COMMANDS = MappingProxyType(
         ),
         "diff": ("diff:command", "Compare two builds: versions, target, where each node goes."),
         "inspect": ("inspect:command", "Show what an artifact holds."),
+        "tune": ("tune:command", "Search for faster schedules of a model's kernels; keep them."),
         "bench": ("bench:command", "Measure models, also against other runtimes."),
     }
 )

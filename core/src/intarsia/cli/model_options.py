@@ -51,6 +51,7 @@ class BuildSettings:
     require_offload: float | None
     max_regions: int | None
     dump_ir: Path | None
+    records: str | None
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -101,6 +102,8 @@ def _build_options() -> list[Decorator]:
          "Fail if fewer nodes are offloaded."),
         (cut, "--max-regions", {"type": click.IntRange(0), "metavar": "N"},
          "Fail if there are more regions."),
+        (model, "--records", {"metavar": "FILE"},
+         "Measured schedules, or 'none'; else those of intarsia tune.  [env: INTARSIA_RECORDS]"),
         (model, "--dump-ir", {"type": path, "metavar": "DIR"},
          "Write each stage's result as text."),
     ]  # fmt: skip
@@ -127,6 +130,7 @@ def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
         require_offload=values["build_require_offload"],
         max_regions=values["build_max_regions"],
         dump_ir=dump,
+        records=values["build_records"],
     )
 
 

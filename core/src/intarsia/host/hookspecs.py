@@ -18,6 +18,7 @@ from .markers import hookspec
 if TYPE_CHECKING:
     from ..artifact.unit import CompiledUnit
     from ..ir.expr import Function
+    from ..lower.space import ScheduleSpaces
     from ..partition.region import Region
     from ..partition.support import SupportTable
     from ..target.config_kind import ExecutorKind, RuntimeKind
@@ -98,6 +99,15 @@ def rewrite_tir(function: PrimFunc, target: Target) -> PrimFunc:
     """Return an equivalent kernel that suits the backend better.
 
     May not change what it computes, nor its parameters.
+    """
+
+
+@hookspec
+def schedule_spaces(target: Target) -> ScheduleSpaces:
+    """Return what can be tuned in the backend's kernels for a target, and the machine's name.
+
+    Asked by ``tune``, and once a build where records of measurements are. The spaces depend on the
+    target alone; every choice in them computes the same.
     """
 
 

@@ -13,6 +13,7 @@ import pluggy
 from ..artifact.unit import CompiledUnit
 from ..errors import IntarsiaError, PluginError, ResourceError
 from ..ir.expr import Function
+from ..lower.space import ScheduleSpaces
 from ..partition.region import Region
 from ..partition.support import SupportRow, SupportTable
 from ..target.config_kind import ExecutorKind, RuntimeKind
@@ -30,6 +31,7 @@ _ONE = {
     "relay_codegen": CompiledUnit,
     "rewrite_relay": Function,
     "rewrite_tir": PrimFunc,
+    "schedule_spaces": ScheduleSpaces,
     "probe": Probe,
 }
 _SEVERAL = {

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..artifact.plan import ALIGNMENT
@@ -16,6 +17,7 @@ from .call_plan import plan_calls
 from .fuse import KernelCall, fuse
 from .kernels import FusedGroup, TensorModule
 from .loops import default_loops
+from .space import ChosenKernel, Tuned, signature_of
 from .tensors import stages_of
 
 if TYPE_CHECKING:
@@ -32,10 +34,14 @@ class Lowered:
     Attributes:
         module: Kernels and the plan.
         constants: Arrays by the names in ``module.plan.constants``, in that order.
+        chosen: Name of a kernel to what records said of it; only those that records know.
     """
 
     module: TensorModule
     constants: Mapping[str, np.ndarray]
+    chosen: Mapping[str, ChosenKernel] = field(
+        default_factory=lambda: MappingProxyType[str, ChosenKernel]({})
+    )
 
 
 def lower(
@@ -45,6 +51,7 @@ def lower(
     target: Target,
     name: str = "main",
     alignment: int = ALIGNMENT,
+    tuned: Tuned | None = None,
 ) -> Lowered:
     """Fuse, schedule and plan a function.
 
@@ -54,6 +61,7 @@ def lower(
         target: Its kind's schedules replace default loops; nothing else of it is used.
         name: Name of the unit.
         alignment: Of offsets in the workspace, in bytes.
+        tuned: What was measured to be best; rules decide if ``None``.
 
     Raises:
         UnsupportedError: Control flow, a symbolic shape, or an operator without a compute rule.
@@ -63,15 +71,19 @@ def lower(
     known: dict[object, PrimFunc] = {}
     names: dict[str, int] = {}
     kernels: dict[KernelCall, PrimFunc] = {}
+    chosen: dict[str, ChosenKernel] = {}
     for item in fusion.items:
         if not isinstance(item, KernelCall):
             continue
         key = _structure(item.group)
         if key not in known:
-            known[key] = _kernel(_renamed(item.group, names), target)
+            group = _renamed(item.group, names)
+            kernel = _chosen_kernel(group, target, tuned, chosen)
+            known[key] = _kernel(group, target) if kernel is None else kernel
         kernels[item] = known[key]
     plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
-    return Lowered(TensorModule(tuple(known.values()), plan, name), constants)
+    module = TensorModule(tuple(known.values()), plan, name)
+    return Lowered(module, constants, MappingProxyType(chosen))
 
 
 def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:
@@ -89,8 +101,27 @@ def _kernel(group: FusedGroup, target: Target) -> PrimFunc:
     else:
         schedule = None
     kernel = None if schedule is None else schedule(group, target)
+    return _default_kernel(group, target) if kernel is None else _checked(kernel, group, target)
+
+
+def _chosen_kernel(
+    group: FusedGroup, target: Target, tuned: Tuned | None, chosen: dict[str, ChosenKernel]
+) -> PrimFunc | None:
+    """Return the kernel that records ask for, and note it; ``None`` if they do not."""
+    found = None if tuned is None or _is_empty(group) else tuned.choice(group)
+    if found is None:
+        return None
+    space, choice = found
+    kernel = space.schedule(group, target, choice)
     if kernel is None:
-        return _default_kernel(group, target)
+        return None
+    chosen[group.name] = ChosenKernel(space.operator, signature_of(group), choice)
+    return _checked(kernel, group, target)
+
+
+def _checked(kernel: object, group: FusedGroup, target: Target) -> PrimFunc:
+    """Return what a schedule gave, under the group's name, if it is a kernel for the group."""
+    anchor = group.anchor
     if not isinstance(kernel, PrimFunc) or len(kernel.input_params) != len(group.function.params):
         raise PluginError(
             f"the schedule of '{'' if anchor is None else anchor.name}' of target kind "

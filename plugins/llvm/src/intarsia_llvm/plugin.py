@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from intarsia.ir.expr import Function
 from intarsia.lower.cpu.layout import use_channels_last
+from intarsia.lower.cpu.spaces import cpu_spaces
+from intarsia.lower.space import ScheduleSpaces
 from intarsia.plugin import (
     IntarsiaError,
     Intrinsic,
@@ -24,7 +26,7 @@ from .functions import target_function
 from .intrinsics.expand import RULES
 from .known import check_processor, known_values
 from .link import find_linker
-from .schedules.table import SCHEDULES, tile_shape
+from .schedules.table import SCHEDULES, shape_of, tile_shape
 from .target import LlvmOptions, canonicalise, machine
 
 
@@ -59,6 +61,15 @@ def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
 def rewrite_relay(function: Function, target: Target) -> Function:
     """Channels last, and weights packed for the machine's registers."""
     return use_channels_last(function, tile_shape(machine(target.options)))
+
+
+@hookimpl
+def schedule_spaces(target: Target) -> ScheduleSpaces:
+    """The sizes in kernels of convolutions and products, by processor and width of vectors."""
+    model = machine(target.options)
+    arch = model.triple.partition("-")[0]
+    name = f"{arch}/{model.tune or model.cpu}/{32 * model.lanes}"
+    return ScheduleSpaces(name, cpu_spaces(shape_of))
 
 
 @hookimpl

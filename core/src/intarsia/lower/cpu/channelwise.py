@@ -15,9 +15,8 @@ from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt
 from .loops import cut, load, parallel, seq, serial, store, unrolled, vectorized
+from .tile import Shape
 from .window import Window
-
-_RESULTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,26 +39,26 @@ class Channelwise:
     finish: Callable[[PrimExpr, tuple[PrimExpr, ...], PrimExpr], Stmt]
 
 
-def channelwise_loops(work: Channelwise, lanes: int) -> Stmt:
-    """Return the loops; ``lanes`` channels are computed at once."""
+def channelwise_loops(work: Channelwise, shape: Shape) -> Stmt:
+    """Return the loops; a vector of channels is computed at once, for some neighbours."""
     batch = work.data.shape[0]
     rows = work.window.output[0]
 
     def row(p: PrimExpr) -> Stmt:
-        return _row(work, lanes, p // rows, p % rows)
+        return _row(work, shape, p // rows, p % rows)
 
     return parallel(batch * rows, row)
 
 
-def _row(work: Channelwise, lanes: int, image: PrimExpr, row: PrimExpr) -> Stmt:
+def _row(work: Channelwise, shape: Shape, image: PrimExpr, row: PrimExpr) -> Stmt:
     """Compute a row of results."""
-    window = work.window
+    window, lanes = work.window, shape.lanes
     low, high = window.interior(1)
     stmts: list[Stmt] = []
     for column in range(low):
         stmts.append(_piece(work, lanes, (image, row, index(column)), 1, window.taps(1, column)))
     whole = range(window.kernel[1])
-    for part in cut(high - low, _RESULTS) if high > low else ():
+    for part in cut(high - low, shape.neighbours) if high > low else ():
         first = part.start + low
         stmts.append(
             serial(

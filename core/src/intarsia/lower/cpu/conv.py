@@ -113,6 +113,8 @@ def _plan(shape: Shape, conv: Convolution) -> _Plan:
     blocks = -(-conv.columns // width)
     limit = shape.rows_for(width // shape.lanes)
     tile_width = best_rows(columns, limit)
+    if shape.tile_columns:
+        tile_width = min(shape.tile_columns, columns, limit)
     tile_height = max(1, min(rows, limit // tile_width))
     padded = window.span(1, columns)
     items = conv.groups * conv.data.shape[0]

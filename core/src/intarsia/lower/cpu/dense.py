@@ -27,7 +27,6 @@ from .tile import Shape, best_rows, column_parts, register_tile
 
 _LINE = 64
 _SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
-_PANEL_BYTES = 192 * 1024
 _LARGE_BYTES = 512 * 1024
 _ITEMS = 8  # pieces of work that two or four threads can share evenly
 
@@ -86,7 +85,7 @@ def dense_loops(
     width = weight.shape[2]
     rows = best_rows(left.rows, shape.rows_for(width // shape.lanes))
     blocks = -(-outputs // width)
-    panel = _panel_rows(left, rows, blocks)
+    panel = _panel_rows(left, rows, blocks, shape.panel_bytes)
     panels = cut(left.rows, panel)
 
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
@@ -118,10 +117,10 @@ def _share(
     return parallel(part.count * chunk.count, body)
 
 
-def _panel_rows(left: Matrix, rows: int, blocks: int) -> int:
+def _panel_rows(left: Matrix, rows: int, blocks: int, most_bytes: int) -> int:
     """Return how many rows share one pass over a block of weights, and one packed copy."""
     tiles = -(-left.rows // rows)
-    most = min(tiles, max(1, _PANEL_BYTES // max(1, left.depth * 4 * rows)))
+    most = min(tiles, max(1, most_bytes // max(1, left.depth * 4 * rows)))
     if blocks >= _ITEMS:
         return min(left.rows, most * rows)
     return min(left.rows, rows * even_share(tiles, most, -(-_ITEMS // blocks)))
@@ -165,7 +164,8 @@ def _panel(
     start, size, tile = rows
     first, blocks, used = columns
     width = weight.shape[2]
-    packed = _needs_copy(left) and blocks > 1
+    wanted = _needs_copy(left) if shape.copies_rows is None else shape.copies_rows
+    packed = wanted and blocks > 1
     panel = Buffer("panel", (size, left.depth + 16), weight.dtype, Scope.STACK)
 
     def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:

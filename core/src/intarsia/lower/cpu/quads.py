@@ -135,4 +135,4 @@ class QuadSchedules:
 
         window = window_of(data.shape[1:3], given.fused.output.shape[1:3], attrs)
         work = Channelwise(data, window, const(0, DType.INT32), combine, finish)
-        return given.function(channelwise_loops(work, self.shape_of(target, DType.INT32).lanes))
+        return given.function(channelwise_loops(work, self.shape_of(target, DType.INT32)))

@@ -120,7 +120,7 @@ class Schedules:
 
         window = _window(given, group.anchor.attrs)
         work = Channelwise(data, window, const(0, data.dtype), combine, finish)
-        return given.function(channelwise_loops(work, self._shape(target, given).lanes))
+        return given.function(channelwise_loops(work, self._shape(target, given)))
 
     def max_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.max_pool``."""
@@ -142,7 +142,7 @@ class Schedules:
         window = _window(given, group.anchor.attrs)
         start = const(lowest(data.dtype), data.dtype)
         work = Channelwise(data, window, start, combine, finish)
-        return given.function(channelwise_loops(work, self._shape(target, given).lanes))
+        return given.function(channelwise_loops(work, self._shape(target, given)))
 
     def avg_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.avg_pool``; not where what ceil_mode adds would have to be told from padding."""
@@ -169,4 +169,4 @@ class Schedules:
             return given.finish(value / count, indices)
 
         work = Channelwise(data, _window(given, attrs), const(0, data.dtype), combine, finish)
-        return given.function(channelwise_loops(work, self._shape(target, given).lanes))
+        return given.function(channelwise_loops(work, self._shape(target, given)))

@@ -70,6 +70,10 @@ class Shape:
         add: ``add(total, left, right)``: what a step of a tile does if it does not multiply and
             add.
         sum_up: ``sum_up(sums, left, right, steps)``: what a tile does in place of its inner loop.
+        tile_columns: Neighbours in a row of a picture that one tile computes; 0 lets a rule choose.
+        panel_bytes: Most memory of the rows that share one pass over a block of weights.
+        copies_rows: Whether these rows are copied side by side first; ``None`` lets a rule choose.
+        neighbours: Results in a row that windows within a channel compute at a time.
     """
 
     lanes: int
@@ -79,6 +83,10 @@ class Shape:
     quads: Quads | None = None
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
     sum_up: Callable[[Buffer, Sequence[PrimExpr], PrimExpr, PrimExpr | int], Stmt] | None = None
+    tile_columns: int = 0
+    panel_bytes: int = 192 * 1024
+    copies_rows: bool | None = None
+    neighbours: int = 8
 
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide."""

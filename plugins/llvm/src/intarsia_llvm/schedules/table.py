@@ -47,7 +47,8 @@ def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
     return LetStmt(TirVar("fetched", DType.BOOL), done, body)
 
 
-def _shape_of(target: Target, dtype: DType) -> Shape:
+def shape_of(target: Target, dtype: DType) -> Shape:
+    """Return the register tile of a target's machine."""
     return tile_shape(machine(target.options), dtype)
 
 
@@ -67,6 +68,6 @@ def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
-    {**Schedules(_shape_of).table(), "transpose": transpose}
+    {**Schedules(shape_of).table(), "transpose": transpose}
 )
 """Operator name to its schedule."""
