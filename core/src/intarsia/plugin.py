@@ -29,7 +29,7 @@ from .partition.region import Region
 from .partition.support import Code, Support, SupportRow, SupportTable
 from .runtime.loading import DeviceModel, LoadRequest, NativeCall
 from .target.config_kind import ExecutorKind, Rule, RuntimeKind
-from .target.kind import KnownValue, KnownValues, Memory, Role, TargetKind
+from .target.kind import KnownValue, KnownValues, Memory, Performance, Role, TargetKind
 from .target.options import option
 from .target.target import CompositeTarget, Target
 from .tir.intrinsic import Intrinsic
@@ -59,6 +59,7 @@ __all__ = [
     "Memory",
     "NativeCall",
     "OpPattern",
+    "Performance",
     "PluginError",
     "Probe",
     "Region",

@@ -101,7 +101,7 @@ def test_the_table_has_a_row_for_every_node_and_a_line_at_the_end(model):
     assert lines[0].split() == ["NODE", "OP", "ACCELERATOR", "VERDICT", "CODE", "DETAIL"]
     assert lines[1].split() == ["product", "matmul", "npu", "yes", "ok", "matmul"]
     assert "squash    tanh     npu          no       unsupported-op  no row for 'tanh'" in lines
-    assert "npu_0   npu          2      32 B      32 B" in lines
+    assert "npu_0   npu          2      32 B      32 B       1.01 us  1.01 us" in lines
     assert lines[-1] == "3/5 nodes offloaded (60 %), 2 regions, 128 B across borders"
 
 

@@ -16,7 +16,7 @@ from ..ir.module import IRModule
 from ..lower.kernels import Delivery, TensorModule
 from ..lower.lower import Lowered, lower
 from ..lower.space import ScheduleSpaces, Tuned
-from ..partition.cost import Plan
+from ..partition.cost import Plan, Prices
 from ..partition.partition import Partitioned, codegen_refused, partition
 from ..partition.region import Region
 from ..partition.report import Placement, check_gates
@@ -107,7 +107,12 @@ def cut(
         return cast("Sequence[Region]", answer)
 
     found: Partitioned = partition(
-        module, tables, plan=plan or Plan.COST, rules=rules, ask=keep if asked else None
+        module,
+        tables,
+        plan=plan or Plan.COST,
+        prices=Prices.of(target.fallback, target.accelerators),
+        rules=rules,
+        ask=keep if asked else None,
     )
     return Cut(found.module, found.regions, found.report)
 

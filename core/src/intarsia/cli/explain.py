@@ -15,7 +15,7 @@ from ..diagnostics import Remark
 from ..errors import UsageError
 from ..partition.cost import Plan
 from ..partition.placed_graph import placed_graph
-from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates
+from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates, seconds_text
 from ..partition.rules import parse_place_rule
 from ..passes.base import Remarks
 from ..passes.fuse_quantize import FUSE_QUANTIZE
@@ -123,7 +123,8 @@ def _chosen(verdicts: Sequence[Verdict], wanted: Sequence[str]) -> list[Verdict]
 def _print(placement: Placement, notes: Sequence[Remark]) -> None:
     if placement.regions:
         regions = [_region(region) for region in placement.regions]
-        table(regions, ("region", "accelerator", "nodes", "bytes in", "bytes out"))
+        priced = ("cost", "on the fallback") if placement.cost else ()
+        table(regions, ("region", "accelerator", "nodes", "bytes in", "bytes out", *priced))
         click.echo("")
     for pair in placement.apart:
         click.echo(
@@ -132,10 +133,15 @@ def _print(placement: Placement, notes: Sequence[Remark]) -> None:
         )
     for note in notes:
         click.echo(f"{note.span.name}: {note.message}")
+    if placement.cost is not None:
+        click.echo(str(placement.cost))
     click.echo(str(placement))
 
 
-def _region(region: RegionRow) -> tuple[str, str, int, str, str]:
-    counted = len(region.nodes)
+def _region(region: RegionRow) -> tuple[str | int, ...]:
+    row = (region.name, region.accelerator, len(region.nodes))
     sizes = bytes_text(region.bytes_in), bytes_text(region.bytes_out)
-    return (region.name, region.accelerator, counted, *sizes)
+    if region.cost is None:
+        return (*row, *sizes)
+    here = region.cost.work + region.cost.border
+    return (*row, *sizes, seconds_text(here), seconds_text(region.cost.fallback))

@@ -46,6 +46,8 @@ class Op:
     * ``reference(attrs, *arrays) -> ndarray | tuple[ndarray, ...]`` is the NumPy definition.
     * ``compute(attrs, *tensors) -> Tensor | tuple[Tensor, ...]`` is the tensor expression
       (``intarsia.tir``).
+    * ``products(attrs, result, *types) -> int`` counts the multiplications of an anchor whose types
+      are static tensors; what it costs is judged by it.
     """
 
     name: ClassVar[str] = ""
@@ -55,6 +57,7 @@ class Op:
     reference: ClassVar[Callable[..., Any]]
     # Not a ClassVar: pyright refuses a static method in place of an optional ClassVar.
     compute: Callable[..., Any] | None = None
+    products: Callable[..., int] | None = None
 
 
 OpClass = TypeVar("OpClass", bound=type[Op])

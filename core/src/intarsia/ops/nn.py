@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -124,6 +125,11 @@ class Conv(Op):
         return in_float32(_Convolution(attrs), data, weight, *bias)
 
     @staticmethod
+    def products(attrs: Attrs, result: TensorType, *types: TensorType) -> int:
+        """One for each element of the result, input channel of its group, and tap."""
+        return result.elements * prod(types[1].static_shape[1:])
+
+    @staticmethod
     def compute(attrs: Attrs, data: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:
         """Sum over the input channels of the group and the window; padding is read as 0."""
         outputs, inner, *kernel = weight.shape
@@ -229,6 +235,11 @@ class ConvTranspose(Op):
     def reference(attrs: Attrs, data: Array, weight: Array, *bias: Array) -> Array:
         """Add the product of data and each tap of the weight where the tap lands."""
         return in_float32(_TransposedConvolution(attrs), data, weight, *bias)
+
+    @staticmethod
+    def products(attrs: Attrs, result: TensorType, *types: TensorType) -> int:
+        """One for each element of the data, output channel of its group, and tap."""
+        return types[0].elements * prod(types[1].static_shape[1:])
 
     @staticmethod
     def compute(attrs: Attrs, data: Tensor, weight: Tensor, *bias: Tensor) -> Tensor:
@@ -363,6 +374,11 @@ class Matmul(Op):
         left = np.swapaxes(a, -1, -2) if attrs.transpose_a else a
         right = np.swapaxes(b, -1, -2) if attrs.transpose_b else b
         return in_float32(np.matmul, left, right)
+
+    @staticmethod
+    def products(attrs: Attrs, result: TensorType, *types: TensorType) -> int:
+        """One for each element of the result and of the inner dimension."""
+        return result.elements * types[0].static_shape[-2 if attrs.transpose_a else -1]
 
     @staticmethod
     def compute(attrs: Attrs, a: Tensor, b: Tensor) -> Tensor:

@@ -160,6 +160,11 @@ class ConvInteger(Op):
         return _wrapped(nn.Conv.reference(attrs, data, weight))
 
     @staticmethod
+    def products(attrs: nn.Conv.Attrs, result: TensorType, *types: TensorType) -> int:
+        """As of ``nn.conv``."""
+        return nn.Conv.products(attrs, result, types[0], types[2])
+
+    @staticmethod
     def compute(
         attrs: nn.Conv.Attrs, x: Tensor, x_zero: Tensor, w: Tensor, w_zero: Tensor
     ) -> Tensor:
@@ -196,6 +201,11 @@ class Conv(Op):
         if bias:
             total = total + _along(bias[0], 1, total.ndim)
         return _requantized(total, (x_scale, w_scale, y_scale), y_zero, 1)
+
+    @staticmethod
+    def products(attrs: nn.Conv.Attrs, result: TensorType, *types: TensorType) -> int:
+        """As of ``nn.conv``."""
+        return nn.Conv.products(attrs, result, types[0], types[3])
 
     @staticmethod
     def compute(attrs: nn.Conv.Attrs, *tensors: Tensor) -> Tensor:
@@ -278,6 +288,11 @@ class MatmulInteger(Op):
         return _wrapped(nn.Matmul.reference(attrs, a.astype(np.float64) - a_zero, right))
 
     @staticmethod
+    def products(attrs: nn.Matmul.Attrs, result: TensorType, *types: TensorType) -> int:
+        """As of ``matmul``."""
+        return nn.Matmul.products(attrs, result, types[0], types[2])
+
+    @staticmethod
     def compute(
         attrs: nn.Matmul.Attrs, a: Tensor, a_zero: Tensor, b: Tensor, b_zero: Tensor
     ) -> Tensor:
@@ -316,6 +331,11 @@ class Matmul(Op):
         if bias:
             total = total + bias[0]
         return _requantized(total, (a_scale, b_scale, y_scale), y_zero, total.ndim - 1)
+
+    @staticmethod
+    def products(attrs: nn.Matmul.Attrs, result: TensorType, *types: TensorType) -> int:
+        """As of ``matmul``."""
+        return nn.Matmul.products(attrs, result, types[0], types[3])
 
     @staticmethod
     def compute(attrs: nn.Matmul.Attrs, *tensors: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from types import MappingProxyType
 
 from ..errors import IntarsiaError
@@ -24,11 +25,13 @@ class Placed:
         kind: Target kind of the accelerator.
         row: Name of the support row.
         match: What it takes.
+        said: Its answer, with the cost that it states.
     """
 
     kind: str
     row: str
     match: Match
+    said: Support = field(default_factory=Support.yes)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +141,7 @@ def _ask(question: _Question, call: Call) -> Support:
         if barred is not None:
             willing = barred if willing is None else willing
             continue
-        taken = Placed(question.kind, row.name, found)
+        taken = Placed(question.kind, row.name, found, verdict)
         question.placed.update(dict.fromkeys(found.calls, taken))
         return Support(Code.OK, row.name)
     if willing is not None:
@@ -166,7 +169,11 @@ def _judge(question: _Question, row: SupportRow, call: Call) -> tuple[Match | No
 
 def _checked(kind: str, row: SupportRow, answer: object) -> Support:
     if isinstance(answer, Support):
-        return answer
+        stated = [cost for cost in (answer.seconds, answer.flops) if cost is not None]
+        if all(0 <= cost < inf for cost in stated):
+            return answer
+        detail = f"row '{row.name}' of '{kind}' states a cost of {stated[0]!r}"
+        return Support.no(Code.PLUGIN_ERROR, detail)
     detail = f"row '{row.name}' of '{kind}' answered {answer!r}, not a Support"
     return Support.no(Code.PLUGIN_ERROR, detail)
 

@@ -1,31 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cost: drop the regions that are not worth their borders.
+"""Cost: what a call costs where, and what a region costs beyond its calls.
 
-The model is one sentence: a region pays when it holds at least one *heavy* call. Heavy is what
-computes many operations for an element (convolution, product of matrices, reduction, normalisation,
-pooling); light is element-wise work and moving of data, which the fallback fuses into its
-neighbours for next to nothing, while a region around it costs a call and keeps it from being fused.
-Light calls next to a heavy one are taken along: they connect.
+The model, in whole picoseconds so that sums are exact and equal on every machine:
+
+* A *heavy* call (convolution, product of matrices, reduction, normalisation, pooling) costs the
+  larger of its arithmetic and its traffic, by the speeds of its owner's
+  :class:`~intarsia.target.kind.Performance`; on the fallback also the launch of a kernel. A *light*
+  call (element-wise work, moving of data) costs nothing where its neighbours are: it is fused with
+  them. What a plugin states of a match (:meth:`~intarsia.partition.support.Support.yes`) holds
+  instead.
+* A region costs a launch, and a copy of every value that enters or leaves it: latency and bytes.
+
+The cost of a placement is the sum over calls and regions, where the regions are those that
+:func:`~intarsia.partition.merge.merge` makes of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from ..ir.expr import Call
 from ..ir.op import OpKind
-from .merge import Group
-from .support import Code, Support
+from ..ir.types import TensorType, TupleType, Type
+from ..target.kind import Performance
+from ..target.target import Target
+from .annotate import Placed
 
 HEAVY = frozenset({OpKind.ANCHOR, OpKind.REDUCTION, OpKind.OPAQUE})
+PICOSECONDS = 10**12
 
 
 class Plan(Enum):
     """How regions are chosen."""
 
-    GREEDY = "greedy"  # every call an accelerator takes goes to it
-    COST = "cost"  # regions that are not worth their borders go back
+    GREEDY = "greedy"  # every call an accelerator takes goes to the first that takes it
+    COST = "cost"  # the placement that costs least, by the model of this module
 
 
 def is_heavy(call: Call) -> bool:
@@ -33,16 +44,117 @@ def is_heavy(call: Call) -> bool:
     return call.op.kind in HEAVY
 
 
-def too_small(groups: Sequence[Group], plan: Plan) -> dict[tuple[Call, str], Support]:
-    """Return a verdict for every call of the regions that are not worth their borders."""
-    if plan is Plan.GREEDY:
-        return {}
-    dropped: dict[tuple[Call, str], Support] = {}
-    for group in groups:
-        calls = [node for node in group.nodes if isinstance(node, Call)]
-        if not group.kind or any(is_heavy(call) for call in calls):
-            continue
-        word = "call" if len(calls) == 1 else "calls"
-        detail = f"a region of {len(calls)} light {word} saves less than its border costs"
-        dropped.update(((call, group.kind), Support.no(Code.TOO_SMALL, detail)) for call in calls)
-    return dropped
+def count_flops(call: Call) -> int:
+    """Return the arithmetic operations of a call; 0 for light ones and for symbolic sizes.
+
+    A product with its sum counts two; an operator that does not count its products does one
+    operation for each element that it reads.
+    """
+    if not is_heavy(call):
+        return 0
+    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
+    result = call.type
+    if not all(kind.is_static for kind in types):
+        return 0
+    if call.op.products is None:
+        return max((kind.elements for kind in types), default=0)
+    if len(types) < len(call.args) or not isinstance(result, TensorType):
+        return 0
+    return 2 * call.op.products(call.attrs, result, *types) if result.is_static else 0
+
+
+def count_bytes(*types: Type) -> int:
+    """Return the size of values; symbolic sizes count as nothing."""
+    total = 0
+    todo = [*types]
+    while todo:
+        match todo.pop():
+            case TupleType(fields=fields):
+                todo.extend(fields)
+            case TensorType() as tensor:
+                total += tensor.bytes if tensor.is_static else 0
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """What everything costs on one target, in picoseconds.
+
+    Attributes:
+        fallback: Speeds of the fallback.
+        accelerators: Speeds of each accelerator, by kind.
+    """
+
+    fallback: Performance
+    accelerators: Mapping[str, Performance]
+
+    @classmethod
+    def presumed(cls, kinds: Sequence[str]) -> Prices:
+        """Return the prices of accelerators of which nothing is known but their names."""
+        base = Performance()
+        return cls(base, dict.fromkeys(kinds, replace(base, flops=2 * base.flops)))
+
+    @classmethod
+    def of(cls, fallback: Target, accelerators: Sequence[Target]) -> Prices:
+        """Return the prices of a target's parts.
+
+        A kind that states no :class:`Performance` is taken to be an ordinary CPU as a fallback. As
+        an accelerator it is taken to be twice as fast in arithmetic as the fallback, since the user
+        put it in front, and to work in the fallback's memory if it is the same type of device.
+        """
+        base = _stated(fallback) or Performance()
+        device = fallback.kind.device_type
+        presumed = replace(base, flops=2 * base.flops, copy_bandwidth=None, copy_latency=0.0)
+        apart = replace(presumed, copy_bandwidth=base.bandwidth, copy_latency=1e-5)
+        return cls(
+            base,
+            {
+                part.kind.name: _stated(part)
+                or (presumed if part.kind.device_type == device else apart)
+                for part in accelerators
+            },
+        )
+
+    def own(self, call: Call) -> int:
+        """Return what the fallback needs for a call."""
+        if not is_heavy(call):
+            return 0
+        return _picoseconds(self.fallback.launch) + _roofline(self.fallback, [call])
+
+    def claim(self, placed: Placed) -> int:
+        """Return what an accelerator needs for a match, without region and borders."""
+        speed = self.accelerators[placed.kind]
+        if placed.said.seconds is not None:
+            return _picoseconds(placed.said.seconds)
+        if placed.said.flops is not None:
+            return _picoseconds(placed.said.flops / speed.flops)
+        return _roofline(speed, placed.match.calls)
+
+    def launch(self, kind: str) -> int:
+        """Return what calling a region costs."""
+        return _picoseconds(self.accelerators[kind].launch)
+
+    def crossing(self, kind: str, size: int) -> int:
+        """Return what a value of ``size`` bytes costs that enters or leaves a region."""
+        speed = self.accelerators[kind]
+        copy = 0.0 if speed.copy_bandwidth is None else size / speed.copy_bandwidth
+        return _picoseconds(speed.copy_latency + copy)
+
+
+def _stated(part: Target) -> Performance | None:
+    performance = part.kind.performance
+    return None if performance is None else performance(part.options)
+
+
+def _roofline(speed: Performance, calls: Sequence[Call]) -> int:
+    """The larger of arithmetic and traffic of each heavy call."""
+    total = 0.0
+    for call in calls:
+        if is_heavy(call):
+            moved = count_bytes(call.type, *(arg.type for arg in call.args))
+            total += max(count_flops(call) / speed.flops, moved / speed.bandwidth)
+    return _picoseconds(total)
+
+
+def _picoseconds(seconds: float) -> int:
+    return round(seconds * PICOSECONDS)

@@ -11,6 +11,7 @@ search, and is kept.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..diagnostics import Span
@@ -86,24 +87,59 @@ class _Unit:
         return (self.kind, id(self.scope)) if self.kind else ("", 0)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Grouped:
+    """Units, which are numbers, cut into groups.
+
+    Attributes:
+        first: For each unit, the first unit of the group it was in before contraction.
+        quotient: The groups, acyclic and in order.
+        apart: Units that could not be merged: producer, consumer, and one on a path between.
+    """
+
+    first: Sequence[int]
+    quotient: Quotient
+    apart: Sequence[tuple[int, int, int]]
+
+    def group_of(self, unit: int) -> int:
+        """Return the unit that stands for the group of ``unit``."""
+        return self.quotient.find(self.first[unit])
+
+
+def group_units(
+    keys: Sequence[int], edges: Sequence[tuple[int, int]], *, budget: int = SEARCH_BUDGET
+) -> Grouped:
+    """Cut a graph of units into maximal groups with equal keys and no cycle between groups.
+
+    Args:
+        keys: For each unit, in topological order, what it may share a group with; 0 for the
+            fallback, whose units stay alone.
+        edges: Distinct (producer, consumer), ordered by consumer.
+        budget: Steps that all searches for cycles may take together; beyond it, groups stay apart.
+    """
+    first = _level_groups(keys, edges)
+    quotient = Quotient.of(first, edges)
+    return Grouped(first, quotient, _contract(keys, quotient, budget))
+
+
 def merge(annotated: Annotated, *, budget: int = SEARCH_BUDGET) -> Merged:
     """Cut the function into maximal groups of one accelerator each.
 
     Args:
         annotated: Answers of the accelerators.
-        budget: Steps that all searches for cycles may take together; beyond it, regions stay apart.
+        budget: As of :func:`group_units`.
     """
     units, unit_of = _units(annotated)
-    edges = _edges(units, unit_of)
-    first = _level_groups(units, edges)
-    quotient = Quotient.of(first, edges)
-    apart = _contract(units, first, quotient, budget)
+    numbers: dict[tuple[str, int], int] = {("", 0): 0}
+    keys = [numbers.setdefault(unit.key, len(numbers)) for unit in units]
+    grouped = group_units(keys, _edges(units, unit_of), budget=budget)
     members: dict[int, list[_Unit]] = {}
     for unit in units:
-        members.setdefault(quotient.find(first[unit.index]), []).append(unit)
+        members.setdefault(grouped.group_of(unit.index), []).append(unit)
     position = {unit_node: i for i, unit_node in enumerate(_nodes(annotated))}
-    groups = tuple(_group(members[root], position) for root in quotient.in_order())
-    return Merged(annotated, groups, tuple(apart))
+    order = grouped.quotient.in_order()
+    groups = tuple(_group(members[root], position) for root in order)
+    return Merged(annotated, groups, tuple(_apart(units, *refused) for refused in grouped.apart))
 
 
 def _nodes(annotated: Annotated) -> list[Expr]:
@@ -148,13 +184,13 @@ def _edges(units: list[_Unit], unit_of: dict[Expr, int]) -> list[tuple[int, int]
     return edges
 
 
-def _level_groups(units: list[_Unit], edges: list[tuple[int, int]]) -> list[int]:
+def _level_groups(keys: Sequence[int], edges: Sequence[tuple[int, int]]) -> list[int]:
     """Return for each unit the first unit of its group."""
-    level = [0] * len(units)
+    level = [0] * len(keys)
     for producer, consumer in edges:
-        step = 0 if units[producer].key == units[consumer].key else 1
+        step = 0 if keys[producer] == keys[consumer] else 1
         level[consumer] = max(level[consumer], level[producer] + step)
-    parent = list(range(len(units)))
+    parent = list(range(len(keys)))
 
     def find(unit: int) -> int:
         while parent[unit] != unit:
@@ -163,18 +199,18 @@ def _level_groups(units: list[_Unit], edges: list[tuple[int, int]]) -> list[int]
         return unit
 
     for producer, consumer in edges:
-        same = units[producer].kind and units[producer].key == units[consumer].key
+        same = keys[producer] and keys[producer] == keys[consumer]
         if same and level[producer] == level[consumer]:
             a, b = find(producer), find(consumer)
             parent[max(a, b)] = min(a, b)
-    return [find(unit) for unit in range(len(units))]
+    return [find(unit) for unit in range(len(keys))]
 
 
-def _contract(units: list[_Unit], first: list[int], quotient: Quotient, budget: int) -> list[Apart]:
+def _contract(keys: Sequence[int], quotient: Quotient, budget: int) -> list[tuple[int, int, int]]:
     """Merge neighbours where that makes no cycle; return where it would."""
-    apart: list[Apart] = []
+    apart: list[tuple[int, int, int]] = []
     for producer, consumer in quotient.edges():
-        if not units[producer].kind or units[producer].key != units[consumer].key:
+        if not keys[producer] or keys[producer] != keys[consumer]:
             continue
         a, b = quotient.find(producer), quotient.find(consumer)
         if a == b:
@@ -183,15 +219,13 @@ def _contract(units: list[_Unit], first: list[int], quotient: Quotient, budget: 
             break
         blocker = quotient.contract(a, b)
         if blocker is not None:
-            apart.append(
-                Apart(
-                    units[producer].kind,
-                    units[producer].nodes[-1].span,
-                    units[consumer].nodes[-1].span,
-                    units[blocker].nodes[-1].span,
-                )
-            )
+            apart.append((producer, consumer, blocker))
     return apart
+
+
+def _apart(units: Sequence[_Unit], producer: int, consumer: int, via: int) -> Apart:
+    spans = (units[index].nodes[-1].span for index in (producer, consumer, via))
+    return Apart(units[producer].kind, *spans)
 
 
 def _group(units: list[_Unit], position: dict[Expr, int]) -> Group:

@@ -10,11 +10,13 @@ from typing import TypeAlias
 from ..errors import PluginError
 from ..ir.expr import Call
 from ..ir.module import IRModule
-from .annotate import Annotated, annotate
-from .cost import Plan, too_small
+from .annotate import annotate
+from .cost import Plan, Prices
+from .costs import with_costs
 from .labels import label_calls
 from .merge import Merged, merge
 from .outline import Outlined, outline
+from .place import Priced, place_by_cost
 from .region import Region
 from .report import Placement, report
 from .rules import PlaceRule, excluded_by_rules
@@ -43,18 +45,20 @@ def partition(
     tables: Sequence[tuple[str, SupportTable]],
     *,
     plan: Plan = Plan.COST,
+    prices: Prices | None = None,
     rules: Sequence[PlaceRule] = (),
     ask: AskPlugin | None = None,
 ) -> Partitioned:
     """Cut ``main`` into convex regions, one accelerator each, and the fallback's rest.
 
-    Each round asks, merges, and drops what is not worth its border or what a plugin gives back;
-    what was dropped is offered to the accelerators that come later, until nothing more is dropped.
+    Each round asks, chooses by the plan, merges, and drops what a plugin gives back; what was
+    dropped is offered to the other accelerators, until nothing more is dropped.
 
     Args:
         module: A prepared module.
         tables: Kind and support table of each accelerator, in the target's order.
-        plan: Whether regions must pay.
+        plan: How accelerators are chosen.
+        prices: What everything costs, for choosing by cost; those of unknown kinds if ``None``.
         rules: What the user says of single nodes.
         ask: The plugins' own say: given a kind and its regions, the regions it keeps. A region that
             is not returned goes back to the fallback; one returned by
@@ -71,18 +75,22 @@ def partition(
         labels = label_calls(annotate(main, ()).calls)
         excluded.update(excluded_by_rules(labels, kinds, rules))
     asked = ask is None
+    prices = prices or Prices.presumed(kinds)
     while True:
         annotated = annotate(main, tables, excluded=excluded)
         merged = merge(annotated)
-        dropped = too_small(merged.groups, plan) | _crossing(merged)
-        outlined = None
+        dropped = _crossing(merged)
         if not dropped:
+            priced = None
+            if plan is Plan.COST and tables:
+                priced = place_by_cost(annotated, tables, prices, excluded)
+                merged = merge(priced.annotated)
             outlined = outline(module, merged.groups)
-            if ask is not None and not asked:
+            if not asked and ask is not None:
                 asked = True
                 dropped = _given_back(kinds, outlined, ask)
-        if outlined is not None and not dropped:
-            return _partitioned(annotated, merged, outlined)
+            if not dropped:
+                return _partitioned(merged, outlined, priced)
         excluded.update(dropped)
 
 
@@ -97,8 +105,11 @@ def codegen_refused(region: Region, error: Exception) -> PluginError:
     )
 
 
-def _partitioned(annotated: Annotated, merged: Merged, outlined: Outlined) -> Partitioned:
-    placement = report(annotated, outlined.module.main, outlined.regions, merged.apart)
+def _partitioned(merged: Merged, outlined: Outlined, priced: Priced | None) -> Partitioned:
+    main, regions = outlined.module.main, outlined.regions
+    placement = report(merged.annotated, main, regions, merged.apart)
+    if priced is not None:
+        placement = with_costs(placement, regions, priced)
     return Partitioned(outlined.module, outlined.regions, placement)
 
 

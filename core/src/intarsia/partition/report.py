@@ -8,14 +8,69 @@ from dataclasses import dataclass
 
 from ..errors import GateFailed
 from ..ir.expr import CallFunction, Expr, Function
-from ..ir.types import TensorType, TupleType, Type
 from ..ir.walk import post_order
 from ..passes.fuse_quantize import is_in_float
 from .annotate import Annotated
+from .cost import count_bytes
 from .labels import label_calls
 from .merge import Apart
 from .region import Region
 from .support import Code
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCost:
+    """What a match costs on an accelerator, and its calls on the fallback, in seconds."""
+
+    here: float
+    fallback: float
+
+    def to_json(self) -> dict[str, object]:
+        """Return the costs as the command line prints them."""
+        return {"seconds": self.here, "fallback_seconds": self.fallback}
+
+
+@dataclass(frozen=True, slots=True)
+class RegionCosts:
+    """What a region costs, in seconds.
+
+    Attributes:
+        work: Of its calls.
+        border: The launch, and copies of the values that enter and leave.
+        fallback: Of its calls, if the fallback computed them.
+    """
+
+    work: float
+    border: float
+    fallback: float
+
+    def to_json(self) -> dict[str, object]:
+        """Return the costs as the command line prints them."""
+        return {"work": self.work, "border": self.border, "fallback": self.fallback}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanCosts:
+    """What placements of the whole model cost, in seconds, by the same model of cost.
+
+    Attributes:
+        chosen: This one.
+        greedy: Every call to the first accelerator that takes it.
+        fallback: Everything to the fallback.
+    """
+
+    chosen: float
+    greedy: float
+    fallback: float
+
+    def __str__(self) -> str:
+        """One line for people."""
+        times = [seconds_text(seconds) for seconds in (self.chosen, self.greedy, self.fallback)]
+        return f"estimated cost {times[0]} (greedy {times[1]}, the fallback alone {times[2]})"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the costs as the command line prints them."""
+        return {"chosen": self.chosen, "greedy": self.greedy, "fallback": self.fallback}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +84,7 @@ class Verdict:
         verdict: ``yes`` or ``no``.
         code: A value of :class:`~intarsia.partition.support.Code`.
         detail: The row for a yes, the reason in words for a no.
+        cost: What its match would cost, if the accelerator takes the node and costs were compared.
     """
 
     node: str
@@ -37,10 +93,12 @@ class Verdict:
     verdict: str
     code: str
     detail: str
+    cost: MatchCost | None = None
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, object]:
         """Return the row as the command line prints it."""
         return {
+            **({} if self.cost is None else {"cost": self.cost.to_json()}),
             "node": self.node,
             "op": self.op,
             "accelerator": self.accelerator,
@@ -60,6 +118,7 @@ class RegionRow:
         nodes: Names of its nodes, unique in the model, in topological order.
         bytes_in: Bytes of its inputs; constants are inside and do not count.
         bytes_out: Bytes of its outputs.
+        cost: What it costs, if costs were compared.
     """
 
     name: str
@@ -67,10 +126,12 @@ class RegionRow:
     nodes: tuple[str, ...]
     bytes_in: int
     bytes_out: int
+    cost: RegionCosts | None = None
 
     def to_json(self) -> dict[str, object]:
         """Return the row as the command line prints it."""
         return {
+            **({} if self.cost is None else {"cost": self.cost.to_json()}),
             "name": self.name,
             "accelerator": self.accelerator,
             "nodes": list(self.nodes),
@@ -111,6 +172,7 @@ class Placement:
         apart: Neighbouring regions whose merge would make a cycle.
         host: Nodes that no backend compiles: the ``vm`` executor carries them out in NumPy.
         in_float: Operators that are computed in float32 although their operands are quantised.
+        cost: What the placement costs, if costs were compared.
     """
 
     nodes: int
@@ -121,6 +183,7 @@ class Placement:
     apart: tuple[Apart, ...] = ()
     host: tuple[HostRow, ...] = ()
     in_float: tuple[str, ...] = ()
+    cost: PlanCosts | None = None
 
     @property
     def percent(self) -> float:
@@ -163,6 +226,7 @@ class Placement:
             "border_bytes": self.border_bytes,
             "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "regions": [region.to_json() for region in self.regions],
+            **({} if self.cost is None else {"cost": self.cost.to_json()}),
             **({"host": [row.to_json() for row in self.host]} if self.host else {}),
             **({"in_float": list(self.in_float)} if self.in_float else {}),
         }
@@ -240,12 +304,20 @@ def bytes_text(count: int) -> str:
     return f"{count} B"
 
 
+def seconds_text(seconds: float) -> str:
+    """Return a time as people read it, e.g. ``1.2 us``."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e12:.0f} ps" if seconds else "0 s"
+
+
 def border_bytes(main: Function) -> int:
     """Return the bytes that calls of regions read and return in one run of ``main``."""
     total = 0
     for node in post_order(main.body):
         if isinstance(node, CallFunction):
-            total += _bytes(node.type) + sum(_bytes(arg.type) for arg in node.args)
+            total += count_bytes(node.type, *(arg.type for arg in node.args))
     return total
 
 
@@ -255,21 +327,9 @@ def _region_row(region: Region, nodes: tuple[str, ...]) -> RegionRow:
         region.name,
         region.kind,
         nodes,
-        sum(_bytes(param.type) for param in inputs),
-        _bytes(region.function.body.type),
+        count_bytes(*(param.type for param in inputs)),
+        count_bytes(region.function.body.type),
     )
-
-
-def _bytes(type_: Type) -> int:
-    total = 0
-    todo: list[Type] = [type_]
-    while todo:
-        match todo.pop():
-            case TupleType(fields=fields):
-                todo.extend(fields)
-            case TensorType() as tensor:
-                total += tensor.bytes if tensor.is_static else 0
-    return total
 
 
 def _most_frequent_refusal(placement: Placement) -> str:

@@ -30,15 +30,30 @@ class Code(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """A verdict on one match."""
+    """A verdict on one match.
+
+    Attributes:
+        code: ``OK``, or why not.
+        detail: The reason in words.
+        seconds: What the accelerator needs for the match, as far as it knows.
+        flops: Arithmetic operations of the match, if the accelerator counts them itself.
+    """
 
     code: Code
     detail: str = ""
+    seconds: float | None = None
+    flops: float | None = None
 
     @classmethod
-    def yes(cls) -> Support:
-        """The accelerator takes it."""
-        return cls(Code.OK)
+    def yes(cls, *, seconds: float | None = None, flops: float | None = None) -> Support:
+        """The accelerator takes it.
+
+        Args:
+            seconds: Time it needs for the match, without calling the region and without borders.
+            flops: Arithmetic operations it does for the match; divided by what its kind does in a
+                second. The host counts them if neither is given.
+        """
+        return cls(Code.OK, "", seconds, flops)
 
     @classmethod
     def no(cls, code: Code | str, detail: str) -> Support:

@@ -6,8 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from ..errors import TargetError
 
 if TYPE_CHECKING:
     from ..artifact.unit import CompiledUnit
@@ -34,6 +37,33 @@ class Memory:
     name: str = "global"
     alignment: int = 64
     size: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
+    """What a device does in a second; for comparing devices, so orders of magnitude are enough.
+
+    Attributes:
+        flops: Arithmetic operations a second that its kernels reach; a multiply-add is two.
+        bandwidth: Bytes a second between its memory and its arithmetic.
+        launch: Seconds that calling a region costs beyond its work; of a backend, a kernel.
+        copy_bandwidth: Bytes a second at which values cross to it and back; ``None`` if it computes
+            in the fallback's memory.
+        copy_latency: Seconds for each value that crosses, whatever its size.
+    """
+
+    flops: float = 2e10
+    bandwidth: float = 1e10
+    launch: float = 1e-6
+    copy_bandwidth: float | None = None
+    copy_latency: float = 0.0
+
+    def __post_init__(self) -> None:
+        speeds = (self.flops, self.bandwidth, 1 if (c := self.copy_bandwidth) is None else c)
+        if not all(0 < speed < inf for speed in speeds):
+            raise TargetError("a Performance needs speeds above 0", where=str(self))
+        if not all(0 <= time < inf for time in (self.launch, self.copy_latency)):
+            raise TargetError("a Performance needs times of 0 or more", where=str(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +119,9 @@ class TargetKind:
         runtimes: Backends only: kinds of runtime that its code is for.
         known_flags: Options whose values only the code generator can list.
         known_values: ``known_values(flag, options) -> KnownValues`` lists them; may take seconds.
+        performance: ``performance(options) -> Performance``: what it does in a second, for choosing
+            between accelerators by cost. Without one, an accelerator counts as twice as fast in
+            arithmetic as the fallback it stands in front of.
         target_function: ``target_function(name) -> Signature | None`` finds a function that loops
             may call by the code generator's own name, with
             :func:`intarsia.tir.target_call.call_target_intrinsic`.
@@ -113,4 +146,5 @@ class TargetKind:
     runtimes: tuple[str, ...] = ("cpp",)
     known_flags: tuple[str, ...] = ()
     known_values: Callable[[str, Any], KnownValues] | None = None
+    performance: Callable[..., Performance] | None = None
     target_function: FindFunction | None = None

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Costs in the report: what was chosen, and what else it was chosen from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .cost import PICOSECONDS
+from .labels import label_calls
+from .place import Priced
+from .region import Region
+from .report import MatchCost, Placement, PlanCosts, RegionCosts
+
+
+def with_costs(placement: Placement, regions: Sequence[Region], priced: Priced) -> Placement:
+    """Return the report of a placement by cost, with its costs.
+
+    Args:
+        placement: The report without costs.
+        regions: The regions it speaks of, in the same order.
+        priced: The placement.
+    """
+    calls = {label: call for call, label in label_calls(priced.annotated.calls).items()}
+    verdicts = tuple(
+        replace(row, cost=None if offer is None else MatchCost(*map(_seconds, offer)))
+        for row in placement.verdicts
+        for offer in [priced.offers.get((calls[row.node], row.accelerator))]
+    )
+    costs = {
+        priced.problem.nodes[cost.nodes[0]]: cost for cost in priced.problem.regions(priced.chosen)
+    }
+    rows = []
+    for row, region in zip(placement.regions, regions, strict=True):
+        found = next(costs[call] for call in region.origins.values() if call in costs)
+        terms = (found.work, found.launch + found.border, found.own)
+        rows.append(replace(row, cost=RegionCosts(*map(_seconds, terms))))
+    totals = PlanCosts(*map(_seconds, (priced.total, priced.greedy, priced.fallback)))
+    return replace(placement, regions=tuple(rows), verdicts=verdicts, cost=totals)
+
+
+def _seconds(picoseconds: int) -> float:
+    return picoseconds / PICOSECONDS
