@@ -16,10 +16,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia.artifact.archive import open_artifact_bytes
+from intarsia.artifact.signature import ValueSpec
+from intarsia.build.parts import Piece, join
 from intarsia.errors import ArtifactError, ModelError, UnsupportedError, UsageError
 from intarsia.runtime.executors.vm import VmExecutor
-from intarsia.runtime.loading import ValueSpec
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 
@@ -66,12 +66,9 @@ def test_pieces_are_compiled_and_the_rest_is_said(artifact: intarsia.Artifact) -
     assert "1 node runs in NumPy on the host (TopK)" in str(artifact.placement)
     (row,) = artifact.placement.to_json()["host"]
     assert (row["node"], row["op"]) == ("best", "TopK")
-    assert sorted(artifact.units[0].files) == [
-        "piece0.intarsia",
-        "piece1.intarsia",
-        "program.bin",
-        "program.json",
-    ]
+    names = [unit.name for unit in artifact.units]
+    assert names == ["main", "piece0.main", "piece1.main"]
+    assert sorted(artifact.units[0].files) == ["program.bin", "program.json"]
     with artifact.load(threads=1) as executable:
         y, i = executable.run([X]).values()
     np.testing.assert_allclose(y, -np.exp(np.array([[3, 1], [4, 2]])), rtol=1e-6)
@@ -97,8 +94,8 @@ def test_a_saved_program_is_loaded_and_is_the_same_each_time(
             executable.run_into({"x": X}, {"i": out["i"]})
     with pytest.raises(ModelError, match="was closed"):
         executable.run([X])
-    with pytest.raises(UsageError, match="compiled for executor 'vm', which 'graph'"):
-        intarsia.load(path, executor="graph")
+    with pytest.raises(UsageError, match="compiled for executor 'vm', which 'aot'"):
+        intarsia.load(path, executor="aot")
 
 
 def test_inputs_are_checked(artifact: intarsia.Artifact) -> None:
@@ -147,18 +144,21 @@ def test_a_module_runs_as_a_program_too() -> None:
         np.testing.assert_allclose(executable.run([X])["e"], np.exp(X), rtol=1e-6)
 
 
-def test_damaged_pieces(artifact: intarsia.Artifact, tmp_path: Path) -> None:
-    (unit,) = artifact.units
-    whole = artifact.save(tmp_path / "whole.intarsia").read_bytes()
-    for data, message in ((b"no zip", "not an artifact"), (whole, "is itself a program")):
-        files = MappingProxyType({**unit.files, "piece0.intarsia": data})
-        broken = replace(artifact, units=(replace(unit, files=files),))
+def test_damaged_parts(artifact: intarsia.Artifact) -> None:
+    passport = artifact.passport
+    first, second = passport.parts
+    lost = MappingProxyType({"w": "nowhere"})
+    for part, message in (
+        (replace(first, weights=lost), "part 'piece0': the weight 'nowhere' is not there"),
+        (replace(first, sizes=(1,)), "part 'piece0' is for 1 sizes, not 0"),
+        (replace(first, name="other"), "part 'other': unit 'main' has no file 'lib.so'"),
+    ):
+        broken = replace(artifact, passport=replace(passport, parts=(part, second)))
         with pytest.raises(ArtifactError, match=message):
             broken.load()
-    piece = unit.files["piece0.intarsia"]
-    at = piece.rindex(b"\x7fELF") + 100
-    with pytest.raises(ArtifactError, match="is damaged"):
-        open_artifact_bytes(piece[:at] + b"!" + piece[at + 1 :], "piece0")
+    nested = join(passport, artifact.units[:1], [Piece("piece0", artifact)], artifact.placement)
+    with pytest.raises(ArtifactError, match="the piece 'default' is itself a program"):
+        nested.load()
 
 
 def test_the_command_line_says_what_runs_where(tmp_path: Path) -> None:

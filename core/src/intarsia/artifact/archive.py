@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import mmap
 import os
 import struct
@@ -15,11 +14,11 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import ArtifactError, IntarsiaError, ModelError
-from .passport import Member, Passport, parse_passport
+from .passport import Member, Part, Passport, parse_passport
 from .plan import Place, TensorSpec
 from .plan_json import step_arguments
 from .tensors import read_layout
-from .write import PARAMS, PASSPORT, UNITS, check_member_path, member_name
+from .write import PARAMS, PASSPORT, UNITS, check_member_path, member_name, part_unit
 
 SUFFIX = ".intarsia"
 """What the name of an artifact ends with by convention."""
@@ -59,6 +58,18 @@ class OpenedArtifact:
         """Return the files of a unit by their names below its folder."""
         names = self.passport.unit(unit).files
         return {name: self.files[member_name(unit, name)] for name in names}
+
+    def part(self, part: Part) -> OpenedArtifact:
+        """Return a part as an artifact of its own, on the same bytes."""
+        prefix = member_name(part_unit(part.name, ""), "").removesuffix("/")
+        files = {
+            f"{UNITS}/{name.removeprefix(prefix)}": data
+            for name, data in self.files.items()
+            if name.startswith(prefix)
+        }
+        renamed = {name: self.weights[stored] for name, stored in part.weights.items()}
+        weights = MappingProxyType({**self.weights, **renamed})
+        return OpenedArtifact(part.passport, MappingProxyType(files), weights)
 
 
 def is_artifact(path: Path) -> bool:
@@ -103,33 +114,6 @@ def open_artifact(path: Path) -> OpenedArtifact:
         return _verified(passport, members)
     except IntarsiaError as error:
         error.where = error.where or str(path)
-        raise
-
-
-def open_artifact_bytes(data: bytes, name: str) -> OpenedArtifact:
-    """Check everything of an artifact in memory; its weights are views of ``data``.
-
-    Args:
-        data: The whole file.
-        name: What to call it in messages.
-
-    Raises:
-        ArtifactError: It is no artifact, or any part of it is damaged.
-    """
-    whole = memoryview(data)
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            passport = _passport(archive, Path(name))
-            members = {
-                info.filename: _slice(whole, info)
-                for info in archive.infolist()
-                if info.filename != PASSPORT
-            }
-        return _verified(passport, members)
-    except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError) as error:
-        raise ArtifactError(f"not an artifact, or cut short: {error}", where=name) from None
-    except IntarsiaError as error:
-        error.where = error.where or name
         raise
 
 
@@ -180,7 +164,8 @@ def check_references(opened: OpenedArtifact) -> None:
     """
     passport, plan = opened.passport, opened.passport.plan
     names = [unit.name for unit in passport.units]
-    if names[:1] != ["main"] or sorted(names[1:]) != sorted(plan.regions):
+    first = [] if passport.sizes else ["main"]
+    if names[:1] != first or sorted(names[1:]) != sorted(plan.regions):
         raise ArtifactError(f"the units {names} do not match the regions {list(plan.regions)}")
     for unit in passport.units:
         for file in unit.files:
@@ -190,6 +175,8 @@ def check_references(opened: OpenedArtifact) -> None:
     absent = [name for name in needed if name not in opened.weights]
     if absent:
         raise ArtifactError(f"the weights {', '.join(absent[:5])} are not there")
+    for part in passport.parts:
+        _check_part(opened, part)
     for argument in (argument for step in plan.steps for argument in step_arguments(step)):
         if argument.place is Place.CONSTANT:
             weight = opened.weights[plan.constants[argument.index]]
@@ -197,6 +184,21 @@ def check_references(opened: OpenedArtifact) -> None:
                 raise ArtifactError(
                     f"the plan reads past the end of the weight '{weight.spec.name}'"
                 )
+
+
+def _check_part(opened: OpenedArtifact, part: Part) -> None:
+    """Check a part of an artifact; errors as :func:`check_references`."""
+    absent = [stored for stored in part.weights.values() if stored not in opened.weights]
+    if absent:
+        raise ArtifactError(f"part '{part.name}': the weight '{absent[0]}' is not there")
+    if len(part.sizes) != len(opened.passport.sizes):
+        raise ArtifactError(
+            f"part '{part.name}' is for {len(part.sizes)} sizes, not {len(opened.passport.sizes)}"
+        )
+    try:
+        check_references(opened.part(part))
+    except ArtifactError as error:
+        raise ArtifactError(f"part '{part.name}': {error.message}", hint=error.hint) from None
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:

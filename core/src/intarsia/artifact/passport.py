@@ -18,15 +18,20 @@ from .fields import (
     read_int,
     read_list,
     read_mapping,
+    read_sizes,
     read_str,
     read_text_table,
     read_texts,
 )
 from .plan import CallPlan, TensorSpec
 from .plan_json import plan_from_json, plan_to_json, spec_from_json, spec_to_json
+from .signature import Signature, SizeChoice, choice_from_json, signature_from_json
 
 SCHEMA = 1
 """Version of the passport's layout; a reader refuses any other."""
+
+MAX_DEPTH = 2
+"""How deep parts nest: one for each combination of sizes, and the pieces of a program in it."""
 
 JsonMapping = Mapping[str, object]
 
@@ -88,6 +93,9 @@ class Passport:
         placement: What was offloaded, for people and reports.
         tuned: Kernels whose schedule was looked up in records of measurements; empty if none was.
         members: Every file of the artifact but the passport itself.
+        declared: Inputs and outputs, where the plan does not say them.
+        sizes: Sizes for each combination of which there is a part; the parts then are one model.
+        parts: Compiled models inside this one, which read its weights.
     """
 
     name: str
@@ -105,6 +113,14 @@ class Passport:
     placement: JsonMapping = field(default_factory=lambda: MappingProxyType({}))
     tuned: JsonMapping = field(default_factory=lambda: MappingProxyType({}))
     members: Mapping[str, Member] = field(default_factory=lambda: MappingProxyType({}))
+    declared: Signature | None = None
+    sizes: tuple[SizeChoice, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs of the model, in its order."""
+        return Signature.of_plan(self.plan) if self.declared is None else self.declared
 
     def unit(self, name: str) -> UnitEntry:
         """Return the unit called ``name``.
@@ -135,10 +151,39 @@ class Passport:
             **({"tuned": dict(self.tuned)} if self.tuned else {}),
             "units": [_unit_to_json(unit) for unit in self.units],
             "plan": plan_to_json(self.plan),
+            **({} if self.declared is None else {"signature": self.declared.to_json()}),
+            **({"sizes": [size.to_json() for size in self.sizes]} if self.sizes else {}),
+            **({"parts": [part.to_json() for part in self.parts]} if self.parts else {}),
             "members": {
                 name: {"bytes": member.bytes, "sha256": member.sha256}
                 for name, member in sorted(self.members.items())
             },
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A compiled model inside an artifact; its files are those of units called ``<name>.<unit>``.
+
+    Attributes:
+        name: Unique in the artifact.
+        passport: What it says of itself; its ``members`` are empty.
+        weights: Names in the artifact of weights that have another one in the part.
+        sizes: The sizes it was compiled for, one for each of the artifact's.
+    """
+
+    name: str
+    passport: Passport
+    weights: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sizes: tuple[int, ...] = ()
+
+    def to_json(self) -> JsonObject:
+        """Return plain JSON values."""
+        return {
+            "name": self.name,
+            "sizes": list(self.sizes),
+            "weights": dict(self.weights),
+            "passport": self.passport.to_json(),
         }
 
 
@@ -157,7 +202,11 @@ def parse_passport(data: bytes) -> Passport:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"passport.json is not JSON: {error}") from None
-    document = read_dict(document, "passport.json")
+    return _checked(read_dict(document, "passport.json"), depth=0)
+
+
+def _checked(document: JsonObject, depth: int) -> Passport:
+    """Read a passport of this schema, ``depth`` levels inside another one."""
     schema = document.get("schema")
     if schema != SCHEMA:
         raise ArtifactError(
@@ -165,12 +214,16 @@ def parse_passport(data: bytes) -> Passport:
             hint="compile the model again with this version",
         )
     try:
-        return _passport_from_json(document)
+        return _passport_from_json(document, depth)
     except UnsupportedError as error:
         raise ArtifactError(error.message) from None
 
 
-def _passport_from_json(document: JsonObject) -> Passport:
+def _passport_from_json(document: JsonObject, depth: int) -> Passport:
+    parts = read_list(document, "parts") if "parts" in document else []
+    if parts and depth == MAX_DEPTH:
+        raise ArtifactError(f"the passport has parts of parts, more than {MAX_DEPTH} deep")
+    sizes = read_list(document, "sizes") if "sizes" in document else []
     return Passport(
         name=read_str(document, "name"),
         intarsia=read_str(document, "intarsia"),
@@ -194,6 +247,20 @@ def _passport_from_json(document: JsonObject) -> Passport:
                 for name, member in read_mapping(document, "members").items()
             }
         ),
+        declared=signature_from_json(read_mapping(document, "signature"))
+        if "signature" in document
+        else None,
+        sizes=tuple(choice_from_json(size) for size in sizes),
+        parts=tuple(_part_from_json(read_dict(part, "a part"), depth + 1) for part in parts),
+    )
+
+
+def _part_from_json(document: JsonObject, depth: int) -> Part:
+    return Part(
+        name=read_str(document, "name"),
+        passport=_checked(read_mapping(document, "passport"), depth),
+        weights=MappingProxyType(read_text_table(document, "weights")),
+        sizes=read_sizes(document, "sizes"),
     )
 
 

@@ -41,6 +41,11 @@ def member_name(unit: str, file: str) -> str:
     return f"{UNITS}/{unit}/{file}"
 
 
+def part_unit(part: str, unit: str) -> str:
+    """Return the name in the artifact of a part's unit."""
+    return f"{part}.{unit}"
+
+
 def write_artifact(
     path: Path,
     passport: Passport,

@@ -15,6 +15,7 @@ from ..host.host import Host
 from ..ir.module import IRModule
 from ..ir.verify import verify
 from ..lower.kernels import Delivery
+from ..partition.report import check_gates
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
 from ..target.options import did_you_mean
@@ -26,6 +27,7 @@ from .dump import Dump
 from .dynamic import import_any, needs_program, pack_program
 from .importing import Model, check_budget, check_static
 from .pack import pack
+from .place import check_place_rules, rules_of_parts
 from .stages import compile_kernels, compile_regions, cut, lower_rest, read_target, rewrite_rest
 from .tuned import tuned_for, tuned_json
 
@@ -117,10 +119,22 @@ def build(
 
         def compile_piece(piece: IRModule, name: str) -> Artifact:
             module = _annotated(piece, parts, (Executor(), driver[1]))
-            inner = replace(chosen, shapes=None, dump_ir=dump.folder_of(name))
+            inner = replace(
+                chosen,
+                shapes=None,
+                rules=rules_of_parts(chosen.rules),
+                require_offload=None,
+                max_regions=None,
+                dump_ir=dump.folder_of(name),
+            )
             return _compile(module, parts, name, host, inner)
 
-        return pack_program(program, mod_name, parts, driver[1], compile_piece)
+        made = pack_program(program, mod_name, parts, driver[1], compile_piece)
+        check_place_rules(made.placement, chosen.rules)
+        check_gates(
+            made.placement, require_offload=chosen.require_offload, max_regions=chosen.max_regions
+        )
+        return made
     assert isinstance(imported, IRModule)  # everything else needs a program
     return _compile(_annotated(imported, parts, driver), parts, mod_name, host, chosen)
 

@@ -3,25 +3,24 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from ..artifact.archive import SUFFIX
 from ..artifact.machine import detect_machine
 from ..artifact.passport import Passport, UnitEntry
 from ..artifact.plan import CallPlan
 from ..artifact.unit import CompiledUnit
 from ..errors import IntarsiaError, UnsupportedError
 from ..ir.module import IRModule
-from ..partition.report import HostRow, Placement
+from ..partition.report import Placement
 from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .config import Executor, Runtime
 from .importing import Model, check_static, import_model
 from .pack import own_version
+from .parts import Piece, join
+from .place import merge_placements
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,54 +106,29 @@ def pack_program(
     from ..frontend.onnx.dynamic.loader import LOADER
     from ..frontend.onnx.dynamic.program_json import print_program
 
-    artifacts = {key: compile_piece(piece, key) for key, piece in model.pieces.items()}
+    pieces = [Piece(key, compile_piece(piece, key)) for key, piece in model.pieces.items()]
     files = print_program(model.program)
-    files |= {f"{key}{SUFFIX}": _bytes(artifact) for key, artifact in artifacts.items()}
     unit = CompiledUnit("main", LOADER, MappingProxyType(files))
-    placement = _placement(model, [artifact.placement for artifact in artifacts.values()])
+    kinds = [accelerator.kind.name for accelerator in target.accelerators]
+    found = {piece.name: piece.artifact.placement for piece in pieces}
+    placement = merge_placements(model, found, kinds)
     machine = detect_machine()
-    passports = [artifact.passport for artifact in artifacts.values()]
     passport = Passport(
         name=name,
         intarsia=own_version(),
         target=str(target),
         os=machine.os,
-        arch=passports[0].arch if passports else machine.arch,
+        arch=machine.arch,
         plan=CallPlan((), (), (), (), 0, ()),
         units=(
             UnitEntry("main", LOADER, tuple(sorted(files)), plugin=f"intarsia=={own_version()}"),
         ),
-        cpu_features=tuple(sorted({f for p in passports for f in p.cpu_features})),
         executor=MappingProxyType(Executor(VM).to_json()),
         runtime=MappingProxyType(runtime.to_json()),
-        plugins=MappingProxyType({k: v for p in passports for k, v in p.plugins.items()}),
-        versions=MappingProxyType({k: v for p in passports for k, v in p.versions.items()}),
         placement=MappingProxyType(_summary(placement)),
+        declared=model.signature,
     )
-    return Artifact(passport, (unit,), MappingProxyType({}), placement)
-
-
-def _bytes(artifact: Artifact) -> bytes:
-    """Return the artifact as the content of a file."""
-    with tempfile.TemporaryDirectory(prefix="intarsia-") as folder:
-        return artifact.save(Path(folder) / f"piece{SUFFIX}").read_bytes()
-
-
-def _placement(model: DynamicModel, pieces: Sequence[Placement]) -> Placement:
-    rows = tuple(
-        HostRow(node.span.name, node.op_type, model.reasons.get(node.span.name, ""))
-        for node in model.program.nodes
-    )
-    return Placement(
-        nodes=sum(piece.nodes for piece in pieces) + len(rows),
-        offloaded=sum(piece.offloaded for piece in pieces),
-        regions=tuple(row for piece in pieces for row in piece.regions),
-        verdicts=tuple(row for piece in pieces for row in piece.verdicts),
-        border_bytes=sum(piece.border_bytes for piece in pieces),
-        apart=tuple(row for piece in pieces for row in piece.apart),
-        host=rows,
-        in_float=tuple(name for piece in pieces for name in piece.in_float),
-    )
+    return join(passport, (unit,), pieces, placement)
 
 
 def _summary(placement: Placement) -> Mapping[str, object]:

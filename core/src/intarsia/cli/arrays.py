@@ -13,10 +13,10 @@ from typing import TypeAlias
 import numpy as np
 
 from ..artifact.plan import TensorSpec
+from ..artifact.signature import ValueSpec
 from ..dtype import DType, parse_dtype
 from ..errors import ModelError, ResourceError, UsageError
 from ..runtime.abi import numpy_dtype
-from ..runtime.loading import ValueSpec
 
 _FULL = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
 

@@ -135,9 +135,8 @@ def _causes_of_kind(old: Build, new: Build, kind: str) -> Iterable[str]:
 def _of_passport(passport: Passport) -> Build:
     regions = cast("list[Mapping[str, object]]", passport.placement.get("regions", []))
     units = {unit.name: unit.plugin.partition("==")[0] for unit in passport.units}
-    signature = [
-        (s.name, s.shape, s.dtype.value) for s in (*passport.plan.inputs, *passport.plan.outputs)
-    ]
+    values = passport.signature
+    signature = [(s.name, s.shape or (), s.kind) for s in (*values.inputs, *values.outputs)]
     model = f"{passport.name}, {passport.placement.get('nodes')} nodes, {_words(signature)}"
     return Build(
         target=passport.target,
@@ -149,7 +148,7 @@ def _of_passport(passport: Passport) -> Build:
     )
 
 
-def _words(signature: Iterable[tuple[str, tuple[int, ...], str]]) -> str:
+def _words(signature: Iterable[tuple[str, tuple[int | str, ...], str]]) -> str:
     return ", ".join(
         f"{name}: {dtype} {'x'.join(map(str, shape)) or 'scalar'}"
         for name, shape, dtype in signature

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import click
 
-from ..build.importing import import_model
-from ..build.stages import cut, read_target
+from ..build.config import Executor
+from ..build.dynamic import import_any
+from ..build.place import place_model
+from ..build.stages import read_target
 from ..diagnostics import Remark
-from ..errors import UsageError
+from ..errors import UnsupportedError, UsageError
 from ..partition.cost import Plan
 from ..partition.placed_graph import placed_graph
 from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates, seconds_text
 from ..partition.rules import parse_place_rule
-from ..passes.base import Remarks
 from ..passes.fuse_quantize import FUSE_QUANTIZE
-from ..passes.prepare import PREPARE
 from ..target.options import did_you_mean
 from .composed import ComposedCommand
 from .drawing.write import draw
 from .model_options import parse_shape
 from .output import emit_json, table
 from .session import Session
-from .target_options import TargetChoice, target_options
+from .target_options import NameType, TargetChoice, target_options
 from .verdicts import print_verdicts
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -37,6 +37,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @target_options()
 @click.option("--shape", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
+@click.option("--executor", type=NameType("executor"), metavar="EXECUTOR",
+              help="What drives the model: vm for inputs of open sizes.")  # fmt: skip
 @click.option(
     "--plan",
     type=click.Choice([plan.value for plan in Plan]),
@@ -60,6 +62,7 @@ def command(
     nodes: tuple[str, ...],
     target: TargetChoice,
     shape: tuple[str, ...],
+    executor: str | None,
     plan: str,
     place: tuple[str, ...],
     require_offload: float | None,
@@ -74,16 +77,23 @@ def command(
     host = session.host()
     parts = read_target(host, target.read(host), None)
     rules = [parse_place_rule(text) for text in place]
-    remarks = Remarks()
-    imported = import_model(model, dict(parse_shape(text) for text in shape))
-    module = PREPARE.run(imported, remarks=remarks)
-    notes = [remark for remark in remarks.found if remark.stage == FUSE_QUANTIZE.name]
-    placement = cut(host, module, parts, Plan(plan), rules).placement
+    shapes = dict(parse_shape(text) for text in shape)
+    chosen = None if executor is None else Executor(executor, host=host)
+    imported = import_any(model, chosen, None, shapes, None)
+    placed = place_model(host, imported, parts, plan=Plan(plan), rules=rules)
+    notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
+    placement = placed.placement
     verdicts = _chosen(placement.verdicts, nodes)
     pictures = {"html": html, "dot": dot, "netron": netron}
     pictures["model_explorer"] = model_explorer
     if any(pictures.values()):
-        graph = placed_graph(module.main, placement, parts.fallback.kind.name)
+        if "main" not in placed.pieces:
+            raise UnsupportedError(
+                "a picture shows a model that is compiled whole, and this one runs as a program",
+                hint="--json has its placement, and which nodes run on the host",
+            )
+        main = placed.pieces["main"].main
+        graph = placed_graph(main, placement, parts.fallback.kind.name)
         draw(graph, model, str(parts), pictures)
     if as_json:
         owners = {part.kind.name: host.owner(part.kind.name) for part in parts.targets}
@@ -135,6 +145,8 @@ def _print(placement: Placement, notes: Sequence[Remark]) -> None:
         click.echo(f"{note.span.name}: {note.message}")
     if placement.cost is not None:
         click.echo(str(placement.cost))
+    for row in placement.host:
+        click.echo(f"'{row.node}' ({row.op}) runs on the host: {row.reason}")
     click.echo(str(placement))
 
 

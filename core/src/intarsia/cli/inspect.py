@@ -9,8 +9,10 @@ from pathlib import Path
 import click
 
 from ..artifact.archive import read_passport
-from ..artifact.passport import Passport
-from ..artifact.plan import KernelStep, TensorSpec
+from ..artifact.passport import Passport, UnitEntry
+from ..artifact.plan import CallPlan, KernelStep
+from ..artifact.signature import ValueSpec
+from ..artifact.write import part_unit
 from .output import emit_json, table
 from .session import Session
 
@@ -29,17 +31,35 @@ def command(session: Session, artifact: Path, as_json: bool) -> None:
         if value:
             click.echo(f"{key + ':':14}{value}")
     click.echo("")
-    rows = [("input", *_signature(spec)) for spec in passport.plan.inputs]
-    rows += [("output", *_signature(spec)) for spec in passport.plan.outputs]
+    rows = [("input", *_signature(spec)) for spec in passport.signature.inputs]
+    rows += [("output", *_signature(spec)) for spec in passport.signature.outputs]
     table(rows, ("", "name", "dtype", "shape"))
     click.echo("")
-    units = [(u.name, u.loader, u.plugin, _bytes(passport, u.name)) for u in passport.units]
+    units = [(n, u.loader, u.plugin, _bytes(passport, n)) for n, u in _units(passport).items()]
     table(units, ("unit", "loader", "made by", "bytes"))
 
 
+def _units(passport: Passport) -> dict[str, UnitEntry]:
+    """Return every unit by its name in the artifact, those of parts after its own."""
+    found = {unit.name: unit for unit in passport.units}
+    for part in passport.parts:
+        inner = _units(part.passport)  # parts nest two deep at most
+        found |= {part_unit(part.name, name): unit for name, unit in inner.items()}
+    return found
+
+
+def _plans(passport: Passport) -> list[CallPlan]:
+    return [passport.plan, *(plan for part in passport.parts for plan in _plans(part.passport))]
+
+
 def _facts(passport: Passport) -> dict[str, object]:
-    plan = passport.plan
-    kernels = {step.function for step in plan.steps if isinstance(step, KernelStep)}
+    plans = _plans(passport)
+    steps = [step for plan in plans for step in plan.steps]
+    kernels = sum(
+        len({step.function for step in plan.steps if isinstance(step, KernelStep)})
+        for plan in plans
+    )
+    regions = sum(len(plan.regions) for plan in plans)
     weights = passport.members.get("params.safetensors")
     return {
         "name": passport.name,
@@ -47,14 +67,15 @@ def _facts(passport: Passport) -> dict[str, object]:
         "placement": passport.placement.get("summary", ""),
         "machine": f"{passport.os}/{passport.arch}",
         "cpu features": " ".join(passport.cpu_features),
+        "sizes": "; ".join(map(str, passport.sizes)),
         "executor": _choice(passport.executor),
         "runtime": _choice(passport.runtime),
         "intarsia": passport.intarsia,
         "plugins": ", ".join(f"{name} {version}" for name, version in passport.plugins.items()),
         "versions": ", ".join(f"{name} {version}" for name, version in passport.versions.items()),
-        "steps": f"{len(plan.steps)} ({len(kernels)} kernels, {len(plan.regions)} regions)",
+        "steps": f"{len(steps)} ({kernels} kernels, {regions} regions)",
         "tuned": f"{len(_kernels(passport))} kernels by records" if passport.tuned else "",
-        "workspace": f"{plan.workspace_bytes} bytes",
+        "workspace": f"{sum(plan.workspace_bytes for plan in plans)} bytes",
         "weights": f"{weights.bytes} bytes" if weights else "none",
     }
 
@@ -74,5 +95,7 @@ def _choice(choice: Mapping[str, object]) -> str:
     return " ".join([str(choice.get("kind", "")), *options])
 
 
-def _signature(spec: TensorSpec) -> tuple[str, str, str]:
-    return spec.name, spec.dtype.value, "x".join(str(size) for size in spec.shape) or "scalar"
+def _signature(spec: ValueSpec) -> tuple[str, str, str]:
+    if spec.shape is None:
+        return spec.name, spec.kind, ""
+    return spec.name, spec.kind, "x".join(str(size) for size in spec.shape) or "scalar"

@@ -5,24 +5,34 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import numpy as np
 
 from ..artifact.archive import is_artifact
-from ..errors import GateFailed, UnsupportedError, UsageError
+from ..artifact.passport import Passport
+from ..build.config import Executor
+from ..build.dynamic import VM, import_any
+from ..build.place import place_model
+from ..build.stages import read_target
+from ..errors import UnsupportedError, UsageError
+from ..ir.module import IRModule
 from ..runtime.executors.graph import GraphExecutor
-from ..runtime.load import Executable, load
+from ..runtime.executors.vm import VmExecutor
+from ..runtime.load import Executable, InProcess, load
 from ..runtime.loading import RunValue
 from .arrays import RANDOM, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
 from .output import emit_json, table
-from .verify import OutputCheck, verify_outputs
+from .verify import OutputCheck, RegionCheck, require_agreement, verify_outputs, verify_regions
+
+if TYPE_CHECKING:
+    from ..frontend.onnx.dynamic import DynamicModel
 
 Said: TypeAlias = "dict[str, Any]"
 """What ``--json`` prints."""
@@ -56,12 +66,19 @@ def command(
 ) -> None:
     """Run MODEL, an ONNX file (compiled first for --target) or an artifact."""
     source = _reference(model, reference) if verify else model
-    with _prepare(model, settings, threads, profile) as executable:
+    begin = _opener(model, settings, threads)
+    with begin("graph" if profile else None) as executable:
         arrays = read_inputs(inputs, executable.inputs, seed)
         results, times = _timed(executable, arrays, repeat)
-        profiler = executable if profile and isinstance(executable, GraphExecutor) else None
-        rows = profiler.profile(arrays, repeat) if profiler is not None else ()
-    checks = verify_outputs(source, settings.shapes, arrays, results) if verify else ()
+        profiler = executable if isinstance(executable, GraphExecutor | VmExecutor) else None
+        rows = profiler.profile(arrays, repeat) if profile and profiler is not None else ()
+        passport = executable.passport
+    checks: tuple[OutputCheck, ...] = ()
+    regions: tuple[RegionCheck, ...] = ()
+    if verify:
+        imported = _imported(source, settings, passport)
+        checks = verify_outputs(imported, arrays, results)
+        regions = _regions(imported, settings, passport, begin, arrays)
     if outputs is not None:
         write_arrays(outputs, results)
     said: Said = {
@@ -80,11 +97,12 @@ def command(
         ]
     if verify:
         said["verify"] = [check.to_json() for check in checks]
+        said["regions"] = [check.to_json() for check in regions]
     if as_json:
         emit_json(said)
     else:
         _print(said, results)
-    _require(checks)
+    require_agreement(checks, regions)
 
 
 def _reference(model: Path, reference: Path | None) -> Path:
@@ -97,23 +115,58 @@ def _reference(model: Path, reference: Path | None) -> Path:
     return model
 
 
-def _prepare(
-    model: Path, settings: BuildSettings, threads: int | None, profile: bool
-) -> Executable:
-    executor = "graph" if profile else None
+def _opener(
+    model: Path, settings: BuildSettings, threads: int | None
+) -> Callable[[str | None], Executable]:
+    """Return what loads an artifact, or what a model is compiled to, for an executor."""
     if is_artifact(model):
         if settings.target.is_given:
             raise UsageError(
                 "an artifact has its target; --target is for models",
                 hint=f"leave --target out, or name the model that '{model}' was compiled from",
             )
-        return load(model, threads=threads, executor=executor)
+
+        def from_file(executor: str | None) -> Executable:
+            return load(model, threads=threads, executor=executor)
+
+        return from_file
     if settings.target.text is None:
         known = ", ".join(settings.host.backends()) or "none is installed"
         raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")
     artifact = compile_model(model, settings)
     click.echo(str(artifact.placement), err=True)
-    return artifact.load(threads=threads, executor=executor)
+
+    def from_memory(executor: str | None) -> Executable:
+        return artifact.load(threads=threads, executor=executor)
+
+    return from_memory
+
+
+def _imported(source: Path, settings: BuildSettings, passport: Passport) -> IRModule | DynamicModel:
+    """Import the model that a passport was made for."""
+    kind = VM if passport.executor.get("kind") == VM else None
+    executor = Executor(kind or "aot")
+    return import_any(source, executor, None, settings.shapes, None)
+
+
+def _regions(
+    imported: IRModule | DynamicModel,
+    settings: BuildSettings,
+    passport: Passport,
+    begin: Callable[[str | None], Executable],
+    inputs: Mapping[str, np.ndarray],
+) -> tuple[RegionCheck, ...]:
+    """Check region by region what this process can run step by step; else nothing."""
+    driven = passport.executor.get("kind") in ("aot", "graph", VM)
+    if not driven or passport.runtime.get("kind") not in tuple(InProcess):
+        return ()
+    parts = read_target(settings.host, passport.target, None)
+    placed = place_model(settings.host, imported, parts, settings.plan, settings.rules)
+    if [row.to_json() for row in placed.placement.regions] != passport.placement.get("regions"):
+        click.echo("the regions cannot be compared: the artifact was cut in another way", err=True)
+        return ()
+    with begin("graph") as executable:
+        return verify_regions(executable, placed, inputs)
 
 
 def _timed(
@@ -159,7 +212,7 @@ def _print(said: Said, results: dict[str, np.ndarray]) -> None:
             for row in said["profile"]
         ]
         table(lines, ("ms", "%", "step", "nodes"))
-    for check in said.get("verify", ()):
+    for check in (*said.get("regions", ()), *said.get("verify", ())):
         verdict = "ok" if check["ok"] else "DIFFERS"
         click.echo(f"verify {check['name']}: {verdict}, largest error {check['max_error']:.3g}")
 
@@ -171,13 +224,3 @@ def _range(array: np.ndarray) -> str:
         return "text"
     low, high = array.min(), array.max()
     return f"{low:.6g} .. {high:.6g}" if array.dtype.kind == "f" else f"{low} .. {high}"
-
-
-def _require(checks: tuple[OutputCheck, ...]) -> None:
-    bad = [check for check in checks if not check.ok]
-    if bad:
-        names = ", ".join(f"'{check.name}'" for check in bad[:5])
-        raise GateFailed(
-            f"{len(bad)} of {len(checks)} outputs differ from the reference: {names}",
-            hint="run --profile names the steps; explain tells who computes which node",
-        )

@@ -5,18 +5,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..build.importing import import_model
 from ..dtype import DType
-from ..errors import ModelError
-from ..ir.expr import Call
+from ..errors import GateFailed, ModelError
+from ..ir.expr import Call, Expr, Function
 from ..ir.module import IRModule
 from ..ir.types import TensorType
-from ..ir.walk import post_order
+from ..ir.walk import calls, post_order
 from ..ops.evaluate import evaluate
+from ..runtime.executors.graph import GraphExecutor
+from ..runtime.executors.signature import Inputs
+from ..runtime.executors.vm import VmExecutor
+from ..runtime.load import Executable
+from ..runtime.loading import RunValue, StepSeen
+
+if TYPE_CHECKING:
+    from ..build.place import Placed
+    from ..build.stages import Cut
+    from ..frontend.onnx.dynamic import DynamicModel
 
 RELATIVE = 1e-3
 """Error allowed for floats, relative to the value; a hundredth of it to the largest value."""
@@ -45,9 +54,30 @@ class OutputCheck:
         return {"name": self.name, "ok": self.ok, "max_error": error}
 
 
+@dataclass(frozen=True, slots=True)
+class RegionCheck:
+    """How far a region, or a piece of a program, is from the reference on what it was given.
+
+    Attributes:
+        name: Name of its unit in the artifact.
+        nodes: Names of the model's nodes in it.
+        ok: Whether every element of its outputs is close enough.
+        max_error: Largest absolute difference.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    ok: bool
+    max_error: float
+
+    def to_json(self) -> dict[str, object]:
+        """Return the check as plain JSON; an infinite error becomes the text ``inf``."""
+        error = self.max_error if np.isfinite(self.max_error) else "inf"
+        return {"name": self.name, "nodes": list(self.nodes), "ok": self.ok, "max_error": error}
+
+
 def verify_outputs(
-    model: Path,
-    shapes: Mapping[str, Sequence[int]],
+    model: IRModule | DynamicModel,
     inputs: Mapping[str, np.ndarray],
     results: Mapping[str, np.ndarray],
 ) -> tuple[OutputCheck, ...]:
@@ -56,27 +86,116 @@ def verify_outputs(
     Raises:
         ModelError: The model has other outputs than the results.
     """
-    module = import_model(model, shapes)
-    expected = evaluate(module.main, inputs, module)
-    names, steps = list(results), is_quantised(module)
+    expected = _expected(model, inputs)
+    names, steps = list(results), is_quantised(*_modules(model).values())
     if len(names) != len(expected):
         raise ModelError(
-            f"'{model}' has {len(expected)} outputs, {len(names)} were computed",
+            f"the model has {len(expected)} outputs, {len(names)} were computed",
             hint="is it the model that the artifact was compiled from?",
         )
     return tuple(
-        compare(name, results[name], reference, quantised=steps)
+        compare(name, results[name], np.asarray(reference), quantised=steps)
         for name, reference in zip(names, expected, strict=True)
     )
 
 
-def is_quantised(module: IRModule) -> bool:
+def verify_regions(
+    executable: Executable, placed: Placed, inputs: Mapping[str, np.ndarray]
+) -> tuple[RegionCheck, ...]:
+    """Compare every region, and every piece of a program, with the reference, in running order.
+
+    Each is given to the reference with the operands it had, so what goes before it does not count.
+
+    Args:
+        executable: The artifact, loaded for the ``graph`` executor.
+        placed: The same model, cut in the same way.
+        inputs: Inputs of the model.
+    """
+    found: list[RegionCheck] = []
+    if isinstance(executable, GraphExecutor):
+        _check_regions(executable, placed.cuts["main"], "", inputs, found)
+    if isinstance(executable, VmExecutor):
+
+        def see(step: StepSeen) -> None:
+            piece = executable.pieces.get(step.label)
+            if step.node or not isinstance(piece, GraphExecutor):
+                return
+            operands = [np.asarray(value) for value in step.operands]
+            several = f"{step.label}." if len(executable.pieces) > 1 else ""
+            _check_regions(piece, placed.cuts[step.label], several, operands, found)
+            module = placed.pieces[step.label]
+            nodes = tuple(dict.fromkeys(call.span.name for call in calls(module.main)))
+            row = step.label, nodes, module.main, module
+            found.append(_check(*row, operands, [np.asarray(v) for v in step.results]))
+
+        executable.watch(inputs, see)
+    return tuple(found)
+
+
+def _check_regions(
+    executable: GraphExecutor,
+    cutting: Cut,
+    prefix: str,
+    inputs: Inputs,
+    found: list[RegionCheck],
+) -> None:
+    regions = {region.name: region for region in cutting.regions}
+    nodes = {row.name: row.nodes for row in cutting.placement.regions}
+
+    def see(name: str, taken: Sequence[np.ndarray], given: Sequence[np.ndarray]) -> None:
+        function = regions[name].function
+        found.append(_check(prefix + name, nodes[name], function, None, taken, given))
+
+    executable.walk_regions(inputs, see)
+
+
+def _check(
+    name: str,
+    nodes: tuple[str, ...],
+    function: Function,
+    module: IRModule | None,
+    taken: Sequence[np.ndarray],
+    given: Sequence[np.ndarray],
+) -> RegionCheck:
+    named = {param.name: value for param, value in zip(function.params, taken, strict=True)}
+    expected = evaluate(function, named, module)
+    steps = any(_is_byte(node) for node in post_order(function.body))
+    checks = [
+        compare(name, value, reference, quantised=steps)
+        for value, reference in zip(given, expected, strict=True)
+    ]
+    worst = max((check.max_error for check in checks), default=0.0)
+    return RegionCheck(name, nodes, all(check.ok for check in checks), worst)
+
+
+def _expected(
+    model: IRModule | DynamicModel, inputs: Mapping[str, np.ndarray]
+) -> Sequence[RunValue]:
+    if isinstance(model, IRModule):
+        return evaluate(model.main, inputs, model)
+    from ..frontend.onnx.dynamic import run_reference  # needs no importer if there is no program
+
+    return run_reference(model, [inputs[info.name] for info in model.program.inputs])
+
+
+def _modules(model: IRModule | DynamicModel) -> Mapping[str, IRModule]:
+    return {"main": model} if isinstance(model, IRModule) else model.pieces
+
+
+def is_quantised(*modules: IRModule) -> bool:
     """Say whether a model computes with 8-bit integers, where rounding differs by whole steps."""
     return any(
-        isinstance(node.type, TensorType) and node.type.dtype in (DType.INT8, DType.UINT8)
+        _is_byte(node)
+        for module in modules
         for function in module.functions.values()
         for node in post_order(function.body)
-        if isinstance(node, Call)
+    )
+
+
+def _is_byte(node: Expr) -> bool:
+    bytes_ = (DType.INT8, DType.UINT8)
+    return (
+        isinstance(node, Call) and isinstance(node.type, TensorType) and node.type.dtype in bytes_
     )
 
 
@@ -108,3 +227,28 @@ def compare(
     if quantised:
         allowed = 1.0 if exact else QUANTISED * largest
     return OutputCheck(name, bool((error <= allowed).all()), float(error.max()))
+
+
+def require_agreement(checks: Sequence[OutputCheck], regions: Sequence[RegionCheck]) -> None:
+    """Refuse results that differ from the reference, naming the first region that does.
+
+    Raises:
+        GateFailed: Something does.
+    """
+    bad = [check for check in checks if not check.ok]
+    apart = next((region for region in regions if not region.ok), None)
+    if apart is not None:
+        named = ", ".join(f"'{node}'" for node in apart.nodes[:5])
+        more = f" and {len(apart.nodes) - 5} more" if len(apart.nodes) > 5 else ""
+        raise GateFailed(
+            f"'{apart.name}' is the first to differ from the reference, by {apart.max_error:.3g}; "
+            f"{len(bad)} of {len(checks)} outputs differ",
+            hint=f"it has the nodes {named}{more}; --place gives them to another",
+        )
+    if bad:
+        names = ", ".join(f"'{check.name}'" for check in bad[:5])
+        where = "no region differs, so the fallback does; " if regions else ""
+        raise GateFailed(
+            f"{len(bad)} of {len(checks)} outputs differ from the reference: {names}",
+            hint=f"{where}run --profile names the steps; explain tells who computes which node",
+        )

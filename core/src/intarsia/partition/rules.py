@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -22,12 +22,14 @@ class PlaceRule:
         kind: Target kind the rule speaks of.
         forbid: The nodes may not go to ``kind``; else they may go nowhere but to ``kind``.
         text: The rule as the user wrote it.
+        of_a_part: The model is one of several that are cut alone, and need not have such a node.
     """
 
     nodes: str
     kind: str
     forbid: bool
     text: str
+    of_a_part: bool = False
 
 
 def parse_place_rule(text: str) -> PlaceRule:
@@ -64,13 +66,32 @@ def excluded_by_rules(
     found: dict[tuple[Call, str], Support] = {}
     for rule in rules:
         named = [call for call, label in labels.items() if fnmatchcase(label, rule.nodes)]
-        if not named:
-            near = get_close_matches(rule.nodes, [*labels.values()], 1)
-            raise UsageError(
-                f"placement rule '{rule.text}' names no node of the model",
-                hint=f"did you mean '{near[0]}'?" if near else "explain lists the nodes",
-            )
+        if not named and not rule.of_a_part:
+            raise _names_nothing(rule, labels.values())
         verdict = Support.no(Code.EXCLUDED_BY_USER, f"rule '{rule.text}'")
         barred = [kind for kind in kinds if (kind == rule.kind) is rule.forbid]
         found.update(((call, kind), verdict) for call in named for kind in barred)
     return found
+
+
+def check_rules(rules: Sequence[PlaceRule], names: Collection[str]) -> None:
+    """Refuse a rule that names no node of a model that is cut in parts.
+
+    Args:
+        rules: What the user says.
+        names: Names of all nodes.
+
+    Raises:
+        UsageError: A rule names none of them.
+    """
+    for rule in rules:
+        if not any(fnmatchcase(name, rule.nodes) for name in names):
+            raise _names_nothing(rule, names)
+
+
+def _names_nothing(rule: PlaceRule, names: Iterable[str]) -> UsageError:
+    near = get_close_matches(rule.nodes, [*names], 1)
+    return UsageError(
+        f"placement rule '{rule.text}' names no node of the model",
+        hint=f"did you mean '{near[0]}'?" if near else "explain lists the nodes",
+    )

@@ -9,7 +9,7 @@ from enum import StrEnum, auto
 from pathlib import Path
 from typing import TypeAlias, cast
 
-from ..artifact.archive import OpenedArtifact, open_artifact, open_artifact_bytes
+from ..artifact.archive import OpenedArtifact, open_artifact
 from ..artifact.machine import check_machine
 from ..errors import ArtifactError, IntarsiaError, PluginError, UsageError
 from .cpu import this_machine
@@ -43,7 +43,8 @@ def load(
         path: The artifact.
         threads: Threads for parallel loops; ``None`` means as many as the process may use.
         executor: ``aot``, ``graph`` or an executor of a plugin; ``None`` means what it was
-            compiled for, and the only choice for one compiled for ``vm``.
+            compiled for. What was compiled for ``vm`` is a program for any choice; with ``graph``
+            its pieces run step by step.
 
     Raises:
         ModelError: There is no such file.
@@ -67,12 +68,12 @@ def instantiate(
         return _made(f"runtime '{place}'", begin, opened, threads=threads, options=passport.runtime)
     carried = str(passport.executor.get("kind", "aot"))
     kind = executor or carried
-    if (kind == VM) != (carried == VM):
+    if (kind == VM) != (carried == VM) and kind != "graph":
         raise UsageError(
             f"the artifact was compiled for executor '{carried}', which '{kind}' cannot replace"
         )
-    if kind == VM:
-        return _program_of_pieces(opened, threads)
+    if carried == VM:
+        return _program_of_pieces(opened, threads, "graph" if kind == "graph" else None)
     if kind == "aot":
         return AotExecutor(_program(opened, threads))
     if kind == "graph":
@@ -82,13 +83,15 @@ def instantiate(
     return _made(f"executor '{kind}'", drive, _program(opened, threads), options)
 
 
-def _program_of_pieces(opened: OpenedArtifact, threads: int | None) -> VmExecutor:
+def _program_of_pieces(
+    opened: OpenedArtifact, threads: int | None, executor: str | None
+) -> VmExecutor:
     check_machine(opened.passport, this_machine())
 
-    def open_piece(data: bytes, name: str) -> AotExecutor | GraphExecutor:
-        piece = instantiate(open_artifact_bytes(data, name), threads=threads)
+    def open_piece(part: OpenedArtifact) -> AotExecutor | GraphExecutor:
+        piece = instantiate(part, threads=threads, executor=executor)
         if not isinstance(piece, AotExecutor | GraphExecutor):
-            raise ArtifactError(f"the piece '{name}' is itself a program")
+            raise ArtifactError(f"the piece '{part.passport.name}' is itself a program")
         return piece
 
     return VmExecutor(opened, open_piece, threads)

@@ -36,6 +36,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ..artifact.plan import CallPlan, TensorSpec
+from ..artifact.signature import ValueSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,22 +108,6 @@ PieceCall: TypeAlias = "Callable[[Sequence[RunValue]], Sequence[RunValue]]"
 """Calls a compiled piece: arrays in, arrays out, in the order of its signature."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueSpec:
-    """An input of a program.
-
-    Attributes:
-        name: Its name.
-        kind: NumPy's name of its element type, or what it is if no tensor of known rank, e.g.
-            ``seq(tensor(float))``.
-        shape: Sizes, or names of sizes that only a run knows; ``None`` if it is no such tensor.
-    """
-
-    name: str
-    kind: str
-    shape: tuple[int | str, ...] | None
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgramRequest:
     """What the loader of a program gets.
@@ -136,6 +121,29 @@ class ProgramRequest:
     pieces: Mapping[str, PieceCall]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class StepSeen:
+    """What one step of a program did.
+
+    Attributes:
+        label: Name of the piece, or operator of the node.
+        node: Name of the model's node; empty for a piece.
+        operands: What it took.
+        results: What it gave.
+        seconds: How long it took.
+    """
+
+    label: str
+    node: str
+    operands: Sequence[RunValue]
+    results: Sequence[RunValue]
+    seconds: float
+
+
+WatchSteps: TypeAlias = "Callable[[StepSeen], object]"
+"""Called after each step of a program."""
+
+
 class HostedProgram(Protocol):
     """A program on the host, ready to run.
 
@@ -147,7 +155,7 @@ class HostedProgram(Protocol):
     inputs: tuple[ValueSpec, ...]
     outputs: tuple[str, ...]
 
-    def run(self, values: Sequence[RunValue]) -> list[RunValue]:
+    def run(self, values: Sequence[RunValue], watch: WatchSteps | None = None) -> list[RunValue]:
         """Return the outputs; a value is an array, a list of values, or ``None``."""
         ...
 

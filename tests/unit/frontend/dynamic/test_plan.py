@@ -17,7 +17,8 @@ from intarsia.frontend.onnx.dynamic.program_json import parse_program, print_pro
 from intarsia.ir.expr import Function
 from intarsia.ir.module import IRModule
 from intarsia.ops.evaluate import evaluate
-from intarsia.runtime.loading import ProgramRequest, ValueSpec
+from intarsia.artifact.signature import ValueSpec
+from intarsia.runtime.loading import ProgramRequest
 
 from ..onnx_models import model, node
 
@@ -230,7 +231,7 @@ def test_programs_are_read_back_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('"schema": 1', '"schema": 9', "schema 9"),
+        ('"schema": 2', '"schema": 9', "schema 9"),
         ('"opset": 18', '"opset": "x"', "opset"),
         ('"steps": [', '"stairs": [', "steps"),
         ('"dtype": "int64"', '"dtype": "int65"', "damaged"),

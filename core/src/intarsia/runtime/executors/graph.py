@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
 from types import TracebackType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,9 +17,12 @@ from ...artifact.passport import Passport
 from ...artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
 from ...artifact.plan_json import step_arguments
 from ...errors import UsageError
-from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address
+from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address, numpy_dtype
 from ..program import Program
 from .signature import Inputs, Signature
+
+SeeRegion: TypeAlias = Callable[[str, Sequence[np.ndarray], Sequence[np.ndarray]], None]
+"""Called with the name of a region, its inputs and its outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,18 +124,66 @@ class GraphExecutor:
             for step, seconds in zip(self._steps, times, strict=True)
         )
 
-    def _execute(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> list[float]:
+    def walk_regions(self, inputs: Inputs, see: SeeRegion) -> dict[str, np.ndarray]:
+        """Run, and show what every region took and gave before the next step runs.
+
+        Args:
+            inputs: As for :meth:`run`.
+            see: Called with the name of a region, its inputs and its outputs; they are views that
+                later steps overwrite.
+
+        Returns:
+            The outputs.
+        """
+        arrays = self._inputs.check_inputs(inputs)
+        results = self._outputs.allocate()
+        plan = self._program.passport.plan
+
+        def after(number: int) -> None:
+            step = plan.steps[number]
+            if isinstance(step, RegionStep):
+                views = [self._view(argument, arrays, results) for argument in step.args]
+                taken = len(self._program.passport.unit(plan.regions[step.region]).inputs)
+                see(plan.regions[step.region], views[:taken], views[taken:])
+
+        self._execute(arrays, results, after)
+        return dict(zip(self._outputs.names, results, strict=True))
+
+    def _view(
+        self, argument: Argument, inputs: list[np.ndarray], outputs: list[np.ndarray]
+    ) -> np.ndarray:
+        """Return the memory of an argument as the callee sees it."""
+        match argument.place:
+            case Place.INPUT:
+                memory = inputs[argument.index]
+            case Place.OUTPUT:
+                memory = outputs[argument.index]
+            case Place.CONSTANT:
+                memory = self._program.constants[argument.index]
+            case Place.WORKSPACE:
+                memory = self._program.workspace[argument.index :]
+        flat = memory.reshape(-1).view(np.uint8)[: argument.bytes]
+        return flat.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
+
+    def _execute(
+        self,
+        inputs: list[np.ndarray],
+        outputs: list[np.ndarray],
+        after: Callable[[int], None] | None = None,
+    ) -> list[float]:
         """Carry out the plan; return the seconds that each step took."""
         times: list[float] = []
         with self._program.lock:
             self._program.check_open()
-            for step in self._steps:
+            for number, step in enumerate(self._steps):
                 step.bind(inputs, outputs)
                 start = time.perf_counter()
                 failed = step.call(self._program)
                 times.append(time.perf_counter() - start)
                 if failed:
                     self._program.raise_failure(step.label or "a step")
+                if after is not None:
+                    after(number)
         return times
 
     def close(self) -> None:

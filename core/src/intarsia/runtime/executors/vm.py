@@ -8,23 +8,25 @@ operators, one after the other: right for any value, and slow beside compiled co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 from types import TracebackType
 from typing import TypeAlias, cast
 
 import numpy as np
 
-from ...artifact.archive import SUFFIX, OpenedArtifact
+from ...artifact.archive import OpenedArtifact
 from ...artifact.passport import Passport
-from ...errors import ModelError
+from ...artifact.signature import ValueSpec
+from ...errors import ModelError, UsageError
 from ..discovery import find_loader
-from ..loading import PieceCall, ProgramLoader, ProgramRequest, RunValue, ValueSpec
+from ..loading import PieceCall, ProgramLoader, ProgramRequest, RunValue, StepSeen, WatchSteps
 from ..threads import choose_threads
 from .aot import AotExecutor
-from .graph import GraphExecutor
+from .graph import GraphExecutor, ProfileRow
 from .signature import Inputs
 
-OpenPiece: TypeAlias = Callable[[bytes, str], "AotExecutor | GraphExecutor"]
-"""Makes an artifact inside this one ready to run, given its bytes and its name."""
+OpenPiece: TypeAlias = Callable[[OpenedArtifact], "AotExecutor | GraphExecutor"]
+"""Makes a part of the artifact ready to run."""
 
 
 class VmExecutor:
@@ -43,12 +45,11 @@ class VmExecutor:
         self._passport = opened.passport
         self.threads = choose_threads(threads)
         unit = opened.passport.unit("main")
-        files = opened.unit_files("main")
-        names = [name for name in files if name.endswith(SUFFIX)]
-        self._pieces = {name.removesuffix(SUFFIX): open_piece(files[name], name) for name in names}
+        parts = opened.passport.parts
+        self._pieces = {part.name: open_piece(opened.part(part)) for part in parts}
         calls = {name: _caller(piece) for name, piece in self._pieces.items()}
         load = cast("ProgramLoader", find_loader(unit))
-        self._program = load(ProgramRequest(files, calls))
+        self._program = load(ProgramRequest(opened.unit_files("main"), calls))
         self._closed = False
 
     @property
@@ -76,8 +77,7 @@ class VmExecutor:
             ModelError: The inputs are not what the model takes, or a node cannot take its operands.
             UnsupportedError: A node asks for what there is not.
         """
-        if self._closed:
-            raise ModelError("the executable was closed", hint="load the artifact again")
+        self._check_open()
         values = self._checked(inputs)
         return dict(zip(self.outputs, self._program.run(values), strict=True))
 
@@ -101,6 +101,45 @@ class VmExecutor:
                     f"the array for it is {array.dtype} {array.shape}"
                 )
             array[...] = value
+
+    def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
+        """Time each step of the program: pieces as a whole, nodes one by one.
+
+        Args:
+            inputs: As for :meth:`run`.
+            repeat: Runs to take the median of; one more goes before them to warm up.
+
+        Raises:
+            UsageError: ``repeat`` is less than 1.
+        """
+        if repeat < 1:
+            raise UsageError(f"cannot take the median of {repeat} runs", hint="--repeat 1 or more")
+        self.run(inputs)
+        rounds: list[list[StepSeen]] = []
+        for _ in range(repeat):
+            rounds.append([])
+            self.watch(inputs, rounds[-1].append)
+        times = [median(step.seconds for step in column) for column in zip(*rounds, strict=True)]
+        whole = sum(times) or 1.0
+        return tuple(
+            ProfileRow(step.label, (step.node,) * bool(step.node), 1e3 * seconds, seconds / whole)
+            for step, seconds in zip(rounds[0], times, strict=True)
+        )
+
+    def watch(self, inputs: Inputs, see: WatchSteps) -> dict[str, RunValue]:
+        """Run, and show what every step took and gave; errors as :meth:`run`."""
+        self._check_open()
+        results = self._program.run(self._checked(inputs), see)
+        return dict(zip(self.outputs, results, strict=True))
+
+    @property
+    def pieces(self) -> Mapping[str, AotExecutor | GraphExecutor]:
+        """Compiled pieces by name."""
+        return self._pieces
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ModelError("the executable was closed", hint="load the artifact again")
 
     def _checked(self, inputs: Inputs) -> list[RunValue]:
         specs = self.inputs

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from .loader import load
+from .loader import load, run_reference
 from .planner import plan_onnx
 from .program import DynamicModel, Program
 
-__all__ = ["DynamicModel", "Program", "load", "plan_onnx"]
+__all__ = ["DynamicModel", "Program", "load", "plan_onnx", "run_reference"]

@@ -3,17 +3,21 @@
 
 from __future__ import annotations
 
+import time
 from collections import ChainMap
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
+
+import numpy as np
 
 from ....errors import ArtifactError
-from ....runtime.loading import HostedProgram, ProgramRequest, ValueSpec
-from ..graph import ValueInfo
+from ....ir.module import IRModule
+from ....ops.evaluate import evaluate
+from ....runtime.loading import HostedProgram, ProgramRequest, StepSeen, WatchSteps
 from ..kernels import Value
 from ..reader import standard_bodies
 from .evaluator import Evaluator, Scope
-from .program import PieceStep, Program
+from .program import DynamicModel, PieceStep, Program, Step, value_spec
 from .program_json import parse_program
 
 LOADER = "onnx-program"
@@ -29,6 +33,26 @@ def load(request: ProgramRequest) -> HostedProgram:
     return _Loaded(parse_program(request.files), request)
 
 
+def run_reference(model: DynamicModel, values: Sequence[Value]) -> list[Value]:
+    """Run a program with the NumPy definition of every operator, those of pieces too.
+
+    Args:
+        model: The program and its pieces.
+        values: Its inputs, in the model's order.
+
+    Raises:
+        ModelError: The inputs do not fit, or a node cannot take its operands.
+        UnsupportedError: A node asks for what there is not.
+    """
+    calls = {name: partial(_evaluate, piece) for name, piece in model.pieces.items()}
+    return _Loaded(model.program, ProgramRequest({}, calls)).run(values)
+
+
+def _evaluate(piece: IRModule, values: Sequence[Value]) -> Sequence[Value]:
+    named = zip(piece.main.params, values, strict=True)
+    return evaluate(piece.main, {param.name: np.asarray(value) for param, value in named}, piece)
+
+
 class _Loaded(HostedProgram):
     """A program with its pieces, ready to run."""
 
@@ -42,10 +66,10 @@ class _Loaded(HostedProgram):
         self._aliases: dict[str, list[str]] = {}
         for name, source in program.aliases.items():
             self._aliases.setdefault(source, []).append(name)
-        self.inputs = tuple(_spec(info) for info in program.inputs)
+        self.inputs = tuple(value_spec(info) for info in program.inputs)
         self.outputs = program.outputs
 
-    def run(self, values: Sequence[Value]) -> list[Value]:
+    def run(self, values: Sequence[Value], watch: WatchSteps | None = None) -> list[Value]:
         """Carry out the steps; values come and go in the model's order."""
         program = self._program
         constants: dict[str, Value] = dict(program.constants)
@@ -54,12 +78,17 @@ class _Loaded(HostedProgram):
         for name in list(given):
             self._alias(scope, name)
         for step in program.steps:
+            operands = [scope[name] if name else None for name in step.inputs]
+            start = time.perf_counter()
             if isinstance(step, PieceStep):
-                operands = [scope[name] for name in step.inputs]
                 results = self._pieces[step.name](operands)
                 scope.update(zip(step.outputs, results, strict=True))
             else:
                 self._evaluator.run((step,), scope, program.opset)
+            if watch is not None:
+                seconds = time.perf_counter() - start
+                found = [scope[name] for name in step.outputs if name]
+                watch(StepSeen(*_called(step), operands, found, seconds))
             for name in step.outputs:
                 self._alias(scope, name)
         return [scope[name] for name in program.outputs]
@@ -69,8 +98,6 @@ class _Loaded(HostedProgram):
             scope[name] = scope[source]
 
 
-def _spec(info: ValueInfo) -> ValueSpec:
-    if info.type is None:
-        return ValueSpec(info.name, info.kind, None)
-    shape = tuple(size if isinstance(size, int) else size.name for size in info.type.shape)
-    return ValueSpec(info.name, info.type.dtype.value, shape)
+def _called(step: Step) -> tuple[str, str]:
+    """The label of a step and the name of its node."""
+    return (step.name, "") if isinstance(step, PieceStep) else (step.op_type, step.span.name)

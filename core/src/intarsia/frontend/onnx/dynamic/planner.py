@@ -26,13 +26,13 @@ from ....ir.types import TensorType
 from ..api import input_types, place_error
 from ..builder import STATIC_HINT
 from ..converters import CONVERTERS
-from ..graph import Bodies, Graph, Model, Node
+from ..graph import Bodies, Graph, Model, Node, ValueInfo
 from ..importer import Importer, Scope
 from ..kernels import KERNELS
 from ..reader import MAX_MODEL_BYTES, read_model
 from .evaluator import Evaluator
 from .pieces import Levels, cut_pieces
-from .program import DynamicModel, PieceStep, Program, Step
+from .program import DynamicModel, PieceStep, Program, Step, typed_info
 
 if TYPE_CHECKING:
     from ..kernels import Value
@@ -324,7 +324,14 @@ class _Planner(Importer):
             MappingProxyType({name: old for name, old in aliases.items() if name != old}),
         )
         modules = {f"piece{n}": IRModule.from_function(piece) for n, piece in pieces.items()}
-        return DynamicModel(program, MappingProxyType(modules), MappingProxyType(self._reasons))
+        infos = tuple(self._output(info, scope) for info in graph.outputs)
+        reasons = MappingProxyType(self._reasons)
+        return DynamicModel(program, MappingProxyType(modules), reasons, infos)
+
+    def _output(self, info: ValueInfo, scope: Scope) -> ValueInfo:
+        """Return an output of the model as precisely as it is known."""
+        late = info.name in self._late or info.name in self._known
+        return info if late else typed_info(info, scope.find(info.name))
 
     def _ordered(self, pieces: Mapping[int, Function]) -> tuple[Step, ...]:
         """Put each piece before the steps that wait for it."""

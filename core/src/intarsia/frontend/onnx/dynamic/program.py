@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
-from ....ir.expr import tensor_type
+from ....artifact.signature import Signature, ValueSpec
+from ....ir.expr import Expr, tensor_type
+from ....ir.types import TensorType
 from ..graph import Node, ValueInfo
 
 if TYPE_CHECKING:
@@ -69,11 +71,21 @@ class DynamicModel:
         program: What one run does.
         pieces: What can be compiled, by name.
         reasons: For every node of the program, why it is none of a piece.
+        outputs: Outputs of the model, in its order, as far as they are known.
     """
 
     program: Program
     pieces: Mapping[str, IRModule]
     reasons: Mapping[str, str]
+    outputs: tuple[ValueInfo, ...]
+
+    @property
+    def signature(self) -> Signature:
+        """Inputs and outputs of the model, in its order."""
+        return Signature(
+            tuple(value_spec(info) for info in self.program.inputs),
+            tuple(value_spec(info) for info in self.outputs),
+        )
 
     @classmethod
     def of_module(cls, module: IRModule) -> DynamicModel:
@@ -83,4 +95,23 @@ class DynamicModel:
         names = tuple(param.name for param in main.params)
         step = PieceStep("piece0", names, main.output_names)
         program = Program(1, inputs, main.output_names, (step,), MappingProxyType({}))
-        return cls(program, MappingProxyType({"piece0": module}), MappingProxyType({}))
+        outputs = tuple(
+            typed_info(ValueInfo(name, None), value)
+            for name, value in zip(main.output_names, main.outputs, strict=True)
+        )
+        return cls(program, MappingProxyType({"piece0": module}), MappingProxyType({}), outputs)
+
+
+def typed_info(info: ValueInfo, value: Expr | None) -> ValueInfo:
+    """Return an output with the type of the expression that computes it, if one does."""
+    if value is None or not isinstance(value.type, TensorType):
+        return info
+    return ValueInfo(info.name, value.type)
+
+
+def value_spec(info: ValueInfo) -> ValueSpec:
+    """Return what the runtime is told of an input or output."""
+    if info.type is None:
+        return ValueSpec(info.name, info.kind, None)
+    shape = tuple(size if isinstance(size, int) else size.name for size in info.type.shape)
+    return ValueSpec(info.name, info.type.dtype.value, shape)

@@ -19,7 +19,7 @@ from ..graph import Attribute, Graph, Node, UnsupportedAttribute, ValueInfo
 from ..tensors import named_dtype
 from .program import PieceStep, Program, Step
 
-SCHEMA = 1
+SCHEMA = 2
 PROGRAM_FILE = "program.json"
 DATA_FILE = "program.bin"
 

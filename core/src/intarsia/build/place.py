@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cuts a model among accelerators without compiling anything: what ``explain`` and checks need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ..artifact.write import part_unit
+from ..diagnostics import Remark
+from ..host.host import Host
+from ..ir.module import IRModule
+from ..partition.cost import Plan
+from ..partition.report import HostRow, Placement, PlanCosts, RegionRow, Verdict
+from ..partition.rules import PlaceRule, check_rules
+from ..partition.support import Code
+from ..passes.base import Remarks
+from ..passes.prepare import PREPARE
+from ..target.target import CompositeTarget
+from .stages import Cut, cut
+
+if TYPE_CHECKING:
+    from ..frontend.onnx.dynamic import DynamicModel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Placed:
+    """A model that is cut.
+
+    Attributes:
+        pieces: Every prepared module by its name; one called ``main`` if the model is compiled
+            whole.
+        cuts: How each is cut.
+        placement: The report of the whole model.
+        remarks: What passes had to say.
+    """
+
+    pieces: Mapping[str, IRModule]
+    cuts: Mapping[str, Cut]
+    placement: Placement
+    remarks: tuple[Remark, ...]
+
+
+def place_model(
+    host: Host,
+    model: IRModule | DynamicModel,
+    target: CompositeTarget,
+    plan: Plan | None = None,
+    rules: Sequence[PlaceRule] = (),
+) -> Placed:
+    """Prepare a model, or every piece of a program, and cut it among the accelerators.
+
+    Raises:
+        PluginError: A plugin failed or broke its contract.
+        UsageError: A rule names no node.
+    """
+    remarks = Remarks()
+    if isinstance(model, IRModule):
+        prepared = PREPARE.run(model, remarks=remarks)
+        cutting = cut(host, prepared, target, plan, rules)
+        found = tuple(remarks.found)
+        return Placed({"main": prepared}, {"main": cutting}, cutting.placement, found)
+    pieces = {name: PREPARE.run(piece, remarks=remarks) for name, piece in model.pieces.items()}
+    inner = rules_of_parts(rules)
+    cuts = {name: cut(host, piece, target, plan, inner) for name, piece in pieces.items()}
+    kinds = [accelerator.kind.name for accelerator in target.accelerators]
+    placement = merge_placements(model, {k: v.placement for k, v in cuts.items()}, kinds)
+    check_place_rules(placement, rules)
+    return Placed(pieces, cuts, placement, tuple(remarks.found))
+
+
+def rules_of_parts(rules: Sequence[PlaceRule]) -> tuple[PlaceRule, ...]:
+    """Return the rules for models that are cut one by one, of which only some have the nodes."""
+    return tuple(replace(rule, of_a_part=True) for rule in rules)
+
+
+def check_place_rules(placement: Placement, rules: Sequence[PlaceRule]) -> None:
+    """Refuse a rule that names no node of a model with accelerators.
+
+    Raises:
+        UsageError: A rule names none.
+    """
+    names = dict.fromkeys(row.node for row in placement.verdicts)
+    if names:
+        check_rules(rules, names)
+
+
+def merge_placements(
+    model: DynamicModel, pieces: Mapping[str, Placement], kinds: Sequence[str]
+) -> Placement:
+    """Return the placement of a program: that of its pieces, and its nodes on the host.
+
+    A region of one of several pieces is called as its unit in the artifact, and a node whose name
+    is in two pieces is told apart by the piece.
+
+    Args:
+        model: The program.
+        pieces: Placement of each piece.
+        kinds: Accelerators of the target; each says no to what runs on the host.
+    """
+    nodes = model.program.nodes
+    rows = tuple(
+        HostRow(node.span.name, node.op_type, model.reasons.get(node.span.name, ""))
+        for node in nodes
+    )
+    verdicts = [
+        Verdict(row.node, row.op, kind, "no", Code.UNSUPPORTED_OP.value, why)
+        for row in rows
+        for kind in dict.fromkeys(kinds)
+        for why in [row.reason or "it is carried out on the host"]
+    ]
+    regions: list[RegionRow] = []
+    taken = {row.node for row in rows}
+    for piece, placement in pieces.items():
+        names = {row.node for row in placement.verdicts}
+        names.update(node for row in placement.regions for node in row.nodes)
+        new = {name: f"{piece}:{name}" if name in taken else name for name in names}
+        taken |= names
+        verdicts += [replace(row, node=new[row.node]) for row in placement.verdicts]
+        for row in placement.regions:
+            called = row.name if len(pieces) == 1 else part_unit(piece, row.name)
+            inside = tuple(new[node] for node in row.nodes)
+            regions.append(replace(row, name=called, nodes=inside))
+    return Placement(
+        nodes=sum(placement.nodes for placement in pieces.values()) + len(rows),
+        offloaded=sum(placement.offloaded for placement in pieces.values()),
+        regions=tuple(regions),
+        verdicts=tuple(verdicts),
+        border_bytes=sum(placement.border_bytes for placement in pieces.values()),
+        apart=tuple(row for placement in pieces.values() for row in placement.apart),
+        host=rows,
+        in_float=tuple(name for placement in pieces.values() for name in placement.in_float),
+        cost=_summed([placement.cost for placement in pieces.values()]),
+    )
+
+
+def _summed(costs: Sequence[PlanCosts | None]) -> PlanCosts | None:
+    """What all pieces cost; nothing if the costs of one were not compared."""
+    known = [cost for cost in costs if cost is not None]
+    if not known or len(known) < len(costs):
+        return None
+    return PlanCosts(
+        sum(cost.chosen for cost in known),
+        sum(cost.greedy for cost in known),
+        sum(cost.fallback for cost in known),
+    )

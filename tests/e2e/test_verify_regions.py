@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``run --verify`` on regions and on programs: what differs is named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import intarsia
+from intarsia.build.dynamic import import_any
+from intarsia.build.place import place_model
+from intarsia.build.stages import read_target
+from intarsia.cli.verify import (
+    OutputCheck,
+    RegionCheck,
+    require_agreement,
+    verify_outputs,
+    verify_regions,
+)
+from intarsia.errors import GateFailed, ModelError, UnsupportedError, UsageError
+from intarsia.host.host import Host
+from intarsia.ir.expr import call
+from intarsia.ops import OPERATORS
+from intarsia.partition.cost import Plan
+from intarsia.partition.rules import parse_place_rule
+from intarsia.runtime.executors.vm import VmExecutor
+
+pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
+pytest.importorskip("intarsia_dnnl", reason="needs an accelerator")
+
+F, I64 = TensorProto.FLOAT, TensorProto.INT64
+
+
+def ranking(rows: int | str = 4, *, two: bool = True) -> bytes:
+    """``relu(x @ w)``; with ``two``, its largest values and ``tanh(values @ v)`` after that."""
+    info = helper.make_tensor_value_info
+    generator = np.random.default_rng(0)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"], "first"),
+        helper.make_node("Relu", ["m"], ["r"], "relu"),
+        helper.make_node("Unique", ["r"], ["t"], "best", sorted=1),
+        helper.make_node("TopK", ["t", "k"], ["s", "i"], "take"),
+        helper.make_node("Reshape", ["s", "shape"], ["q"], "square"),
+        helper.make_node("MatMul", ["q", "v"], ["n"], "second"),
+        helper.make_node("Tanh", ["n"], ["y"], "tanh"),
+    ]
+    weights = {
+        "w": generator.standard_normal((64, 32)).astype(np.float32),
+        "v": generator.standard_normal((4, 32)).astype(np.float32),
+        "k": np.array([16]),
+        "shape": np.array([4, 4]),
+    }
+    chosen = nodes if two else nodes[:2]
+    graph = helper.make_graph(
+        chosen,
+        "g",
+        [info("x", F, [rows, 64])],
+        [info("y" if two else "r", F, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return made.SerializeToString()
+
+
+def checked(data: bytes, *, wrong: str = "") -> tuple[RegionCheck, ...]:
+    """Build, run and compare region by region; the reference of a piece may be made wrong."""
+    host = Host()
+    target = read_target(host, "dnnl, llvm", None)
+    imported = import_any(data, None, None, None, None)
+    placed = place_model(host, imported, target, Plan.GREEDY)
+    if wrong:
+        cutting = placed.cuts[wrong]
+        first, *others = cutting.regions
+        body = call(OPERATORS["negative"], first.function.body)
+        other = replace(first, function=replace(first.function, body=body))
+        tampered = {**placed.cuts, wrong: replace(cutting, regions=(other, *others))}
+        placed = replace(placed, cuts=tampered)
+    artifact = intarsia.build(data, "dnnl, llvm", plan=Plan.GREEDY)
+    x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
+    with artifact.load(executor="graph", threads=1) as executable:
+        return verify_regions(executable, placed, {"x": x})
+
+
+def test_a_region_is_compared_on_what_it_was_given() -> None:
+    (row,) = checked(ranking(two=False))
+    assert (row.name, row.ok, row.nodes) == ("dnnl_0", True, ("first", "relu"))
+    (row,) = checked(ranking(two=False), wrong="main")
+    assert not row.ok
+
+
+def test_pieces_and_their_regions_are_compared() -> None:
+    rows = checked(ranking())
+    assert [row.name for row in rows][:2] == ["piece0.dnnl_0", "piece0"]
+    assert all(row.ok for row in rows)
+    assert len(rows) == 4
+    rows = checked(ranking(), wrong="piece1")
+    assert [row.name for row in rows if not row.ok] == ["piece1.dnnl_0"]
+
+
+def test_outputs_of_a_program_have_a_reference() -> None:
+    imported = import_any(ranking(), None, None, None, None)
+    x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
+    with intarsia.build(ranking(), "llvm").load(threads=1) as executable:
+        results = {name: np.asarray(value) for name, value in executable.run({"x": x}).items()}
+        (check,) = verify_outputs(imported, {"x": x}, results)
+        assert check.ok
+        (check,) = verify_outputs(imported, {"x": x}, {"y": results["y"] + 1})
+        assert not check.ok
+    with pytest.raises(ModelError, match="the model has 1 outputs, 2 were computed"):
+        verify_outputs(imported, {"x": x}, {"y": x, "z": x})
+
+
+def test_the_first_region_that_differs_is_named() -> None:
+    wrong, right = OutputCheck("y", False, 2.0), OutputCheck("z", True, 0.0)
+    regions = (
+        RegionCheck("dnnl_0", ("a",), True, 0.0),
+        RegionCheck("dnnl_1", ("b", "c"), False, 0.5),
+        RegionCheck("dnnl_2", ("d",), False, float("inf")),
+    )
+    with pytest.raises(GateFailed, match=r"'dnnl_1' is the first to differ .* by 0.5; 1 of 2"):
+        require_agreement((wrong, right), regions)
+    with pytest.raises(GateFailed, match="1 of 2 outputs differ from the reference: 'y'") as caught:
+        require_agreement((wrong, right), regions[:1])
+    assert caught.value.hint.startswith("no region differs, so the fallback does")
+    assert regions[2].to_json()["max_error"] == "inf"
+    require_agreement((right,), regions[:1])
+
+
+def test_a_program_is_profiled_step_by_step(tmp_path: Path) -> None:
+    path = intarsia.build(ranking(), "llvm").save(tmp_path / "m.intarsia")
+    x = np.zeros((4, 64), np.float32)
+    x[0, :20] = np.arange(20)
+    with intarsia.load(path, executor="graph", threads=1) as executable:
+        assert isinstance(executable, VmExecutor)
+        rows = executable.profile({"x": x}, repeat=2)
+        assert [row.label for row in rows] == ["piece0", "Unique", "TopK", "Reshape", "piece1"]
+        assert rows[1].nodes == ("best",)
+        assert sum(row.share for row in rows) == pytest.approx(1)
+        with pytest.raises(UsageError, match="median of 0 runs"):
+            executable.profile({"x": x}, repeat=0)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    model, out = tmp_path / "m.onnx", tmp_path / "m.intarsia"
+    model.write_bytes(ranking())
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "intarsia", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    greedy = ("--target", "dnnl, llvm", "--plan", "greedy")
+    ran = run("run", model, *greedy, "--verify", "--json")
+    assert ran.returncode == 0, ran.stderr
+    said = json.loads(ran.stdout)
+    assert [row["name"] for row in said["regions"]][-1] == "piece1"
+    assert [row["ok"] for row in said["verify"]] == [True]
+    explained = run("explain", model, *greedy, "--json")
+    rows = json.loads(explained.stdout)
+    assert [row["op"] for row in rows["host"]] == ["Unique", "TopK", "Reshape"]
+    assert {row["name"] for row in rows["regions"]} == {"piece0.dnnl_0", "piece1.dnnl_0"}
+    assert ("take", "no") in {(row["node"], row["verdict"]) for row in rows["verdicts"]}
+    drawn = run("explain", model, *greedy, "--dot", tmp_path / "m.dot")
+    assert (drawn.returncode, "runs as a program" in drawn.stderr) == (4, True)
+    rule = ("--place", "second!=dnnl", "-o", out)
+    assert run("compile", model, *greedy, *rule).returncode == 0
+    inspected = run("inspect", out)
+    assert "input   x     float32  4x64" in inspected.stdout
+    assert "piece0.dnnl_0" in inspected.stdout
+    differently = run("run", out, "--model", model, "--verify")
+    assert differently.returncode == 0, differently.stderr
+    assert "cut in another way" in differently.stderr
+
+
+def test_rules_and_gates_hold_for_a_program_as_a_whole() -> None:
+    host = Host()
+    target = read_target(host, "dnnl, llvm", None)
+    program = import_any(ranking(), None, None, None, None)
+    rules = [parse_place_rule("second!=dnnl")]
+    placed = place_model(host, program, target, Plan.GREEDY, rules)
+    assert [row.name for row in placed.placement.regions] == ["piece0.dnnl_0"]
+    built = intarsia.build(ranking(), "dnnl, llvm", plan=Plan.GREEDY, rules=rules, max_regions=1)
+    assert str(built.placement) == str(placed.placement)
+    with pytest.raises(GateFailed, match="2 regions, at most 1 allowed"):
+        intarsia.build(ranking(), "dnnl, llvm", plan=Plan.GREEDY, max_regions=1)
+    wrong = [parse_place_rule("secnd!=dnnl")]
+    for attempt in (
+        lambda: place_model(host, program, target, Plan.GREEDY, wrong),
+        lambda: intarsia.build(ranking(), "dnnl, llvm", plan=Plan.GREEDY, rules=wrong),
+    ):
+        with pytest.raises(UsageError, match="names no node") as caught:
+            attempt()
+        assert "second" in caught.value.hint
+
+
+def test_open_sizes_are_explained_if_the_executor_is_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(ranking("N"))
+    with pytest.raises(UnsupportedError):
+        import_any(path, None, None, None, None)
+    imported = import_any(path, intarsia.Executor("vm"), None, None, None)
+    host = Host()
+    placed = place_model(host, imported, read_target(host, "dnnl, llvm", None))
+    assert {row.verdict for row in placed.placement.verdicts if row.node == "first"} == {"no"}
