@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TensorRT as an accelerator: regions become networks, and networks engines, at compile time."""

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a region to its unit: a network, and the engine that the library builds of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from intarsia.artifact.unit import CompiledUnit
+from intarsia.errors import PluginError
+from intarsia.ir.expr import Call, Expr, tensor_type
+from intarsia.ir.walk import calls
+from intarsia.partition.region import Region
+
+from .cache import cached_plan, plan_key
+from .draft import Draft, Tensor, label_of, sizes
+from .plan import build_plan, device_identity
+from .sdk import Library, find_library
+from .signature import FILE, PLAN_FILE, Border, Signature
+from .support import all_rows
+from .target import TensorrtOptions
+
+LOADER = "tensorrt"
+
+
+def compile_region(region: Region, options: TensorrtOptions) -> CompiledUnit:
+    """Build the engine of a region, or take it from the cache.
+
+    Raises:
+        PluginError: The region holds a call that no row of the support table takes.
+        ToolchainError: No library is installed, or it refuses the network, in its own words.
+        WorkerLost: The library builds on a GPU only, and there is none.
+        TargetError: An option is not for the library that is installed.
+    """
+    library = find_library(options.library)
+    device = device_identity(library, options)
+
+    def build() -> bytes:
+        return build_plan(write_network(region, library, half=options.fp16), options)
+
+    given = {name: value for name, value in asdict(options).items() if name != "timing_cache"}
+    key = plan_key(region, (library.label, device, repr(sorted(given.items()))))
+    # Times that somebody wants to keep must be measured.
+    plan = build() if options.timing_cache else cached_plan(key, build)
+    signature = Signature(
+        edition=library.edition,
+        version=library.version,
+        device=device,
+        inputs=_borders("input", region.function.params),
+        outputs=_borders("output", region.function.outputs),
+        options=given,
+    )
+    return CompiledUnit(
+        name=region.name,
+        loader=LOADER,
+        files={PLAN_FILE: plan, FILE: signature.to_json()},
+        versions={library.edition: library.version},
+    )
+
+
+def _borders(side: str, values: Sequence[Expr]) -> tuple[Border, ...]:
+    return tuple(
+        Border(f"{side}_{number}", tensor_type(value).dtype.value, sizes(value))
+        for number, value in enumerate(values)
+    )
+
+
+def write_network(region: Region, library: Library, *, half: bool = False) -> Draft:
+    """Write the network of a region. Needs no GPU.
+
+    Raises:
+        PluginError: The region holds a call that no row of the support table takes, or a layer has
+            another type than its operator.
+        ToolchainError: The library refuses a layer, in its own words.
+    """
+    draft = Draft(library, region.name, half=half)
+    rows = {row.op: row for row in all_rows()}
+    for number, param in enumerate(region.function.params):
+        draft.add_input(f"input_{number}", param)
+    for call in calls(region.function):
+        row = rows.get(call.name)
+        if row is None or not row.check(call):
+            raise PluginError(
+                f"region '{region.name}' has a {call.name} that no row of the support table takes",
+                where=str(call.span),
+            )
+        draft.label = label_of(call)
+        draft.messages.clear()
+        tensor = row.lower(draft, call)
+        _check_type(draft, call, tensor)
+        draft.set(call, tensor)
+    _mark_outputs(draft, region)
+    return draft
+
+
+def _check_type(draft: Draft, call: Call, tensor: Tensor) -> None:
+    found = (draft.dtype_of(tensor), draft.shape_of(tensor))
+    wanted = (tensor_type(call).dtype, sizes(call))
+    if found[1] != wanted[1] or found[0] not in (wanted[0], draft.work_type(wanted[0])):
+        raise PluginError(
+            f"the layers of {label_of(call)} give {found[0]}{list(found[1])}, and {call.name} is"
+            f" {wanted[0]}{list(wanted[1])}",
+            where=str(call.span),
+        )
+
+
+def _mark_outputs(draft: Draft, region: Region) -> None:
+    """Name the results; what is an input, a constant or a result already is copied."""
+    taken = [draft.network.get_input(number) for number in range(draft.network.num_inputs)]
+    for number, value in enumerate(region.function.outputs):
+        draft.label = f"output_{number}"
+        tensor = draft.exact(value)
+        if not isinstance(value, Call) or any(tensor is other for other in taken):
+            tensor = draft.finish(draft.network.add_identity(tensor))
+        taken.append(tensor)
+        tensor.name = draft.label
+        draft.network.mark_output(tensor)
+
+
+def has_macs(region: Region) -> bool:
+    """Whether a region has a convolution, a matrix product or a reduction."""
+    return any(call.name in _HEAVY for call in calls(region.function))
+
+
+_HEAVY = frozenset(
+    {
+        *("nn.conv", "nn.conv_transpose", "matmul", "qnn.conv", "qnn.matmul"),
+        *("sum", "prod", "max", "min", "mean", "qnn.mean"),
+    }
+)

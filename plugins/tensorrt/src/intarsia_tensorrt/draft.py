@@ -1,0 +1,278 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A region while it becomes a network: values of its expressions, and layers in short.
+
+Networks are strongly typed, the only kind that TensorRT 11 has: every cast is a layer of its own.
+With ``-fp16`` the work type of float32 is float16; what is sensitive asks for the exact value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from intarsia.dtype import DType
+from intarsia.errors import ToolchainError
+from intarsia.ir.expr import Call, Constant, Expr, tensor_type
+from intarsia.ops.arrays import numpy_dtype
+
+from .sdk import Library, Messages
+
+_FILL_INPUT = 4
+"""Which input of a slice layer holds what lies outside."""
+
+Layer: TypeAlias = Any
+"""A layer of the vendor's."""
+
+Tensor: TypeAlias = Any
+"""A tensor of a network."""
+
+TYPE_NAMES = MappingProxyType(
+    {
+        DType.FLOAT32: "FLOAT",
+        DType.FLOAT16: "HALF",
+        DType.BFLOAT16: "BF16",
+        DType.INT32: "INT32",
+        DType.INT64: "INT64",
+        DType.INT8: "INT8",
+        DType.UINT8: "UINT8",
+        DType.BOOL: "BOOL",
+    }
+)
+"""Element types that networks have, as the library calls them."""
+
+
+def sizes(expr: Expr) -> tuple[int, ...]:
+    """Return the static shape of a tensor."""
+    return tensor_type(expr).static_shape
+
+
+def label_of(call: Call) -> str:
+    """Return the name of the model's node, or the operator's if it has none."""
+    return call.span.name or call.name
+
+
+class Draft:
+    """The network of a region under construction.
+
+    Args:
+        library: Gives builder and network.
+        name: Name of the region.
+        half: Whether float32 is computed as float16 where that does little harm.
+
+    Attributes:
+        trt: The vendor's module.
+        network: The vendor's network.
+        builder: What makes an engine of it.
+    """
+
+    def __init__(self, library: Library, name: str, *, half: bool = False) -> None:
+        self.library, self.trt = library, library.module
+        self.messages = Messages(self.trt)
+        self.builder: Any = self.trt.Builder(self.messages.logger)
+        flag = self.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
+        self.network: Any = self.builder.create_network(1 << int(flag))
+        self.network.name = name
+        self.half = half
+        self.label = name
+        self._values: dict[Expr, Tensor] = {}
+        self._cast: dict[tuple[Expr, DType], Tensor] = {}
+        self._arrays: list[np.ndarray] = []
+        self._types = {dtype: member(self.trt.DataType, name) for dtype, name in TYPE_NAMES.items()}
+
+    def refused(self) -> ToolchainError:
+        """Return the error for what the library said last."""
+        return ToolchainError(
+            f"{self.library.label} refuses '{self.label}': {self.messages.text()}",
+            where=self.network.name,
+            hint=f"keep the node from it: --place '{self.label}!=tensorrt'",
+        )
+
+    # Values of expressions
+
+    def add_input(self, name: str, param: Expr) -> None:
+        """Enter a parameter of the region."""
+        type_ = tensor_type(param)
+        tensor = self.network.add_input(name, self._types[type_.dtype], type_.static_shape)
+        if tensor is None:
+            raise self.refused()
+        self._values[param] = tensor
+
+    def set(self, expr: Expr, tensor: Tensor) -> None:
+        """Record the tensor of an expression."""
+        self._values[expr] = tensor
+
+    def value(self, expr: Expr) -> Tensor:
+        """Return the tensor of an expression in the work type of its element type."""
+        return self._as(expr, self.work_type(tensor_type(expr).dtype))
+
+    def exact(self, expr: Expr) -> Tensor:
+        """Return the tensor of an expression in its own element type."""
+        return self._as(expr, tensor_type(expr).dtype)
+
+    def work_type(self, dtype: DType) -> DType:
+        """Return the element type in which one is computed."""
+        return DType.FLOAT16 if self.half and dtype is DType.FLOAT32 else dtype
+
+    def _as(self, expr: Expr, dtype: DType) -> Tensor:
+        if isinstance(expr, Constant):
+            if (expr, dtype) not in self._cast:
+                self._cast[expr, dtype] = self.constant(expr.data, dtype)
+            return self._cast[expr, dtype]
+        tensor = self._values[expr]
+        if self.dtype_of(tensor) is dtype:
+            return tensor
+        if (expr, dtype) not in self._cast:
+            self._cast[expr, dtype] = self.cast(tensor, dtype)
+        return self._cast[expr, dtype]
+
+    def type_of(self, dtype: DType) -> Any:
+        """Return an element type as the library calls it."""
+        return self._types[dtype]
+
+    def dtype_of(self, tensor: Tensor) -> DType:
+        """Return the element type of a tensor."""
+        return next(dtype for dtype, own in self._types.items() if own == tensor.dtype)
+
+    def shape_of(self, tensor: Tensor) -> tuple[int, ...]:
+        """Return the shape of a tensor.
+
+        Raises:
+            ToolchainError: The library refuses the layer behind it, in its own words.
+        """
+        try:
+            return tuple(tensor.shape)
+        except (RuntimeError, ValueError):
+            raise self.refused() from None
+
+    # Constants
+
+    def weights(self, array: np.ndarray, dtype: DType | None = None) -> Any:
+        """Return an array as weights, of the work type unless another is given."""
+        kind = self.work_type(DType(array.dtype.name)) if dtype is None else dtype
+        with np.errstate(over="ignore"):
+            data = np.array(array, numpy_dtype(kind), order="C")
+        self._arrays.append(data)  # the library keeps the address only
+        return self.trt.Weights(self._types[kind], data.ctypes.data, data.size)
+
+    def no_weights(self, dtype: DType) -> Any:
+        """Return weights of no elements, for an operand that is left out."""
+        return self.trt.Weights(self._types[self.work_type(dtype)])
+
+    def constant(self, array: np.ndarray, dtype: DType | None = None) -> Tensor:
+        """Return an array as a tensor, of the work type unless another is given.
+
+        bfloat16 is a cast of float32, which is exact: the library's own type has no NumPy name.
+        """
+        kind = self.work_type(DType(array.dtype.name)) if dtype is None else dtype
+        if kind is DType.BFLOAT16:
+            return self.cast(self.constant(array, DType.FLOAT32), kind)
+        return self.finish(self.network.add_constant(array.shape, self.weights(array, kind)))
+
+    def number(self, value: float, like: Tensor) -> Tensor:
+        """Return one number as a tensor of the rank and type of another."""
+        kind = self.dtype_of(like)
+        ones = (1,) * len(self.shape_of(like))
+        return self.constant(np.full(ones, value, numpy_dtype(kind)), kind)
+
+    # Layers
+
+    def finish(self, layer: Layer, index: int = 0) -> Tensor:
+        """Name a layer, and return its result.
+
+        Raises:
+            ToolchainError: The library refuses it, in its own words.
+        """
+        if layer is None:
+            raise self.refused()
+        tensor = layer.get_output(index)
+        self.shape_of(tensor)
+        layer.name = f"{self.label} ({self.network.num_layers})"
+        return tensor
+
+    def unary(self, x: Tensor, operation: str) -> Tensor:
+        """Apply a ``UnaryOperation``."""
+        return self.finish(self.network.add_unary(x, member(self.trt.UnaryOperation, operation)))
+
+    def binary(self, a: Tensor, b: Tensor, operation: str) -> Tensor:
+        """Apply an ``ElementWiseOperation``; the operand of lower rank gets leading ones."""
+        a, b = self.level(a, b)
+        kind = member(self.trt.ElementWiseOperation, operation)
+        return self.finish(self.network.add_elementwise(a, b, kind))
+
+    def activation(self, x: Tensor, kind: str, alpha: float = 0.0, beta: float = 0.0) -> Tensor:
+        """Apply an ``ActivationType``."""
+        layer = self.network.add_activation(x, member(self.trt.ActivationType, kind))
+        if layer is not None:
+            layer.alpha, layer.beta = alpha, beta
+        return self.finish(layer)
+
+    def reduce(self, x: Tensor, operation: str, axes: Sequence[int], *, keep: bool) -> Tensor:
+        """Apply a ``ReduceOperation`` over axes."""
+        kind = member(self.trt.ReduceOperation, operation)
+        return self.finish(self.network.add_reduce(x, kind, mask(axes), keep))
+
+    def select(self, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        """Choose elements; operands of lower rank get leading ones."""
+        return self.finish(self.network.add_select(*self.level(condition, a, b)))
+
+    def level(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return tensors of one rank, those of lower rank with leading ones."""
+        rank = max(len(self.shape_of(tensor)) for tensor in tensors)
+        return tuple(self.expand(tensor, rank) for tensor in tensors)
+
+    def expand(self, x: Tensor, rank: int) -> Tensor:
+        """Return a tensor with leading ones."""
+        shape = self.shape_of(x)
+        return self.reshape(x, (*(1,) * (rank - len(shape)), *shape))
+
+    def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return the same elements in another shape; no layer if it is the same."""
+        if self.shape_of(x) == tuple(shape):
+            return x
+        layer = self.network.add_shuffle(x)
+        layer.reshape_dims = tuple(shape)
+        return self.finish(layer)
+
+    def transpose(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        """Return a tensor with its dimensions in another order."""
+        layer = self.network.add_shuffle(x)
+        layer.first_transpose = tuple(axes)
+        return self.finish(layer)
+
+    def cast(self, x: Tensor, dtype: DType) -> Tensor:
+        """Return a tensor in another element type."""
+        return self.finish(self.network.add_cast(x, self._types[dtype]))
+
+    def slice(
+        self,
+        x: Tensor,
+        start: Sequence[int],
+        shape: Sequence[int],
+        stride: Sequence[int],
+        mode: str = "STRICT_BOUNDS",
+        fill: float | None = None,
+    ) -> Tensor:
+        """Return a part of a tensor; what lies outside is read by a ``SampleMode``."""
+        kind = self.dtype_of(x)
+        value = None if fill is None else np.array(fill).astype(numpy_dtype(kind))
+        around = None if value is None else self.constant(value, kind)
+        layer = self.network.add_slice(x, tuple(start), tuple(shape), tuple(stride))
+        if layer is None:
+            raise self.refused()
+        layer.mode = member(self.trt.SampleMode, mode)
+        if around is not None:
+            layer.set_input(_FILL_INPUT, around)
+        return self.finish(layer)
+
+
+def mask(axes: Sequence[int]) -> int:
+    """Return axes as the bits of a number."""
+    return sum(1 << axis for axis in axes)
+
+
+def member(enumeration: Any, name: str) -> Any:
+    """Return a member of one of the library's enumerations, which cannot be indexed."""
+    return enumeration.__members__[name]

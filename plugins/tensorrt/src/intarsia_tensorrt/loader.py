@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runtime half: an engine on the GPU, called with arrays of the host. Imports no compiler."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from intarsia.errors import ArtifactError, ResourceError, WorkerLost
+from intarsia.runtime.loading import LoadRequest
+
+from .device import Gpu
+from .sdk import Library, Messages, find_library
+from .signature import FILE, PLAN_FILE, Border, Signature, parse_signature
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def load(request: LoadRequest) -> Callable[..., None]:
+    """Put an engine on the GPU and return what runs it.
+
+    Raises:
+        ArtifactError: The unit is damaged, or was built by another version or for another GPU.
+        ToolchainError: The library, or the binding of the driver, is not installed.
+        WorkerLost: There is no driver or no GPU.
+        ResourceError: No memory left on the GPU.
+    """
+    for name in (FILE, PLAN_FILE):
+        if name not in request.files:
+            raise ArtifactError(
+                f"the unit of region '{request.name}' has no {name}", where=request.name
+            )
+    signature = parse_signature(request.files[FILE])
+    _check_signature(signature, request)
+    gpu = Gpu()
+    try:
+        library = find_library(signature.edition)
+        return LoadedRegion(request.name, request.files[PLAN_FILE], signature, library, gpu).run
+    except BaseException:
+        gpu.close()
+        raise
+
+
+def _check_signature(signature: Signature, request: LoadRequest) -> None:
+    ours = [(border.dtype, border.shape) for border in (*signature.inputs, *signature.outputs)]
+    theirs = [(s.dtype.value, tuple(s.shape)) for s in (*request.inputs, *request.outputs)]
+    if ours != theirs:
+        raise ArtifactError(
+            f"region '{request.name}' was compiled for {ours} and is called with {theirs}",
+            where=request.name,
+        )
+
+
+class LoadedRegion:
+    """An engine with memory for its tensors.
+
+    Args:
+        name: Of the region.
+        plan: The serialised engine.
+        signature: Its border.
+        library: What reads it.
+        gpu: Where it runs; closed with this object.
+
+    Raises:
+        ArtifactError: The library does not take the engine.
+        ResourceError: No memory left on the GPU.
+    """
+
+    def __init__(
+        self, name: str, plan: bytes, signature: Signature, library: Library, gpu: Gpu
+    ) -> None:
+        self.name, self._gpu = name, gpu
+        self._messages = Messages(library.module)
+        self._runtime: Any = library.module.Runtime(self._messages.logger)
+        self._engine: Any = self._runtime.deserialize_cuda_engine(bytes(plan))
+        if self._engine is None:
+            raise ArtifactError(
+                f"{library.label} does not take the engine of region '{name}', which was built by"
+                f" {signature.edition} {signature.version} for {signature.device}:"
+                f" {self._messages.text()}",
+                hint="compile the model again, for this GPU and with the library that is here",
+            )
+        self._context: Any = self._engine.create_execution_context()
+        if self._context is None:
+            raise ResourceError(
+                f"no memory for the engine of region '{name}': {self._messages.text()}",
+                hint="use a smaller batch, or compile with a smaller -workspace",
+            )
+        borders = (*signature.inputs, *signature.outputs)
+        self._inputs = len(signature.inputs)
+        self._places = [self._place(border) for border in borders]
+        self._close = weakref.finalize(self, gpu.close)
+
+    def _place(self, border: Border) -> int:
+        size = _item_bytes(border.dtype)
+        for count in border.shape:
+            size *= count
+        address = self._gpu.reserve(size)
+        if not self._context.set_tensor_address(border.name, address):
+            raise ArtifactError(
+                f"the engine of region '{self.name}' has no tensor {border.name}:"
+                f" {self._messages.text()}",
+                hint="compile the model again",
+            )
+        return address
+
+    def run(self, *arrays: np.ndarray) -> None:
+        """Carry out one run: inputs, then outputs to fill.
+
+        Raises:
+            WorkerLost: The GPU failed.
+        """
+        gpu = self._gpu
+        gpu.enter()  # this may be another thread
+        for array, place in zip(arrays[: self._inputs], self._places, strict=False):
+            gpu.copy_in(place, array)
+        self._messages.clear()
+        if not self._context.execute_async_v3(gpu.stream):
+            raise WorkerLost(f"the engine of region '{self.name}' failed: {self._messages.text()}")
+        outputs = zip(arrays[self._inputs :], self._places[self._inputs :], strict=True)
+        for array, place in outputs:
+            gpu.copy_out(array, place)
+        gpu.wait()
+
+
+def _item_bytes(dtype: str) -> int:
+    bits = "".join(letter for letter in dtype if letter.isdigit())
+    return int(bits) // 8 if bits else 1  # bool

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Activation functions: one layer each, or a few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from intarsia.ir.expr import Call
+from intarsia.partition.support import Support
+
+from ..draft import Draft, Tensor
+from .row import Row, always, attribute
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """One ``ActivationType``, with fixed parameters or with the operator's attributes.
+
+    Attributes:
+        kind: Its name.
+        alpha: Attribute or number that becomes ``alpha``.
+        beta: Attribute or number that becomes ``beta``.
+    """
+
+    kind: str
+    alpha: str | float = 0.0
+    beta: str | float = 0.0
+
+    def lower(self, draft: Draft, call: Call) -> Tensor:
+        """Apply it."""
+        alpha, beta = (_parameter(call, given) for given in (self.alpha, self.beta))
+        return draft.activation(draft.value(call.args[0]), self.kind, alpha, beta)
+
+
+def _parameter(call: Call, given: str | float) -> float:
+    if isinstance(given, str):
+        return float(getattr(call.attrs, given))
+    return given
+
+
+_ACTIVATIONS = MappingProxyType(
+    {
+        "nn.relu": Activation("RELU"),
+        "sigmoid": Activation("SIGMOID"),
+        "tanh": Activation("TANH"),
+        "nn.leaky_relu": Activation("LEAKY_RELU", "alpha"),
+        "nn.elu": Activation("ELU", "alpha"),
+        "nn.selu": Activation("SELU", "alpha", "gamma"),
+        "nn.hard_sigmoid": Activation("HARD_SIGMOID", "alpha", "beta"),
+        "nn.softplus": Activation("SOFTPLUS", 1.0, 1.0),
+        "nn.softsign": Activation("SOFTSIGN"),
+        "nn.thresholded_relu": Activation("THRESHOLDED_RELU", "alpha"),
+    }
+)
+
+
+def _lower_gelu(draft: Draft, call: Call) -> Tensor:
+    attrs: Any = call.attrs
+    kind = "GELU_TANH" if attrs.approximate else "GELU_ERF"
+    return draft.activation(draft.value(call.args[0]), kind)
+
+
+def _supports_celu(call: Call) -> Support:
+    attrs: Any = call.attrs
+    return Support.yes() if attrs.alpha > 0 else attribute(f"alpha {attrs.alpha} is not positive")
+
+
+def _lower_celu(draft: Draft, call: Call) -> Tensor:
+    """``alpha * elu(x / alpha)``."""
+    attrs: Any = call.attrs
+    x = draft.value(call.args[0])
+    bent = draft.activation(draft.binary(x, draft.number(attrs.alpha, x), "DIV"), "ELU", 1.0)
+    return draft.binary(bent, draft.number(attrs.alpha, bent), "PROD")
+
+
+def _lower_hard_swish(draft: Draft, call: Call) -> Tensor:
+    x = draft.value(call.args[0])
+    return draft.binary(x, draft.activation(x, "HARD_SIGMOID", 1 / 6, 0.5), "PROD")
+
+
+def _lower_silu(draft: Draft, call: Call) -> Tensor:
+    x = draft.value(call.args[0])
+    return draft.binary(x, draft.activation(x, "SIGMOID"), "PROD")
+
+
+def _lower_mish(draft: Draft, call: Call) -> Tensor:
+    x = draft.value(call.args[0])
+    grown = draft.activation(x, "SOFTPLUS", 1.0, 1.0)
+    return draft.binary(x, draft.activation(grown, "TANH"), "PROD")
+
+
+def _lower_prelu(draft: Draft, call: Call) -> Tensor:
+    x, slope = draft.level(*(draft.value(arg) for arg in call.args))
+    return draft.finish(draft.network.add_parametric_relu(x, slope))
+
+
+ROWS = (
+    *(Row(name, activation.lower, always) for name, activation in _ACTIVATIONS.items()),
+    Row("nn.gelu", _lower_gelu),
+    Row("nn.celu", _lower_celu, _supports_celu, limits="alpha above 0"),
+    Row("nn.hard_swish", _lower_hard_swish),
+    Row("nn.silu", _lower_silu),
+    Row("nn.mish", _lower_mish),
+    Row("nn.prelu", _lower_prelu),
+)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Element-wise operators: unary, binary, comparisons, selection, casts and limits."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import Call, tensor_type
+from intarsia.partition.support import Code, Support
+
+from ..draft import Draft, Tensor
+from .row import FLOATS, MOVED, NUMBERS, WHOLE, Row, always, never
+
+_BOOLS = (DType.BOOL,)
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """One ``UnaryOperation`` after the other.
+
+    Attributes:
+        operations: Their names.
+        sensitive: Whether float16 would be too coarse.
+    """
+
+    operations: tuple[str, ...]
+    sensitive: bool = False
+
+    def lower(self, draft: Draft, call: Call) -> Tensor:
+        """Apply them."""
+        value = draft.exact(call.args[0]) if self.sensitive else draft.value(call.args[0])
+        for operation in self.operations:
+            value = draft.unary(value, operation)
+        return value
+
+
+_SENSITIVE = MappingProxyType(
+    {
+        **{name: (name.upper(),) for name in ("exp", "log", "sqrt", "sin", "cos", "tan")},
+        **{name: (name.upper(),) for name in ("sinh", "cosh", "asin", "acos", "atan", "asinh")},
+        "acosh": ("ACOSH",),
+        "atanh": ("ATANH",),
+        "erf": ("ERF",),
+        "rsqrt": ("SQRT", "RECIP"),
+        "reciprocal": ("RECIP",),
+    }
+)
+_PLAIN = MappingProxyType(
+    {"floor": "FLOOR", "ceil": "CEIL", "round": "ROUND", "isnan": "ISNAN", "isinf": "ISINF"}
+)
+_SIGNED = MappingProxyType({"abs": "ABS", "negative": "NEG", "sign": "SIGN"})
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """One ``ElementWiseOperation`` of both operands.
+
+    Attributes:
+        operation: Its name.
+        sensitive: Whether float16 would be too coarse.
+    """
+
+    operation: str
+    sensitive: bool = False
+
+    def lower(self, draft: Draft, call: Call) -> Tensor:
+        """Apply it."""
+        a, b = (draft.exact(x) if self.sensitive else draft.value(x) for x in call.args)
+        return draft.binary(a, b, self.operation)
+
+
+_ARITHMETIC = MappingProxyType(
+    {"add": "SUM", "subtract": "SUB", "multiply": "PROD", "maximum": "MAX", "minimum": "MIN"}
+)
+_LOGICAL = MappingProxyType({"logical_and": "AND", "logical_or": "OR", "logical_xor": "XOR"})
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Operations of both operands, any of which may hold; negated if ``negate``.
+
+    Comparisons of float32 are exact, whatever is computed in float16 around them.
+    """
+
+    operations: tuple[str, ...]
+    negate: bool = False
+
+    def lower(self, draft: Draft, call: Call) -> Tensor:
+        """Apply them."""
+        a, b = (draft.exact(x) for x in call.args)
+        found = [draft.binary(a, b, operation) for operation in self.operations]
+        result = found[0]
+        for other in found[1:]:
+            result = draft.binary(result, other, "OR")
+        return draft.unary(result, "NOT") if self.negate else result
+
+
+_COMPARISONS = MappingProxyType(
+    {
+        "equal": Comparison(("EQUAL",)),
+        "not_equal": Comparison(("EQUAL",), negate=True),
+        "less": Comparison(("LESS",)),
+        "less_equal": Comparison(("LESS", "EQUAL")),
+        "greater": Comparison(("GREATER",)),
+        "greater_equal": Comparison(("GREATER", "EQUAL")),
+    }
+)
+
+
+def _supports_where(call: Call) -> Support:
+    dtype = tensor_type(call).dtype
+    if dtype is DType.BOOL:
+        return Support.no(Code.UNSUPPORTED_DTYPE, "a choice between bools")
+    return Support.yes()
+
+
+def _lower_where(draft: Draft, call: Call) -> Tensor:
+    return draft.select(*(draft.value(arg) for arg in call.args))
+
+
+_CAST_FROM = (*MOVED, DType.UINT8, DType.INT8)
+
+
+def _supports_cast(call: Call) -> Support:
+    source, result = tensor_type(call.args[0]).dtype, tensor_type(call).dtype
+    if result in (DType.INT8, DType.UINT8):
+        return Support.no(Code.UNSUPPORTED_DTYPE, f"{source} to {result} does not saturate")
+    if source in (DType.INT8, DType.UINT8) and result not in FLOATS:
+        return Support.no(Code.UNSUPPORTED_DTYPE, f"{source} to {result}, only to a float")
+    if source is DType.INT64 and result is DType.INT32:
+        return Support.yes()
+    if source in FLOATS and result in WHOLE:
+        return Support.no(
+            Code.UNSUPPORTED_DTYPE, f"{source} to {result} is undefined for large numbers and NaN"
+        )
+    return Support.yes()
+
+
+def _lower_cast(draft: Draft, call: Call) -> Tensor:
+    return draft.cast(draft.exact(call.args[0]), tensor_type(call).dtype)
+
+
+def _lower_clip(draft: Draft, call: Call) -> Tensor:
+    attrs: Any = call.attrs
+    value = draft.value(call.args[0])
+    if math.isfinite(attrs.min) and math.isfinite(attrs.max) and attrs.min <= attrs.max:
+        return draft.activation(value, "CLIP", attrs.min, attrs.max)
+    if attrs.min != -math.inf:
+        value = draft.binary(value, draft.number(attrs.min, value), "MAX")
+    if attrs.max != math.inf:
+        value = draft.binary(value, draft.number(attrs.max, value), "MIN")
+    return value
+
+
+_INTEGER_DIVISION = "integers: the library leaves a division by zero open"
+
+ROWS = (
+    *(Row(name, Unary(names, sensitive=True).lower, always) for name, names in _SENSITIVE.items()),
+    *(
+        Row(name, Unary((operation,)).lower, always, others=_BOOLS)
+        for name, operation in _PLAIN.items()
+    ),
+    *(Row(name, Unary((operation,)).lower, always, NUMBERS) for name, operation in _SIGNED.items()),
+    Row("logical_not", Unary(("NOT",)).lower, always, _BOOLS),
+    *(
+        Row(name, Binary(operation).lower, always, NUMBERS)
+        for name, operation in _ARITHMETIC.items()
+    ),
+    Row("divide", Binary("DIV").lower, limits=f"no {_INTEGER_DIVISION}"),
+    Row("power", Binary("POW", sensitive=True).lower, limits="no integers"),
+    *(Row(name, Binary(operation).lower, always, _BOOLS) for name, operation in _LOGICAL.items()),
+    *(
+        Row(name, compare.lower, always, NUMBERS, others=_BOOLS)
+        for name, compare in _COMPARISONS.items()
+    ),
+    Row(
+        "where", _lower_where, _supports_where, _BOOLS, others=NUMBERS, limits="no choice of bools"
+    ),
+    Row(
+        "cast",
+        _lower_cast,
+        _supports_cast,
+        _CAST_FROM,
+        limits="no float to integer, nothing to 8 bits; 8 bits to floats only",
+    ),
+    Row("clip", _lower_clip),
+    never("floor_mod", "the library has no remainder"),
+    never("trunc_mod", "the library has no remainder"),
+    never("bitwise_and", "the library has no operation on bits"),
+    never("bitwise_or", "the library has no operation on bits"),
+    never("bitwise_xor", "the library has no operation on bits"),
+)

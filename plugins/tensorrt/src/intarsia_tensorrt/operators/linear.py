@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products, batched and broadcast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from intarsia.ir.expr import Call
+
+from ..draft import Draft, Tensor, member
+from .row import Row
+
+
+def product(draft: Draft, a: Tensor, b: Tensor, attrs: Any) -> Tensor:
+    """Return the product of two tensors, the one of lower rank with leading ones."""
+    kinds = tuple(
+        member(draft.trt.MatrixOperation, "TRANSPOSE" if swapped else "NONE")
+        for swapped in (attrs.transpose_a, attrs.transpose_b)
+    )
+    left, right = draft.level(a, b)
+    return draft.finish(draft.network.add_matrix_multiply(left, kinds[0], right, kinds[1]))
+
+
+def _lower_matmul(draft: Draft, call: Call) -> Tensor:
+    return product(draft, *(draft.value(arg) for arg in call.args), call.attrs)
+
+
+ROWS = (Row("matmul", _lower_matmul),)

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a unit holds beside its engine: tensors at its border, and what the engine was built with.
+
+Shared by the compiling half and the runtime half; imports no compiler.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from intarsia.errors import ArtifactError
+
+SCHEMA = 1
+FILE = "signature.json"
+PLAN_FILE = "engine.plan"
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A tensor that crosses the border of a region.
+
+    Attributes:
+        name: Its name in the engine.
+        dtype: NumPy's name of its element type.
+        shape: Its sizes.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """An engine from outside.
+
+    Attributes:
+        edition: ``tensorrt`` or ``tensorrt-rtx``.
+        version: Of the library; an engine runs with the version that built it.
+        device: The GPU it was built for.
+        inputs: In the order of the region's parameters.
+        outputs: In the order of the region's results.
+        options: What it was built with.
+    """
+
+    edition: str
+    version: str
+    device: str
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+    options: Mapping[str, Any]
+
+    def to_json(self) -> bytes:
+        """Return it as text; :func:`parse_signature` is the inverse."""
+        whole = {"schema": SCHEMA, **asdict(self)}
+        return (json.dumps(whole, sort_keys=True, indent=1) + "\n").encode()
+
+
+def parse_signature(content: bytes) -> Signature:
+    """Read what :meth:`Signature.to_json` wrote.
+
+    Raises:
+        ArtifactError: It is damaged, or of another schema.
+    """
+    try:
+        whole = json.loads(content)
+        schema = whole.pop("schema")
+        borders = {
+            side: tuple(
+                Border(b["name"], b["dtype"], tuple(int(n) for n in b["shape"]))
+                for b in whole.pop(side)
+            )
+            for side in ("inputs", "outputs")
+        }
+        found = Signature(**whole, **borders)
+    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+        raise ArtifactError(f"{FILE} is damaged: {cause}", hint="compile the model again") from None
+    if schema != SCHEMA:
+        raise ArtifactError(
+            f"{FILE} has schema {schema}, and this plugin reads {SCHEMA}",
+            hint="compile the model with the version of intarsia-tensorrt that runs it",
+        )
+    return found

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The target kind ``tensorrt`` and its options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from intarsia.target.kind import Role, TargetKind
+from intarsia.target.options import option
+
+from .sdk import MODULES, installed_versions
+from .signature import SCHEMA
+
+ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_120", "sm_121")
+"""What TensorRT-RTX builds for without a GPU."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorrtOptions:
+    """What a user may set."""
+
+    library: str = option(
+        "auto", doc="which edition builds the engines", choices=("auto", *MODULES)
+    )
+    arch: str = option(
+        "sm_80",
+        doc="compute capability that TensorRT-RTX builds for; TensorRT builds for the GPU here",
+        choices=ARCHITECTURES,
+    )
+    fp16: bool = option(False, doc="compute in float16, but for sums, softmax and normalisations")
+    tf32: bool = option(False, doc="round factors of float32 products to TF32")
+    int8: bool = option(True, doc="take quantised operators, as quantise and dequantise layers")
+    workspace: int = option(
+        0, doc="most bytes of scratch memory of an engine; 0 leaves it to the library", minimum=0
+    )
+    timing_cache: str = option(
+        "", doc="file in which TensorRT keeps measured times between builds; TensorRT-RTX has none"
+    )
+    remove_no_mac_regions: bool = option(
+        False, doc="give back regions without a convolution, product or reduction"
+    )
+
+
+def env_version() -> str:
+    """Return what compiled regions depend on besides the options."""
+    return f"network {SCHEMA}, {installed_versions()}"
+
+
+TENSORRT = TargetKind(
+    name="tensorrt",
+    role=Role.ACCELERATOR,
+    options=TensorrtOptions,
+    summary="TensorRT: convolution, matrix product, pooling, normalisation, element-wise, indexing",
+    env_version=env_version,
+)
