@@ -58,9 +58,10 @@ def test_nobody_waits_when_told_so() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_to_the_parent_reaches_the_child(number: signal.Signals) -> None:
-    act = "print(os.getpid(), flush=True); time.sleep(60)"
+    heard = f"import signal; signal.signal({number.value}, signal.SIG_DFL)\n"  # nohup ignores some
+    script = heard + SCRIPT.format(act="print(os.getpid(), flush=True); time.sleep(60)", note="")
     with subprocess.Popen(
-        [sys.executable, "-c", SCRIPT.format(act=act, note="")], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         child = int(process.stdout.readline())
