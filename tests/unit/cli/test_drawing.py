@@ -156,9 +156,9 @@ def test_a_page_with_a_thousand_nodes_is_small_and_quick() -> None:
         other = kept[max(0, number - 17)]
         value = call(Add, value, other, span=Span(f"model/block_{number // 10}/layer_{number}/add"))
     graph = placed(Function((x,), value, ("y",)))
-    began = time.perf_counter()
+    began = time.process_time()
     text = html_text(graph, "m", "t")
-    assert time.perf_counter() - began < 3
+    assert time.process_time() - began < 3
     assert len(text.encode()) < 5_000_000
     assert text.count('class="n') == len(graph.nodes) >= 1000
 

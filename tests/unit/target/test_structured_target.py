@@ -138,10 +138,10 @@ def test_the_argument_and_the_object_name_one_host() -> None:
     ],
 )
 def test_json_is_read_strictly_and_quickly(text: str, message: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(TargetError, match=message):
         load_json(text)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def test_brackets_and_quotes_in_strings_do_not_nest() -> None:
