@@ -271,6 +271,18 @@ def test_views_and_concatenation() -> None:
     check(apply("concatenate", part, part, weight(2, 1, 4, 4), axis=1))
 
 
+@pytest.mark.parametrize("axis", [0, 1, 3])
+def test_planes_are_joined_one_after_the_other(axis: int) -> None:
+    shape = [1, 4, 5, 3]
+    shape.insert(axis, 1)
+    x = apply("nn.relu", var("x", *shape))
+    joined = apply("concatenate", x, weight(*shape), apply("negative", x), axis=axis)
+    check(joined)
+    others = [place for place in range(5) if place != axis]
+    made = check(apply("transpose", joined, axes=(axis, *others)))
+    assert not any("reorder" in name for name in made.region.implementations)
+
+
 @pytest.mark.parametrize(
     ("data", "sizes", "mode", "coordinates", "nearest"),
     [

@@ -46,6 +46,7 @@ def test_options_are_documented() -> None:
         "library": "",
         "min-flops": 1,
         "min-reuse": 200,
+        "min-grain": 500_000,
     }
 
 
@@ -75,6 +76,19 @@ def test_a_convolution_that_does_not_pay_for_its_reorders_is_left_to_the_fallbac
     region = region_of(function_of(apply("nn.conv", x, weights, groups=1, **attrs)))
     assert plugin.partition([region], target()) == ((region,) if kept else ())
     assert plugin.partition([region], target(min_reuse=0)) == (region,)
+
+
+@pytest.mark.parametrize(
+    ("layers", "width", "kept"), [(6, 64, False), (5, 64, True), (6, 1024, True)]
+)
+def test_many_small_operators_are_left_to_the_fallback(layers: int, width: int, kept: bool) -> None:
+    x = var("x", 1, width)
+    body = x
+    for _ in range(layers):
+        body = apply("nn.relu", apply("matmul", body, weight(width, width)))
+    region = region_of(function_of(body))
+    assert plugin.partition([region], target()) == ((region,) if kept else ())
+    assert plugin.partition([region], target(min_grain=0)) == (region,)
 
 
 def test_codegen_gives_a_unit_for_the_loader() -> None:

@@ -38,7 +38,7 @@ def annotate(target: Target) -> SupportTable:
 
 @hookimpl
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
-    """Keep the regions that do ``-min-flops`` work, and ``-min-reuse`` for a byte reordered."""
+    """Keep the regions that do enough work: in all, for a byte reordered, and for a call."""
     options = cast("DnnlOptions", target.options)
     return tuple(region for region in regions if is_worthwhile(region, options))
 

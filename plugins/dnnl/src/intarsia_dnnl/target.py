@@ -42,6 +42,12 @@ class DnnlOptions:
         " pictures at their border, which the library reorders; 0 keeps them",
         minimum=0,
     )
+    min_grain: int = option(
+        500_000,
+        doc="drop regions of a dozen operators or more that do fewer operations each than this,"
+        " as a call of the library costs; 0 keeps them",
+        minimum=0,
+    )
 
 
 EXACT = ("avx512_vnni", "avx_vnni", "asimddp")
