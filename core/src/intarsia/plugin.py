@@ -25,6 +25,7 @@ from .ir.pattern import ANY, CONST, Match, OpPattern, Wildcard, op
 from .ir.types import TensorType
 from .ir.walk import post_order
 from .lower.kernels import FusedGroup, TensorModule
+from .partition.program import RegionProgram, RegionStep, region_program
 from .partition.region import Region
 from .partition.support import Code, Support, SupportRow, SupportTable
 from .runtime.loading import DeviceModel, LoadRequest, NativeCall
@@ -63,6 +64,8 @@ __all__ = [
     "PluginError",
     "Probe",
     "Region",
+    "RegionProgram",
+    "RegionStep",
     "ResourceError",
     "Role",
     "Rule",
@@ -85,4 +88,5 @@ __all__ = [
     "op",
     "option",
     "post_order",
+    "region_program",
 ]

@@ -88,7 +88,10 @@ def rounded_element(x: PrimExpr, zero: PrimExpr) -> PrimExpr:
 
 @operator("qnn.quantize", OpKind.ELEMWISE)
 class Quantize(Op):
-    """``saturate(round(x / scale) + zero)``: float ``x`` stored in the zero point's type."""
+    """``saturate(round(x / scale) + zero)``: float ``x`` stored in the zero point's type.
+
+    As in ONNX, what NaN becomes is not defined.
+    """
 
     @classmethod
     def type_rule(cls, attrs: OpAttrs, *types: Type) -> TensorType:

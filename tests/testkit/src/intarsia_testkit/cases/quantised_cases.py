@@ -52,7 +52,8 @@ def _scales(count: int, seed: int) -> np.ndarray:
 def scale_cases() -> Iterator[Case]:
     """Quantization, dequantization, and from one scale to another; and tables."""
     x = np.random.default_rng(3).normal(0, 3, (2, 3, 4, 5)).astype(np.float32)
-    x.reshape(-1)[:3] = (np.nan, np.inf, -np.inf)
+    # What NaN becomes is not defined: vendors clamp it, or take it as zero.
+    x.reshape(-1)[:2] = (np.inf, -np.inf)
     wide = (1, 3, 1, 1)
     for dtype in (*BYTES, "int16", "uint16"):
         zero = np.asarray(9, dtype)
