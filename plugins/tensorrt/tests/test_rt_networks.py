@@ -137,7 +137,9 @@ def small_kernel(draft: Draft, tensors: list) -> None:
 
 
 def no_rank(draft: Draft, tensors: list) -> None:
-    draft.finish(draft.network.add_topk(tensors[3], member(draft.trt.TopKOperation, "MAX"), 1, 1), 1)
+    draft.finish(
+        draft.network.add_topk(tensors[3], member(draft.trt.TopKOperation, "MAX"), 1, 1), 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,7 +167,7 @@ def test_a_network_that_cannot_be_built_is_refused() -> None:
     layer = draft.network.add_deconvolution_nd(tensors[0], 4, (3, 3), kernel, none)
     layer.dilation_nd = layer.stride_nd = (2, 2)
     draft.network.mark_output(draft.finish(layer))
-    with pytest.raises(ToolchainError, match="builds no engine: .*Strided & Dilated Deconv"):
+    with pytest.raises(ToolchainError, match=r"builds no engine: .*Strided & Dilated Deconv"):
         build_plan(draft, TensorrtOptions())
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _NO_MEMORY = 2  # CUDA_ERROR_OUT_OF_MEMORY
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
 
-HINT = "run on a machine with an NVIDIA GPU; engines of TensorRT-RTX can be compiled without one"
+HINT = "run on a machine with an NVIDIA GPU, or compile for another target"
 
 
 def require_driver() -> Any:

@@ -46,14 +46,14 @@ def build_plan(draft: Draft, options: TensorrtOptions) -> bytes:
     config: Any = draft.builder.create_builder_config()
     trt = draft.trt
     tf32 = member(trt.BuilderFlag, "TF32")
-    config.set_flag(tf32) if options.tf32 else config.clear_flag(tf32)
+    (config.set_flag if options.tf32 else config.clear_flag)(tf32)
     if options.workspace:
         config.set_memory_pool_limit(member(trt.MemoryPoolType, "WORKSPACE"), options.workspace)
     if draft.library.builds_without_gpu:
         config.num_compute_capabilities = 1
         name = options.arch.upper().replace("_", "")
         config.set_compute_capability(member(trt.ComputeCapability, name), 0)
-    times = _open_times(draft, config, options.timing_cache)
+    times = open_times(draft, config, options.timing_cache)
     draft.messages.clear()
     plan = draft.builder.build_serialized_network(draft.network, config)
     if plan is None:
@@ -63,11 +63,17 @@ def build_plan(draft: Draft, options: TensorrtOptions) -> bytes:
             hint="keep the node that it names from the plugin: --place 'NODE!=tensorrt'",
         )
     if times is not None:
-        _keep_times(times, Path(options.timing_cache))
+        keep_times(times, Path(options.timing_cache))
     return bytes(plan)
 
 
-def _open_times(draft: Draft, config: Any, name: str) -> Any:
+def open_times(draft: Draft, config: Any, name: str) -> Any:
+    """Give the times of a file to the builder; return what holds them, ``None`` without a name.
+
+    Raises:
+        TargetError: The file cannot be read, or the library has no such cache.
+        ToolchainError: The library does not take the file.
+    """
     if not name:
         return None
     if draft.library.edition == "tensorrt-rtx":
@@ -91,8 +97,12 @@ def _open_times(draft: Draft, config: Any, name: str) -> Any:
     return times
 
 
-def _keep_times(times: Any, path: Path) -> None:
-    """Write the measured times beside the place, then rename."""
+def keep_times(times: Any, path: Path) -> None:
+    """Write the measured times beside the place, then rename.
+
+    Raises:
+        TargetError: They cannot be written there.
+    """
     try:
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
             file.write(bytes(times.serialize()))

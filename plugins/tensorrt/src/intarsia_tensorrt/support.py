@@ -67,9 +67,15 @@ def support_markdown() -> str:
     """Return the table as the README shows it; a test compares."""
     lines = ["| operator | element types | asks for |", "|---|---|---|"]
     for row in all_rows():
-        known = [f"argument {index} constant" for index in row.constant]
-        limits = "; ".join(filter(None, (row.limits, ", ".join(known))))
+        limits = "; ".join(filter(None, (row.limits, _constants(row.constant))))
         refused = row.limits.startswith("never")
         dtypes = "" if refused else ", ".join(dtype.value for dtype in row.dtypes)
         lines.append(f"| `{row.op}` | {dtypes} | {limits} |")
     return "\n".join(lines) + "\n"
+
+
+def _constants(indices: tuple[int, ...]) -> str:
+    if not indices:
+        return ""
+    word = "argument" if len(indices) == 1 else "arguments"
+    return f"{word} {', '.join(str(index) for index in sorted(indices))} constant"

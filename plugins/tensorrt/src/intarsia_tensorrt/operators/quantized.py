@@ -204,7 +204,7 @@ def _lower_avg_pool(draft: Draft, call: Call) -> Tensor:
     return quantize(draft, pool(draft, call, real), _data(call.args[3]))
 
 
-_WORDS = "int8 with zero points of 0, constant"
+_WORDS = "zero points of 0"
 _EIGHT = (1, 2, 4, 5, 6, 7)
 
 ROWS = (
