@@ -9,7 +9,17 @@ import pytest
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType
 from intarsia.errors import ToolchainError
-from intarsia.ir.expr import Call, Constant, Expr, Function, Var, call, constant, tensor_type
+from intarsia.ir.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    TupleGetItem,
+    Var,
+    call,
+    constant,
+    tensor_type,
+)
 from intarsia.ir.types import TensorType
 from intarsia.ir.walk import post_order
 from intarsia.ops import OPERATORS
@@ -78,10 +88,15 @@ def expected(function: Function, arrays: list[np.ndarray]) -> list[np.ndarray]:
     """Return what the operators' NumPy definitions give."""
     values: dict[Expr, np.ndarray] = dict(zip(function.params, arrays, strict=True))
     for node in post_order(*function.outputs):
-        if isinstance(node, Constant):
-            values[node] = node.data
-        elif isinstance(node, Call):
-            values[node] = node.op.reference(node.attrs, *(values[arg] for arg in node.args))
+        match node:
+            case Constant():
+                values[node] = node.data
+            case Call():
+                values[node] = node.op.reference(node.attrs, *(values[arg] for arg in node.args))
+            case TupleGetItem():
+                values[node] = values[node.tuple][node.index]
+            case _:
+                assert node in values
     return [values[output] for output in function.outputs]
 
 

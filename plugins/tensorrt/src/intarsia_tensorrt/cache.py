@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.ir.expr import Call, Constant, Expr, Var
+from intarsia.errors import PluginError
+from intarsia.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from intarsia.ir.walk import post_order
 from intarsia.partition.region import Region
 
@@ -47,8 +48,12 @@ def _line(node: Expr, numbers: dict[Expr, int]) -> str:
         case Call():
             args = [numbers[arg] for arg in node.args]
             said = f"{node.name} {node.attrs!r} {args} {node.type}"
+        case Tuple():
+            said = f"tuple {[numbers[field] for field in node.fields]}"
+        case TupleGetItem():
+            said = f"item {node.index} of {numbers[node.tuple]}"
         case _:
-            said = node.__class__.__name__
+            raise PluginError(f"a region holds a {node.__class__.__name__}: {node!r:.60}")
     return f"{numbers[node]}: {said}\n"
 
 

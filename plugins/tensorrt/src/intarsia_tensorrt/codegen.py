@@ -8,12 +8,13 @@ from dataclasses import asdict
 
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import PluginError
-from intarsia.ir.expr import Call, Expr, tensor_type
+from intarsia.ir.expr import Call, Constant, Expr, Var, tensor_type
 from intarsia.ir.walk import calls
 from intarsia.partition.region import Region
 
 from .cache import cached_plan, plan_key
 from .draft import Draft, Tensor, label_of, sizes
+from .operators.row import fields_of
 from .plan import build_plan, device_identity
 from .sdk import Library, find_library
 from .signature import FILE, PLAN_FILE, Border, Signature
@@ -86,22 +87,23 @@ def write_network(region: Region, library: Library, *, half: bool = False) -> Dr
             )
         draft.label = label_of(call)
         draft.messages.clear()
-        tensor = row.lower(draft, call)
-        _check_type(draft, call, tensor)
-        draft.set(call, tensor)
+        given = row.lower(draft, call)
+        tensors = given if isinstance(given, tuple) else (given,)
+        _check_types(draft, call, tensors)
+        draft.set(call, tensors)
     _mark_outputs(draft, region)
     return draft
 
 
-def _check_type(draft: Draft, call: Call, tensor: Tensor) -> None:
-    found = (draft.dtype_of(tensor), draft.shape_of(tensor))
-    wanted = (tensor_type(call).dtype, sizes(call))
-    if found[1] != wanted[1] or found[0] not in (wanted[0], draft.work_type(wanted[0])):
-        raise PluginError(
-            f"the layers of {label_of(call)} give {found[0]}{list(found[1])}, and {call.name} is"
-            f" {wanted[0]}{list(wanted[1])}",
-            where=str(call.span),
-        )
+def _check_types(draft: Draft, call: Call, tensors: tuple[Tensor, ...]) -> None:
+    for tensor, type_ in zip(tensors, fields_of(call), strict=True):
+        found = (draft.dtype_of(tensor), draft.shape_of(tensor))
+        if found not in ((type_.dtype, type_.shape), (draft.work_type(type_.dtype), type_.shape)):
+            raise PluginError(
+                f"the layers of {label_of(call)} give {found[0]}{list(found[1])}, and {call.name}"
+                f" is {type_.dtype}{list(type_.shape)}",
+                where=str(call.span),
+            )
 
 
 def _mark_outputs(draft: Draft, region: Region) -> None:
@@ -110,7 +112,7 @@ def _mark_outputs(draft: Draft, region: Region) -> None:
     for number, value in enumerate(region.function.outputs):
         draft.label = f"output_{number}"
         tensor = draft.exact(value)
-        if not isinstance(value, Call) or any(tensor is other for other in taken):
+        if isinstance(value, Var | Constant) or any(tensor is other for other in taken):
             tensor = draft.finish(draft.network.add_identity(tensor))
         taken.append(tensor)
         tensor.name = draft.label

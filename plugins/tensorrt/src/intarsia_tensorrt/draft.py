@@ -15,7 +15,7 @@ import numpy as np
 
 from intarsia.dtype import DType
 from intarsia.errors import ToolchainError
-from intarsia.ir.expr import Call, Constant, Expr, tensor_type
+from intarsia.ir.expr import Call, Constant, Expr, TupleGetItem, tensor_type
 from intarsia.ops.arrays import numpy_dtype
 
 from .sdk import Library, Messages
@@ -77,7 +77,7 @@ class Draft:
         self.network.name = name
         self.half = half
         self.label = name
-        self._values: dict[Expr, Tensor] = {}
+        self._values: dict[tuple[Expr, int], Tensor] = {}
         self._cast: dict[tuple[Expr, DType], Tensor] = {}
         self._arrays: list[np.ndarray] = []
         self._types = {dtype: member(self.trt.DataType, name) for dtype, name in TYPE_NAMES.items()}
@@ -98,11 +98,11 @@ class Draft:
         tensor = self.network.add_input(name, self._types[type_.dtype], type_.static_shape)
         if tensor is None:
             raise self.refused()
-        self._values[param] = tensor
+        self._values[param, 0] = tensor
 
-    def set(self, expr: Expr, tensor: Tensor) -> None:
-        """Record the tensor of an expression."""
-        self._values[expr] = tensor
+    def set(self, call: Call, tensors: tuple[Tensor, ...]) -> None:
+        """Record the tensors that a call gives."""
+        self._values.update(((call, index), tensor) for index, tensor in enumerate(tensors))
 
     def value(self, expr: Expr) -> Tensor:
         """Return the tensor of an expression in the work type of its element type."""
@@ -121,7 +121,8 @@ class Draft:
             if (expr, dtype) not in self._cast:
                 self._cast[expr, dtype] = self.constant(expr.data, dtype)
             return self._cast[expr, dtype]
-        tensor = self._values[expr]
+        whole = (expr.tuple, expr.index) if isinstance(expr, TupleGetItem) else (expr, 0)
+        tensor = self._values[whole]
         if self.dtype_of(tensor) is dtype:
             return tensor
         if (expr, dtype) not in self._cast:

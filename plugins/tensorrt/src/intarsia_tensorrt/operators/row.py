@@ -9,12 +9,12 @@ from typing import TypeAlias
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Constant, Expr
-from intarsia.ir.types import TensorType
+from intarsia.ir.types import TensorType, TupleType, Type
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, Tensor
 
-Lower: TypeAlias = "Callable[[Draft, Call], Tensor]"
+Lower: TypeAlias = "Callable[[Draft, Call], Tensor | tuple[Tensor, ...]]"
 Supports: TypeAlias = "Callable[[Call], Support]"
 
 MAX_RANK = 8
@@ -41,7 +41,7 @@ class Row:
 
     Attributes:
         op: Name of the operator.
-        lower: Appends layers for a call, returns the tensor of its result.
+        lower: Appends layers for a call, returns the tensor of its result; a tuple of several.
         supports: Whether a call is taken, beyond element types, shapes and constants.
         dtypes: Element types of the first operand.
         others: Element types that other operands and the result may have beside those.
@@ -64,15 +64,15 @@ class Row:
 
     def check(self, call: Call) -> Support:
         """Say whether the plugin takes a call; the support table's predicate asks this."""
-        for number, expr in enumerate((*call.args, call)):
-            if not isinstance(expr.type, TensorType):
+        for number, type_ in enumerate((*(arg.type for arg in call.args), *fields_of(call))):
+            if not isinstance(type_, TensorType):
                 return Support.no(Code.UNSUPPORTED_OP, "tuples are not taken")
             taken = self.dtypes if number == 0 else (*self.dtypes, *self.others)
-            verdict = check_tensor(expr.type, taken)
+            verdict = check_tensor(type_, taken)
             if not verdict:
                 return verdict
-            if number < len(call.args) and self._is_stored(expr):
-                return Support.no(Code.UNSUPPORTED_DTYPE, "8-bit constants belong to qnn operators")
+        if any(self._is_stored(arg) for arg in call.args):
+            return Support.no(Code.UNSUPPORTED_DTYPE, "8-bit constants belong to qnn operators")
         for index in self.constant:
             if index < len(call.args) and not isinstance(call.args[index], Constant):
                 return Support.no(
@@ -80,6 +80,11 @@ class Row:
                     f"argument {index} of {call.name} must be known at compile time",
                 )
         return self.supports(call)
+
+
+def fields_of(call: Call) -> tuple[Type, ...]:
+    """Return the types of a call's results."""
+    return call.type.fields if isinstance(call.type, TupleType) else (call.type,)
 
 
 def check_tensor(type_: TensorType, taken: tuple[DType, ...]) -> Support:

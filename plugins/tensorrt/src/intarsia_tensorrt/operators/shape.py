@@ -34,6 +34,19 @@ def _lower_concatenate(draft: Draft, call: Call) -> Tensor:
     return draft.finish(layer)
 
 
+def _lower_split(draft: Draft, call: Call) -> tuple[Tensor, ...]:
+    """One slice for each part."""
+    attrs: Any = call.attrs
+    x = draft.value(call.args[0])
+    parts: list[Tensor] = []
+    start, shape = [0] * len(draft.shape_of(x)), list(draft.shape_of(x))
+    for size in attrs.sections:
+        shape[attrs.axis] = size
+        parts.append(draft.slice(x, start, shape, (1,) * len(shape)))
+        start[attrs.axis] += size
+    return tuple(parts)
+
+
 def _lower_slice(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     return draft.slice(draft.value(call.args[0]), attrs.begin, sizes(call), attrs.strides)
@@ -180,7 +193,7 @@ ROWS = (
     ),
     Row("nn.depth_to_space", _lower_depth_to_space, always, (*NUMBERS, DType.BOOL)),
     Row("nn.space_to_depth", _lower_space_to_depth, always, (*NUMBERS, DType.BOOL)),
-    never("split", "its result is a tuple"),
+    Row("split", _lower_split, always, MOVED),
     never("full", "it has no operand: constants are folded before"),
     never("arange", "it has no operand: constants are folded before"),
 )
