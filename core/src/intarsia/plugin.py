@@ -26,7 +26,7 @@ from .ir.types import TensorType
 from .ir.walk import post_order
 from .lower.kernels import FusedGroup, TensorModule
 from .partition.program import RegionProgram, RegionStep, region_program
-from .partition.region import Region
+from .partition.region import Region, keep_calls
 from .partition.support import Code, Support, SupportRow, SupportTable
 from .runtime.loading import DeviceModel, LoadRequest, NativeCall
 from .target.config_kind import ExecutorKind, Rule, RuntimeKind
@@ -85,6 +85,7 @@ __all__ = [
     "Wildcard",
     "call_target_intrinsic",
     "hookimpl",
+    "keep_calls",
     "op",
     "option",
     "post_order",

@@ -33,7 +33,8 @@ from intarsia.ir.walk import calls, post_order
 from intarsia.partition.annotate import annotate
 from intarsia.partition.cost import Plan
 from intarsia.partition.merge import merge
-from intarsia.partition.partition import codegen_refused, keep_calls, partition
+from intarsia.partition.partition import codegen_refused, partition
+from intarsia.partition.region import keep_calls
 from intarsia.partition.report import bytes_text, check_gates
 from intarsia.partition.rules import parse_place_rule
 from intarsia.partition.support import Code, Support, SupportRow, SupportTable
@@ -265,6 +266,13 @@ def test_a_plugin_may_keep_drop_and_reduce_regions():
     dropped = partition(module, tables, plan=GREEDY, ask=ask_with(lambda _regions: ()))
     assert dropped.regions == ()
     assert verdict(dropped, "a") == ("too-small", "'npu' gave it back after seeing its region")
+
+    def none_with_a_reason(regions):
+        return [keep_calls(region, (), "too slow") for region in regions]
+
+    explained = partition(module, tables, plan=GREEDY, ask=ask_with(none_with_a_reason))
+    assert explained.regions == ()
+    assert verdict(explained, "b") == ("too-small", "too slow")
 
     def without_the_middle(regions):
         (region,) = regions

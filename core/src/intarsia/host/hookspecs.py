@@ -49,7 +49,8 @@ def annotate(target: Target) -> SupportTable:
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Return the regions that the accelerator keeps; the others go to the fallback.
 
-    Asked once a build. May drop regions; may not add calls to one.
+    Asked once a build. May drop regions, and say why with ``keep_calls(region, (), "reason")``; may
+    not add calls to one.
     """
 
 

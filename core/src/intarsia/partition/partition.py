@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from ..errors import PluginError
@@ -62,7 +62,7 @@ def partition(
         rules: What the user says of single nodes.
         ask: The plugins' own say: given a kind and its regions, the regions it keeps. A region that
             is not returned goes back to the fallback; one returned by
-            :func:`~intarsia.partition.partition.keep_calls` is reduced. Asked once for each kind.
+            :func:`~intarsia.partition.region.keep_calls` is reduced. Asked once for each kind.
 
     Raises:
         UsageError: A rule names no node.
@@ -130,14 +130,14 @@ def _given_back(
         offered = [region for region in outlined.regions if region.kind == kind]
         if not offered:
             continue
-        kept = _kept_calls(kind, offered, ask(kind, tuple(offered)))
-        verdict = Support.no(Code.TOO_SMALL, f"'{kind}' gave it back after seeing its region")
-        dropped.update(
-            ((call, kind), verdict)
-            for region in offered
-            for call in region.origins.values()
-            if call not in kept
-        )
+        answer = ask(kind, tuple(offered))
+        kept = _kept_calls(kind, offered, answer)
+        reasons = {region.name: region.why for region in answer if region.why}
+        for region in offered:
+            why = reasons.get(region.name, f"'{kind}' gave it back after seeing its region")
+            verdict = Support.no(Code.TOO_SMALL, why)
+            lost = [call for call in region.origins.values() if call not in kept]
+            dropped.update(((call, kind), verdict) for call in lost)
     return dropped
 
 
@@ -157,24 +157,3 @@ def _kept_calls(kind: str, offered: Sequence[Region], answer: Sequence[Region]) 
             raise PluginError(f"'{kind}' returned a call of region '{region.name}' twice")
         kept |= calls
     return kept
-
-
-def keep_calls(region: Region, calls: Sequence[Call]) -> Region:
-    """Return the region reduced to some of its calls, as an answer to the ``partition`` hook.
-
-    The host cuts the graph anew, so the result's function is the one that was offered; only which
-    calls stay is read from it.
-
-    Args:
-        region: A region that was offered.
-        calls: Operator calls of its function that the accelerator keeps.
-
-    Raises:
-        PluginError: A call is not of this region.
-    """
-    foreign = [call for call in calls if call not in region.origins]
-    if foreign:
-        raise PluginError(
-            f"call of '{foreign[0].name}' is not in region '{region.name}'", where=region.kind
-        )
-    return replace(region, origins={call: region.origins[call] for call in calls})

@@ -15,6 +15,7 @@ from intarsia.plugin import (
     Target,
     TargetKind,
     hookimpl,
+    keep_calls,
 )
 
 from .codegen import compile_region, has_one_meaning
@@ -38,7 +39,8 @@ def annotate(target: Target) -> SupportTable:
 @hookimpl
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep the regions whose integers mean one thing each: the library keeps it with the tensor."""
-    return tuple(region for region in regions if has_one_meaning(region))
+    why = "a tensor of its region would have two scales or zero points, and the library keeps one"
+    return tuple(r if has_one_meaning(r) else keep_calls(r, (), why) for r in regions)
 
 
 @hookimpl

@@ -15,12 +15,13 @@ from intarsia.plugin import (
     Target,
     TargetKind,
     hookimpl,
+    keep_calls,
 )
 
 from .codegen import compile_region
 from .support import support_table
 from .target import DNNL, DnnlOptions, exact_feature
-from .worth import is_worthwhile
+from .worth import objection
 
 
 @hookimpl
@@ -40,7 +41,8 @@ def annotate(target: Target) -> SupportTable:
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep the regions that do enough work: in all, for a byte reordered, and for a call."""
     options = cast("DnnlOptions", target.options)
-    return tuple(region for region in regions if is_worthwhile(region, options))
+    said = [(region, objection(region, options)) for region in regions]
+    return tuple(keep_calls(region, (), why) if why else region for region, why in said)
 
 
 @hookimpl

@@ -19,18 +19,18 @@ FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
 
 
-def is_worthwhile(region: Region, options: DnnlOptions) -> bool:
-    """Whether the library gains more in a region than its borders and calls cost."""
+def objection(region: Region, options: DnnlOptions) -> str:
+    """Say in numbers why a region is not worth its borders and calls; nothing if it is."""
     flops = count_flops(region)
-    return (
-        flops >= options.min_flops
-        and _is_reused(region, flops, options.min_reuse)
-        and (_is_coarse(region, flops, options.min_grain))
+    if flops < options.min_flops:
+        return f"its region does {flops} operations, less than -min-flops={options.min_flops}"
+    return _about_borders(region, flops, options.min_reuse) or _about_calls(
+        region, flops, options.min_grain
     )
 
 
-def _is_reused(region: Region, flops: int, least: int) -> bool:
-    """Whether convolutions do enough work for each byte of pictures at the border.
+def _about_borders(region: Region, flops: int, least: int) -> str:
+    """Object to convolutions that do little work for each byte of pictures at the border.
 
     A picture comes and goes with its channels apart, and convolutions of the library want them
     together. Its reorder moves one float32 a cycle, four to five times slower than a copy: one byte
@@ -41,11 +41,16 @@ def _is_reused(region: Region, flops: int, least: int) -> bool:
     operations, 1.36 times; 3x3 depthwise, 2 operations, 2.5 times; ResNet-50, 13 000, 0.97).
     """
     reordered = _picture_bytes(region)
-    return reordered <= FREE_BYTES or flops >= least * reordered
+    if reordered <= FREE_BYTES or flops >= least * reordered:
+        return ""
+    return (
+        f"its region does {flops / reordered:.0f} operations for each byte of pictures that oneDNN"
+        f" has to reorder at the border, less than -min-reuse={least}"
+    )
 
 
-def _is_coarse(region: Region, flops: int, least: int) -> bool:
-    """Whether operators do enough work to be worth a call each.
+def _about_calls(region: Region, flops: int, least: int) -> str:
+    """Object to many operators that do too little work to be worth a call each.
 
     A call of the library takes 0.3 to 0.6 us, the work of some 100 000 operations; code of the
     fallback has none and keeps chains of them in registers. (Measured as above, operations an
@@ -53,7 +58,12 @@ def _is_coarse(region: Region, flops: int, least: int) -> bool:
     1.5; MobileNet-v1 0.25, 258 000, 1.08; ResNet-8, 1 090 000, 0.98.)
     """
     count = sum(call.name not in _VIEWS for call in calls(region.function))
-    return count < FREE_CALLS or flops >= least * count
+    if count < FREE_CALLS or flops >= least * count:
+        return ""
+    return (
+        f"its region does {flops // count} operations for each of {count} calls of oneDNN, less"
+        f" than -min-grain={least}"
+    )
 
 
 def count_flops(region: Region) -> int:

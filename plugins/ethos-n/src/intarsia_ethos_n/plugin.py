@@ -15,6 +15,7 @@ from intarsia.plugin import (
     Target,
     TargetKind,
     hookimpl,
+    keep_calls,
 )
 
 from .codegen import compile_region, count_macs
@@ -39,7 +40,8 @@ def annotate(target: Target) -> SupportTable:
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep the regions with at least ``-min-macs`` multiply-accumulates."""
     least = cast("EthosNOptions", target.options).min_macs
-    return tuple(region for region in regions if count_macs(region) >= least)
+    why = f"its region does fewer multiply-accumulates than -min-macs={least}"
+    return tuple(r if count_macs(r) >= least else keep_calls(r, (), why) for r in regions)
 
 
 @hookimpl

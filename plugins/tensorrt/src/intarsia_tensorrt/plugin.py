@@ -15,6 +15,7 @@ from intarsia.plugin import (
     Target,
     TargetKind,
     hookimpl,
+    keep_calls,
 )
 
 from .codegen import compile_region, has_macs
@@ -41,7 +42,8 @@ def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep all regions, or with ``-remove-no-mac-regions`` those with heavy arithmetic."""
     if not cast("TensorrtOptions", target.options).remove_no_mac_regions:
         return regions
-    return tuple(region for region in regions if has_macs(region))
+    why = "its region has no convolution, product or reduction (-remove-no-mac-regions)"
+    return tuple(r if has_macs(r) else keep_calls(r, (), why) for r in regions)
 
 
 @hookimpl

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
+from intarsia.artifact.signature import ValueSpec
 from intarsia.errors import ArtifactError, ModelError, UnsupportedError
 from intarsia.frontend.onnx.dynamic import DynamicModel, load, plan_onnx
 from intarsia.frontend.onnx.dynamic.program import PieceStep
@@ -17,7 +18,6 @@ from intarsia.frontend.onnx.dynamic.program_json import parse_program, print_pro
 from intarsia.ir.expr import Function
 from intarsia.ir.module import IRModule
 from intarsia.ops.evaluate import evaluate
-from intarsia.artifact.signature import ValueSpec
 from intarsia.runtime.loading import ProgramRequest
 
 from ..onnx_models import model, node
