@@ -43,12 +43,10 @@ def evaluate(trt: Any, network: Any, inputs: Sequence[Array]) -> list[Array]:
         layer = network.get_layer(number)
         args = [_value(values, layer, n) for n in range(layer.num_inputs)]
         with np.errstate(all="ignore"):
-            results = reader.compute(layer, args)
-        for n, result in enumerate(results):
-            tensor = layer.get_output(n)
-            kind = DTYPES[tensor.dtype.name]
-            assert tuple(tensor.shape) == result.shape, f"{layer.name}: {result.shape}"
-            values[tensor.name] = np.asarray(result).astype(kind)
+            for n, result in enumerate(reader.compute(layer, args)):
+                tensor = layer.get_output(n)
+                assert tuple(tensor.shape) == result.shape, f"{layer.name}: {result.shape}"
+                values[tensor.name] = np.asarray(result).astype(DTYPES[tensor.dtype.name])
     return [values[network.get_output(n).name] for n in range(network.num_outputs)]
 
 

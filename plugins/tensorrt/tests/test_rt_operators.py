@@ -68,7 +68,8 @@ def problems(cases: Sequence[Case]) -> list[str]:
     draft = write_network(region_of(function), library())
     assert build_plan(draft, TensorrtOptions())
     found = evaluate(draft.trt, draft.network, arrays)
-    wanted = expected(function, arrays)
+    with np.errstate(all="ignore"):
+        wanted = expected(function, arrays)
     texts = [
         difference(mine, np.asarray(right), sums=True, slack=4.0)
         for mine, right in zip(found, wanted, strict=True)
