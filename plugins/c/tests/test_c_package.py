@@ -250,9 +250,71 @@ def test_weights_are_exact(tmp_path, key):
 def test_regions_are_refused():
     step = RegionStep(0, (at(Place.INPUT, 0), at(Place.OUTPUT, 0)))
     module = TensorModule((), plan(step, regions=("npu_0",)), "main", Delivery(freestanding=True))
-    with pytest.raises(UnsupportedError, match="cannot call the regions npu_0") as error:
+    with pytest.raises(
+        UnsupportedError, match="cannot call npu_0: the accelerator gives no C sources"
+    ) as error:
         package(module, COptions())
     assert "runtime 'cpp'" in error.value.hint
+
+
+REGION = b"""
+#include "npu_0.h"
+#include "intarsia_packed.h"
+int32_t npu_0_call(void *handle, const struct intarsia_value *args, int32_t n,
+                   struct intarsia_value *result)
+{
+    const struct intarsia_tensor *const from = args[0].value.pointer;
+    const struct intarsia_tensor *const to = args[1].value.pointer;
+    const float *const x = from->data;
+    float *const y = to->data;
+    (void)result;
+    for (int64_t i = 0; i < from->shape[0] * from->shape[1]; ++i) {
+        y[i] = x[i] * *(const float *)handle;
+    }
+    return n == 2 ? 0 : 1;
+}
+"""
+
+
+@pytest.mark.parametrize("executor", [PLAIN, {"interface-api": "packed"}])
+def test_regions_with_sources_are_called(tmp_path, executor):
+    """The region is given its own pointer; weights and workspace are the host's as ever."""
+    sources = {"npu_0": {"npu_0.c": REGION, "npu_0.h": b"#include <stdint.h>\n"}}
+    delivery = Delivery(
+        "kws", executor, {"link-params": True}, freestanding=True, sources=sources,
+        constants={"layer.1/w": np.arange(16, dtype=np.float32).reshape(SHAPE)},
+    )  # fmt: skip
+    steps = (
+        KernelStep("adder", (at(Place.INPUT, 0), at(Place.CONSTANT, 0), at(Place.WORKSPACE, 0))),
+        RegionStep(0, (at(Place.WORKSPACE, 0), at(Place.OUTPUT, 0))),
+        CopyStep(at(Place.CONSTANT, 0), at(Place.OUTPUT, 1)),
+    )
+    module = TensorModule(MODULE.functions, plan(*steps, regions=("npu_0",)), "main", delivery)
+    for name, content in package(module, COptions()).files.items():
+        target = tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    assert "src/npu_0.c)" in (tmp_path / "CMakeLists.txt").read_text()
+    made = [str(path.relative_to(tmp_path)) for path in sorted((tmp_path / "src").iterdir())]
+    argv = ["cc", *CFLAGS, "-fPIC", "-Iinclude", "-shared", "-o", "kws.so", *made]
+    subprocess.run(argv, cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "kws.so"))
+    x, factor = np.ones(SHAPE, np.float32), ctypes.c_float(3.0)
+    y, copied = np.zeros(SHAPE, np.float32), np.zeros(SHAPE, np.float32)
+    workspace = np.zeros(16, np.float32)
+    inputs = (ctypes.c_void_p * 1)(x.ctypes.data)
+    outputs = (ctypes.c_void_p * 2)(y.ctypes.data, copied.ctypes.data)
+    regions = (ctypes.c_void_p * 1)(ctypes.addressof(factor))
+    if executor is PLAIN:
+        memory = ctypes.c_void_p(workspace.ctypes.data)
+        assert library.kws_run(inputs, outputs, regions, memory) == 0
+    else:
+        held = [described(array) for array in (x, y, copied)]
+        tensors = [AnyValue(7, 0, ctypes.addressof(tensor)) for tensor, _ in held]
+        values = (AnyValue * 4)(AnyValue(4, 0, ctypes.addressof(regions)), *tensors)
+        assert library.kws_packed(None, values, 4, None) == 0
+    np.testing.assert_array_equal(y, 3 * (1 + np.arange(16).reshape(SHAPE)))
+    np.testing.assert_array_equal(copied, np.arange(16).reshape(SHAPE))
 
 
 def test_names():

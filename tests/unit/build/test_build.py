@@ -246,6 +246,15 @@ def test_a_rewrite_that_changes_nothing_passes() -> None:
     assert compiled(host=host_of(Rewriting())).passport.units[0].name == "main"
 
 
+def test_a_source_that_is_no_file_of_its_unit_is_refused() -> None:
+    from intarsia.build.stages import sources_of
+
+    unit = CompiledUnit("fast_0", "fast", {"fast.c": b"int x;"}, sources=("fast.c",))
+    assert sources_of(unit) == {"fast.c": b"int x;"}
+    with pytest.raises(PluginError, match="unit of region 'fast_0' names a source"):
+        sources_of(CompiledUnit("fast_0", "fast", {}, sources=("fast.h",)))
+
+
 def test_two_weights_of_one_name_are_refused() -> None:
     from intarsia.build.artifact import collect_constants
 

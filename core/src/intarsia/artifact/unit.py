@@ -27,6 +27,9 @@ class CompiledUnit:
         cpu_features: CPU features that the code needs, as the Linux kernel names them
             (``avx512f``); a machine without one refuses the artifact.
         versions: Vendor component to version, for the passport.
+        sources: Names of those files that are C sources and headers: for a region whose code can
+            become part of somebody's program. They define ``<name>_call``, a function of packed
+            arguments, and say what its handle points to.
     """
 
     name: str
@@ -35,3 +38,4 @@ class CompiledUnit:
     constants: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
     cpu_features: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sources: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from ..artifact.unit import CompiledUnit
 from ..errors import UsageError
 from ..host.host import Host
 from ..ir.module import IRModule
@@ -28,7 +29,15 @@ from .dynamic import import_any, needs_program, pack_program
 from .importing import Model, check_budget, check_static
 from .pack import pack
 from .place import check_place_rules, rules_of_parts
-from .stages import compile_kernels, compile_regions, cut, lower_rest, read_target, rewrite_rest
+from .stages import (
+    compile_kernels,
+    compile_regions,
+    cut,
+    lower_rest,
+    read_target,
+    rewrite_rest,
+    sources_of,
+)
 from .tuned import tuned_for, tuned_json
 
 if TYPE_CHECKING:
@@ -158,7 +167,7 @@ def _compile(
     stage("lower")
     rest = rewrite_rest(host, cutting.module, parts.fallback)
     tuned = tuned_for(host, parts, chosen.records)
-    delivery = _delivery(mod_name, settings)
+    delivery = _delivery(mod_name, settings, regions)
     lowered = lower_rest(host, rest, cutting.regions, parts.fallback, delivery, tuned)
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
@@ -193,7 +202,7 @@ def _driver(
     return chosen, place
 
 
-def _delivery(name: str, settings: IRModule) -> Delivery:
+def _delivery(name: str, settings: IRModule, regions: Sequence[CompiledUnit]) -> Delivery:
     """What a backend must know of the settings that a module carries."""
     executor, runtime = settings.attr(Executor) or Executor(), settings.attr(Runtime) or Runtime()
     return Delivery(
@@ -201,6 +210,7 @@ def _delivery(name: str, settings: IRModule) -> Delivery:
         MappingProxyType(executor.to_json()),
         MappingProxyType(runtime.to_json()),
         freestanding="freestanding" in runtime.row.traits,
+        sources=MappingProxyType({unit.name: sources_of(unit) for unit in regions if unit.sources}),
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
@@ -208,6 +208,20 @@ def lower_rest(
         _rewrite_kernel(host, fallback, function) for function in lowered.module.functions
     )
     return replace(lowered, module=replace(lowered.module, functions=functions))
+
+
+def sources_of(unit: CompiledUnit) -> Mapping[str, bytes]:
+    """Return the C sources of a region's unit, file by file.
+
+    Raises:
+        PluginError: The unit names a source that is none of its files.
+    """
+    for name in unit.sources:
+        if name not in unit.files:
+            raise PluginError(
+                f"the unit of region '{unit.name}' names a source '{name}' that it does not have"
+            )
+    return {name: unit.files[name] for name in unit.sources}
 
 
 def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> CompiledUnit:

@@ -51,6 +51,7 @@ class Delivery:
         runtime: The same of the runtime.
         freestanding: Whether the code is for no process, but becomes part of somebody's program.
         constants: The weights by the names in the plan.
+        sources: The C sources of regions that have some, file by file, by the region's name.
     """
 
     model: str = "default"
@@ -63,6 +64,9 @@ class Delivery:
     freestanding: bool = False
     constants: Mapping[str, np.ndarray] = field(
         default_factory=lambda: MappingProxyType[str, "np.ndarray"]({})
+    )
+    sources: Mapping[str, Mapping[str, bytes]] = field(
+        default_factory=lambda: MappingProxyType[str, Mapping[str, bytes]]({})
     )
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from intarsia.artifact.plan import Argument, CallPlan, Place, RegionStep, TensorSpec
@@ -37,14 +37,15 @@ def print_entry(module: TensorModule, interface: Interface) -> str:
 
 @dataclass(slots=True)
 class Statics:
-    """Constant tables, each once."""
+    """Constant tables, each once; their names begin with a prefix."""
 
+    prefix: str = ""
     lines: list[str] = field(default_factory=list)
     names: dict[object, str] = field(default_factory=dict)
 
     def _add(self, kind: str, key: object, head: str, text: str) -> str:
         if (kind, key) not in self.names:
-            name = self.names[kind, key] = f"{kind}_{len(self.names)}"
+            name = self.names[kind, key] = f"{self.prefix}{kind}_{len(self.names)}"
             self.lines.append(f"static const {head.format(name)} = {text};")
         return self.names[kind, key]
 
@@ -150,6 +151,43 @@ def kernel_wrapper(function: PrimFunc, statics: Statics, prefix: str = "__tvm_ff
     )
 
 
+def region_call(
+    step: RegionStep,
+    place: Callable[[Argument], str],
+    statics: Statics,
+    called: tuple[str, str],
+) -> list[str]:
+    """Return the statements that call a region; its tensors are described on the stack.
+
+    Args:
+        step: The step of the plan.
+        place: Gives the address of an argument.
+        statics: Where the shapes go.
+        called: The function, and the handle that it is given first, in C.
+    """
+    count = len(step.args)
+    lines = [
+        "    {",
+        f"        struct intarsia_tensor tensors[{max(1, count)}];",
+        f"        struct intarsia_value packed[{max(1, count)}];",
+        "        struct intarsia_value none = {0, 0, {0}};",
+    ]
+    for number, arg in enumerate(step.args):
+        code = dlpack_code(arg.dtype)
+        values = f"{code}, {arg.dtype.bits}, {len(arg.shape)}, {statics.shape(arg.shape)}"
+        lines.append(
+            f"        describe(&tensors[{number}], &packed[{number}], {place(arg)}, {values});"
+        )
+    function, handle = called
+    return [
+        *lines,
+        f"        if ({function}({handle}, packed, {count}, &none) != 0) {{",
+        "            return -1;",
+        "        }",
+        "    }",
+    ]
+
+
 @dataclass(slots=True)
 class _Main:
     interface: Interface
@@ -210,27 +248,6 @@ class _Main:
         return self.interface.steps(self._address, self._region)
 
     def _region(self, step: RegionStep) -> list[str]:
-        """Call a region; its tensors are described on the stack."""
-        count = len(step.args)
         first = 1 + len(self.interface.plan.constants) + 2 * step.region
-        lines = [
-            "    {",
-            f"        struct intarsia_tensor tensors[{max(1, count)}];",
-            f"        struct intarsia_value packed[{max(1, count)}];",
-            "        struct intarsia_value none = {0, 0, {0}};",
-        ]
-        for number, arg in enumerate(step.args):
-            code = dlpack_code(arg.dtype)
-            values = f"{code}, {arg.dtype.bits}, {len(arg.shape)}, {self.statics.shape(arg.shape)}"
-            address = self._address(arg)
-            lines.append(
-                f"        describe(&tensors[{number}], &packed[{number}], {address}, {values});"
-            )
-        call = f"context[{first}].call(context[{first + 1}].handle, packed, {count}, &none)"
-        return [
-            *lines,
-            f"        if ({call} != 0) {{",
-            "            return -1;",
-            "        }",
-            "    }",
-        ]
+        called = f"context[{first}].call", f"context[{first + 1}].handle"
+        return region_call(step, self._address, self.statics, called)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from intarsia.artifact.plan import (
     ALIGNMENT,
@@ -21,6 +22,9 @@ from intarsia.codegen.names import Names
 from intarsia.dtype import DType
 
 from .spelling import C99
+
+RegionCall: TypeAlias = Callable[[RegionStep], Sequence[str]]
+"""Returns the statements that call a region."""
 
 _COPY = """\
 static void copy_bytes(void *restrict to, const void *restrict from, uintptr_t count)
@@ -44,6 +48,8 @@ class Interface:
         linked: Whether the weights are part of the program, not an argument.
         alignment: Of the workspace's address, in bytes.
         constant_alignment: Of the weights' addresses, in bytes.
+        called: Regions whose functions are part of the program: ``<region>_call``. Without them C
+            alone cannot run a plan that calls regions.
     """
 
     plan: CallPlan
@@ -51,6 +57,7 @@ class Interface:
     linked: bool = False
     alignment: int = ALIGNMENT
     constant_alignment: int = ALIGNMENT
+    called: tuple[str, ...] = ()
     inputs: tuple[str, ...] = field(init=False)
     outputs: tuple[str, ...] = field(init=False)
     constants: tuple[str, ...] = field(init=False)
@@ -62,8 +69,10 @@ class Interface:
 
     @property
     def whole(self) -> bool:
-        """Whether the plan calls no region, so that C alone can run it."""
-        return not any(isinstance(step, RegionStep) for step in self.plan.steps)
+        """Whether C alone can run the plan: it calls no region, or only functions it has."""
+        return bool(self.called) or not any(
+            isinstance(step, RegionStep) for step in self.plan.steps
+        )
 
     @property
     def asks_constants(self) -> bool:
@@ -100,9 +109,10 @@ class Interface:
                 *_struct(f"{name}_inputs", self.inputs, self.plan.inputs, "const "),
                 *_struct(f"{name}_outputs", self.outputs, self.plan.outputs, ""),
             ]
-            parts += self._declared_constants()
+            parts += [*self._declared_constants(), *self._declared_regions()]
+            returned = "0, or -1 if a region fails" if self.called else "0"
             parts += [
-                "/* Runs the model once; returns 0. No two pointers may overlap. */",
+                f"/* Runs the model once; returns {returned}. No two pointers may overlap. */",
                 f"{self.signature()};",
                 "",
             ]
@@ -124,6 +134,18 @@ class Interface:
             *struct,
         ]
 
+    def _declared_regions(self) -> list[str]:
+        if not self.called:
+            return []
+        name = self.prefix
+        return [
+            "/* What the function of each region is given first; its header says what it is. */",
+            f"struct {name}_regions {{",
+            *(f"    void *{region};" for region in self.called),
+            "};",
+            "",
+        ]
+
     def signature(self) -> str:
         """Return the declaration of the function that runs the model."""
         head = f"int {self.prefix}_run("
@@ -131,15 +153,20 @@ class Interface:
             f"const struct {self.prefix}_inputs *inputs",
             f"struct {self.prefix}_outputs *outputs",
             *([f"const struct {self.prefix}_constants *constants"] if self.asks_constants else []),
+            *([f"const struct {self.prefix}_regions *regions"] if self.called else []),
             "void *workspace",
         ]
         return head + f",\n{' ' * len(head)}".join(parameters) + ")"
 
-    def run(self) -> str:
-        """Return the definition of the function; nothing if the plan calls regions."""
+    def run(self, region: RegionCall | None = None) -> str:
+        """Return the definition of the function; nothing if the plan calls regions.
+
+        Args:
+            region: Writes the call of a region whose function the program has.
+        """
         if not self.whole:
             return _COPY if self._copies() else ""
-        lines = [*self.steps(self._member, _no_region)]
+        lines = [*self.steps(self.member, region or _no_region)]
         text = "\n".join(lines)
         unused = [
             f"    (void){name};"
@@ -147,17 +174,18 @@ class Interface:
                 ("inputs", "inputs->"),
                 ("outputs", "outputs->"),
                 ("constants", "constants->"),
+                ("regions", "regions->"),
                 ("workspace", "memory +"),
             )
-            if use not in text and (name != "constants" or self.asks_constants)
+            if use not in text
+            and (name != "constants" or self.asks_constants)
+            and (name != "regions" or self.called)
         ]
         memory = ["    unsigned char *const memory = workspace;"] if "memory +" in text else []
         body = [self.signature(), "{", *memory, *unused, *lines, "    return 0;", "}", ""]
         return "\n".join([*([_COPY] if self._copies() else []), *body])
 
-    def steps(
-        self, place: Callable[[Argument], str], region: Callable[[RegionStep], Sequence[str]]
-    ) -> list[str]:
+    def steps(self, place: Callable[[Argument], str], region: RegionCall) -> list[str]:
         """Return the statements that carry out the plan.
 
         Args:
@@ -179,7 +207,8 @@ class Interface:
     def _copies(self) -> bool:
         return any(isinstance(step, CopyStep) for step in self.plan.steps)
 
-    def _member(self, arg: Argument) -> str:
+    def member(self, arg: Argument) -> str:
+        """Return the address of an argument in the function that runs the model."""
         match arg.place:
             case Place.INPUT:
                 return f"inputs->{self.inputs[arg.index]}"

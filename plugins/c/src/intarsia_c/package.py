@@ -7,10 +7,13 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
+from intarsia.artifact.plan import RegionStep
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.lower.kernels import TensorModule
 from intarsia.plugin import UnsupportedError
 
+from .entry import Statics, region_call
+from .entry_text import DESCRIBE
 from .interface import Interface
 from .packed import HEADER, declarations, packed_header, print_packed
 from .sources import print_sources
@@ -40,12 +43,13 @@ def package(module: TensorModule, options: COptions) -> CompiledUnit:
     """Return the unit whose files are a folder to build: headers, sources, ``CMakeLists.txt``.
 
     Raises:
-        UnsupportedError: The plan calls an accelerator's regions.
+        UnsupportedError: The plan calls a region that has no sources.
     """
     delivery = module.delivery
-    if module.plan.regions:
+    lost = [name for name in module.plan.regions if name not in delivery.sources]
+    if lost:
         raise UnsupportedError(
-            f"sources cannot call the regions {', '.join(module.plan.regions)} of accelerators",
+            f"sources cannot call {', '.join(lost)}: the accelerator gives no C sources",
             hint="name the backend alone as the target, or choose runtime 'cpp'",
         )
     face = Interface(
@@ -54,11 +58,15 @@ def package(module: TensorModule, options: COptions) -> CompiledUnit:
         linked=bool(delivery.runtime.get("link-params")),
         alignment=cast("int", delivery.executor.get("workspace-byte-alignment", 1)),
         constant_alignment=cast("int", delivery.executor.get("constant-byte-alignment", 1)),
+        called=module.plan.regions,
     )
     files = {name: content.encode() for name, content in _texts(module, face).items()}
     if face.asks_constants:
         content, _ = pack_weights(face, delivery.constants)
         files[f"parameters/{face.prefix}.bin"] = content
+    for region in face.called:
+        for name, content in delivery.sources[region].items():
+            files[_place(name)] = content
     return CompiledUnit(name=module.name, loader=SOURCES_ONLY, files=files)
 
 
@@ -66,6 +74,28 @@ def identifier(name: str) -> str:
     """Return the name of a model as the start of names in C."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain[:1].isalpha() else f"model_{plain}"
+
+
+def _place(name: str) -> str:
+    """Return where in the folder a region's file goes."""
+    return f"include/{name}" if name.endswith(".h") else f"src/{name}"
+
+
+def _own_source(module: TensorModule, face: Interface) -> str:
+    """Return the source of the kernels and of the function that runs the model."""
+    header = f"{face.prefix}.h"
+    if not face.called:
+        return print_sources(module, face, header)
+    statics = Statics(prefix="region_")
+
+    def region(step: RegionStep) -> list[str]:
+        name = face.called[step.region]
+        return region_call(step, face.member, statics, (f"{name}_call", f"regions->{name}"))
+
+    text = print_sources(module, face, header, region)
+    declared = [f"extern intarsia_packed_function {name}_call;" for name in face.called]
+    head = "\n".join([f'#include "{HEADER}"', "", *declared, "", *statics.lines, "", DESCRIBE])
+    return f"{head}\n{text}"
 
 
 def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
@@ -78,8 +108,9 @@ def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
     sources = [f"src/{name}.c"]
     files: dict[str, str] = {}
     own, declared = "", ""
-    if packed:
+    if packed or face.called:
         files[f"include/{HEADER}"] = packed_header()
+    if packed:
         own += print_packed(face, kernels, system_lib=system_lib)
         declared += declarations(face, system_lib=system_lib)
     if face.linked and face.constants:
@@ -94,7 +125,10 @@ def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
         )
     include = HEADER if packed else ""
     files[f"include/{name}.h"] = face.header(declared, include=include)
-    files[sources[0]] = f"{print_sources(module, face, f'{name}.h')}\n{own}"
+    files[sources[0]] = f"{_own_source(module, face)}\n{own}"
+    for region in face.called:
+        placed = [_place(file) for file in module.delivery.sources[region]]
+        sources += [file for file in placed if file.startswith("src/")]
     listed = "".join(f"\n  {source}" for source in sources)
     files["CMakeLists.txt"] = _CMAKE.format(name=name, sources=listed)
     return files

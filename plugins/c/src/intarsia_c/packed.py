@@ -45,7 +45,11 @@ def packed_header() -> str:
 def declarations(face: Interface, *, system_lib: bool) -> str:
     """Return what a model's header says of its packed functions."""
     name = face.prefix
-    first = "the address of the constants, the" if face.asks_constants else "the"
+    first = "the"
+    if face.called:
+        first = f"the address of the regions, {first}"
+    if face.asks_constants:
+        first = f"the address of the constants, {first}"
     lines = [
         f"/* The same, packed: {first} inputs, the outputs.",
         "   Its workspace is its own, so not for two threads at once. */",
@@ -88,9 +92,10 @@ def print_packed(face: Interface, kernels: Sequence[PrimFunc], *, system_lib: bo
 
 def _main(face: Interface, statics: Statics) -> str:
     called = called_with(face.plan)
-    skip = int(face.asks_constants)
+    skip = int(face.asks_constants) + int(bool(face.called))
     size = -(-max(1, face.plan.workspace_bytes) // 8)
-    given = ["&inputs", "&outputs", *(["args[0].value.pointer"] if skip else []), "start"]
+    before = [f"args[{place}].value.pointer" for place in range(skip)]
+    given = ["&inputs", "&outputs", *before, "start"]
     mask = face.alignment - 1
     return "\n".join(
         [

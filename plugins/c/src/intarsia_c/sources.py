@@ -14,7 +14,7 @@ from intarsia.tir.passes.split_registers import split_registers
 from intarsia.tir.passes.unroll import unroll
 
 from .dots import called, print_dots
-from .interface import Interface
+from .interface import Interface, RegionCall
 from .intrinsics import RULES
 from .spelling import C99
 
@@ -24,8 +24,16 @@ def _flat(function: PrimFunc) -> PrimFunc:
     return simplify(split_registers(unroll(simplify(function))))
 
 
-def print_sources(module: TensorModule, face: Interface, header: str) -> str:
+def print_sources(
+    module: TensorModule, face: Interface, header: str, region: RegionCall | None = None
+) -> str:
     """Return the text; it includes the named header and ``<math.h>``, and nothing else.
+
+    Args:
+        module: What the backend compiles.
+        face: The model's face in C.
+        header: Name of its header.
+        region: Writes the call of a region whose function the program has.
 
     Raises:
         UnsupportedError: A kernel uses an operation that C has not.
@@ -36,6 +44,6 @@ def print_sources(module: TensorModule, face: Interface, header: str) -> str:
         print_kernel(expand_intrinsics(_flat(function), RULES), functions)
         for function in module.functions
     ]
-    parts = (*print_dots(dots), *functions.texts.values(), *kernels, face.run())
+    parts = (*print_dots(dots), *functions.texts.values(), *kernels, face.run(region))
     head = f'#include "{header}"\n\n#include <math.h>\n'
     return "\n".join([head, *(part for part in parts if part)])

@@ -14,7 +14,7 @@ from intarsia.ir.walk import calls
 from intarsia.partition.region import Region
 
 from .draft import Draft
-from .glue import print_glue
+from .glue import print_glue, print_header
 from .operators.convolution import macs
 from .support import all_rows
 from .target import EthosUOptions
@@ -67,6 +67,7 @@ def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
         WEIGHTS_FILE: result.weights,
         ESTIMATE_FILE: _estimate(program, result, options),
         f"{region.name}.c": print_glue(region.name, program, result).encode(),
+        f"{region.name}.h": print_header(region.name, result).encode(),
     }
     if options.keep_tosa:
         files[TOSA_FILE] = tosa
@@ -76,6 +77,7 @@ def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
         files=files,
         constants=constants,
         versions={"vela": result.version},
+        sources=(f"{region.name}.c", f"{region.name}.h"),
     )
 
 
