@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.ir.expr import Expr, constant
+from intarsia.ir.expr import Call, Expr, constant
+from intarsia_ethos_n.curves import function
 
 from .quantized import (
     KEPT,
@@ -115,6 +116,56 @@ def rescaled_average() -> Expr:
     return averaged(var("x", 1, 4, 8, 8), 2, strides=(2, 2), to=0.08)
 
 
+def looked_up(kind: str, dtype: str = "int8") -> Expr:
+    """A curve as quantised models have it: a convolution, then a table of 256 results."""
+    low = 0 if dtype == "uint8" else -128
+    x = conv(var("x", 1, 3, 6, 6, dtype=dtype), weights(4, 3, 1, 1), dtype=dtype, to=0.05)
+    real = (np.arange(low, low + 256) - 7) * np.float32(0.05)
+    values = function(kind, real, 0.2)
+    steps = {"sigmoid": (1 / 256, low), "tanh": (1 / 128, low + 128)}
+    by, zero_ = steps.get(kind, (0.03, low + 100))
+    table = np.clip(np.rint(values / by) + zero_, low, low + 255).astype(dtype)
+    return apply("qnn.lookup", x, constant(table))
+
+
+def sigmoid() -> Expr:
+    return looked_up("sigmoid")
+
+
+def unsigned_sigmoid() -> Expr:
+    return looked_up("sigmoid", "uint8")
+
+
+def tanh() -> Expr:
+    return looked_up("tanh")
+
+
+def unsigned_tanh() -> Expr:
+    return looked_up("tanh", "uint8")
+
+
+def leaky_relu() -> Expr:
+    return looked_up("leaky-relu")
+
+
+def leaky_relu_of_an_input() -> Expr:
+    after = looked_up("leaky-relu", "uint8")
+    assert isinstance(after, Call)
+    x = var("x", 1, 4, 6, 6, dtype="uint8")
+    return conv(apply("qnn.lookup", x, after.args[1]), weights(4, 4, 1, 1), dtype="uint8")
+
+
+def spread() -> Expr:
+    x = conv(var("x", 1, 3, 4, 4), weights(16, 3, 1, 1))
+    return apply("nn.depth_to_space", x, block=2)
+
+
+def doubled() -> Expr:
+    x = conv(var("x", 1, 3, 4, 5), weights(16, 3, 1, 1))
+    nearest = {"coordinate_mode": "asymmetric", "nearest_mode": "floor"}
+    return apply("nn.resize", x, sizes=(1, 16, 8, 10), mode="nearest", **nearest)
+
+
 def joined() -> Expr:
     x = conv(var("x", 1, 3, 4, 4), weights(4, 3, 1, 1))
     return apply("concatenate", x, var("y", 1, 2, 4, 4), axis=1)
@@ -142,4 +193,12 @@ CASES = (
     kept_average,
     rescaled_average,
     joined,
+    sigmoid,
+    unsigned_sigmoid,
+    tanh,
+    unsigned_tanh,
+    leaky_relu,
+    leaky_relu_of_an_input,
+    spread,
+    doubled,
 )

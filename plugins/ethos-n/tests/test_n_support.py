@@ -70,6 +70,11 @@ def clipped(dtype: DType, *shape: object) -> Call:
     return apply("clip", Var("x", TensorType(shape, dtype)), min=0.0)
 
 
+def looked_up_as(dtype: str) -> Call:
+    table = np.random.default_rng(3).integers(-128, 128, 256).astype(dtype)
+    return apply("qnn.lookup", image(), constant(table))
+
+
 def joined(*shape: int) -> Call:
     return apply("concatenate", var("a", *shape), var("b", *shape), axis=0)
 
@@ -114,6 +119,16 @@ REFUSED: tuple[Case, ...] = (
     (apply, ("reshape", image()), {"shape": (1, 256)}, "channels last"),
     (apply, ("reshape", image()), {"shape": (1, 4, 64)}, "one, two or four"),
     (joined, (1, 4, 8, 8), {}, "along the batch"),
+    (looked_up_as, ("uint8",), {}, "a table of uint8"),
+    (looked_up_as, ("int8",), {}, "none of the device's"),
+    (apply, ("nn.depth_to_space", image()), {"block": 2, "mode": "CRD"}, "mode CRD"),
+    (apply, ("nn.resize", image()), {"sizes": (1, 4, 24, 24)}, "nearest, twice"),
+    (
+        apply,
+        ("nn.resize", image()),
+        {"sizes": (1, 4, 16, 16), "coordinate_mode": "asymmetric", "nearest_mode": "ceil"},
+        "asymmetric ceil",
+    ),
     (clipped, (DType.INT8, "n", 4), {}, "not static"),
     (clipped, (DType.INT32, 4), {}, "int8 and uint8"),
 )

@@ -162,7 +162,7 @@ def quantisations(call: Call) -> tuple[dict[int, Quantisation], Quantisation | N
 def same_quantisation(call: Call) -> tuple[int, ...]:
     """Return the operands whose elements stand for the same as those of the result."""
     match call.name:
-        case "clip" | "nn.max_pool" | "reshape":
+        case "clip" | "nn.max_pool" | "reshape" | "nn.depth_to_space" | "nn.resize":
             return (0,)
         case "concatenate":
             return tuple(range(len(call.args)))

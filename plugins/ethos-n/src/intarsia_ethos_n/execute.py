@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from intarsia.errors import ArtifactError
 
+from .curves import function
 from .network import Border, Network, Operation, Tensor
 
 Array: TypeAlias = np.ndarray
@@ -133,6 +134,30 @@ def _same(
     return arrays[0]
 
 
+def _curve(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    alpha = operation.number("alpha") if operation.kind == "leaky-relu" else 0.0
+    values = function(operation.kind, _real(arrays[0], tensors[0]), alpha)
+    return _stored(values / result.quantisation.scale, result)
+
+
+def _depth_to_space(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    """Channels are a square of pixels, row by row, and then what is left of them."""
+    block = operation.integer("block")
+    n, height, width, depth = arrays[0].shape
+    split = arrays[0].reshape(n, height, width, block, block, depth // block**2)
+    return split.transpose(0, 1, 3, 2, 4, 5)
+
+
+def _resize(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    return arrays[0].repeat(2, axis=1).repeat(2, axis=2)
+
+
 def _mean(
     operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
 ) -> Array:
@@ -172,8 +197,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "addition": _binary,
         "concatenation": _concatenation,
         "convolution": _convolution,
+        "depth-to-space": _depth_to_space,
         "depthwise": _convolution,
         "fully-connected": _convolution,
+        "leaky-relu": _curve,
         "mean": _mean,
         "multiplication": _binary,
         "pooling": _pooling,
@@ -181,6 +208,9 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "relu": _relu,
         "requantize": _requantize,
         "reshape": _same,
+        "resize": _resize,
+        "sigmoid": _curve,
+        "tanh": _curve,
     }
 )
 """What each operation computes."""

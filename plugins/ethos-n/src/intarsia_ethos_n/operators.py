@@ -13,10 +13,12 @@ from intarsia.ir.expr import Call
 from intarsia.ops.nn import Conv, Matmul
 from intarsia.ops.pooling import AvgPool, PoolAttrs
 from intarsia.ops.reduce import ReduceOp
+from intarsia.ops.resize import DepthToSpace, Resize
 from intarsia.ops.shape import Concatenate
 from intarsia.ops.unary import Clip
 from intarsia.partition.support import Code, Support
 
+from .curves import find_curve
 from .describe import (
     Sketch,
     array_of,
@@ -282,6 +284,52 @@ def _concatenate(sketch: Sketch, call: Call) -> str | Support:
     return sketch.add("concatenation", inputs, shape, dtype_of(call), given, axis=axis)
 
 
+def _lookup(sketch: Sketch, call: Call) -> str | Support:
+    table = array_of(call.args[1])
+    if dtype_of(call) != dtype_of(call.args[0]):
+        return _no(f"a table of {table.dtype}: operand and result have one 8-bit type")
+    given = sketch.names.get(call.args[0])
+    known = sketch.known.get(call.args[0])
+    known = known if given is None else sketch.tensors[given].quantisation
+    curve = find_curve(table, 0 if dtype_of(call) == "u8" else -128, known)
+    if curve is None:
+        return _no("the table is none of the device's sigmoid, tanh and leaky relu")
+    attrs = {"alpha": curve.alpha} if curve.kind == "leaky-relu" else {}
+    source = sketch.operand(call.args[0], curve.operand)
+    shape = sketch.tensors[source].shape
+    return sketch.add(curve.kind, (source,), shape, dtype_of(call), curve.result, **attrs)
+
+
+def _depth_to_space(sketch: Sketch, call: Call) -> str | Support:
+    assert isinstance(call.attrs, DepthToSpace.Attrs)
+    if call.attrs.mode != "DCR":
+        return _no(f"mode {call.attrs.mode}: the device has DCR")
+    source = sketch.operand(call.args[0])
+    tensor = sketch.tensors[source]
+    shape, block = device_shape(sizes(call)), call.attrs.block
+    return sketch.add(
+        "depth-to-space", (source,), shape, tensor.dtype, tensor.quantisation, block=block
+    )
+
+
+def _resize(sketch: Sketch, call: Call) -> str | Support:
+    assert isinstance(call.attrs, Resize.Attrs)
+    before, after = sizes(call.args[0]), sizes(call)
+    doubled = len(after) == 4 and after == (*before[:2], 2 * before[2], 2 * before[3])
+    if call.attrs.mode != "nearest" or not doubled:
+        return _no(f"{call.attrs.mode} from {list(before)} to {list(after)}: nearest, twice")
+    rule = (call.attrs.coordinate_mode, call.attrs.nearest_mode)
+    # Of twice as many elements both say: each of the old ones two times.
+    if rule not in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor")):
+        return _no(f"{' '.join(rule)}: asymmetric floor or half_pixel round_prefer_floor")
+    source = sketch.operand(call.args[0])
+    tensor = sketch.tensors[source]
+    shape = device_shape(after)
+    return sketch.add(
+        "resize", (source,), shape, tensor.dtype, tensor.quantisation, algorithm="nearest"
+    )
+
+
 def macs(call: Call) -> int:
     """Return the multiply-accumulates of a call; 0 for operators that are not made of them."""
     match call.name:
@@ -343,5 +391,15 @@ def all_rows() -> tuple[Row, ...]:
         ),
         Row("clip", (0,), (), _clip, "limits that do not cross"),
         Row("reshape", (0,), (), _reshape, "where channels last does not change the order"),
+        Row(
+            "qnn.lookup",
+            (0,),
+            (1,),
+            _lookup,
+            "tables of sigmoid (in steps of 1/256), tanh (of 1/128) and leaky relu, which are"
+            " recognised by their numbers",
+        ),
+        Row("nn.depth_to_space", (0,), (), _depth_to_space, "blocks of 2, mode DCR"),
+        Row("nn.resize", (0,), (), _resize, "nearest, to twice the height and width"),
         Row("concatenate", (), (), _concatenate, "any axis but the batch"),
     )

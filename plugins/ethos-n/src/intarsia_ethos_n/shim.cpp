@@ -366,6 +366,16 @@ private:
             return sl::AddMeanXy(network_, data).tensor;
         if (kind == "pooling")
             return sl::AddPooling(network_, data, step.pooling()).tensor;
+        if (kind == "sigmoid")
+            return sl::AddSigmoid(network_, data).tensor;
+        if (kind == "tanh")
+            return sl::AddTanh(network_, data).tensor;
+        if (kind == "leaky-relu")
+            return sl::AddLeakyRelu(network_, data, step.leaky()).tensor;
+        if (kind == "depth-to-space")
+            return sl::AddDepthToSpace(network_, data, step.block()).tensor;
+        if (kind == "resize")
+            return sl::AddResize(network_, data, step.resize()).tensor;
         if (kind == "reshape")
             return sl::AddReshape(network_, data, step.result().m_Dimensions).tensor;
         throw std::runtime_error("the shim cannot build '" + kind + "'");
