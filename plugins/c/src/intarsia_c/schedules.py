@@ -8,19 +8,24 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from intarsia.dtype import DType
+from intarsia.lower.cpu.loops import load, seq, store, unrolled, vectorized
 from intarsia.lower.cpu.quads import add_products
 from intarsia.lower.cpu.table import Schedule, Schedules
 from intarsia.lower.cpu.tile import Quads, Shape
+from intarsia.lower.cpu.transpose import transpose_kernel
 from intarsia.lower.kernels import FusedGroup
 from intarsia.plugin import Target
+from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
+from intarsia.tir.stmt import Allocate, Stmt
 
 from .dots import add_dots
 from .target import COptions
 from .toolchain import vector_bytes
 
+_SQUARE = 4
 _SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
 
 
@@ -69,7 +74,33 @@ class _OnWorkspace:
         return None if kernel is None else stack_to_scratch(kernel)
 
 
+def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
+    """``transpose`` alone, where it swaps matrices of 32-bit elements."""
+    return transpose_kernel(group, _SQUARE, _square)
+
+
+def _square(
+    source: Buffer, result: Buffer, size: int, place: tuple[PrimExpr, PrimExpr, PrimExpr]
+) -> Stmt:
+    """Copy a square to registers and from there: compilers make vectors of both."""
+    image, row, column = place
+    square = Buffer("square", (size, size), source.dtype, Scope.REGISTER)
+
+    def read(r: PrimExpr, c: PrimExpr) -> Stmt:
+        return store(square, (c, r), load(source, image, row + r, column + c))
+
+    def write(c: PrimExpr, r: PrimExpr) -> Stmt:
+        return store(result, (image, column + c, row + r), load(square, c, r))
+
+    rows = unrolled(size, lambda r: vectorized(size, lambda c: read(r, c)))
+    columns = unrolled(size, lambda c: vectorized(size, lambda r: write(c, r)))
+    return Allocate(square, seq(rows, columns))
+
+
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
-    {name: _OnWorkspace(schedule) for name, schedule in Schedules(_shape_of).table().items()}
+    {
+        **{name: _OnWorkspace(schedule) for name, schedule in Schedules(_shape_of).table().items()},
+        "transpose": transpose,
+    }
 )
 """Operator name to its schedule."""

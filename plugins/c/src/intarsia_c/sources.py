@@ -9,6 +9,7 @@ from intarsia.codegen.c_functions import Functions
 from intarsia.codegen.c_source import expand_intrinsics, print_kernel
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.func import PrimFunc
+from intarsia.tir.passes.merge_lanes import merge_lanes
 from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.split_registers import split_registers
 from intarsia.tir.passes.unroll import unroll
@@ -21,7 +22,7 @@ from .spelling import C99
 
 def _flat(function: PrimFunc) -> PrimFunc:
     """Write short loops out, with sums in arrays that a compiler keeps in registers."""
-    return simplify(split_registers(unroll(simplify(function))))
+    return merge_lanes(simplify(split_registers(unroll(simplify(function)))))
 
 
 def print_sources(

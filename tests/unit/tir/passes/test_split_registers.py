@@ -15,6 +15,7 @@ from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import TirVar, index
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import run
+from intarsia.tir.passes.merge_lanes import merge_lanes
 from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.split_registers import split_registers
 from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
@@ -39,7 +40,7 @@ def product(rows: int, depth: int, outputs: int, shape: Shape) -> tuple[PrimFunc
 
 
 def flat(function: PrimFunc) -> PrimFunc:
-    return simplify(split_registers(unroll(simplify(function))))
+    return merge_lanes(simplify(split_registers(unroll(simplify(function)))))
 
 
 @pytest.mark.parametrize(("rows", "outputs"), [(6, 16), (7, 19), (1, 3), (13, 40)])

@@ -56,6 +56,9 @@ class Quads:
     columns: int = 0
 
 
+_BUSY = 8  # sums of vectors that are added up at once: two units, four cycles each
+
+
 @dataclass(frozen=True, slots=True)
 class Shape:
     """How large register tiles are on a machine.
@@ -159,11 +162,12 @@ def register_tile(
     """
     lanes = shape.lanes
     vectors = -(-columns // lanes)
-    acc = Buffer("acc", (rows, vectors * lanes), dtype, Scope.REGISTER)
+    parts, extents = _partial_sums(shape, rows, vectors, steps)
+    acc = Buffer("acc", (parts * rows, vectors * lanes), dtype, Scope.REGISTER)
 
     def each(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
         return unrolled(
-            rows,
+            parts * rows,
             lambda r: unrolled(
                 vectors, lambda v: vectorized(lanes, lambda i: body(r, v * lanes + i)), "v"
             ),
@@ -176,12 +180,13 @@ def register_tile(
             rows_of_data = [left(row, first) for row in range(rows)]
             return shape.sum_up(acc, rows_of_data, right(first, index(0)), steps[-1])
         if len(done) < len(steps):
-            return serial(steps[len(done)], lambda k: nest((*done, k)), "k")
+            return serial(extents[len(done)], lambda k: nest((*done, k)), "k")
 
-        def add(row: PrimExpr, column: PrimExpr) -> Stmt:
-            total, a, b = load(acc, row, column), left(row, done), right(done, column)
+        def add(number: PrimExpr, column: PrimExpr) -> Stmt:
+            row, step = _part(number, done, rows, parts)
+            total, a, b = load(acc, number, column), left(row, step), right(step, column)
             added = total + a * b if shape.add is None else shape.add(total, a, b)
-            return store(acc, (row, column), added)
+            return store(acc, (number, column), added)
 
         body = each(add)
         if ahead is not None and shape.prefetch is not None:
@@ -190,20 +195,56 @@ def register_tile(
         return body
 
     clear = each(lambda r, c: store(acc, (r, c), const(0, dtype)))
-    done = unrolled(rows, lambda r: _write_row(acc, r, columns, lanes, finish), "r")
+    done = unrolled(rows, lambda r: _write_row(acc, (r, rows), columns, lanes, finish), "r")
     return Allocate(acc, seq(clear, nest(()), done))
+
+
+def _partial_sums(
+    shape: Shape, rows: int, vectors: int, steps: Sequence[int | PrimExpr]
+) -> tuple[int, Sequence[int | PrimExpr]]:
+    """Return how many sums a result has, so that a machine need not wait for one to be added.
+
+    The other value is ``steps`` where each inner step adds to all of them.
+    """
+    parts, last = 1, steps[-1]
+    if not isinstance(last, int) or shape.sum_up is not None:
+        return parts, steps
+    while (
+        last % (2 * parts) == 0
+        and 2 * parts * rows <= shape.rows_for(vectors)
+        and parts * rows * vectors < _BUSY
+    ):
+        parts *= 2
+    return parts, (*steps[:-1], last // parts)
+
+
+def _part(
+    number: PrimExpr, done: tuple[PrimExpr, ...], rows: int, parts: int
+) -> tuple[PrimExpr, tuple[PrimExpr, ...]]:
+    """Return the row and the step that partial sum ``number`` is of."""
+    if parts == 1:
+        return number, done
+    return number % rows, (*done[:-1], done[-1] * parts + number // rows)
 
 
 def _write_row(
     acc: Buffer,
-    row: PrimExpr,
+    place: tuple[PrimExpr, int],
     columns: int,
     lanes: int,
     finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
 ) -> Stmt:
     """Hand on the sums of a row, vector by vector, without those behind the last column."""
+    row, rows = place
     stmts: list[Stmt] = []
+
+    def total(column: PrimExpr) -> PrimExpr:
+        value = load(acc, row, column)
+        for first in range(rows, acc.shape[0], rows):
+            value = value + load(acc, row + first, column)
+        return value
+
     for start in range(0, columns, lanes):
         used = min(lanes, columns - start)
-        stmts.append(vectorized(used, lambda i, s=start: finish(row, i + s, load(acc, row, i + s))))
+        stmts.append(vectorized(used, lambda i, s=start: finish(row, i + s, total(i + s))))
     return seq(*stmts)

@@ -2,10 +2,10 @@
 """Give each vector of a REGISTER buffer an array of its own, for compilers that vectorise loops.
 
 ``vectorized i: acc[0, i] += a * w[i]; vectorized i: acc[1, i] += b * w[i]`` -->
-``vectorized i: acc_0[i] += a * w[i]; acc_1[i] += b * w[i]``
+``vectorized i: acc_0[i] += a * w[i]; vectorized i: acc_1[i] += b * w[i]``
 
-A compiler keeps a small array in a register if one loop over its lanes is all that touches it; of
-one large array with constant offsets it makes memory.
+A compiler keeps a small array in a register if one loop over its lanes is all that touches it, as
+``merge_lanes.py`` makes it; of one large array with constant offsets it makes memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..buffer import Buffer, Scope
 from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
 from ..func import PrimFunc
 from ..stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
-from ..walk import post_order, rewrite_stmt, substitute_stmt
+from ..walk import post_order, rewrite_stmt
 from .rebuild import rebuild_stmt
 
 
@@ -27,7 +27,7 @@ def split_registers(function: PrimFunc) -> PrimFunc:
     Buffers whose vectors do not lie at constant places stay as they are.
     """
     body = rebuild_stmt(function.body, _keep, _split)
-    return function if body is function.body else replace(function, body=_merge(body))
+    return function if body is function.body else replace(function, body=body)
 
 
 def _keep(expr: PrimExpr) -> PrimExpr | None:
@@ -158,51 +158,3 @@ class _Pieces:
         start, lane = found
         assert lane is not None
         return self.buffers[start], lane
-
-
-def _merge(stmt: Stmt) -> Stmt:
-    return rebuild_stmt(stmt, _keep, _merge_sequence)
-
-
-def _merge_sequence(stmt: Stmt) -> Stmt | None:
-    """Neighbouring vectorized loops that only store to registers become one."""
-    if not isinstance(stmt, Seq):
-        return None
-    parts: list[Stmt] = []
-    flat = [part for merged in map(_merge, stmt.body) for part in _statements(merged)]
-    for part in flat:
-        last = parts[-1] if parts else None
-        if isinstance(last, For) and isinstance(part, For) and _joins(last, part):
-            body = substitute_stmt(part.body, {part.var: last.var})
-            both = [*_statements(last.body), *_statements(body)]
-            parts[-1] = replace(last, body=Seq(tuple(both)))
-        else:
-            parts.append(part)
-    return parts[0] if len(parts) == 1 else Seq(tuple(parts))
-
-
-def _joins(first: For, second: For) -> bool:
-    """Whether both count the same lanes, and no lane of one touches another lane of the other."""
-    if not isinstance(first.extent, IntImm) or not isinstance(second.extent, IntImm):
-        return False
-    same = first.extent.value == second.extent.value
-    return same and _is_lanewise(first) and _is_lanewise(second)
-
-
-def _is_lanewise(loop: For) -> bool:
-    """Whether a loop only stores to vectors of registers, each at the lane that it counts."""
-    return loop.kind is ForKind.VECTORIZED and all(
-        isinstance(part, Store)
-        and part.buffer.scope is Scope.REGISTER
-        and part.indices == (loop.var,)
-        and all(
-            node.indices == (loop.var,)
-            for node in post_order(part.value)
-            if isinstance(node, Load) and node.buffer.scope is Scope.REGISTER
-        )
-        for part in _statements(loop.body)
-    )
-
-
-def _statements(stmt: Stmt) -> tuple[Stmt, ...]:
-    return stmt.body if isinstance(stmt, Seq) else (stmt,)

@@ -7,21 +7,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from intarsia.dtype import DType
-from intarsia.ir.expr import tensor_type
 from intarsia.lower.cpu.quads import add_products
 from intarsia.lower.cpu.table import Schedule, Schedules
 from intarsia.lower.cpu.tile import Quads, Shape
+from intarsia.lower.cpu.transpose import transpose_kernel
 from intarsia.lower.kernels import FusedGroup
-from intarsia.ops.shape import Transpose
 from intarsia.target.target import Target
-from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import CallTarget, PrimExpr, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import LetStmt, Stmt
 
 from ..functions import DOT, PREFETCH, QUAD
 from ..target import Machine, machine
-from .transpose import as_matrices, transpose_loops
+from .transpose import square
 
 
 def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
@@ -54,17 +52,7 @@ def shape_of(target: Target, dtype: DType) -> Shape:
 
 def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
     """``transpose`` alone, where it swaps matrices of 32-bit elements."""
-    if group.anchor is None or not isinstance(group.anchor.attrs, Transpose.Attrs):
-        return None
-    kind = tensor_type(group.anchor.args[0])
-    lanes = machine(target.options).lanes
-    matrices = as_matrices(kind.static_shape, group.anchor.attrs.axes)
-    if matrices is None or kind.dtype.bits != 32 or min(matrices[1:]) < lanes:
-        return None
-    batch, rows, columns = matrices
-    source = Buffer("x", (batch, rows, columns), kind.dtype)
-    result = Buffer("out", (batch, columns, rows), kind.dtype)
-    return PrimFunc(group.name, (source, result), 1, transpose_loops(source, result, lanes))
+    return transpose_kernel(group, machine(target.options).lanes, square)
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(

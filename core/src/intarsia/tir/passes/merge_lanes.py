@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make neighbouring loops over lanes one, for compilers that vectorise loops.
+
+``vectorized i: a[i] += x; vectorized i: b[i] += y`` --> ``vectorized i: a[i] += x; b[i] += y``
+
+A compiler writes a short loop of one statement out before it looks for vectors, and then finds none
+in what is left; of a longer one it makes vectors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from operator import is_
+
+from ..buffer import Scope
+from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
+from ..func import PrimFunc
+from ..stmt import For, ForKind, Seq, Stmt, Store
+from ..walk import post_order, substitute_stmt
+from .rebuild import rebuild_stmt
+
+
+def merge_lanes(function: PrimFunc) -> PrimFunc:
+    """Return ``function`` with neighbouring vectorized loops joined, where no lane of one touches
+    another lane of the other.
+    """
+    body = _merge(function.body)
+    return function if body is function.body else replace(function, body=body)
+
+
+def _merge(stmt: Stmt) -> Stmt:
+    return rebuild_stmt(stmt, _keep, _merge_sequence)
+
+
+def _keep(expr: PrimExpr) -> PrimExpr | None:
+    return expr
+
+
+def _merge_sequence(stmt: Stmt) -> Stmt | None:
+    if not isinstance(stmt, Seq):
+        return None
+    parts: list[Stmt] = []
+    flat = [part for merged in map(_merge, stmt.body) for part in _statements(merged)]
+    for part in flat:
+        last = parts[-1] if parts else None
+        joined = None
+        if isinstance(last, For) and isinstance(part, For):
+            joined = _joined(last, part)
+        if joined is None:
+            parts.append(part)
+        else:
+            parts[-1] = joined
+    if len(parts) == len(stmt.body) and all(map(is_, parts, stmt.body)):
+        return stmt
+    return parts[0] if len(parts) == 1 else Seq(tuple(parts))
+
+
+def _joined(first: For, second: For) -> For | None:
+    """Return both loops as one; ``None`` if they must stay apart."""
+    if not isinstance(first.extent, IntImm) or not isinstance(second.extent, IntImm):
+        return None
+    lanes = first.extent.value
+    if second.extent.value != lanes or not _only_stores(first) or not _only_stores(second):
+        return None
+    body = substitute_stmt(second.body, {second.var: first.var})
+    stores = [part for part in _statements(first.body) if isinstance(part, Store)]
+    more = [part for part in _statements(body) if isinstance(part, Store)]
+    if not _keep_apart(stores, more, first.var, lanes):
+        return None
+    return replace(first, body=Seq((*stores, *more)))
+
+
+def _only_stores(loop: For) -> bool:
+    return loop.kind is ForKind.VECTORIZED and all(
+        isinstance(part, Store) for part in _statements(loop.body)
+    )
+
+
+def _keep_apart(first: Sequence[Store], second: Sequence[Store], lane: TirVar, lanes: int) -> bool:
+    """Whether the lanes of two loops may take turns: each reads and writes what is its own."""
+    known: dict[object, list[tuple[PrimExpr, ...]]] = {}
+    for store in first:
+        known.setdefault(store.buffer, []).append(store.indices)
+    for store in second:
+        for at in known.get(store.buffer, ()):
+            own = store.buffer.scope is Scope.REGISTER and at == store.indices == (lane,)
+            if not own and not _disjoint(at, store.indices, lane, lanes):
+                return False
+    written = {store.buffer for store in (*first, *second)}
+    return all(
+        node.buffer.scope is Scope.REGISTER and node.indices == (lane,)
+        for store in (*first, *second)
+        for node in post_order(*store.indices, store.value)
+        if isinstance(node, Load) and node.buffer in written
+    )
+
+
+def _disjoint(
+    first: tuple[PrimExpr, ...], second: tuple[PrimExpr, ...], lane: TirVar, lanes: int
+) -> bool:
+    """Whether two vectors of stores differ in a dimension by more than their lanes reach."""
+    for a, b in zip(first, second, strict=True):
+        (start, terms), (other, others) = _sum(a), _sum(b)
+        if terms != others:
+            continue
+        reach = terms.pop(lane, 0) * (lanes - 1)
+        free = not any(lane in post_order(term) for term in terms)
+        if free and abs(start - other) > abs(reach):
+            return True
+    return False
+
+
+def _sum(expr: PrimExpr) -> tuple[int, dict[PrimExpr, int]]:
+    """Return a position as a constant, and the factor of each term; equal terms are one object."""
+    constant, terms = 0, Counter[PrimExpr]()
+    left = [(expr, 1)]
+    while left:
+        match left.pop():
+            case IntImm() as number, factor:
+                constant += factor * number.value
+            case Binary(op=BinaryOp.ADD, a=a, b=b), factor:
+                left += [(a, factor), (b, factor)]
+            case Binary(op=BinaryOp.SUB, a=a, b=b), factor:
+                left += [(a, factor), (b, -factor)]
+            case Binary(op=BinaryOp.MUL, a=a, b=IntImm() as number), factor:
+                left.append((a, factor * number.value))
+            case term, factor:
+                terms[term] += factor
+    return constant, dict(terms)
+
+
+def _statements(stmt: Stmt) -> tuple[Stmt, ...]:
+    return stmt.body if isinstance(stmt, Seq) else (stmt,)
