@@ -14,7 +14,10 @@ from .model_options import BuildSettings, build_options
 from .output import emit_json, progress
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ..build.artifact import Artifact
+    from ..build.cache import KeptArtifact
 
 
 @click.command("compile", cls=ComposedCommand)
@@ -62,15 +65,20 @@ def _bytes_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def compile_model(model: Path, settings: BuildSettings) -> Artifact:
-    """Build an artifact as the options say, with progress on a terminal."""
+def compile_model(model: Path, settings: BuildSettings) -> Artifact | KeptArtifact:
+    """Build an artifact as the options say, or fetch it from the cache; progress on a terminal."""
     from ..build.build import STAGES, build  # help does without the compiler
+    from .cached import Keyed, build_or_fetch
 
     target = settings.target.read(settings.host)
     if settings.target.origin.name != GIVEN_NAME:
         click.echo(f"target: {settings.target.text} (from {settings.target.origin.name})", err=True)
-    with progress(f"compiling {model.name}", len(STAGES)) as advance:
 
+    def make() -> Artifact:
+        with progress(f"compiling {model.name}", len(STAGES)) as advance:
+            return run(advance)
+
+    def run(advance: Callable[[int], None]) -> Artifact:
         def stage(_: str) -> None:
             advance(1)
 
@@ -90,3 +98,5 @@ def compile_model(model: Path, settings: BuildSettings) -> Artifact:
             records=settings.records,
             progress=stage,
         )
+
+    return build_or_fetch(Keyed(model, target, settings), make)

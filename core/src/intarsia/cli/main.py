@@ -32,6 +32,7 @@ COMMANDS = MappingProxyType(
         ),
         "diff": ("diff:command", "Compare two builds: versions, target, where each node goes."),
         "inspect": ("inspect:command", "Show what an artifact holds."),
+        "cache": ("cache:command", "Show and clear what earlier builds left for later ones."),
         "tune": ("tune:command", "Search for faster schedules of a model's kernels; keep them."),
         "bench": ("bench:command", "Measure models, also against other runtimes."),
     }

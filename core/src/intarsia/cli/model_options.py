@@ -52,6 +52,7 @@ class BuildSettings:
     max_regions: int | None
     dump_ir: Path | None
     records: str | None
+    use_cache: bool
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
@@ -104,6 +105,8 @@ def _build_options() -> list[Decorator]:
          "Fail if there are more regions."),
         (model, "--records", {"metavar": "FILE"},
          "Measured schedules, or 'none'; else those of intarsia tune.  [env: INTARSIA_RECORDS]"),
+        (model, "--no-cache", {"is_flag": True},
+         "Build anew, and do not keep the result.  [env: INTARSIA_CACHE_SIZE=0]"),
         (model, "--dump-ir", {"type": path, "metavar": "DIR"},
          "Write each stage's result as text."),
     ]  # fmt: skip
@@ -131,6 +134,7 @@ def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
         max_regions=values["build_max_regions"],
         dump_ir=dump,
         records=values["build_records"],
+        use_cache=not values["build_no_cache"] and not session.trace,
     )
 
 

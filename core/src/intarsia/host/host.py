@@ -261,6 +261,23 @@ class Host:
         self._manager.kind(kind)
         return implements(self._manager.hooks(), hook, self._manager.owner(kind).name)
 
+    def fingerprint(self, kind: str) -> str:
+        """A digest of all that decides what the owner of a kind does; empty if that is not known.
+
+        It changes with the plugin's files, its version, this Python, and what is installed beside.
+
+        Raises:
+            PluginError: The plugin cannot be used.
+        """
+        from hashlib import sha256
+
+        from .trial import fingerprint
+
+        owner = self._manager.owner(kind)
+        if owner.hooks is not None and owner.folder is None:
+            return ""
+        return sha256(fingerprint(owner).encode(errors="surrogateescape")).hexdigest()
+
     def call(self, hook: str, /, kind: str, **arguments: object) -> object:
         """Ask the owner of a kind, and only the owner; returns its answer, checked.
 

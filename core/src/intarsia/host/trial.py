@@ -85,7 +85,7 @@ def survive(plugin: Found, env: Mapping[str, str]) -> None:
     """
     if env.get(SKIP, "") not in ("", "0") or plugin.hooks is not None or not sys.executable:
         return
-    key = _fingerprint(plugin)
+    key = fingerprint(plugin)
     record = _record(env, key)
     if record is not None and _remembers(record, key):
         return
@@ -194,19 +194,23 @@ def _ending(code: int) -> str:
     return f"kills the process (signal {name})"
 
 
-def _fingerprint(plugin: Found) -> str:
-    """All that decides whether what was seen of a plugin still holds, as text."""
+def fingerprint(plugin: Found) -> str:
+    """All that decides whether what was seen of a plugin still holds, as text.
+
+    Its files with their times, its version, this Python, and when anything was installed last; not
+    for a plugin given as an object.
+    """
     lines = [
         f"{plugin.name} {plugin.distribution} {plugin.version} {HOOK_API}",
         f"{sys.executable} {sys.version}",
         *(f"{part} {_stamp(Path(part))}" for part in sys.path if part.endswith("-packages")),
-        *_files(Path(str(plugin.folder))),
-        *_files(Path(__file__).parent),
+        *files_below(Path(str(plugin.folder))),
+        *files_below(Path(__file__).parent),
     ]
     return "\n".join(lines)
 
 
-def _files(folder: Path) -> Iterator[str]:
+def files_below(folder: Path) -> Iterator[str]:
     """The files below a folder with size and time; of a folder in a wheel, the wheel."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
@@ -237,21 +241,25 @@ def _stamp(path: Path) -> str:
     return f"{stat.st_size} {stat.st_mtime_ns}"
 
 
+def cache_folder(env: Mapping[str, str]) -> Path | None:
+    """The folder for what is remembered; ``None`` if there is no home folder to have it."""
+    if env.get(CACHE):
+        return Path(env[CACHE])
+    from platformdirs import user_cache_path
+
+    try:
+        return user_cache_path("intarsia", appauthor=False)
+    except (OSError, RuntimeError):  # no home
+        return None
+
+
 def _record(env: Mapping[str, str], key: str) -> Path | None:
     """The file that remembers a success; ``None`` if there is no place for one."""
     from hashlib import sha256
 
     name = sha256(key.encode(errors="surrogateescape")).hexdigest()[:32]
-    if env.get(CACHE):
-        folder = Path(env[CACHE])
-    else:
-        from platformdirs import user_cache_path
-
-        try:
-            folder = user_cache_path("intarsia", appauthor=False)
-        except (OSError, RuntimeError):  # no home
-            return None
-    return folder / "plugins" / f"{name}.txt"
+    folder = cache_folder(env)
+    return None if folder is None else folder / "plugins" / f"{name}.txt"
 
 
 def _remembers(record: Path, key: str) -> bool:

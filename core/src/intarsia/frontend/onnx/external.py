@@ -53,7 +53,7 @@ class ExternalFiles:
             raise ModelError(f"external data has {length} bytes, shape needs {size}", where=where)
         data = self._maps.get(location)
         if data is None:
-            data = self._maps[location] = _map_file(self._folder, location, where)
+            data = self._maps[location] = map_file(self._folder, location, where)
         if offset + length > len(data):
             raise ModelError(
                 f"external data '{location}' ends at {len(data)}, "
@@ -69,8 +69,17 @@ def _number(text: str, key: str, where: str) -> int:
     return int(text)
 
 
-def _map_file(folder: Path, location: str, where: str) -> mmap.mmap | bytes:
-    """Open ``location`` one path part at a time, following no link, and map it."""
+def map_file(folder: Path, location: str, where: str) -> mmap.mmap | bytes:
+    """Open ``location`` one path part at a time, following no link, and map it.
+
+    Args:
+        folder: The model's folder.
+        location: As the model has it.
+        where: The tensor, for messages.
+
+    Raises:
+        ModelError: It is no regular file of one name beneath the folder.
+    """
     parts = location.split("/")
     windows = "\\" in location or ":" in location
     if not location or windows or "\0" in location or any(p in ("", ".", "..") for p in parts):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias
@@ -18,7 +19,7 @@ from ...diagnostics import Span
 from ...errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
 from ...ir.types import Dim, TensorType
 from .bodies import FunctionBodies, Schema
-from .external import ExternalFiles
+from .external import ExternalFiles, map_file
 from .functions import verify_functions
 from .graph import Attribute, Graph, Model, Node, UnsupportedAttribute, ValueInfo
 from .sniff import describe_bytes, describe_mode, found_kind
@@ -41,6 +42,7 @@ MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
 OLDEST_OPSET = 7
 MAX_NESTING = 28  # graphs inside graphs; protobuf itself gives up soon after
 STANDARD = ("", "ai.onnx")
+_LOCATION = b"\x08location"  # the key, with its length, in front of every name of a file
 
 
 def read_model(
@@ -111,6 +113,40 @@ def with_node_properties(
                 node.metadata_props.add(key=key, value=value)
     message.ir_version = max(message.ir_version, 10)  # the first version with entries on nodes
     return message.SerializeToString(deterministic=True)
+
+
+def model_digests(path: Path) -> dict[str, str]:
+    """Return the digest of a model's file and of every file that it keeps weights in, by name.
+
+    Raises:
+        ModelError: Not an ONNX model, or weights in a file that may not be read.
+        ResourceError: Larger than protobuf allows.
+        UsageError: The ``onnx`` package is missing.
+    """
+    data = _read_file(path, MAX_MODEL_BYTES)
+    found = {"": sha256(data).hexdigest()}
+    if _LOCATION not in data:
+        return found
+    message = _parse(_import_onnx(), data, path.name)
+    for location in sorted(_locations(message)):
+        found[location] = sha256(map_file(path.parent, location, path.name)).hexdigest()
+    return found
+
+
+def _locations(message: onnx.ModelProto) -> set[str]:
+    """Names of the files with weights, of all tensors at any depth."""
+    found: set[str] = set()
+    todo = [message]
+    while todo:
+        for field, value in todo.pop().ListFields():
+            if field.message_type is None:
+                continue
+            parts = list(value) if isinstance(value, Iterable) else [value]
+            if field.name == "external_data":
+                found |= {entry.value for entry in parts if entry.key == "location"}
+            else:
+                todo += parts
+    return found
 
 
 def standard_bodies() -> FunctionBodies:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The key of a build from the command line: everything that decides the artifact's bytes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from ..build.artifact import Artifact
+from ..build.cache import BuildCache, KeptArtifact, Key, open_cache
+from ..build.pack import own_version
+from ..build.records import records_path
+from ..frontend.onnx.reader import model_digests
+from ..host.trial import files_below
+from ..target.target import CompositeTarget
+from .model_options import BuildSettings
+
+SCHEMA = 1
+"""Version of the key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A build that can be kept.
+
+    Attributes:
+        model: The ONNX file.
+        target: The canonical target.
+        settings: What the command line says.
+    """
+
+    model: Path
+    target: CompositeTarget
+    settings: BuildSettings
+
+    def key(self) -> Key | None:
+        """Return the key; ``None`` if a plugin of the target is not installed as files.
+
+        Raises:
+            ModelError: The model, or a file with weights of it, cannot be read.
+            PluginError: A plugin cannot be used.
+        """
+        settings, host = self.settings, self.settings.host
+        kinds = {target.kind.name: target.kind for target in self.target.targets}
+        plugins = {name: host.fingerprint(name) for name in sorted(kinds)}
+        if not all(plugins.values()):
+            return None
+        hardware = host.hardware_of(self.target)
+        rules = [rule.text for rule in settings.rules]
+        return {
+            "schema": SCHEMA,
+            "intarsia": own_version(),
+            "sources": _sources(),
+            "python": sys.version,
+            "name": self.model.stem,
+            "model": model_digests(self.model),
+            "shapes": {name: list(shape) for name, shape in sorted(settings.shapes.items())},
+            "target": str(self.target),
+            "hardware": hardware.type if hardware else "",
+            "executor": settings.executor.to_json() if settings.is_executor_given else None,
+            "runtime": settings.runtime.to_json(),
+            "placement": [
+                settings.plan.value, rules, settings.require_offload, settings.max_regions,
+            ],
+            "plugins": plugins,
+            "environment": {
+                name: kind.env_version() for name, kind in kinds.items() if kind.env_version
+            },
+            "records": _records(settings.records),
+        }  # fmt: skip
+
+
+def build_or_fetch(keyed: Keyed, make: Callable[[], Artifact]) -> Artifact | KeptArtifact:
+    """Return what an earlier build of the same made, or build and keep it.
+
+    Raises:
+        IntarsiaError: What ``make`` raises; or the model cannot be read.
+    """
+    cache = cache_of(keyed.settings)
+    key = None if cache is None else keyed.key()
+    if cache is None or key is None:
+        return make()
+
+    def holds() -> bool:
+        return keyed.key() == key
+
+    return cache.fetch(key, make, holds)
+
+
+def cache_of(settings: BuildSettings) -> BuildCache | None:
+    """The cache, if a build by these settings may use it.
+
+    Sources for somebody's program, and builds whose stages are to be seen, are not kept.
+    """
+    seen = settings.dump_ir is not None or not settings.use_cache
+    if seen or "freestanding" in settings.runtime.row.traits:
+        return None
+    return open_cache(os.environ)
+
+
+def _sources() -> str:
+    """A digest of the files of this package with their times: for who changes them in place."""
+    folder = Path(__file__).resolve().parents[1]
+    return sha256("\n".join(files_below(folder)).encode(errors="surrogateescape")).hexdigest()
+
+
+def _records(given: str | None) -> str:
+    """The digest of the records that a build would read; empty without."""
+    path = records_path(given, os.environ)
+    if path is None or not path.exists():
+        return ""
+    return sha256(path.read_bytes()).hexdigest()
