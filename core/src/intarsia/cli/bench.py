@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import platform
 import statistics
 import tempfile
 import time
@@ -18,7 +19,7 @@ import click
 from ..build.build import build
 from ..errors import UsageError
 from ..target.target import CompositeTarget
-from . import contestant
+from . import bench_plot, contestant
 from .composed import ComposedCommand, help_all_option
 from .contestant import Contestant
 from .model_options import parse_shape
@@ -104,6 +105,8 @@ class BenchRow:
 @click.option("--rounds", type=click.IntRange(1), default=7, show_default=True)
 @click.option("--shape", "shapes", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
 @click.option("--seed", default=0, show_default=True, help="Of the random inputs.")
+@click.option("--plot", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Draw the rows: .svg, .png or .pdf.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @help_all_option()
 @click.pass_context
@@ -116,9 +119,12 @@ def command(
     rounds: int,
     shapes: Sequence[str],
     seed: int,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Measure MODELS, ONNX files. In each round everyone runs in turn; ratio = ours / peer's."""
+    if plot is not None:
+        bench_plot.check_plot(plot)
     counts = _parse_threads(threads)
     chosen = read_targets(ctx, targets)
     sizes = dict(parse_shape(text) for text in shapes)
@@ -128,6 +134,8 @@ def command(
             for count in counts:
                 rows += _measure(ctx.obj, model, chosen, peers, count, rounds, sizes, seed)
                 advance(1)
+    if plot is not None:
+        bench_plot.plot_rows(rows, plot, f"{rounds} rounds, {platform.machine()}")
     if as_json:
         emit_json({"rows": [row.to_json() for row in rows]})
         return

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..build.records import Record
 from ..errors import UsageError
 from ..lower.space import Choice, ScheduleSpace
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 _PATIENCE = 64  # choices in a row that are known already, before the space counts as exhausted
 _FIRST = 8  # tried at random before the sampler learns from them
@@ -68,7 +72,7 @@ class Search:
     def _add(self, choice: Choice, ratio: float | None) -> None:
         trial = self._optuna.trial
         state = trial.TrialState.FAIL if ratio is None else trial.TrialState.COMPLETE
-        distributions = {
+        distributions: dict[str, BaseDistribution] = {
             knob.name: self._optuna.distributions.CategoricalDistribution(knob.values)
             for knob in self._space.knobs
         }
