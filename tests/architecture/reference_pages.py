@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the generated pages of the docs: ``python -m tests.architecture.reference_pages``.
 
-With ``--measure`` the conformance kit runs on every plugin first (minutes), and its results are
-kept in ``docs/reference/conformance.json`` for the table of compatibility.
+With ``--measure [PYTHON ...]`` the conformance kit runs on every plugin first, with each Python
+(minutes); its results are kept in ``docs/reference/conformance.json`` for the table of
+compatibility.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import json
 import sys
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
-from importlib import metadata
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,16 +24,14 @@ from intarsia.artifact import passport, plan
 from intarsia.artifact.passport import Passport, UnitEntry
 from intarsia.cli.main import COMMANDS, LazyGroup
 from intarsia.cli.output import SCHEMA
-from intarsia.host.discovery import HOOK_API
 from intarsia.host.host import Host
 from intarsia.ops import OPERATORS
 from intarsia.target.options import option_rows
 
-from . import support_page
+from . import compatibility, support_page
 from .source_tree import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
-RESULTS = REFERENCE / "conformance.json"
 STABILITY = ROOT / "docs" / "stability.md"
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 
@@ -58,7 +53,7 @@ def pages() -> dict[Path, Callable[[], str]]:
 def stability() -> str:
     """The policy as it is, with the table of compatibility made anew."""
     head, _, rest = STABILITY.read_text(encoding="utf-8").partition(BEGIN)
-    return f"{head}{BEGIN}\n{compatibility()}\n{END}{rest.partition(END)[2]}"
+    return f"{head}{BEGIN}\n{compatibility.table()}\n{END}{rest.partition(END)[2]}"
 
 
 def operators() -> str:
@@ -255,31 +250,6 @@ def _fenced(text: str) -> list[str]:
     return [*lines, *(["```"] if inside else [])]
 
 
-def compatibility() -> str:
-    """Plugins, the hook API they ask for, Python, and the tier they pass."""
-    results: Mapping[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
-    version = metadata.version("intarsia")
-    python = metadata.metadata("intarsia")["Requires-Python"]
-    lines = [
-        f"`intarsia` {version}: hook API {HOOK_API}, Python {python}.", "",
-        "| plugin | version | hook API | Python | conformance | measured |",
-        "|---|---|---|---|---|---|",
-    ]  # fmt: skip
-    for row in Host(env={}).plugins():
-        if (ROOT / "plugins" / row.name).is_dir():
-            needs = metadata.metadata(row.distribution)["Requires-Python"]
-            found = results.get(row.name, {"tier": "not measured", "date": ""})
-            cells = (f"`{row.distribution}`", row.version, f"`{row.api}`", needs)
-            lines.append(f"| {' | '.join(cells)} | {_tier(found)} | {found['date']} |")
-    return "\n".join(lines)
-
-
-def _tier(found: Mapping[str, Any]) -> str:
-    if "passed" not in found:
-        return str(found["tier"])
-    return f"tier {found['tier']}: {found['passed']} passed, {found['declined']} declined"
-
-
 def attributes(cls: type) -> dict[str, str]:
     """Name and words of each field, from the section ``Attributes`` of a docstring."""
     found: dict[str, str] = {}
@@ -302,27 +272,8 @@ def _cell(text: str) -> str:
     return text.replace("``", "`").replace("|", "\\|").replace("\n", " ").strip()
 
 
-def measure() -> None:
-    """Run the kit on every plugin, and keep what it found."""
-    from tests.conformance.kit import run_kit, shipped
-
-    found: dict[str, Any] = {}
-    installed = {row.name for row in Host().plugins()}
-    for plugin in (name for name in shipped() if name in installed):
-        with tempfile.TemporaryDirectory() as folder:
-            result = run_kit(plugin, Path(folder))
-        counts = result["counts"]
-        found[plugin] = {
-            "tier": result["tier"],
-            "passed": counts["passed"],
-            "declined": counts["declined"],
-            "date": datetime.now(UTC).date().isoformat(),
-        }
-    RESULTS.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-
-
 if __name__ == "__main__":
     if "--measure" in sys.argv:
-        measure()
+        compatibility.measure(sys.argv[sys.argv.index("--measure") + 1 :])
     for page, make in pages().items():
         page.write_text(make(), encoding="utf-8")

@@ -13,6 +13,9 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MINUTES = 10
+CASES = 6
+"""Cases of each operator in the sample."""
+
 EXEMPT: dict[str, dict[str, str]] = {}
 """Plugin to the checks that cannot apply to it, each with its reason."""
 
@@ -23,13 +26,18 @@ def shipped() -> list[str]:
     return sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in manifests)
 
 
-def run_kit(plugin: str, folder: Path) -> dict[str, Any]:
-    """Run the kit in a process of its own; returns its result."""
+def kit_command(python: str, plugin: str, folder: Path, place: Path) -> list[str]:
+    """The command that runs the kit's sample on a plugin and writes its result to ``place``."""
+    command = [python, "-m", "pytest", "--pyargs", "intarsia_testkit", "-q", "-c", os.devnull]
+    command += [f"--rootdir={folder}", "-p", "no:cacheprovider", f"--intarsia-cases={CASES}"]
     exempt = [f"--intarsia-exempt={c}={r}" for c, r in EXEMPT.get(plugin, {}).items()]
+    return [*command, *exempt, f"--intarsia-plugin={plugin}", f"--intarsia-json={place}"]
+
+
+def run_kit(plugin: str, folder: Path) -> dict[str, Any]:
+    """Run the kit's sample in a process of its own; returns its result."""
     place = folder / "result.json"
-    command = [sys.executable, "-m", "pytest", "--pyargs", "intarsia_testkit", "-q", "-c"]
-    command += [os.devnull, f"--rootdir={folder}", "-p", "no:cacheprovider", *exempt]
-    command += [f"--intarsia-plugin={plugin}", f"--intarsia-json={place}"]
+    command = kit_command(sys.executable, plugin, folder, place)
     path = os.pathsep.join(filter(None, sys.path))
     run = subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True,

@@ -26,7 +26,7 @@ DTYPES = (
     *(DType.INT8, DType.INT32, DType.UINT8, DType.INT64, DType.BOOL),
 )
 SHAPES = ((1, 4, 6, 6), (4, 6), (24,))
-LARGE = (8, 4, 128, 128)
+LARGE = ((8, 4, 128, 128), (1, 16, 128, 128))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +97,24 @@ def candidates(type_: TensorType) -> list[Block]:
         found.append(Block("nn.batch_norm", 1, (*vectors, variance), {"epsilon": 0.01}))
     if len(shape) == 4:
         found += _windows(shape[1], weight)
+    if len(shape) == 4 and type_.dtype in (DType.INT8, DType.UINT8):
+        found += _quantised(shape[1], dtype, weight)
     return [block for block in found if _closed(block, type_)]
+
+
+def _quantised(channels: int, dtype: str, weight: Any) -> list[Block]:
+    """Blocks on quantised tensors, all of one scale and zero point."""
+    one = (np.asarray(0.02, np.float32), np.asarray(3, dtype))
+    square = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
+    point = {**square, "padding": ((0, 0), (0, 0))}
+    pool = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "kernel": (3, 3)}
+    bias = np.arange(channels, dtype=np.int32)
+    found = [Block("qnn.avg_pool", 1, (*one, *one), pool)]
+    for attrs, size in ((square, 3), (point, 1)):
+        kernel = weight(channels, channels, size, size, low=-9.0, high=9.0)
+        scaled = (*one, kernel, np.asarray(0.01, np.float32), np.asarray(0, dtype), *one, bias)
+        found.append(Block("qnn.conv", 1, scaled, attrs))
+    return found
 
 
 def _windows(channels: int, weight: Any) -> list[Block]:
@@ -142,8 +159,12 @@ def choose_blocks(table: SupportTable | None) -> Blocks:
 
 
 def large_blocks(blocks: Blocks, table: SupportTable | None) -> Blocks:
-    """The blocks of the same element type for tensors that are worth several threads."""
-    return _judged(TensorType(LARGE, blocks.type.dtype), table)
+    """The blocks of the same element type for tensors that are worth several threads.
+
+    Of the shapes the first of which anything is taken; the blocks themselves if there is none.
+    """
+    every = (_judged(TensorType(shape, blocks.type.dtype), table) for shape in LARGE)
+    return next((made for made in every if made.taken), blocks)
 
 
 def _judged(type_: TensorType, table: SupportTable | None) -> Blocks:

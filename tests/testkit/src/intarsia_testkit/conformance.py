@@ -52,6 +52,7 @@ class Conformance(
         chosen = request.config.getoption("--intarsia-target") or self.target
         name = self.plugin or request.config.getoption("--intarsia-plugin")
         try:
-            return open_subject(name, chosen, self.tolerances)
+            limit = request.config.getoption("--intarsia-cases")
+            return open_subject(name, chosen, self.tolerances, limit)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None

@@ -30,6 +30,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run the checks up to this tier",
     )  # fmt: skip
     group.addoption(
+        "--intarsia-cases", type=int, default=0, metavar="N",
+        help="a sample: at most N cases of each operator, evenly from all",
+    )  # fmt: skip
+    group.addoption(
         "--intarsia-exempt", action="append", default=[], type=_exemption, metavar="CHECK=REASON",
         help="do not run a check; it counts as exempt, not as passed",
     )  # fmt: skip

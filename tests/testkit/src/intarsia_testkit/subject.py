@@ -24,6 +24,9 @@ from intarsia.partition.support import SupportTable
 from intarsia.target.kind import Role
 from intarsia.target.target import CompositeTarget, Target
 
+from .cases import some_cases
+from .cases.case import Case
+
 
 class Willing(Host):
     """A host that keeps every region: what ``annotate`` accepts must work, wanted or not."""
@@ -41,11 +44,17 @@ class Subject:
         found: As discovery found it.
         chosen: Target the user asked for; empty for the default.
         tolerances: Element type to relative error, where the plugin's own is larger.
+        limit: Most cases of each operator; 0 for all.
     """
 
     found: Found
     chosen: str = ""
     tolerances: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    limit: int = 0
+
+    def cases(self) -> Mapping[str, tuple[Case, ...]]:
+        """The cases of each operator that it is checked with."""
+        return some_cases(self.limit)
 
     @property
     def name(self) -> str:
@@ -175,9 +184,14 @@ def _all_found() -> tuple[Found, ...]:
 
 
 def open_subject(
-    name: str, target: str = "", tolerances: Mapping[str, float] = MappingProxyType({})
+    name: str,
+    target: str = "",
+    tolerances: Mapping[str, float] = MappingProxyType({}),
+    limit: int = 0,
 ) -> Subject:
     """Return the installed plugin called ``name``, or of that distribution.
+
+    The other arguments are fields of :class:`Subject`.
 
     Raises:
         UsageError: It is not installed.
@@ -189,6 +203,6 @@ def open_subject(
         )
     for found in _all_found():
         if name_key(name) in (name_key(found.name), name_key(found.distribution)):
-            return Subject(found, target, tolerances)
+            return Subject(found, target, tolerances, limit)
     installed = ", ".join(sorted({found.name for found in _all_found()})) or "none"
     raise UsageError(f"no plugin is called '{name}'", hint=f"installed: {installed}")

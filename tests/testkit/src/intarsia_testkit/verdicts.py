@@ -19,7 +19,6 @@ from intarsia.partition.support import Code, SupportTable
 from intarsia.target.options import OptionRow
 
 from .blocks import choose_blocks, large_blocks, sample_graph
-from .cases import cases_by_operator
 from .cases.case import Case
 from .running import Batch, compile_module
 from .subject import Subject
@@ -37,7 +36,7 @@ class Verdict:
 def all_verdicts(subject: Subject) -> Iterator[Verdict]:
     """Ask every row about every case of its root operator, operands as inputs and as constants."""
     table = subject.table(subject.host())
-    for name, cases in cases_by_operator().items():
+    for name, cases in subject.cases().items():
         rows = [row for row in table.rows if name in (root_operators(row.pattern) or (name,))]
         if not rows:
             continue
@@ -127,7 +126,7 @@ def _observation(subject: Subject, host: Host, options: str, *, large: bool) -> 
     table = None
     if subject.is_accelerator:
         table = subject.table(host, options)
-        for name, cases in cases_by_operator().items():
+        for name, cases in subject.cases().items():
             if any(name in (root_operators(row.pattern) or (name,)) for row in table.rows):
                 verdicts = annotate(Batch(cases, fixed=True).main, [("subject", table)]).verdicts
                 seen += [f"{said[0].code} {said[0].detail}" for said in verdicts.values()]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from ...partition.placed_graph import INPUT, OUTPUT, PlacedEdge, PlacedGraph, PlacedNode
-from ...partition.report import bytes_text
+from ...partition.report import RegionRow, Verdict, bytes_text, seconds_text
 from .layout import NODE_HEIGHT, NODE_WIDTH, Layout, lay_out
 from .palette import colour_of
 
@@ -117,6 +117,7 @@ def _data(graph: PlacedGraph, layout: Layout, target: str) -> str:
     places = {node.name: index for index, node in enumerate(graph.nodes) if node.kind}
     value = {
         "summary": str(graph.placement),
+        "cost": "" if graph.placement.cost is None else str(graph.placement.cost),
         "target": target,
         "nodes": [
             {
@@ -129,7 +130,8 @@ def _data(graph: PlacedGraph, layout: Layout, target: str) -> str:
                 "weights": node.weights,
                 "others": node.others,
                 "verdicts": [
-                    (row.accelerator, row.verdict, row.code, row.detail) for row in node.verdicts
+                    (row.accelerator, row.verdict, row.code, row.detail, _match_cost(row))
+                    for row in node.verdicts
                 ],
                 "x": round(x, 1),
                 "y": round(y, 1),
@@ -144,6 +146,7 @@ def _data(graph: PlacedGraph, layout: Layout, target: str) -> str:
                 len(row.nodes),
                 bytes_text(row.bytes_in),
                 bytes_text(row.bytes_out),
+                *_region_cost(row),
             )
             for row in graph.placement.regions
         ],
@@ -151,6 +154,20 @@ def _data(graph: PlacedGraph, layout: Layout, target: str) -> str:
     }
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _match_cost(row: Verdict) -> str:
+    """What a match that an accelerator takes costs there and on the fallback, in words."""
+    if row.cost is None:
+        return ""
+    here, fallback = seconds_text(row.cost.here), seconds_text(row.cost.fallback)
+    return f"its match takes {here} here, {fallback} on the fallback"
+
+
+def _region_cost(row: RegionRow) -> tuple[str, ...]:
+    if row.cost is None:
+        return ()
+    return seconds_text(row.cost.work + row.cost.border), seconds_text(row.cost.fallback)
 
 
 def _refusals(graph: PlacedGraph, places: dict[str, int]) -> list[tuple[str, int, int]]:

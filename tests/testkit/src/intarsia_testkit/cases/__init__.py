@@ -55,6 +55,19 @@ def cases_by_operator() -> Mapping[str, tuple[Case, ...]]:
     return MappingProxyType({name: tuple(cases) for name, cases in kept.items()})
 
 
+@cache
+def some_cases(count: int) -> Mapping[str, tuple[Case, ...]]:
+    """For each operator at most ``count`` cases, evenly from all; all of them if it is 0."""
+    every = cases_by_operator()
+    return every if count == 0 else {name: _evenly(cases, count) for name, cases in every.items()}
+
+
+def _evenly(cases: tuple[Case, ...], count: int) -> tuple[Case, ...]:
+    if len(cases) <= count:
+        return cases
+    return tuple(cases[number * len(cases) // count] for number in range(count))
+
+
 def signature(case: Case) -> tuple[object, ...]:
     """Operator, element types and ranks."""
     return case.name, *((operand.dtype.name, operand.ndim) for operand in case.operands)

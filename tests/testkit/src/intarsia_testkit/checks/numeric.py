@@ -12,7 +12,6 @@ from intarsia.host.host import Host
 from intarsia.ir.match import inner_operators
 from intarsia.ops import OPERATORS
 
-from ..cases import cases_by_operator
 from ..cases.case import Case
 from ..fused import fused_graph
 from ..marks import check, decline, refuse
@@ -29,7 +28,7 @@ class NumericChecks:
     def test_numeric_operator(self, subject: Subject, operator: str) -> None:
         """Build, load, run and compare each accepted case; declined if there is none."""
         host = subject.host()
-        cases = cases_by_operator().get(operator, ())
+        cases = subject.cases().get(operator, ())
         problems: list[str] = []
         ran, refusal = 0, ""
         for fixed in (False, True):
@@ -54,7 +53,7 @@ class NumericChecks:
         table = subject.table(subject.host())
         taken = any(
             accepted(table, cases, fixed=fixed)[0]
-            for cases in cases_by_operator().values()
+            for cases in subject.cases().values()
             for fixed in (False, True)
         )
         refuse([] if taken else ["every case of every operator is declined"])

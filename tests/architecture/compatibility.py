@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which plugin passes the conformance kit on which Python: measured, kept, shown as a table.
+
+Each Python gets a fresh environment with the wheels of core, the plugins and the kit, as a user
+would install them. The kit runs with a sample of its cases.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.kit import CASES, kit_command, shipped
+
+from intarsia.host.discovery import HOOK_API
+from intarsia.host.host import Host
+
+from .source_tree import ROOT
+
+RESULTS = ROOT / "docs" / "reference" / "conformance.json"
+PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
+MINUTES = 20
+NOT_MEASURED = "not measured"
+
+
+def pythons(named: Sequence[str]) -> Iterator[Path]:
+    """Interpreters to measure with: those named, else those on the path that start."""
+    for name in named or PYTHONS:
+        found = shutil.which(name)
+        if found is None:
+            continue
+        code = "import sys; print(sys.executable)"
+        run = subprocess.run([found, "-c", code], capture_output=True, text=True, check=False)
+        if run.returncode == 0:
+            yield Path(run.stdout.strip())
+
+
+def measure(named: Sequence[str] = ()) -> None:
+    """Run the kit on every plugin with every Python; keep what it found."""
+    found: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
+        wheels = Path(folder, "dist")
+        members = ("core", *(f"plugins/{path.name}" for path in (ROOT / "plugins").iterdir()))
+        for member in (*members, "tests/testkit"):
+            command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels))
+            subprocess.run(command, cwd=ROOT / member, check=True, capture_output=True)
+        for python in pythons(named):
+            site = Path(folder, python.name)
+            subprocess.run([python, "-m", "venv", site], check=True)
+            inside = site / "bin" / "python"
+            pip = (inside, "-m", "pip", "-q", "--disable-pip-version-check", "install")
+            subprocess.run([*pip, *sorted(wheels.glob("*.whl"))], check=True)
+            version = subprocess.check_output(
+                [inside, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], text=True
+            ).strip()
+            for plugin in shipped():
+                row = _run(inside, plugin, Path(folder))
+                found.setdefault(plugin, {})[version] = row
+                print(f"{plugin} on Python {version}: {_cell(row)}", flush=True)
+                text = json.dumps(found, indent=1, sort_keys=True)
+                RESULTS.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _run(python: Path, plugin: str, folder: Path) -> dict[str, Any]:
+    place = folder / "result.json"
+    place.unlink(missing_ok=True)
+    command = kit_command(str(python), plugin, folder, place)
+    env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    run = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, check=False,
+        timeout=60 * MINUTES,
+    )  # fmt: skip
+    if not place.exists():
+        raise SystemExit((run.stdout + run.stderr)[-3000:])
+    result = json.loads(place.read_text(encoding="utf-8"))
+    return {
+        "tier": result["tier"],
+        "passed": result["counts"]["passed"],
+        "declined": result["counts"]["declined"],
+        "failed": sorted(r["check"] for r in result["checks"] if r["outcome"] == "failed"),
+        "intarsia": metadata.version("intarsia"),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def table() -> str:
+    """Plugins, the hook API they ask for, and the tier they pass on each Python."""
+    results: Mapping[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8"))
+    needs = metadata.metadata("intarsia")["Requires-Python"]
+    columns = sorted({v for row in results.values() for v in row}, key=_numbers) or ["3.11"]
+    heads = " | ".join(f"Python {version}" for version in columns)
+    lines = [
+        f"`intarsia` {metadata.version('intarsia')}: hook API {HOOK_API}, Python {needs}. Each "
+        f"cell is a run of the kit with {CASES} cases of each operator.", "",
+        f"| plugin | version | hook API | {heads} | measured |",
+        f"|---|---|---|{'---|' * len(columns)}---|",
+    ]  # fmt: skip
+    for row in Host(env={}).plugins():
+        if (ROOT / "plugins" / row.name).is_dir():
+            found = results.get(row.name, {})
+            cells = [_cell(found[v]) if v in found else NOT_MEASURED for v in columns]
+            date = max((cell["date"] for cell in found.values()), default="")
+            first = (f"`{row.distribution}`", row.version, f"`{row.api}`", *cells, date)
+            lines.append(f"| {' | '.join(first)} |")
+    return "\n".join(lines)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))
+
+
+def _cell(found: Mapping[str, Any]) -> str:
+    text = f"tier {found['tier']}: {found['passed']} passed, {found['declined']} declined"
+    return text if not found["failed"] else f"{text}, fails {', '.join(found['failed'])}"
