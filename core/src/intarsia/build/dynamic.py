@@ -13,7 +13,6 @@ from ..artifact.plan import CallPlan
 from ..artifact.unit import CompiledUnit
 from ..errors import IntarsiaError, UnsupportedError
 from ..ir.module import IRModule
-from ..partition.report import Placement
 from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .config import Executor, Runtime
@@ -125,18 +124,7 @@ def pack_program(
         ),
         executor=MappingProxyType(Executor(VM).to_json()),
         runtime=MappingProxyType(runtime.to_json()),
-        placement=MappingProxyType(_summary(placement)),
+        placement=MappingProxyType(placement.summary()),
         declared=model.signature,
     )
     return join(passport, (unit,), pieces, placement)
-
-
-def _summary(placement: Placement) -> Mapping[str, object]:
-    return {
-        "summary": str(placement),
-        "nodes": placement.nodes,
-        "offloaded": placement.offloaded,
-        "border_bytes": placement.border_bytes,
-        "regions": [row.to_json() for row in placement.regions],
-        "host": [row.to_json() for row in placement.host],
-    }

@@ -74,7 +74,7 @@ def pack(
         versions=MappingProxyType(
             {key: value for unit in units for key, value in unit.versions.items()}
         ),
-        placement=MappingProxyType(_summary(cutting)),
+        placement=MappingProxyType(cutting.placement.summary()),
         tuned=MappingProxyType(dict(tuned or {})),
     )
     constants = collect_constants(lowered.constants, units)
@@ -144,15 +144,3 @@ def _signature(function: Function) -> dict[str, tuple[TensorSpec, ...]]:
 def _requirement(host: Host, kind: str) -> str:
     owner = host.owner(kind)
     return f"{owner.distribution}=={owner.version}"
-
-
-def _summary(cutting: Cut) -> Mapping[str, object]:
-    placement = cutting.placement
-    return {
-        "summary": str(placement),
-        "nodes": placement.nodes,
-        "offloaded": placement.offloaded,
-        "border_bytes": placement.border_bytes,
-        "regions": [row.to_json() for row in placement.regions],
-        **({"in_float": list(placement.in_float)} if placement.in_float else {}),
-    }

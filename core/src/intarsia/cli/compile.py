@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -14,7 +14,7 @@ from .model_options import BuildSettings, build_options
 from .output import emit_json, progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..build.artifact import Artifact
     from ..build.cache import KeptArtifact
@@ -35,7 +35,7 @@ def command(
     model: Path, output: str, output_format: str | None, settings: BuildSettings, as_json: bool
 ) -> None:
     """Compile MODEL, an ONNX file, into an artifact that runs without the compiler."""
-    from ..partition.report import bytes_text  # help does without the compiler
+    from ..partition.report import bytes_text, float_text  # help does without the compiler
 
     artifact = compile_model(model, settings)
     path = artifact.save(output, output_format=output_format)
@@ -54,8 +54,9 @@ def command(
         )
         return
     click.echo(str(artifact.placement))
-    if artifact.placement.float_text:
-        click.echo(f"{artifact.placement.float_text} ('intarsia explain' names them)")
+    text = float_text(cast("Sequence[str]", artifact.passport.placement.get("in_float", ())))
+    if text:
+        click.echo(f"{text} ('intarsia explain' names them)")
     click.echo(f"wrote {path} ({bytes_text(size)})")
 
 

@@ -120,7 +120,7 @@ def verify_regions(
             piece = executable.pieces.get(step.label)
             if step.node or not isinstance(piece, GraphExecutor):
                 return
-            operands = [np.asarray(value) for value in step.operands]
+            operands = tuple(np.asarray(value) for value in step.operands)
             several = f"{step.label}." if len(executable.pieces) > 1 else ""
             _check_regions(piece, placed.cuts[step.label], several, operands, found)
             module = placed.pieces[step.label]

@@ -207,29 +207,32 @@ class Placement:
         nodes = "1 node runs" if count == 1 else f"{count} nodes run"
         return f"; {nodes} in NumPy on the host ({kinds})"
 
-    @property
-    def float_text(self) -> str:
-        """Say what a quantised model computes in float32; empty if nothing."""
-        if not self.in_float:
-            return ""
-        count = len(self.in_float)
-        nodes = "1 node has" if count == 1 else f"{count} nodes have"
-        kinds = ", ".join(sorted(set(self.in_float)))
-        return f"{nodes} quantised operands and no form on integers, so float32: {kinds}"
-
-    def to_json(self) -> dict[str, object]:
-        """Return the report as a value that prints as JSON."""
+    def summary(self) -> dict[str, object]:
+        """Return what a passport keeps of the report, as a value that prints as JSON."""
         return {
             "summary": str(self),
             "nodes": self.nodes,
             "offloaded": self.offloaded,
             "border_bytes": self.border_bytes,
-            "verdicts": [verdict.to_json() for verdict in self.verdicts],
             "regions": [region.to_json() for region in self.regions],
-            **({} if self.cost is None else {"cost": self.cost.to_json()}),
             **({"host": [row.to_json() for row in self.host]} if self.host else {}),
             **({"in_float": list(self.in_float)} if self.in_float else {}),
         }
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as a value that prints as JSON."""
+        cost = {} if self.cost is None else {"cost": self.cost.to_json()}
+        verdicts = [verdict.to_json() for verdict in self.verdicts]
+        return {**self.summary(), "verdicts": verdicts, **cost}
+
+
+def float_text(operators: Sequence[str]) -> str:
+    """Say which operators of a quantised model are computed in float32; empty if none is."""
+    if not operators:
+        return ""
+    nodes = "1 node has" if len(operators) == 1 else f"{len(operators)} nodes have"
+    kinds = ", ".join(sorted(set(operators)))
+    return f"{nodes} quantised operands and no form on integers, so float32: {kinds}"
 
 
 def report(
