@@ -12,6 +12,7 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -37,9 +38,11 @@ class EmulatedPython:
 
     Attributes:
         root: Folder with ``usr/bin/python3.11`` and the wheels in ``site``.
+        plugins: Packages of plugins whose loaders it finds, besides this one's.
     """
 
     root: Path
+    plugins: tuple[str, ...] = ()
 
     def run(self, *arguments: str) -> str:
         """Run it with the project's sources importable; returns what it prints.
@@ -47,7 +50,7 @@ class EmulatedPython:
         Raises:
             RuntimeError: It failed; with what it wrote.
         """
-        paths = [self.root / "site", *_sources()]
+        paths = [self.root / "site", *_sources(*self.plugins)]
         environment = {
             "PATH": os.environ["PATH"],
             "QEMU_CPU": CPU,
@@ -65,7 +68,7 @@ class EmulatedPython:
         return done.stdout
 
 
-def make_python(root: Path) -> EmulatedPython:
+def make_python(root: Path, *plugins: str) -> EmulatedPython:
     """Download and unpack; about 15 MB and ten seconds.
 
     Raises:
@@ -86,7 +89,7 @@ def make_python(root: Path) -> EmulatedPython:
     for wheel in downloads.glob("*.whl"):
         with zipfile.ZipFile(wheel) as archive:
             archive.extractall(root / "site")
-    return EmulatedPython(root)
+    return EmulatedPython(root, plugins)
 
 
 def _do(command: list[str], folder: Path) -> None:
@@ -95,12 +98,10 @@ def _do(command: list[str], folder: Path) -> None:
         raise Unavailable(f"{command[0]} failed: {done.stderr.strip()[-300:]}")
 
 
-def _sources() -> list[Path]:
+def _sources(*plugins: str) -> list[Path]:
     """Return what the runtime imports from this environment: pure Python, whatever the machine."""
-    import intarsia
-    import intarsia_arm_acl
-
-    packages = [Path(module.__path__[0]).parent for module in (intarsia, intarsia_arm_acl)]
+    names = ("intarsia", "intarsia_arm_acl", *plugins)
+    packages = [Path(import_module(name).__path__[0]).parent for name in names]
     installed = Path(str(distribution("intarsia-arm-acl").locate_file("")))
     libraries = Path(str(distribution("importlib-metadata").locate_file("")))
     return [*packages, installed, libraries]

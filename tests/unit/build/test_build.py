@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +33,9 @@ from intarsia.ir.types import TensorType
 from intarsia.ops.activation import Relu
 from intarsia.ops.nn import Matmul
 from intarsia.partition.cost import Plan
-from intarsia.plugin import CompiledUnit, Region, Target, hookimpl
+from intarsia.plugin import CompiledUnit, Region, Role, Target, TargetKind, hookimpl, option
 
-from .toy import Accelerator, Backend, Choosy, host_of
+from .toy import Accelerator, Backend, Choosy, NoOptions, host_of
 
 
 def model() -> IRModule:
@@ -102,6 +102,47 @@ def test_a_region_for_another_machine_than_the_rest_is_refused() -> None:
     host = host_of(Backend(answer_with(units["main"])), Compiled(units["fast_0"]))
     with pytest.raises(TargetError, match=r"'fast_0' is code for aarch64, the rest .* for x86_64"):
         compiled("fast, toy", host)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Triple:
+    """The machine."""
+
+    mtriple: str = option("", doc="machine")
+
+
+class Placed(Accelerator):
+    """Makes code for one processor, and has the channels last."""
+
+    @hookimpl
+    def register_target_kind(self) -> list[TargetKind]:
+        kind = TargetKind(
+            "fast", Role.ACCELERATOR, NoOptions, arches=("aarch64",), channels_last=True
+        )
+        return [kind]
+
+
+def test_one_processor_runs_backend_and_accelerators() -> None:
+    backend = Backend()
+    backend.kind = replace(backend.kind, options=Triple)
+    host = host_of(backend, Placed())
+    with pytest.raises(TargetError, match=r"'fast' makes code for aarch64, 'toy' for x86_64"):
+        compiled("fast, toy -mtriple=x86_64-linux-gnu", host)
+    assert compiled("fast, toy -mtriple=aarch64-linux-gnu", host).placement.offloaded == 1
+    assert compiled("fast, plain", host).placement.offloaded == 1  # who knows what plain is for
+
+
+def test_images_that_change_their_layout_are_counted() -> None:
+    host = host_of(accelerator=Placed())
+    shapes = {"a": (2, 3, 4, 5), "b": (2, 3, 5, 6), "c": (1, 1, 6, 4)}
+    a, b, c = (Var(name, TensorType(shape, DType.FLOAT32)) for name, shape in shapes.items())
+    attrs = Matmul.Attrs()
+    body = call(Matmul, call(Matmul, a, b, attrs=attrs), c, attrs=attrs)
+    module = IRModule.from_function(Function((a, b, c), body, ("y",)))
+    placement = build(module, "fast, toy", host=host, plan=Plan.GREEDY).placement
+    assert [row.turned for row in placement.regions] == [3]  # one channel has no other order
+    assert str(placement).endswith(", 3 images turned between NCHW and NHWC")
+    assert placement.regions[0].to_json()["turned"] == 3
 
 
 def test_loading_checks_the_machine() -> None:

@@ -19,8 +19,9 @@ from ..lower.space import ScheduleSpaces, Tuned
 from ..partition.cost import Plan, Prices
 from ..partition.partition import Partitioned, codegen_refused, partition
 from ..partition.region import Region
-from ..partition.report import Placement, check_gates
+from ..partition.report import Placement, check_gates, with_turned
 from ..partition.support import SupportTable
+from ..target.features import target_features
 from ..target.scope import current_target
 from ..target.target import CompositeTarget, Target
 from ..tir.func import PrimFunc
@@ -80,7 +81,24 @@ def read_target(
                 f"'{backend.kind.name}' compiles for a device, and this version drives CPUs only",
                 where=str(parts),
             )
+    _check_one_processor(parts)
     return parts
+
+
+def _check_one_processor(parts: CompositeTarget) -> None:
+    """Refuse accelerators whose code is for another processor than the backend's."""
+    known = target_features(parts.fallback)
+    arch = "x86_64" if known.is_x86_64 else "aarch64" if known.is_aarch64 else ""
+    for accelerator in parts.accelerators:
+        wanted = accelerator.kind.arches
+        if arch and wanted and arch not in wanted:
+            raise TargetError(
+                f"'{accelerator.kind.name}' makes code for {' or '.join(wanted)}, "
+                f"'{parts.fallback.kind.name}' for {arch}: one process runs both",
+                where=str(parts),
+                hint=f"give the backend the same processor, e.g. -mtriple={wanted[0]}-linux-gnu, "
+                f"or leave '{accelerator.kind.name}' away",
+            )
 
 
 def cut(
@@ -114,7 +132,8 @@ def cut(
         rules=rules,
         ask=keep if asked else None,
     )
-    return Cut(found.module, found.regions, found.report)
+    last = frozenset(kind for kind, owner in owners.items() if owner.kind.channels_last)
+    return Cut(found.module, found.regions, with_turned(found.report, found.regions, last))
 
 
 def compile_regions(

@@ -136,6 +136,10 @@ def _print(placement: Placement, notes: Sequence[Remark]) -> None:
         priced = ("cost", "on the fallback") if placement.cost else ()
         table(regions, ("region", "accelerator", "nodes", "bytes in", "bytes out", *priced))
         click.echo("")
+    for row in placement.regions:
+        if row.turned:
+            images = "image is" if row.turned == 1 else "images are"
+            click.echo(f"{row.name}: {row.turned} {images} turned between NCHW and NHWC")
     for pair in placement.apart:
         click.echo(
             f"'{pair.producer.name}' and '{pair.consumer.name}' are in two regions of "

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import GateFailed
 from ..ir.expr import CallFunction, Expr, Function
@@ -119,6 +119,7 @@ class RegionRow:
         bytes_in: Bytes of its inputs; constants are inside and do not count.
         bytes_out: Bytes of its outputs.
         cost: What it costs, if costs were compared.
+        turned: Inputs and outputs that are images, turned between channels first and last.
     """
 
     name: str
@@ -127,6 +128,7 @@ class RegionRow:
     bytes_in: int
     bytes_out: int
     cost: RegionCosts | None = None
+    turned: int = 0
 
     def to_json(self) -> dict[str, object]:
         """Return the row as the command line prints it."""
@@ -137,6 +139,7 @@ class RegionRow:
             "nodes": list(self.nodes),
             "bytes_in": self.bytes_in,
             "bytes_out": self.bytes_out,
+            **({"turned": self.turned} if self.turned else {}),
         }
 
 
@@ -195,8 +198,15 @@ class Placement:
         return (
             f"{self.offloaded}/{self.nodes} nodes offloaded ({self.percent:.0f} %), "
             f"{count} region{'' if count == 1 else 's'}, "
-            f"{bytes_text(self.border_bytes)} across borders{self._host_text()}"
+            f"{bytes_text(self.border_bytes)} across borders{self._turned_text()}"
+            f"{self._host_text()}"
         )
+
+    def _turned_text(self) -> str:
+        """Say how many images change their layout at borders; nothing if none does."""
+        count = sum(region.turned for region in self.regions)
+        images = "image" if count == 1 else "images"
+        return f", {count} {images} turned between NCHW and NHWC" if count else ""
 
     def _host_text(self) -> str:
         """Say how many nodes no backend compiles; nothing if all are compiled."""
@@ -272,6 +282,34 @@ def report(
         tuple(apart),
         in_float=tuple(call.name for call in annotated.calls if is_in_float(call)),
     )
+
+
+def with_turned(
+    placement: Placement, regions: Sequence[Region], channels_last: frozenset[str]
+) -> Placement:
+    """Count the images that regions turn between channels first and last.
+
+    Args:
+        placement: The report.
+        regions: Its regions.
+        channels_last: Accelerators whose images have the channels last.
+    """
+    counts = {
+        region.name: sum(map(_is_turned, (*region.function.params, *region.function.outputs)))
+        for region in regions
+        if region.kind in channels_last
+    }
+    rows = tuple(replace(row, turned=counts.get(row.name, 0)) for row in placement.regions)
+    return replace(placement, regions=rows)
+
+
+def _is_turned(value: Expr) -> bool:
+    """Whether a tensor has another order of elements with its channels last."""
+    match value.type:
+        case TensorType(shape=(_, channels, *sizes)) if len(sizes) == 2:
+            return channels != 1 and sizes != [1, 1]
+        case _:
+            return False
 
 
 def check_gates(

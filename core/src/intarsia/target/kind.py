@@ -117,6 +117,10 @@ class TargetKind:
         main_loader: Backends of devices only: the loader (entry-point group
             ``intarsia.loaders``) that runs a whole plan on the device. Without one, nothing can.
         runtimes: Backends only: kinds of runtime that its code is for.
+        arches: Accelerators only: instruction sets that its code is for, as Linux names them
+            (``aarch64``); empty if it has none of its own.
+        channels_last: Accelerators only: whether images are turned from ``(N, C, H, W)`` to
+            ``(N, H, W, C)`` where they enter a region, and back.
         known_flags: Options whose values only the code generator can list.
         known_values: ``known_values(flag, options) -> KnownValues`` lists them; may take seconds.
         performance: ``performance(options) -> Performance``: what it does in a second, for choosing
@@ -144,6 +148,8 @@ class TargetKind:
     host: str = ""
     main_loader: str = ""
     runtimes: tuple[str, ...] = ("cpp",)
+    arches: tuple[str, ...] = ()
+    channels_last: bool = False
     known_flags: tuple[str, ...] = ()
     known_values: Callable[[str, Any], KnownValues] | None = None
     performance: Callable[..., Performance] | None = None

@@ -39,4 +39,5 @@ ARM_ACL = TargetKind(
     options=ArmAclOptions,
     summary="Arm Compute Library: convolution, matrix product, pooling, element-wise, fp32, int8",
     env_version=env_version,
+    arches=("aarch64",),
 )

@@ -108,4 +108,5 @@ ETHOS_N = TargetKind(
     memory=(Memory("global", 64, 0),),
     canonicalise=canonicalise,
     env_version=env_version,
+    channels_last=True,
 )

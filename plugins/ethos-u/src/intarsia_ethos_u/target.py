@@ -99,4 +99,5 @@ ETHOS_U = TargetKind(
     memory=(Memory("global", 16, 0),),
     canonicalise=canonicalise,
     env_version=env_version,
+    channels_last=True,
 )
