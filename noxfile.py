@@ -46,6 +46,7 @@ PLUGINS = tuple(f"./plugins/{p.parent.name}" for p in sorted(ROOT.glob("plugins/
 PACKAGES = ("./core[onnx,images]", *PLUGINS, "./tests/testkit")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
+ZIG_TESTS = ("compilers", "package")
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
@@ -174,6 +175,15 @@ def mcu(session: nox.Session) -> None:
     tests = str(ROOT / "plugins" / "c" / "tests" / "mcu")
     pytest = ("python", "-m", "pytest", "-q", "-n", "2", "-rs", tests, *session.posargs)
     session.run(*pytest, env={"INTARSIA_MCU_REPORT": str(report)})
+
+
+@nox.session
+def zig(session: nox.Session) -> None:
+    """Compile the sources of backend c with ``zig cc`` too; a download of 100 MB."""
+    install(session, "test")
+    session.install("ziglang")
+    tests = (str(ROOT / "plugins" / "c" / "tests" / f"test_c_{name}.py") for name in ZIG_TESTS)
+    session.run("python", "-m", "pytest", "-q", "-rs", *tests, *session.posargs)
 
 
 @nox.session
