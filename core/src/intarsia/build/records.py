@@ -163,16 +163,24 @@ def append_record(path: Path, row: Record) -> None:
     Raises:
         ResourceError: It cannot be written, or another process holds the lock for a minute.
     """
+    append_line(path, json.dumps(row.to_json()))
+
+
+def append_line(path: Path, text: str) -> None:
+    """Add a line to a file that several processes may append to; whole, and synced.
+
+    Raises:
+        ResourceError: It cannot be written, or another process holds the lock for a minute.
+    """
     from filelock import FileLock, Timeout  # reading needs no lock
 
-    line = json.dumps(row.to_json()) + "\n"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(path.with_name(f"{path.name}.lock"), timeout=_LOCK_SECONDS)
         with lock, path.open("ab+") as file:
             if file.tell() and _last_byte(path) != b"\n":
                 file.write(b"\n")
-            file.write(line.encode())
+            file.write(f"{text}\n".encode())
             file.flush()
             os.fsync(file.fileno())
     except Timeout:

@@ -34,6 +34,9 @@ COMMANDS = MappingProxyType(
         "inspect": ("inspect:command", "Show what an artifact holds."),
         "cache": ("cache:command", "Show and clear what earlier builds left for later ones."),
         "tune": ("tune:command", "Search for faster schedules of a model's kernels; keep them."),
+        "check": ("check:command", "Say whether an artifact is whole, and may run here or there."),
+        "matrix": ("matrix:command", "Run models for targets, and say what works where."),
+        "bisect": ("bisect:command", "Find the region whose results differ, or that crashes."),
         "bench": ("bench:command", "Measure models, also against other runtimes."),
     }
 )

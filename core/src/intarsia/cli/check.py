@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia check``: whether an artifact is whole, and may run here or for another target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from ..artifact.archive import open_artifact
+from ..artifact.machine import Machine, check_machine
+from ..artifact.passport import Passport
+from ..artifact.unit import SHARED_LIBRARY
+from ..build.build import build
+from ..dtype import DType
+from ..errors import ArtifactError
+from ..host.host import Host
+from ..ir.expr import Function, Var, call
+from ..ir.module import IRModule
+from ..ir.types import TensorType
+from ..ops.unary import Negative
+from ..runtime.cpu import this_machine
+from ..runtime.discovery import has_loader
+from ..target.detect import arch_of, not_run_by
+from ..target.target import CompositeTarget
+from .output import emit_json, table
+from .session import Session
+from .target_options import NameType
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        what: ``content``, ``machine`` or ``plugin NAME``.
+        ok: Whether it stands in nobody's way.
+        detail: In words.
+    """
+
+    what: str
+    ok: bool
+    detail: str
+
+    def to_json(self) -> dict[str, object]:
+        """Return the row as the command line prints it."""
+        return {"what": self.what, "ok": self.ok, "detail": self.detail}
+
+
+@click.command("check")
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--on", type=NameType("target"), metavar="TARGET",
+              help="Where it shall run: a target or a hardware tag.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def command(session: Session, artifact: Path, on: str | None, as_json: bool) -> None:
+    """Check every byte of ARTIFACT, and whether it may run; exit code 7 if not."""
+    passport = open_artifact(artifact).passport
+    findings = [Finding("content", True, f"{len(passport.members)} members, digests agree")]
+    if on is None:
+        findings += [_machine(passport, this_machine()), *_plugins(passport)]
+    else:
+        host = session.host()
+        findings.append(on_target(host, passport, host.target(on)))
+    bad = [finding for finding in findings if not finding.ok]
+    if as_json:
+        rows = [finding.to_json() for finding in findings]
+        emit_json({"artifact": str(artifact), "on": on, "ok": not bad, "checks": rows})
+    else:
+        words = {True: "ok", False: "NO"}
+        table([(f.what, words[f.ok], f.detail) for f in findings], ("what", "verdict", "detail"))
+    if bad:
+        place = "this machine" if on is None else f"'{on}'"
+        raise ArtifactError(
+            f"{place} cannot run it: {bad[0].detail}",
+            where=str(artifact),
+            hint=f"compile the model {'on this machine' if on is None else f'for {on}'}",
+        )
+
+
+def on_target(host: Host, passport: Passport, target: CompositeTarget) -> Finding:
+    """Say whether what code for a target may use includes what an artifact needs.
+
+    Of a hardware tag, what its processor has is known. Of any other target, its fallback compiles a
+    kernel that does next to nothing, and the passport of that says what it may use.
+
+    Raises:
+        IntarsiaError: As a build for the target.
+    """
+    hardware = host.hardware_of(target)
+    if hardware is not None and hardware.microarchitecture:
+        arch = arch_of(hardware.microarchitecture)
+        lacking = not_run_by(passport.cpu_features, hardware.microarchitecture)
+        return _finding(passport, passport.os, arch, lacking)
+    x = Var("x", TensorType((1,), DType.FLOAT32))
+    module = IRModule({"main": Function((x,), call(Negative, x))})
+    least = build(module, target, host=host, records="none").passport
+    lacking = tuple(name for name in passport.cpu_features if name not in least.cpu_features)
+    return _finding(passport, least.os, least.arch, lacking)
+
+
+def _finding(passport: Passport, os: str, arch: str, lacking: tuple[str, ...]) -> Finding:
+    if (passport.os, passport.arch) != (os, arch):
+        return Finding(
+            "machine", False, f"it is for {passport.os}/{passport.arch}, not for {os}/{arch}"
+        )
+    if lacking:
+        return Finding("machine", False, f"it needs the CPU features {' '.join(lacking)}")
+    needs = " ".join(passport.cpu_features) or "nothing"
+    return Finding("machine", True, f"{os}/{arch}; it needs {needs}")
+
+
+def _machine(passport: Passport, machine: Machine) -> Finding:
+    try:
+        check_machine(passport, machine)
+    except ArtifactError as error:
+        return Finding("machine", False, error.message)
+    return Finding("machine", True, f"{machine.os}/{machine.arch} with all CPU features it needs")
+
+
+def _plugins(passport: Passport) -> Iterator[Finding]:
+    """Look for what loads each unit; imports none of it."""
+    loaders = {unit.loader: unit.plugin for unit in passport.units if unit.loader != SHARED_LIBRARY}
+    for loader, plugin in loaders.items():
+        there = has_loader(loader)
+        detail = (
+            f"loads units of {plugin}" if there else f"it needs {plugin}, which is not installed"
+        )
+        yield Finding(f"loader {loader}", there, detail)
