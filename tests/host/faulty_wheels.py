@@ -102,6 +102,11 @@ FAULTS = {
         says="annotate(): OutOfTime: it took longer than",
         slow=True,
     ),
+    "slow-partition": Fault(
+        hooks="@hookimpl\ndef partition(regions, target):\n    while True: pass\n",
+        says="partition(): OutOfTime: it took longer than",
+        slow=True,
+    ),
     "slow-probe": Fault(
         hooks="@hookimpl\ndef probe(target):\n    while True: pass\n",
         breaks=False,
@@ -125,6 +130,19 @@ FAULTS = {
         hooks="@hookimpl\ndef register_target_kind():\n    yield 1\n",
         says="answered register_target_kind() with generator, not a list of TargetKind",
         doctor="with generator, not a list of TargetKind",
+    ),
+    "gives-huge": Fault(
+        hooks="@hookimpl\ndef partition(regions, target):\n    return list(regions) * 1_000_000\n",
+        says="returned a call of region 'gives_huge_0' twice",
+    ),
+    "mutates": Fault(
+        hooks="@hookimpl\ndef relay_codegen(region, target):\n    region.function = None\n",
+        says="failed in relay_codegen(): FrozenInstanceError",
+    ),
+    "adds-calls": Fault(
+        hooks="from dataclasses import replace\n@hookimpl\ndef partition(regions, target):\n"
+        "    return [replace(regions[0], origins={regions[0]: regions[0]})]\n",
+        says="added calls to region 'adds_calls_0' in partition()",
     ),
     "misspelt": Fault(
         hooks="@hookimpl\ndef anotate(target):\n    return None\n",
@@ -188,7 +206,9 @@ FAULTS = {
     ),
     "meddles": Fault(
         hooks="signal.signal(signal.SIGTERM, signal.SIG_IGN)\nsys.path.append('/nowhere')\n"
-        "warnings.simplefilter('error')\nimport numpy\nnumpy.seterr(all='raise')\n",
+        "warnings.simplefilter('error')\nimport numpy\nnumpy.seterr(all='raise')\n"
+        "import locale\nlocale.setlocale(locale.LC_NUMERIC, 'C.UTF-8')\n"
+        "import multiprocessing\nmultiprocessing.set_start_method('spawn', force=True)\n",
         breaks=False,
         says=NO_CODE,
         doctor="changes signal handlers",

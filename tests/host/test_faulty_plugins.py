@@ -105,6 +105,8 @@ def test_doctor_says_what_is_wrong_with_each(intarsia: Run) -> None:
         "changes sys.path",
         "changes warnings filters",
         "changes NumPy's floating-point errors",
+        "changes the locale",
+        "changes the start method of multiprocessing",
     }
     assert "replaces intarsia.partition.support.Support.yes" in rows["patches"]["changes"]
 
@@ -175,6 +177,28 @@ def test_doctor_fails_only_when_told_to(intarsia: Run) -> None:
     assert (named.returncode, named.stderr.splitlines()[0]) == (5, "error: broken: no-sdk")
     assert "No module named 'no_such_sdk'" in named.stdout
     assert intarsia("doctor", "--check", **only).returncode == 5
+
+
+DOCTOR = {
+    "schema": int, "environment": dict, "hook_api": str, "plugins": list, "repeated": dict,
+    "broken": list,
+}  # fmt: skip
+FINDING = {
+    "name": str, "distribution": str, "version": str, "api": str, "api_fits": bool, "kinds": list,
+    "state": str, "reason": str, "remedy": str, "import_seconds": float, "changes": list,
+    "output_bytes": int, "probes": dict,
+}  # fmt: skip
+
+
+def test_the_json_of_doctor_keeps_its_schema(intarsia: Run) -> None:
+    """Keys and their types; who changes one raises ``schema``."""
+    run = intarsia("doctor", "--json", INTARSIA_PLUGINS="no-sdk,noisy")
+    found = json.loads(run.stdout)
+    assert {key: type(value) for key, value in found.items()} == DOCTOR
+    assert found["schema"] == 1
+    rows = [row for row in found["plugins"] if row["name"] in ("no-sdk", "noisy")]
+    assert [{key: type(value) for key, value in row.items()} for row in rows] == [FINDING] * 2
+    assert found["broken"] == ["no-sdk"]
 
 
 def test_why(intarsia: Run) -> None:

@@ -17,6 +17,7 @@ from intarsia.errors import (
     ToolchainError,
     UnsupportedError,
 )
+from intarsia.host import routing
 from intarsia.host.probe import Probe
 from intarsia.lower.space import ScheduleSpaces
 from intarsia.partition.region import Region
@@ -217,6 +218,20 @@ def test_an_interrupt_in_a_hook_is_not_swallowed() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         ask("probe", interrupt)
+
+
+@pytest.mark.parametrize("hook", ["relay_codegen", "rewrite_relay", "rewrite_tir"])
+def test_a_compiling_hook_that_hangs_is_cut_at_its_limit(
+    hook: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hang() -> object:
+        while True:
+            pass
+
+    monkeypatch.setenv("INTARSIA_PLUGIN_TIMEOUT", "0.05")
+    monkeypatch.setattr(routing, "_COMPILING_FACTOR", 2)
+    with pytest.raises(PluginError, match=rf"{hook}\(\): OutOfTime: it took longer than 0\.1 s"):
+        ask(hook, hang)
 
 
 def test_what_a_plugin_prints_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
