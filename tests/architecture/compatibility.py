@@ -57,21 +57,24 @@ def measure(named: Sequence[str] = ()) -> None:
             command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels))
             subprocess.run(command, cwd=ROOT / member, check=True, capture_output=True)
         for python in pythons(named):
-            site = Path(folder, python.name)
-            subprocess.run([python, "-m", "venv", site], check=True)
+            version = _version(python)
+            site = Path(folder, version)
+            subprocess.run([python, "-m", "venv", "--without-pip", site], check=True)
             inside = site / "bin" / "python"
-            pip = (inside, "-m", "pip", "-q", "--disable-pip-version-check", "install")
+            pip = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python")
             every = (*sorted(wheels.glob("*.whl")), f"--find-links={wheels}", *EXTRAS)
-            subprocess.run([*pip, *every], check=True)
-            version = subprocess.check_output(
-                [inside, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], text=True
-            ).strip()
+            subprocess.run([*pip, inside, "install", "--no-compile", *every], check=True)
             for plugin in shipped():
                 row = _run(inside, plugin, Path(folder))
                 found.setdefault(plugin, {})[version] = row
                 print(f"{plugin} on Python {version}: {_cell(row)}", flush=True)
                 text = json.dumps(found, indent=1, sort_keys=True)
                 RESULTS.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _version(python: Path) -> str:
+    code = "import sys; print('%d.%d' % sys.version_info[:2])"
+    return subprocess.check_output([python, "-c", code], text=True).strip()
 
 
 def _run(python: Path, plugin: str, folder: Path) -> dict[str, Any]:

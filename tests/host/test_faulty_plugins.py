@@ -62,7 +62,7 @@ def intarsia(faulty_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Run
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=180,
         )
 
     return run

@@ -152,8 +152,14 @@ def _kept_calls(kind: str, offered: Sequence[Region], answer: Sequence[Region]) 
     for region in answer:
         calls = set(region.origins.values())
         if not calls <= known:
-            raise PluginError(f"'{kind}' added calls to region '{region.name}' in partition()")
+            raise PluginError(
+                f"'{kind}' added calls to region '{region.name}' in partition()",
+                hint=f"report it to the plugin of '{kind}'",
+            )
         if calls & kept:
-            raise PluginError(f"'{kind}' returned a call of region '{region.name}' twice")
+            raise PluginError(
+                f"'{kind}' returned a call of region '{region.name}' twice",
+                hint=f"report it to the plugin of '{kind}'",
+            )
         kept |= calls
     return kept
