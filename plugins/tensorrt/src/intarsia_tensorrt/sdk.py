@@ -130,6 +130,7 @@ def _logger(module: Any, keep: Callable[[str], None], levels: tuple[Any, ...]) -
             module.ILogger.__init__(self)
 
         def log(self, severity: Any, message: str) -> None:
+            """Keep a message if it is an error; the library calls this."""
             if severity in levels:
                 keep(message)
 
