@@ -83,7 +83,7 @@ class Engine:
         return name in self.shapes
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
-        return self.shapes[name] == shape
+        return self.shapes.get(name) == shape
 
     def execute_async_v3(self, stream: int) -> bool:
         assert stream == 7

@@ -15,6 +15,7 @@ import numpy as np
 
 from intarsia.ops.arrays import erf, sigmoid, softplus
 
+from .resampling import resized
 from .windows import convolve, deconvolve, pooled
 
 Array = np.ndarray
@@ -35,7 +36,7 @@ def evaluate(trt: Any, network: Any, inputs: Sequence[Array]) -> list[Array]:
     values: dict[str, Array] = {}
     for number, array in enumerate(inputs):
         tensor = network.get_input(number)
-        assert tuple(tensor.shape) == array.shape
+        assert fits(tuple(tensor.shape), array.shape)
         assert DTYPES[tensor.dtype.name] == array.dtype
         values[tensor.name] = array
     reader = Reader(trt)
@@ -45,7 +46,7 @@ def evaluate(trt: Any, network: Any, inputs: Sequence[Array]) -> list[Array]:
         with np.errstate(all="ignore"):
             for n, result in enumerate(reader.compute(layer, args)):
                 tensor = layer.get_output(n)
-                assert tuple(tensor.shape) == result.shape, f"{layer.name}: {result.shape}"
+                assert fits(tuple(tensor.shape), result.shape), f"{layer.name}: {result.shape}"
                 values[tensor.name] = np.asarray(result).astype(DTYPES[tensor.dtype.name])
     return [values[network.get_output(n).name] for n in range(network.num_outputs)]
 
@@ -53,6 +54,11 @@ def evaluate(trt: Any, network: Any, inputs: Sequence[Array]) -> list[Array]:
 def _value(values: dict[str, Array], layer: Any, number: int) -> Array | None:
     tensor = layer.get_input(number)
     return None if tensor is None else values[tensor.name]
+
+
+def fits(shape: tuple[int, ...], found: tuple[int, ...]) -> bool:
+    """Whether a shape is that of a tensor; -1 is any size."""
+    return len(shape) == len(found) and all(a in (-1, b) for a, b in zip(shape, found, strict=True))
 
 
 def wide(x: Array) -> Array:
@@ -75,6 +81,11 @@ class Reader:
         kind = layer.type.name
         layer.__class__ = vars(self._trt)[_CLASSES[kind]]
         present = [wide(arg) for arg in args if arg is not None]
+        if kind in ("SLICE", "RESIZE"):  # a shape may come as an input
+            at = 2 if kind == "SLICE" else 1
+            given = args[at] if len(args) > at else None
+            shape = tuple(layer.shape if given is None else given.tolist())
+            return _LAYERS[kind](layer, shape, *present)
         return _LAYERS[kind](layer, *present)
 
 
@@ -264,8 +275,8 @@ def _shuffle(layer: Any, x: Array) -> list[Array]:
     return [np.ascontiguousarray(moved).reshape(dims)]
 
 
-def _slice(layer: Any, x: Array, *more: Array) -> list[Array]:
-    start, shape, stride = (tuple(v) for v in (layer.start, layer.shape, layer.stride))
+def _slice(layer: Any, shape: tuple[int, ...], x: Array, *more: Array) -> list[Array]:
+    start, stride = tuple(layer.start), tuple(layer.stride)
     mode = layer.mode.name
     outside = np.zeros(shape, bool)
     places: list[Array] = []
@@ -363,10 +374,12 @@ def _dequantize(layer: Any, x: Array, scale: Array) -> list[Array]:
     return [x.astype(np.float32) * _per_axis(layer, x, scale)]
 
 
-def _resize(layer: Any, x: Array) -> list[Array]:
-    from .resampling import resized
+def _resize(layer: Any, shape: tuple[int, ...], x: Array, *_: Array) -> list[Array]:
+    return [resized(layer, x, shape)]
 
-    return [resized(layer, x)]
+
+def _shape(layer: Any, x: Array) -> list[Array]:
+    return [np.array(x.shape)]
 
 
 _LAYERS: dict[str, Callable[..., list[Array]]] = {
@@ -395,6 +408,7 @@ _LAYERS: dict[str, Callable[..., list[Array]]] = {
     "QUANTIZE": _quantize,
     "DEQUANTIZE": _dequantize,
     "RESIZE": _resize,
+    "SHAPE": _shape,
 }
 _CLASSES = {
     "CONSTANT": "IConstantLayer",
@@ -422,4 +436,5 @@ _CLASSES = {
     "QUANTIZE": "IQuantizeLayer",
     "DEQUANTIZE": "IDequantizeLayer",
     "RESIZE": "IResizeLayer",
+    "SHAPE": "IShapeLayer",
 }

@@ -10,9 +10,8 @@ import numpy as np
 Array = np.ndarray
 
 
-def resized(layer: Any, x: Array) -> Array:
-    """Return the tensor that a resize layer gives."""
-    shape = tuple(layer.shape)
+def resized(layer: Any, x: Array, shape: tuple[int, ...]) -> Array:
+    """Return the tensor of a shape that a resize layer gives."""
     for axis, new in enumerate(shape):
         if new != x.shape[axis]:
             x = np.moveaxis(_along(layer, np.moveaxis(x, axis, -1), new), -1, axis)

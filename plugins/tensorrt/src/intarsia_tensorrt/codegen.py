@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import PluginError
+from intarsia.errors import PluginError, TargetError
 from intarsia.ir.expr import Call, Constant, Expr, Var, tensor_type
 from intarsia.ir.walk import calls
 from intarsia.partition.region import Region
@@ -37,7 +37,8 @@ def compile_region(region: Region, options: TensorrtOptions) -> CompiledUnit:
     device = device_identity(library, options)
 
     def build() -> bytes:
-        return build_plan(write_network(region, library, half=options.fp16), options)
+        batch = common_batch(region, options.dynamic_batch)
+        return build_plan(write_network(region, library, half=options.fp16, batch=batch), options)
 
     given = {name: value for name, value in asdict(options).items() if name != "timing_cache"}
     key = plan_key(region, (library.label, device, repr(sorted(given.items()))))
@@ -66,15 +67,42 @@ def _borders(side: str, values: Sequence[Expr]) -> tuple[Border, ...]:
     )
 
 
-def write_network(region: Region, library: Library, *, half: bool = False) -> Draft:
+def common_batch(region: Region, profile: tuple[int, ...]) -> int | None:
+    """Return the first dimension of all inputs, ``None`` without a profile.
+
+    Raises:
+        TargetError: They have none in common, or the profile does not hold it.
+    """
+    if not profile:
+        return None
+    found = {sizes(param)[:1] for param in region.function.params}
+    if len(found) != 1 or found == {()}:
+        raise TargetError(
+            f"-dynamic-batch: the inputs of region '{region.name}' have no first dimension in"
+            " common",
+            hint="leave the option away",
+        )
+    ((batch,),) = found
+    if not profile[0] <= batch <= profile[2]:
+        raise TargetError(
+            f"-dynamic-batch={','.join(map(str, profile))} does not hold the model's own"
+            f" size {batch}"
+        )
+    return batch
+
+
+def write_network(
+    region: Region, library: Library, *, half: bool = False, batch: int | None = None
+) -> Draft:
     """Write the network of a region. Needs no GPU.
 
     Raises:
+        TargetError: There is a batch, and a call does not keep it apart.
         PluginError: The region holds a call that no row of the support table takes, or a layer has
             another type than its operator.
         ToolchainError: The library refuses a layer, in its own words.
     """
-    draft = Draft(library, region.name, half=half)
+    draft = Draft(library, region.name, half=half, batch=batch)
     rows = {row.op: row for row in all_rows()}
     for number, param in enumerate(region.function.params):
         draft.add_input(f"input_{number}", param)
@@ -87,6 +115,8 @@ def write_network(region: Region, library: Library, *, half: bool = False) -> Dr
             )
         draft.label = label_of(call)
         draft.messages.clear()
+        if batch is not None and _works_along_batch(call):
+            raise draft.mixed_batch()
         given = row.lower(draft, call)
         tensors = given if isinstance(given, tuple) else (given,)
         _check_types(draft, call, tensors)
@@ -97,13 +127,25 @@ def write_network(region: Region, library: Library, *, half: bool = False) -> Dr
 
 def _check_types(draft: Draft, call: Call, tensors: tuple[Tensor, ...]) -> None:
     for tensor, type_ in zip(tensors, fields_of(call), strict=True):
-        found = (draft.dtype_of(tensor), draft.shape_of(tensor))
+        shape = draft.shape_of(tensor)
+        if draft.batch is not None:
+            if shape[:1] != (-1,) or -1 in shape[1:] or type_.shape[0] != draft.batch:
+                raise draft.mixed_batch()
+            shape = (draft.batch, *shape[1:])
+        found = (draft.dtype_of(tensor), shape)
         if found not in ((type_.dtype, type_.shape), (draft.work_type(type_.dtype), type_.shape)):
             raise PluginError(
                 f"the layers of {label_of(call)} give {found[0]}{list(found[1])}, and {call.name}"
                 f" is {type_.dtype}{list(type_.shape)}",
                 where=str(call.span),
             )
+
+
+def _works_along_batch(call: Call) -> bool:
+    """Whether an operator computes something along the first dimension, or picks by it."""
+    attrs = asdict(call.attrs)
+    axes = attrs.get("axes", ()) if call.name != "transpose" else ()
+    return attrs.get("axis") == 0 or 0 in axes or attrs.get("batch_dims") == 0
 
 
 def _mark_outputs(draft: Draft, region: Region) -> None:

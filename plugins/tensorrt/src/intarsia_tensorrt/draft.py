@@ -8,20 +8,21 @@ With ``-fp16`` the work type of float32 is float16; what is sensitive asks for t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from intarsia.dtype import DType
-from intarsia.errors import ToolchainError
+from intarsia.errors import TargetError, ToolchainError
 from intarsia.ir.expr import Call, Constant, Expr, TupleGetItem, tensor_type
 from intarsia.ops.arrays import numpy_dtype
 
 from .sdk import Library, Messages
 
-_FILL_INPUT = 4
-"""Which input of a slice layer holds what lies outside."""
+_SHAPE_INPUT, _FILL_INPUT = 2, 4
+"""Which inputs of a slice layer hold the shape, and what lies outside."""
 
 Layer: TypeAlias = Any
 """A layer of the vendor's."""
@@ -61,6 +62,7 @@ class Draft:
         library: Gives builder and network.
         name: Name of the region.
         half: Whether float32 is computed as float16 where that does little harm.
+        batch: Size of the first dimension of all tensors, if the engine shall take others too.
 
     Attributes:
         trt: The vendor's module.
@@ -68,14 +70,16 @@ class Draft:
         builder: What makes an engine of it.
     """
 
-    def __init__(self, library: Library, name: str, *, half: bool = False) -> None:
+    def __init__(
+        self, library: Library, name: str, *, half: bool = False, batch: int | None = None
+    ) -> None:
         self.library, self.trt = library, library.module
         self.messages = Messages(self.trt)
         self.builder: Any = self.trt.Builder(self.messages.logger)
         flag = self.trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED
         self.network: Any = self.builder.create_network(1 << int(flag))
         self.network.name = name
-        self.half = half
+        self.half, self.batch = half, batch
         self.label = name
         self._values: dict[tuple[Expr, int], Tensor] = {}
         self._cast: dict[tuple[Expr, DType], Tensor] = {}
@@ -95,7 +99,8 @@ class Draft:
     def add_input(self, name: str, param: Expr) -> None:
         """Enter a parameter of the region."""
         type_ = tensor_type(param)
-        tensor = self.network.add_input(name, self._types[type_.dtype], type_.static_shape)
+        shape = type_.static_shape if self.batch is None else (-1, *type_.static_shape[1:])
+        tensor = self.network.add_input(name, self._types[type_.dtype], shape)
         if tensor is None:
             raise self.refused()
         self._values[param, 0] = tensor
@@ -231,7 +236,12 @@ class Draft:
 
     def reshape(self, x: Tensor, shape: Sequence[int]) -> Tensor:
         """Return the same elements in another shape; no layer if it is the same."""
-        if self.shape_of(x) == tuple(shape):
+        own = self.shape_of(x)
+        if own[:1] == (-1,) and tuple(shape[:1]) == (self.batch,):
+            if prod(own[1:]) != prod(shape[1:]):
+                raise self.mixed_batch()
+            shape = (-1, *shape[1:])
+        if own == tuple(shape):
             return x
         layer = self.network.add_shuffle(x)
         layer.reshape_dims = tuple(shape)
@@ -242,6 +252,21 @@ class Draft:
         layer = self.network.add_shuffle(x)
         layer.first_transpose = tuple(axes)
         return self.finish(layer)
+
+    def shape_tensor(self, x: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return a shape as a tensor, with the first size of ``x`` at its front."""
+        whole = self.finish(self.network.add_shape(x))
+        first = self.finish(self.network.add_slice(whole, (0,), (1,), (1,)))
+        rest = self.constant(np.array(shape[1:], np.int64))
+        return self.finish(self.network.add_concatenation([first, rest]))
+
+    def mixed_batch(self) -> TargetError:
+        """Return the error for a layer that does not keep the batch apart."""
+        return TargetError(
+            f"-dynamic-batch: '{self.label}' does not keep the first dimension as the batch",
+            where=self.network.name,
+            hint=f"leave the option away, or keep the node away: --place '{self.label}!=tensorrt'",
+        )
 
     def cast(self, x: Tensor, dtype: DType) -> Tensor:
         """Return a tensor in another element type."""
@@ -260,9 +285,16 @@ class Draft:
         kind = self.dtype_of(x)
         value = None if fill is None else np.array(fill).astype(numpy_dtype(kind))
         around = None if value is None else self.constant(value, kind)
+        whole = None
+        if self.shape_of(x)[:1] == (-1,):
+            if start[0] != 0 or stride[0] != 1 or shape[0] not in (-1, self.batch):
+                raise self.mixed_batch()
+            whole = self.shape_tensor(x, shape)
         layer = self.network.add_slice(x, tuple(start), tuple(shape), tuple(stride))
         if layer is None:
             raise self.refused()
+        if whole is not None:
+            layer.set_input(_SHAPE_INPUT, whole)
         layer.mode = member(self.trt.SampleMode, mode)
         if around is not None:
             layer.set_input(_FILL_INPUT, around)

@@ -90,6 +90,9 @@ class LoadedRegion:
             )
         borders = (*signature.inputs, *signature.outputs)
         self._inputs = len(signature.inputs)
+        for border in signature.inputs:
+            if not self._context.set_input_shape(border.name, border.shape):
+                raise self._misfit(border)
         self._places = [self._place(border) for border in borders]
         self._close = weakref.finalize(self, gpu.close)
 
@@ -99,12 +102,15 @@ class LoadedRegion:
             size *= count
         address = self._gpu.reserve(size)
         if not self._context.set_tensor_address(border.name, address):
-            raise ArtifactError(
-                f"the engine of region '{self.name}' has no tensor {border.name}:"
-                f" {self._messages.text()}",
-                hint="compile the model again",
-            )
+            raise self._misfit(border)
         return address
+
+    def _misfit(self, border: Border) -> ArtifactError:
+        return ArtifactError(
+            f"the engine of region '{self.name}' has no tensor {border.name} of {border.shape}:"
+            f" {self._messages.text()}",
+            hint="compile the model again",
+        )
 
     def run(self, *arrays: np.ndarray) -> None:
         """Carry out one run: inputs, then outputs to fill.

@@ -53,6 +53,8 @@ def build_plan(draft: Draft, options: TensorrtOptions) -> bytes:
         config.num_compute_capabilities = 1
         name = options.arch.upper().replace("_", "")
         config.set_compute_capability(member(trt.ComputeCapability, name), 0)
+    if options.dynamic_batch:
+        config.add_optimization_profile(_profile(draft, options.dynamic_batch))
     times = open_times(draft, config, options.timing_cache)
     draft.messages.clear()
     plan = draft.builder.build_serialized_network(draft.network, config)
@@ -65,6 +67,15 @@ def build_plan(draft: Draft, options: TensorrtOptions) -> bytes:
     if times is not None:
         keep_times(times, Path(options.timing_cache))
     return bytes(plan)
+
+
+def _profile(draft: Draft, batches: tuple[int, ...]) -> Any:
+    profile = draft.builder.create_optimization_profile()
+    for number in range(draft.network.num_inputs):
+        tensor = draft.network.get_input(number)
+        rest = draft.shape_of(tensor)[1:]
+        profile.set_shape(tensor.name, *((batch, *rest) for batch in batches))
+    return profile
 
 
 def open_times(draft: Draft, config: Any, name: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from intarsia.errors import TargetError
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.options import option
 
@@ -33,12 +34,33 @@ class TensorrtOptions:
     workspace: int = option(
         0, doc="most bytes of scratch memory of an engine; 0 leaves it to the library", minimum=0
     )
+    dynamic_batch: tuple[int, ...] = option(
+        (),
+        doc="least, usual and largest first dimension of an engine: an optimisation profile",
+        minimum=1,
+    )
     timing_cache: str = option(
         "", doc="file in which TensorRT keeps measured times between builds; TensorRT-RTX has none"
     )
     remove_no_mac_regions: bool = option(
         False, doc="give back regions without a convolution, product or reduction"
     )
+
+
+def canonicalise(options: TensorrtOptions) -> TensorrtOptions:
+    """Check the sizes of a profile.
+
+    Raises:
+        TargetError: They are not three, or not in order.
+    """
+    sizes = options.dynamic_batch
+    if sizes and (len(sizes) != 3 or list(sizes) != sorted(sizes)):
+        raise TargetError(
+            f"-dynamic-batch={','.join(map(str, sizes))} is not the least, the usual and the"
+            " largest size",
+            hint="-dynamic-batch=1,8,32",
+        )
+    return options
 
 
 def env_version() -> str:
@@ -51,5 +73,6 @@ TENSORRT = TargetKind(
     role=Role.ACCELERATOR,
     options=TensorrtOptions,
     summary="TensorRT: convolution, matrix product, pooling, normalisation, element-wise, indexing",
+    canonicalise=canonicalise,
     env_version=env_version,
 )

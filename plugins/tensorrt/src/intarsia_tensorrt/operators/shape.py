@@ -142,8 +142,13 @@ def _supports_resize(call: Call) -> Support:
 
 def _lower_resize(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
-    layer = draft.network.add_resize(draft.value(call.args[0]))
-    layer.shape = sizes(call)
+    x = draft.value(call.args[0])
+    whole = None if draft.batch is None else draft.shape_tensor(x, sizes(call))
+    layer = draft.network.add_resize(x)
+    if whole is None:
+        layer.shape = sizes(call)
+    else:
+        layer.set_input(1, whole)
     layer.resize_mode = member(draft.trt.InterpolationMode, attrs.mode.upper())
     transformation = _COORDINATES[attrs.coordinate_mode]
     layer.coordinate_transformation = member(
