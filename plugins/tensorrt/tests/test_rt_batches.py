@@ -9,6 +9,7 @@ import pytest
 from intarsia.errors import TargetError
 from intarsia.ir.expr import Expr, Function, make_tuple
 from intarsia.partition.region import Region
+from intarsia_tensorrt import cache
 from intarsia_tensorrt.codegen import common_batch, compile_region, write_network
 from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.signature import FILE, parse_signature
@@ -49,7 +50,7 @@ def test_one_network_computes_every_size(batch: int) -> None:
 
 
 def test_the_unit_runs_at_the_size_of_the_model(tmp_path, monkeypatch) -> None:
-    monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cache, "plan_folder", lambda: tmp_path)
     region = region_of(function_of(apply("nn.relu", var("x", 2, 3))))
     plain = compile_region(region, TensorrtOptions(library=library().edition))
     unit = compile_region(

@@ -34,13 +34,16 @@ from .host_gpu import HostDriver
 from .regions import apply, function_of, library, region_of, var, weight
 
 README = Path(__file__).parents[1] / "README.md"
+FOLDER = cache.plan_folder
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "cache"))
-    return tmp_path / "cache" / "tensorrt"
+    # Not by the variable: a host would try every plugin anew in a folder that remembers nothing.
+    folder = tmp_path / "cache" / "tensorrt"
+    monkeypatch.setattr(cache, "plan_folder", lambda: folder)
+    return folder
 
 
 def target(**options: object) -> Target:
@@ -136,14 +139,20 @@ def test_an_engine_is_kept_and_a_damaged_one_built_again(own_cache: Path) -> Non
     assert compile_region(small(), options).files[PLAN_FILE] == marked
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "file"))
+def test_a_cache_that_cannot_be_written_is_no_error(own_cache: Path) -> None:
+    own_cache.parent.write_text("a file where a folder would be")
     assert cache.cached_plan("key", bytes) == b""
-    monkeypatch.delenv(cache.VARIABLE)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    own_cache.parent.unlink()
     assert cache.cached_plan("key", lambda: b"plan") == b"plan"
     assert cache.cached_plan("key", bytes) == b"plan"
+
+
+def test_the_folder_is_that_of_the_variable_or_of_the_user(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path / "mine"))
+    assert FOLDER() == tmp_path / "mine" / "tensorrt"
+    monkeypatch.delenv(cache.VARIABLE)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    assert FOLDER() == tmp_path / "home" / "intarsia" / "tensorrt"
 
 
 def product(body_attrs: dict[str, object], *, seed: int = 1, batch: int = 2) -> Region:
@@ -225,7 +234,9 @@ def test_versions_are_read_without_importing(monkeypatch) -> None:
 
     monkeypatch.setattr(metadata, "version", version)
     assert installed_versions() == "tensorrt 11.4"
-    assert env_version().endswith("tensorrt 11.4")
+    assert "tensorrt 11.4" in env_version()
+    monkeypatch.setattr("intarsia_tensorrt.target.Gpu", lambda: Gpu(HostDriver()))
+    assert env_version().endswith("tensorrt 11.4, NVIDIA Test, sm_90, driver 13000")
 
 
 def test_messages_are_told_once_and_without_the_missing_gpu() -> None:

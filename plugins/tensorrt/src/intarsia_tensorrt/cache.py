@@ -86,7 +86,7 @@ def plan_key(region: Region, facts: Sequence[str]) -> str:
 
 def cached_plan(key: str, build: Callable[[], bytes]) -> bytes:
     """Return the engine of a key; ``build`` makes it unless it is kept whole."""
-    path = _folder() / f"{key}.plan"
+    path = plan_folder() / f"{key}.plan"
     kept = _read(path)
     if kept is not None:
         return kept
@@ -115,7 +115,8 @@ def _write(path: Path, plan: bytes) -> None:
         return
 
 
-def _folder() -> Path:
+def plan_folder() -> Path:
+    """Return where engines are kept: in the folder of ``INTARSIA_CACHE_DIR``, or in the user's."""
     given = os.environ.get(VARIABLE)
     if given:
         return Path(given) / "tensorrt"

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import PluginError, TargetError
 from intarsia.ir.expr import Call, Constant, Expr, Var, tensor_type
+from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
 from intarsia.partition.region import Region
 
@@ -127,16 +128,18 @@ def write_network(
 
 def _check_types(draft: Draft, call: Call, tensors: tuple[Tensor, ...]) -> None:
     for tensor, type_ in zip(tensors, fields_of(call), strict=True):
+        assert isinstance(type_, TensorType)  # the row asked for it
+        dtype, wanted = type_.dtype, type_.static_shape
         shape = draft.shape_of(tensor)
         if draft.batch is not None:
-            if shape[:1] != (-1,) or -1 in shape[1:] or type_.shape[0] != draft.batch:
+            if shape[:1] != (-1,) or -1 in shape[1:] or wanted[0] != draft.batch:
                 raise draft.mixed_batch()
             shape = (draft.batch, *shape[1:])
-        found = (draft.dtype_of(tensor), shape)
-        if found not in ((type_.dtype, type_.shape), (draft.work_type(type_.dtype), type_.shape)):
+        found = draft.dtype_of(tensor)
+        if shape != wanted or found not in (dtype, draft.work_type(dtype)):
             raise PluginError(
-                f"the layers of {label_of(call)} give {found[0]}{list(found[1])}, and {call.name}"
-                f" is {type_.dtype}{list(type_.shape)}",
+                f"the layers of {label_of(call)} give {found}{list(shape)}, and {call.name}"
+                f" is {dtype}{list(wanted)}",
                 where=str(call.span),
             )
 

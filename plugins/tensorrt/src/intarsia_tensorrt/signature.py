@@ -68,14 +68,8 @@ def parse_signature(content: bytes) -> Signature:
     try:
         whole = json.loads(content)
         schema = whole.pop("schema")
-        borders = {
-            side: tuple(
-                Border(b["name"], b["dtype"], tuple(int(n) for n in b["shape"]))
-                for b in whole.pop(side)
-            )
-            for side in ("inputs", "outputs")
-        }
-        found = Signature(**whole, **borders)
+        inputs, outputs = (_borders(whole.pop(side)) for side in ("inputs", "outputs"))
+        found = Signature(inputs=inputs, outputs=outputs, **whole)
     except (ValueError, KeyError, TypeError, AttributeError) as cause:
         raise ArtifactError(f"{FILE} is damaged: {cause}", hint="compile the model again") from None
     if schema != SCHEMA:
@@ -84,3 +78,9 @@ def parse_signature(content: bytes) -> Signature:
             hint="compile the model with the version of intarsia-tensorrt that runs it",
         )
     return found
+
+
+def _borders(rows: Any) -> tuple[Border, ...]:
+    return tuple(
+        Border(row["name"], row["dtype"], tuple(int(size) for size in row["shape"])) for row in rows
+    )

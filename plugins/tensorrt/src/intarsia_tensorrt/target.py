@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intarsia.errors import TargetError
+from intarsia.errors import IntarsiaError, TargetError
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.options import option
 
+from .device import Gpu
 from .sdk import MODULES, installed_versions
 from .signature import SCHEMA
 
@@ -65,7 +66,22 @@ def canonicalise(options: TensorrtOptions) -> TensorrtOptions:
 
 def env_version() -> str:
     """Return what compiled regions depend on besides the options."""
-    return f"network {SCHEMA}, {installed_versions()}"
+    versions = installed_versions()
+    gpu = ""
+    if any(word.startswith("tensorrt ") for word in versions.split(", ")):
+        gpu = f", {_gpu_here()}"  # engines of this edition are for the GPU that builds them
+    return f"network {SCHEMA}, {versions}{gpu}"
+
+
+def _gpu_here() -> str:
+    try:
+        gpu = Gpu()
+    except IntarsiaError:
+        return "no GPU"
+    try:
+        return gpu.identity
+    finally:
+        gpu.close()
 
 
 TENSORRT = TargetKind(

@@ -76,13 +76,13 @@ def _lower_one_hot(draft: Draft, call: Call) -> Tensor:
     indices = draft.reshape(indices, expanded)
     column = [attrs.depth if axis == attrs.axis else 1 for axis in range(len(whole))]
     places = np.arange(attrs.depth, dtype=own).reshape(column)
-    hits = [
+    hit, wrapped = (
         draft.binary(indices, draft.constant(place), "EQUAL")
         for place in (places, places - own.type(attrs.depth))
-    ]
+    )
     values = (attrs.on_value, attrs.off_value)
     on, off = (_single(draft, call, value) for value in values)
-    return draft.select(draft.binary(*hits, "OR"), on, off)
+    return draft.select(draft.binary(hit, wrapped, "OR"), on, off)
 
 
 def _single(draft: Draft, like: Expr, value: float) -> Tensor:

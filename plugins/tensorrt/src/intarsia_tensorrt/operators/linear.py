@@ -22,7 +22,8 @@ def product(draft: Draft, a: Tensor, b: Tensor, attrs: Any) -> Tensor:
 
 
 def _lower_matmul(draft: Draft, call: Call) -> Tensor:
-    return product(draft, *(draft.value(arg) for arg in call.args), call.attrs)
+    a, b = (draft.value(arg) for arg in call.args)
+    return product(draft, a, b, call.attrs)
 
 
 ROWS = (Row("matmul", _lower_matmul),)
