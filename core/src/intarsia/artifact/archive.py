@@ -10,6 +10,8 @@ import struct
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 
@@ -177,6 +179,7 @@ def check_references(opened: OpenedArtifact) -> None:
         raise ArtifactError(f"the weights {', '.join(absent[:5])} are not there")
     for part in passport.parts:
         _check_part(opened, part)
+    _check_sizes(passport)
     for argument in (argument for step in plan.steps for argument in step_arguments(step)):
         if argument.place is Place.CONSTANT:
             weight = opened.weights[plan.constants[argument.index]]
@@ -199,6 +202,20 @@ def _check_part(opened: OpenedArtifact, part: Part) -> None:
         check_references(opened.part(part))
     except ArtifactError as error:
         raise ArtifactError(f"part '{part.name}': {error.message}", hint=error.hint) from None
+
+
+def _check_sizes(passport: Passport) -> None:
+    """Check that there is a part for every combination of sizes, and an input that has each."""
+    if not passport.sizes:
+        return
+    counted = prod(len(choice.sizes) for choice in passport.sizes)
+    known = {part.sizes for part in passport.parts}
+    full = counted == len(known) and known == set(
+        product(*(choice.sizes for choice in passport.sizes))
+    )
+    named = {size for spec in passport.signature.inputs for size in spec.shape or ()}
+    if not full or not named.issuperset(choice.name for choice in passport.sizes):
+        raise ArtifactError("the parts of the artifact are not those of its sizes")
 
 
 def _open_zip(path: Path) -> zipfile.ZipFile:

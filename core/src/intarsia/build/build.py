@@ -29,6 +29,8 @@ from .dynamic import import_any, needs_program, pack_program
 from .importing import Model, check_budget, check_static
 from .pack import pack
 from .place import check_place_rules, rules_of_parts
+from .shapes import build_shapes, check_one_program, find_choices, static_shapes
+from .sizes import Combination, Size
 from .stages import (
     compile_kernels,
     compile_regions,
@@ -59,7 +61,8 @@ class BuildOptions:
     """What a build may be told besides model and target.
 
     Attributes:
-        shapes: Shapes of inputs, for a model that is imported.
+        shapes: Shapes of inputs, for a model that is imported; with a size of several values
+            (:class:`~intarsia.build.sizes.Sizes`), a program is made for each.
         plan: How regions are chosen; the cost model if ``None``.
         rules: What the user says of single nodes.
         require_offload: At least this many percent of the nodes must be offloaded.
@@ -71,7 +74,7 @@ class BuildOptions:
         progress: Called with the name of each stage.
     """
 
-    shapes: Mapping[str, Sequence[int]] | None = None
+    shapes: Mapping[str, Sequence[Size]] | None = None
     plan: Plan | None = None
     rules: Sequence[PlaceRule] = ()
     require_offload: float | None = None
@@ -118,11 +121,43 @@ def build(
     host = Host() if host is None else host
     chosen = _chosen(options)
     dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
-    stage = chosen.progress or _silent
     parts = read_target(host, target or _carried(ir_mod, CompositeTarget), target_host)
     driver = _driver(ir_mod, parts, executor, runtime)
+    order = _Order(ir_mod, parts, driver, executor, params, mod_name, host)
+    several = find_choices(ir_mod, chosen.shapes)
+    if several is None:
+        return _build(order, chosen, static_shapes(chosen.shapes))
+    check_one_program(driver[1])
+
+    def build_one(row: Combination) -> Artifact:
+        folder = dump.folder_of("x".join(map(str, row.sizes)))
+        return _build(order, replace(chosen, dump_ir=folder), row.shapes)
+
+    return build_shapes(ir_mod, several, params, build_one)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Order:
+    """What is built and for what, the same for every shape."""
+
+    model: Model
+    target: CompositeTarget
+    driver: tuple[Executor, Runtime]
+    wanted: Executor | None
+    params: Mapping[str, np.ndarray] | None
+    name: str
+    host: Host
+
+
+def _build(
+    order: _Order, chosen: BuildOptions, shapes: Mapping[str, Sequence[int]] | None
+) -> Artifact:
+    """Import for one set of shapes, and compile the module, or the program it needs."""
+    dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
+    stage = chosen.progress or _silent
     stage("import")
-    imported = import_any(ir_mod, executor, runtime, chosen.shapes, params)
+    parts, driver, host = order.target, order.driver, order.host
+    imported = import_any(order.model, order.wanted, driver[1], shapes, order.params)
     program = needs_program(imported, driver[0])
     if program is not None:
 
@@ -138,14 +173,14 @@ def build(
             )
             return _compile(module, parts, name, host, inner)
 
-        made = pack_program(program, mod_name, parts, driver[1], compile_piece)
+        made = pack_program(program, order.name, parts, driver[1], compile_piece)
         check_place_rules(made.placement, chosen.rules)
         check_gates(
             made.placement, require_offload=chosen.require_offload, max_regions=chosen.max_regions
         )
         return made
     assert isinstance(imported, IRModule)  # everything else needs a program
-    return _compile(_annotated(imported, parts, driver), parts, mod_name, host, chosen)
+    return _compile(_annotated(imported, parts, driver), parts, order.name, host, chosen)
 
 
 def _compile(

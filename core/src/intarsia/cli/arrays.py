@@ -8,12 +8,13 @@ import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
 
 from ..artifact.plan import TensorSpec
-from ..artifact.signature import ValueSpec
+from ..artifact.signature import SizeChoice, ValueSpec
 from ..dtype import DType, parse_dtype
 from ..errors import ModelError, ResourceError, UsageError
 from ..runtime.abi import numpy_dtype
@@ -27,15 +28,17 @@ RANDOM = "random"
 """What ``--inputs`` says instead of a file name."""
 
 
-def read_inputs(source: str, specs: Sequence[Spec], seed: int) -> dict[str, np.ndarray]:
-    """Return the arrays of an ``.npz`` file, or random ones.
+def read_inputs(
+    source: str, specs: Sequence[Spec], seed: int, sizes: Sequence[SizeChoice] = ()
+) -> dict[str, np.ndarray]:
+    """Return the arrays of an ``.npz`` file, or random ones, of the largest of ``sizes``.
 
     Raises:
         ModelError: The file is missing or no ``.npz``.
         UsageError: An input cannot be made up: its size is not known, or it is no tensor.
     """
     if source == RANDOM:
-        return random_inputs(specs, seed)
+        return random_inputs(specs, seed, {choice.name: choice.sizes[-1] for choice in sizes})
     try:
         with np.load(source, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
@@ -46,7 +49,9 @@ def read_inputs(source: str, specs: Sequence[Spec], seed: int) -> dict[str, np.n
         ) from None
 
 
-def random_inputs(specs: Sequence[Spec], seed: int) -> dict[str, np.ndarray]:
+def random_inputs(
+    specs: Sequence[Spec], seed: int, sizes: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, np.ndarray]:
     """Return one array for each input; the same for the same seed.
 
     Floats are normally distributed. Bytes cover their range; wider integers are 0 or 1, because
@@ -56,14 +61,15 @@ def random_inputs(specs: Sequence[Spec], seed: int) -> dict[str, np.ndarray]:
         UsageError: The size of an input is not known, or it is no tensor.
     """
     generator = np.random.default_rng(seed)
-    return {spec.name: _random(generator, _known(spec)) for spec in specs}
+    return {spec.name: _random(generator, _known(spec, sizes)) for spec in specs}
 
 
-def _known(spec: Spec) -> TensorSpec:
-    """Return the static tensor that an input is."""
+def _known(spec: Spec, named: Mapping[str, int]) -> TensorSpec:
+    """Return the static tensor that an input is, with values for sizes that have names."""
     if isinstance(spec, TensorSpec):
         return spec
-    sizes = tuple(size for size in spec.shape or () if isinstance(size, int))
+    shape = [named.get(size, size) if isinstance(size, str) else size for size in spec.shape or ()]
+    sizes = tuple(size for size in shape if isinstance(size, int))
     if spec.shape is None or len(sizes) < len(spec.shape):
         raise UsageError(
             f"input '{spec.name}' cannot be made up: it is {spec.kind} of a size that is not known",

@@ -17,6 +17,7 @@ from typing import Protocol
 import click
 
 from ..build.build import build
+from ..build.sizes import largest
 from ..errors import UsageError
 from ..target.target import CompositeTarget
 from . import bench_plot, contestant
@@ -127,7 +128,7 @@ def command(
         bench_plot.check_plot(plot)
     counts = _parse_threads(threads)
     chosen = read_targets(ctx, targets)
-    sizes = dict(parse_shape(text) for text in shapes)
+    sizes = largest(dict(parse_shape(text) for text in shapes))
     rows: list[BenchRow] = []
     with progress("measuring", len(models) * len(counts)) as advance:
         for model in models:

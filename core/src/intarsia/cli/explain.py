@@ -12,6 +12,7 @@ import click
 from ..build.config import Executor
 from ..build.dynamic import import_any
 from ..build.place import place_model
+from ..build.sizes import largest
 from ..build.stages import read_target
 from ..diagnostics import Remark
 from ..errors import UnsupportedError, UsageError
@@ -36,7 +37,12 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("nodes", nargs=-1, metavar="[NODE]...")
 @target_options()
-@click.option("--shape", multiple=True, metavar="NAME:N,N,...", help="Shape of an input.")
+@click.option(
+    "--shape",
+    multiple=True,
+    metavar="NAME:N,N,...",
+    help="Shape of an input; of several values of a size, the largest is explained.",
+)
 @click.option("--executor", type=NameType("executor"), metavar="EXECUTOR",
               help="What drives the model: vm for inputs of open sizes.")  # fmt: skip
 @click.option(
@@ -77,7 +83,7 @@ def command(
     host = session.host()
     parts = read_target(host, target.read(host), None)
     rules = [parse_place_rule(text) for text in place]
-    shapes = dict(parse_shape(text) for text in shape)
+    shapes = largest(dict(parse_shape(text) for text in shape))
     chosen = None if executor is None else Executor(executor, host=host)
     imported = import_any(model, chosen, None, shapes, None)
     placed = place_model(host, imported, parts, plan=Plan(plan), rules=rules)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from ..build.config import Executor, Runtime, find_kind
+from ..build.sizes import Size, parse_size
 from ..errors import UsageError
 from ..host.host import Host
 from ..partition.cost import Plan
@@ -33,8 +33,6 @@ from .target_options import (
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SHAPE = re.compile(r"(?P<name>.+):(?P<sizes>\d*(,\d+)*)")
-
 
 @dataclass(frozen=True, slots=True)
 class BuildSettings:
@@ -42,7 +40,7 @@ class BuildSettings:
 
     host: Host
     target: TargetChoice
-    shapes: dict[str, tuple[int, ...]]
+    shapes: dict[str, tuple[Size, ...]]
     executor: Executor
     is_executor_given: bool
     runtime: Runtime
@@ -55,17 +53,23 @@ class BuildSettings:
     use_cache: bool
 
 
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """Parse ``input:1,3,224,224``; ``input:`` is a scalar.
+def parse_shape(text: str) -> tuple[str, tuple[Size, ...]]:
+    """Parse ``input:1,3,224,224``; ``input:`` is a scalar, and a size may have several values.
+
+    ``1..32`` is a range, compiled for powers of two (``1..32/8``: for multiples of 8) and run on
+    padded inputs in between; ``1|4|16`` is a list of the sizes that run.
 
     Raises:
         UsageError: It is not of this form.
     """
-    found = _SHAPE.fullmatch(text)
-    if found is None:
-        raise UsageError(f"'{text}' is no shape", hint="for example --shape input:1,3,224,224")
-    sizes = found["sizes"]
-    return found["name"], tuple(int(size) for size in sizes.split(",")) if sizes else ()
+    name, colon, rest = text.rpartition(":")
+    sizes = [parse_size(size) for size in rest.split(",")] if rest else []
+    if not colon or not name or None in sizes:
+        raise UsageError(
+            f"'{text}' is no shape",
+            hint="for example --shape input:1,3,224,224, or input:1..32,3,224,224",
+        )
+    return name, tuple(size for size in sizes if size is not None)
 
 
 def build_options() -> Callable[[F], F]:
@@ -94,7 +98,7 @@ def _build_options() -> list[Decorator]:
         (driver, "--runtime", {"metavar": "RUNTIME", "type": NameType("runtime")},
          "Where the model runs, e.g. cpp.  [env: INTARSIA_RUNTIME]"),
         (model, "--shape", {"multiple": True, "metavar": "NAME:N,N,..."},
-         "Shape of an input; once for each."),
+         "Shape of an input; once for each. N may be 1..32 or 1|4|16."),
         (cut, "--plan", {"type": plans, "default": Plan.COST.value, "show_default": True},
          "How regions are chosen."),
         (cut, "--place", {"multiple": True, "metavar": "NODES=KIND"},

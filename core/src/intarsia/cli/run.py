@@ -17,10 +17,12 @@ from ..artifact.passport import Passport
 from ..build.config import Executor
 from ..build.dynamic import VM, import_any
 from ..build.place import place_model
+from ..build.sizes import largest
 from ..build.stages import read_target
 from ..errors import UnsupportedError, UsageError
 from ..ir.module import IRModule
-from ..runtime.executors.graph import GraphExecutor
+from ..runtime.executors.graph import GraphExecutor, ProfileRow
+from ..runtime.executors.sizes import SizesExecutor
 from ..runtime.executors.vm import VmExecutor
 from ..runtime.load import Executable, InProcess, load
 from ..runtime.loading import RunValue
@@ -68,17 +70,16 @@ def command(
     source = _reference(model, reference) if verify else model
     begin = _opener(model, settings, threads)
     with begin("graph" if profile else None) as executable:
-        arrays = read_inputs(inputs, executable.inputs, seed)
-        results, times = _timed(executable, arrays, repeat)
-        profiler = executable if isinstance(executable, GraphExecutor | VmExecutor) else None
-        rows = profiler.profile(arrays, repeat) if profile and profiler is not None else ()
         passport = executable.passport
+        arrays = read_inputs(inputs, executable.inputs, seed, passport.sizes)
+        results, times = _timed(executable, arrays, repeat)
+        rows = _profile(executable, arrays, repeat) if profile else ()
     checks: tuple[OutputCheck, ...] = ()
     regions: tuple[RegionCheck, ...] = ()
     if verify:
-        imported = _imported(source, settings, passport)
+        imported = _imported(source, settings, passport, arrays)
         checks = verify_outputs(imported, arrays, results)
-        regions = _regions(imported, settings, passport, begin, arrays)
+        regions = _regions(source, settings, passport, begin, arrays)
     if outputs is not None:
         write_arrays(outputs, results)
     said: Said = {
@@ -142,15 +143,19 @@ def _opener(
     return from_memory
 
 
-def _imported(source: Path, settings: BuildSettings, passport: Passport) -> IRModule | DynamicModel:
-    """Import the model that a passport was made for."""
-    kind = VM if passport.executor.get("kind") == VM else None
-    executor = Executor(kind or "aot")
-    return import_any(source, executor, None, settings.shapes, None)
+def _imported(
+    source: Path, settings: BuildSettings, passport: Passport, inputs: Mapping[str, np.ndarray]
+) -> IRModule | DynamicModel:
+    """Import the model that a passport was made for, for the shapes of ``inputs`` if it is open."""
+    kind = VM if passport.executor.get("kind") == VM else "aot"
+    shapes = largest(settings.shapes)
+    if passport.sizes:
+        shapes = {name: array.shape for name, array in inputs.items()}
+    return import_any(source, Executor(kind), None, shapes, None)
 
 
 def _regions(
-    imported: IRModule | DynamicModel,
+    source: Path,
     settings: BuildSettings,
     passport: Passport,
     begin: Callable[[str | None], Executable],
@@ -160,13 +165,30 @@ def _regions(
     driven = passport.executor.get("kind") in ("aot", "graph", VM)
     if not driven or passport.runtime.get("kind") not in tuple(InProcess):
         return ()
-    parts = read_target(settings.host, passport.target, None)
-    placed = place_model(settings.host, imported, parts, settings.plan, settings.rules)
-    if [row.to_json() for row in placed.placement.regions] != passport.placement.get("regions"):
-        click.echo("the regions cannot be compared: the artifact was cut in another way", err=True)
-        return ()
     with begin("graph") as executable:
-        return verify_regions(executable, placed, inputs)
+        arrays, program = dict(inputs), executable
+        if isinstance(executable, SizesExecutor):
+            program, arrays = executable.fitted(inputs)
+        imported = _imported(source, settings, passport, arrays)
+        target = read_target(settings.host, passport.target, None)
+        placed = place_model(settings.host, imported, target, settings.plan, settings.rules)
+        rows = [row.to_json() for row in placed.placement.regions]
+        if rows != program.passport.placement.get("regions"):
+            click.echo("the regions cannot be compared: they were cut in another way", err=True)
+            return ()
+        return verify_regions(program, placed, arrays)
+
+
+def _profile(
+    executable: Executable, inputs: Mapping[str, np.ndarray], repeat: int
+) -> tuple[ProfileRow, ...]:
+    """Time each step of what runs these inputs; nothing if it cannot be walked."""
+    program, arrays = executable, inputs
+    if isinstance(executable, SizesExecutor):
+        program, arrays = executable.fitted(inputs)
+    if not isinstance(program, GraphExecutor | VmExecutor):
+        return ()
+    return program.profile(arrays, repeat)
 
 
 def _timed(
@@ -214,7 +236,9 @@ def _print(said: Said, results: dict[str, np.ndarray]) -> None:
         table(lines, ("ms", "%", "step", "nodes"))
     for check in (*said.get("regions", ()), *said.get("verify", ())):
         verdict = "ok" if check["ok"] else "DIFFERS"
-        click.echo(f"verify {check['name']}: {verdict}, largest error {check['max_error']:.3g}")
+        click.echo(
+            f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}"
+        )
 
 
 def _range(array: np.ndarray) -> str:

@@ -122,7 +122,7 @@ def verify_regions(
                 return
             operands = tuple(np.asarray(value) for value in step.operands)
             several = f"{step.label}." if len(executable.pieces) > 1 else ""
-            _check_regions(piece, placed.cuts[step.label], several, operands, found)
+            _check_regions(piece, placed.cuts[step.label], several, tuple(operands), found)
             module = placed.pieces[step.label]
             nodes = tuple(dict.fromkeys(call.span.name for call in calls(module.main)))
             row = step.label, nodes, module.main, module

@@ -16,6 +16,7 @@ from .cpu import this_machine
 from .discovery import find_executor, find_runtime
 from .executors.aot import AotExecutor
 from .executors.graph import GraphExecutor
+from .executors.sizes import SizesExecutor
 from .executors.vm import VmExecutor
 from .loading import DriveProgram, PlanExecutable
 from .program import Program
@@ -23,7 +24,7 @@ from .program import Program
 VM = "vm"
 _MEMBERS = ("inputs", "outputs", "passport", "threads", "run", "run_into", "close")
 
-Executable: TypeAlias = PlanExecutable | VmExecutor
+Executable: TypeAlias = PlanExecutable | VmExecutor | SizesExecutor
 """A loaded artifact: ``inputs``, ``outputs``, ``run``, ``run_into`` and ``close``."""
 
 
@@ -62,6 +63,8 @@ def instantiate(
 ) -> Executable:
     """Make an opened artifact ready to run; errors as :func:`load`."""
     passport = opened.passport
+    if passport.sizes:
+        return _program_of_sizes(opened, threads, executor)
     place = str(passport.runtime.get("kind", "cpp"))
     if place not in tuple(InProcess):
         begin = find_runtime(place)
@@ -95,6 +98,20 @@ def _program_of_pieces(
         return piece
 
     return VmExecutor(opened, open_piece, threads)
+
+
+def _program_of_sizes(
+    opened: OpenedArtifact, threads: int | None, executor: str | None
+) -> SizesExecutor:
+    check_machine(opened.passport, this_machine())
+
+    def open_part(part: OpenedArtifact) -> PlanExecutable | VmExecutor:
+        program = instantiate(part, threads=threads, executor=executor)
+        if isinstance(program, SizesExecutor):
+            raise ArtifactError(f"the part '{part.passport.name}' has sizes of its own")
+        return program
+
+    return SizesExecutor(opened, open_part, threads)
 
 
 def _drive(kind: str, *, wanted: bool) -> DriveProgram:

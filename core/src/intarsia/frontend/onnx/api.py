@@ -63,6 +63,19 @@ def from_onnx(
     return IRModule.from_function(function)
 
 
+def declared_types(
+    model: ModelSource, *, max_bytes: int = MAX_MODEL_BYTES
+) -> dict[str, TensorType]:
+    """Return the type that a model declares for each input that is a tensor of known rank.
+
+    Raises:
+        ModelError: The file is no model, or a broken one.
+        ResourceError: The model is too large.
+    """
+    graph = read_model(model, max_bytes=max_bytes, any_value=True).graph
+    return {info.name: info.type for info in graph.inputs if info.type is not None}
+
+
 def place_error(model: Model, where: str) -> str:
     """Put the model's name before the place of an error in it."""
     return f"{model.source}: {where}" if where else model.source

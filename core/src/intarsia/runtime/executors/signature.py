@@ -118,6 +118,25 @@ class Signature:
         )
 
 
+def ordered_values(inputs: Inputs, names: Sequence[str]) -> list[object]:
+    """Return the values of inputs in the model's order, whatever they are.
+
+    Raises:
+        ModelError: One is missing, or there is one too many.
+    """
+    if not isinstance(inputs, Mapping):
+        if len(inputs) != len(names):
+            raise ModelError(f"expected {len(names)} inputs, got {len(inputs)}")
+        return list(inputs)
+    unknown = [name for name in inputs if name not in names]
+    missing = [name for name in names if name not in inputs]
+    if unknown or missing:
+        what = f"no input '{missing[0]}'" if missing else f"an input '{unknown[0]}'"
+        listing = ", ".join(f"'{name}'" for name in names)
+        raise ModelError(f"{what} was given; the model takes {listing}")
+    return [inputs[name] for name in names]
+
+
 def _dtype_text(array: np.ndarray) -> str:
     return str(array.dtype) if array.dtype.isnative else f"{array.dtype.name} with swapped bytes"
 

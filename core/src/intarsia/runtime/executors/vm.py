@@ -23,7 +23,7 @@ from ..loading import PieceCall, ProgramLoader, ProgramRequest, RunValue, StepSe
 from ..threads import choose_threads
 from .aot import AotExecutor
 from .graph import GraphExecutor, ProfileRow
-from .signature import Inputs
+from .signature import Inputs, ordered_values
 
 OpenPiece: TypeAlias = Callable[[OpenedArtifact], "AotExecutor | GraphExecutor"]
 """Makes a part of the artifact ready to run."""
@@ -87,20 +87,7 @@ class VmExecutor:
         Raises:
             ModelError: As :meth:`run`; or an array has another shape or element type.
         """
-        results = self.run(inputs)
-        arrays = (
-            outputs if isinstance(outputs, Mapping) else dict(zip(results, outputs, strict=True))
-        )
-        for name, value in results.items():
-            array = arrays.get(name)
-            if not isinstance(array, np.ndarray) or not isinstance(value, np.ndarray):
-                raise ModelError(f"output '{name}' is no array, or has none to be written into")
-            if array.shape != value.shape or array.dtype != value.dtype:
-                raise ModelError(
-                    f"output '{name}' is {value.dtype} {value.shape}, "
-                    f"the array for it is {array.dtype} {array.shape}"
-                )
-            array[...] = value
+        copy_into(self.run(inputs), outputs)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
         """Time each step of the program: pieces as a whole, nodes one by one.
@@ -143,18 +130,7 @@ class VmExecutor:
 
     def _checked(self, inputs: Inputs) -> list[RunValue]:
         specs = self.inputs
-        if isinstance(inputs, Mapping):
-            unknown = [name for name in inputs if name not in {spec.name for spec in specs}]
-            missing = [spec.name for spec in specs if spec.name not in inputs]
-            if unknown or missing:
-                what = f"no input '{missing[0]}'" if missing else f"an input '{unknown[0]}'"
-                names = ", ".join(f"'{spec.name}'" for spec in specs)
-                raise ModelError(f"{what} was given; the model takes {names}")
-            values = [inputs[spec.name] for spec in specs]
-        else:
-            values = list(inputs)
-        if len(values) != len(specs):
-            raise ModelError(f"expected {len(specs)} inputs, got {len(values)}")
+        values = ordered_values(inputs, [spec.name for spec in specs])
         bound: dict[str, int] = {}
         return [_check(value, spec, bound) for value, spec in zip(values, specs, strict=True)]
 
@@ -174,6 +150,25 @@ class VmExecutor:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
+    """Copy results into the caller's arrays.
+
+    Raises:
+        ModelError: An array is missing, or has another shape or element type.
+    """
+    arrays = outputs if isinstance(outputs, Mapping) else dict(zip(results, outputs, strict=True))
+    for name, value in results.items():
+        array = arrays.get(name)
+        if not isinstance(array, np.ndarray) or not isinstance(value, np.ndarray):
+            raise ModelError(f"output '{name}' is no array, or has none to be written into")
+        if array.shape != value.shape or array.dtype != value.dtype:
+            raise ModelError(
+                f"output '{name}' is {value.dtype} {value.shape}, "
+                f"the array for it is {array.dtype} {array.shape}"
+            )
+        array[...] = value
 
 
 def _caller(piece: AotExecutor | GraphExecutor) -> PieceCall:

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a model for several shapes: a program for each in one artifact, which share weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+from ..artifact.plan import CallPlan
+from ..artifact.signature import ANY_SIZE, Signature, SizeChoice, ValueSpec
+from ..errors import UnsupportedError, UsageError
+from ..ir.module import IRModule
+from .artifact import Artifact
+from .config import Runtime
+from .importing import Model, import_model
+from .padding import check_padding, output_place
+from .parts import Piece, join
+from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def find_choices(model: Model, shapes: Mapping[str, Sequence[Size]] | None) -> ShapeChoices | None:
+    """Return the shapes with names for sizes of several values; ``None`` if no size has several.
+
+    Raises:
+        UsageError: One size of the model is given different values, or the model is imported.
+    """
+    if shapes is None or not any(isinstance(s, Sizes) for shape in shapes.values() for s in shape):
+        return None
+    if isinstance(model, IRModule):
+        raise UsageError(
+            "a module that is imported has its shapes, and cannot be built for several",
+            hint="give build() the model's file or bytes",
+        )
+    from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
+
+    return name_sizes(shapes, declared_types(model))
+
+
+def static_shapes(
+    shapes: Mapping[str, Sequence[Size]] | None,
+) -> Mapping[str, Sequence[int]] | None:
+    """Return shapes of which no size has several values as what importing takes."""
+    return cast("Mapping[str, Sequence[int]] | None", shapes)
+
+
+def check_one_program(runtime: Runtime) -> None:
+    """Refuse a runtime that has no place for several programs.
+
+    Raises:
+        UnsupportedError: It has its memory laid out for one.
+    """
+    if "freestanding" in runtime.row.traits:
+        raise UnsupportedError(
+            f"code for runtime '{runtime.kind}' has one shape",
+            hint="give every size one value; compile once for each shape that is needed",
+        )
+
+
+def build_shapes(
+    model: Model,
+    shapes: ShapeChoices,
+    params: Mapping[str, np.ndarray] | None,
+    build_one: Callable[[Combination], Artifact],
+) -> Artifact:
+    """Build a model for every combination of sizes.
+
+    Args:
+        model: The model, not imported.
+        shapes: Shapes with names of sizes.
+        params: Values of inputs that are weights.
+        build_one: Builds for one combination.
+
+    Raises:
+        UnsupportedError: A range needs padding that would change results.
+        UsageError: There are too many combinations.
+    """
+    combinations = shapes.combinations()
+    for choice in shapes.choices:
+        if choice.low:
+            _check_choice(model, shapes, choice, params)
+    pieces: list[Piece] = []
+    for row in combinations:
+        made = build_one(row)
+        pieces.append(Piece("sizes" + "x".join(map(str, row.sizes)), made, row.sizes))
+    largest = pieces[-1].artifact
+    made = [piece.artifact for piece in pieces]
+    passport = replace(
+        largest.passport,
+        plan=CallPlan((), (), (), (), 0, ()),
+        units=(),
+        placement=MappingProxyType(_placement(pieces)),
+        declared=_signature(shapes, made, combinations),
+        sizes=shapes.choices,
+    )
+    return join(passport, (), pieces, largest.placement)
+
+
+def _check_choice(
+    model: Model,
+    shapes: ShapeChoices,
+    choice: SizeChoice,
+    params: Mapping[str, np.ndarray] | None,
+) -> None:
+    """Prove that padding along one size, with the others at their largest, changes nothing.
+
+    Every compiled size is compared with the largest one, and with an odd one, so that what depends
+    on the size itself is seen.
+    """
+    values = {other.name: other.sizes[-1] for other in shapes.choices}
+    largest = max(choice.sizes[-1], 2)
+    tried = sorted({*(size for size in choice.sizes if size > 1), largest + 1} - {largest})
+    if choice.sizes[-1] == choice.low:
+        return
+    base = import_model(model, shapes.at({**values, choice.name: largest}), params)
+    for size in tried:
+        other = import_model(model, shapes.at({**values, choice.name: size}), params)
+        check_padding(other, base, (size, largest), choice.name)
+        for one, two in zip(other.main.outputs, base.main.outputs, strict=True):
+            output_place(one.type, two.type, (size, largest))
+
+
+def _placement(pieces: Sequence[Piece]) -> dict[str, object]:
+    """Return what the passport says: of the largest sizes, and a line for each combination."""
+    largest = pieces[-1].artifact.passport.placement
+    lines = {piece.name: piece.artifact.passport.placement.get("summary", "") for piece in pieces}
+    return {**largest, "sizes": lines}
+
+
+def _signature(
+    shapes: ShapeChoices, made: Sequence[Artifact], combinations: Sequence[Combination]
+) -> Signature:
+    """Return the signature with names of sizes, found by comparing the programs."""
+    names = [choice.name for choice in shapes.choices]
+    rows = [dict(zip(names, row.sizes, strict=True)) for row in combinations]
+    found = [artifact.passport.signature for artifact in made]
+    inputs = tuple(
+        replace(spec, shape=shapes.shapes[spec.name])
+        if spec.name in shapes.shapes
+        else _joined([other.inputs[at] for other in found], rows)
+        for at, spec in enumerate(found[-1].inputs)
+    )
+    outputs = tuple(
+        _joined([other.outputs[at] for other in found], rows)
+        for at in range(len(found[-1].outputs))
+    )
+    return Signature(inputs, outputs)
+
+
+def _joined(specs: Sequence[ValueSpec], rows: Sequence[Mapping[str, int]]) -> ValueSpec:
+    """Return one value of all programs: sizes that are the same stay, others get their name."""
+    shapes = [spec.shape for spec in specs]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
+        return replace(specs[-1], shape=None)
+    return replace(
+        specs[-1], shape=tuple(_size(column, rows) for column in zip(*known, strict=True))
+    )
+
+
+def _size(column: Sequence[int | str], rows: Sequence[Mapping[str, int]]) -> int | str:
+    if len(set(column)) == 1:
+        return column[0]
+    for name in rows[0]:
+        if all(size == row[name] for size, row in zip(column, rows, strict=True)):
+            return name
+    return ANY_SIZE

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor of a model that was compiled for several shapes: one program for each.
+
+The shapes of the inputs choose the program, and nothing is compiled. A size that lies between two
+compiled ones runs on the larger: inputs are padded with zeros and outputs cut, where the build has
+proved that no result depends on the padding.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import TypeAlias
+
+import numpy as np
+
+from ...artifact.archive import OpenedArtifact
+from ...artifact.passport import Part, Passport
+from ...artifact.signature import ValueSpec
+from ...errors import ModelError
+from ..loading import PlanExecutable, RunValue
+from ..threads import choose_threads
+from .signature import Inputs, ordered_values
+from .vm import VmExecutor, copy_into
+
+OpenPart: TypeAlias = Callable[[OpenedArtifact], "PlanExecutable | VmExecutor"]
+"""Makes the program for one combination of sizes ready to run."""
+
+
+class SizesExecutor:
+    """Runs the program that was compiled for the shapes of the inputs.
+
+    A program is made ready when it is first needed; :meth:`prepare` does so beforehand.
+
+    Args:
+        opened: The artifact that holds the programs.
+        open_part: Makes one ready to run.
+        threads: Threads for parallel loops; ``None`` means as many as the process may use.
+    """
+
+    def __init__(self, opened: OpenedArtifact, open_part: OpenPart, threads: int | None) -> None:
+        self._opened = opened
+        self._open_part = open_part
+        self.threads = choose_threads(threads)
+        self._parts = {part.sizes: part for part in opened.passport.parts}
+        self._ready: dict[tuple[int, ...], PlanExecutable | VmExecutor] = {}
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @property
+    def passport(self) -> Passport:
+        """What the artifact says of itself."""
+        return self._opened.passport
+
+    @property
+    def inputs(self) -> tuple[ValueSpec, ...]:
+        """Inputs of the model, in its order."""
+        return self.passport.signature.inputs
+
+    @property
+    def outputs(self) -> tuple[ValueSpec, ...]:
+        """Outputs of the model, in its order."""
+        return self.passport.signature.outputs
+
+    def prepare(self) -> None:
+        """Make every program ready; errors as those of loading an artifact."""
+        for part in self._parts.values():
+            self._program(part)
+
+    def run(self, inputs: Inputs) -> dict[str, RunValue]:
+        """Compute the outputs, as new arrays by name in the model's order.
+
+        Raises:
+            ModelError: The inputs are not what the model takes, or there is no program for their
+                shapes; the message says for which there is one.
+            PluginError: A region failed.
+        """
+        arrays = self._arrays(inputs)
+        given = self._sizes(arrays)
+        part = self._part(given)
+        program = self._program(part)
+        if given == self._values(part):
+            return dict(program.run(arrays))
+        results = dict(program.run(self._padded(arrays, part)))
+        return {
+            spec.name: _cut(value, spec, given)
+            for spec, value in zip(self.outputs, results.values(), strict=True)
+        }
+
+    def fitted(self, inputs: Inputs) -> tuple[PlanExecutable | VmExecutor, dict[str, np.ndarray]]:
+        """Return the program that runs these inputs, and the inputs as it takes them.
+
+        Raises:
+            ModelError: As :meth:`run`.
+        """
+        arrays = self._arrays(inputs)
+        part = self._part(self._sizes(arrays))
+        names = [spec.name for spec in self.inputs]
+        return self._program(part), dict(zip(names, self._padded(arrays, part), strict=True))
+
+    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
+        """Compute the outputs into the caller's arrays, whose shapes must be those that come out.
+
+        Raises:
+            ModelError: As :meth:`run`; or an array has another shape or element type.
+        """
+        arrays = self._arrays(inputs)
+        given = self._sizes(arrays)
+        part = self._part(given)
+        if given == self._values(part):
+            self._program(part).run_into(arrays, outputs)
+            return
+        copy_into(self.run(arrays), outputs)
+
+    def _arrays(self, inputs: Inputs) -> tuple[np.ndarray, ...]:
+        values = ordered_values(inputs, [spec.name for spec in self.inputs])
+        return tuple(np.asarray(value) for value in values)
+
+    def _padded(self, arrays: Sequence[np.ndarray], part: Part) -> tuple[np.ndarray, ...]:
+        values = self._values(part)
+        return tuple(
+            _fitted(array, spec, values) for array, spec in zip(arrays, self.inputs, strict=True)
+        )
+
+    def _sizes(self, arrays: Sequence[np.ndarray]) -> dict[str, int]:
+        """Return the value that each choice of sizes has in these inputs."""
+        choices = {choice.name for choice in self.passport.sizes}
+        found: dict[str, int] = {}
+        for array, spec in zip(arrays, self.inputs, strict=True):
+            shape = spec.shape or ()
+            fits = len(shape) == array.ndim
+            for size, given in zip(shape, array.shape, strict=False):
+                if isinstance(size, str) and size in choices:
+                    fits = fits and found.setdefault(size, given) == given
+                else:
+                    fits = fits and size == given
+            if not fits:
+                wanted = ", ".join(map(str, shape))
+                raise ModelError(
+                    f"input '{spec.name}' must be {spec.kind} ({wanted}), "
+                    f"got {array.dtype} {array.shape}",
+                    hint=self._offer(),
+                )
+        return found
+
+    def _part(self, given: Mapping[str, int]) -> Part:
+        choices = self.passport.sizes
+        key: list[int] = []
+        for choice in choices:
+            fitting = choice.fitting(given[choice.name])
+            if fitting is None:
+                raise ModelError(
+                    f"there is no program for {choice.name} = {given[choice.name]}",
+                    hint=self._offer(),
+                )
+            key.append(fitting)
+        return self._parts[tuple(key)]
+
+    def _values(self, part: Part) -> dict[str, int]:
+        names = [choice.name for choice in self.passport.sizes]
+        return dict(zip(names, part.sizes, strict=True))
+
+    def _offer(self) -> str:
+        return f"the artifact was compiled for {'; '.join(map(str, self.passport.sizes))}"
+
+    def _program(self, part: Part) -> PlanExecutable | VmExecutor:
+        with self._lock:
+            if self._closed:
+                raise ModelError("the executable was closed", hint="load the artifact again")
+            ready = self._ready.get(part.sizes)
+            if ready is None:
+                ready = self._ready[part.sizes] = self._open_part(self._opened.part(part))
+            return ready
+
+    def close(self) -> None:
+        """Free the programs; harmless when repeated."""
+        with self._lock:
+            self._closed = True
+            for program in self._ready.values():
+                program.close()
+            self._ready.clear()
+
+    def __enter__(self) -> SizesExecutor:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _fitted(array: np.ndarray, spec: ValueSpec, chosen: Mapping[str, int]) -> np.ndarray:
+    """Return an input padded with zeros to the shape that was compiled."""
+    wanted = _shape(spec, chosen)
+    if array.shape == wanted:
+        return array
+    padded = np.zeros(wanted, array.dtype)
+    padded[tuple(slice(size) for size in array.shape)] = array
+    return padded
+
+
+def _cut(value: RunValue, spec: ValueSpec, given: Mapping[str, int]) -> RunValue:
+    """Return an output without what padding added."""
+    if not isinstance(value, np.ndarray):
+        return value
+    wanted = _shape(spec, given)
+    if value.shape == wanted:
+        return value
+    return np.ascontiguousarray(value[tuple(slice(size) for size in wanted)])
+
+
+def _shape(spec: ValueSpec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) else sizes[size] for size in spec.shape or ())

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One artifact for several shapes: weights once, a program for each, chosen by the inputs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import intarsia
+from intarsia.artifact.signature import SizeChoice, ValueSpec
+from intarsia.build.parts import Piece, join
+from intarsia.build.sizes import Sizes
+from intarsia.errors import ArtifactError, ModelError, UnsupportedError, UsageError
+from intarsia.frontend.onnx import from_onnx
+from intarsia.runtime.executors.sizes import SizesExecutor
+
+pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
+
+F, I64 = TensorProto.FLOAT, TensorProto.INT64
+W = np.random.default_rng(0).standard_normal((256, 64)).astype(np.float32)
+X = np.random.default_rng(1).standard_normal((9, 256)).astype(np.float32)
+
+
+def model(*nodes: onnx.NodeProto, sizes: tuple[int | str, ...] = ("N", 256)) -> bytes:
+    """``relu(x @ w)``, which is ``r``, and what is given after that; the output is ``y``."""
+    info = helper.make_tensor_value_info
+    first = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["r"])]
+    weights = {"w": W, "k": np.array([3]), "zero": np.array([0])}
+    graph = helper.make_graph(
+        [*first, *nodes],
+        "g",
+        [info("x", F, sizes)],
+        [info("y" if nodes else "r", F, None)],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return made.SerializeToString()
+
+
+def reference(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x @ W, 0)
+
+
+@pytest.fixture(scope="module")
+def ranged() -> intarsia.Artifact:
+    return intarsia.build(model(), "llvm", shapes={"x": (Sizes.of_range(1, 8), 256)})
+
+
+def test_every_size_of_a_range_runs(ranged: intarsia.Artifact, tmp_path: Path) -> None:
+    path = ranged.save(tmp_path / "m.intarsia")
+    assert path.stat().st_size < 1.5 * W.nbytes + 4 * 20_000  # the weights once, code four times
+    with intarsia.load(path, threads=1) as executable:
+        assert isinstance(executable, SizesExecutor)
+        assert executable.inputs == (ValueSpec("x", "float32", ("N", 256)),)
+        assert executable.outputs == (ValueSpec("r", "float32", ("N", 64)),)
+        for size in range(1, 9):
+            found = np.asarray(executable.run({"x": X[:size]})["r"])
+            np.testing.assert_allclose(found, reference(X[:size]), rtol=1e-4, atol=1e-4)
+            into = np.empty((size, 64), np.float32)
+            executable.run_into([X[:size]], [into])
+            np.testing.assert_array_equal(into, found)
+
+
+def test_what_does_not_run_is_said_with_what_does(ranged: intarsia.Artifact) -> None:
+    with ranged.load(threads=1) as executable:
+        for given, message in (
+            (X[:0], "no program for N = 0"),
+            (X, "no program for N = 9"),
+            (X[:2, :5], r"input 'x' must be float32 \(N, 256\), got float32 \(2, 5\)"),
+            (X[0], r"must be float32 \(N, 256\), got float32 \(256,\)"),
+            (X[:2].astype(np.float64), "must be float32"),
+        ):
+            with pytest.raises(ModelError, match=message) as caught:
+                executable.run({"x": given})
+            assert "float64" in str(given.dtype) or "N from 1 to 8" in caught.value.hint
+        with pytest.raises(ModelError, match="no input 'x' was given"):
+            executable.run({"z": X})
+        assert isinstance(executable, SizesExecutor)
+        executable.prepare()
+    with pytest.raises(ModelError, match="was closed"):
+        executable.run({"x": X[:1]})
+
+
+def test_a_list_runs_what_is_in_it_and_needs_no_proof() -> None:
+    norm = helper.make_node("Softmax", ["r"], ["y"], axis=0)  # mixes the rows
+    shapes = {"x": (Sizes((2, 5)), 256)}
+    with intarsia.build(model(norm), "llvm", shapes=shapes).load(threads=1) as executable:
+        for size in (2, 5):
+            r = reference(X[:size])
+            wanted = np.exp(r - r.max(0)) / np.exp(r - r.max(0)).sum(0)
+            found = np.asarray(executable.run([X[:size]])["y"])
+            np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+        with pytest.raises(ModelError, match="no program for N = 3") as caught:
+            executable.run([X[:3]])
+        assert caught.value.hint == "the artifact was compiled for N of 2 or 5"
+    with pytest.raises(UnsupportedError, match=r"'nn\.softmax' may mix the positions"):
+        intarsia.build(model(norm), "llvm", shapes={"x": (Sizes.of_range(1, 8), 256)})
+
+
+def test_programs_are_specialised_too() -> None:
+    """A program of pieces for each size, although open sizes would all run in NumPy."""
+    top = helper.make_node("TopK", ["r", "k"], ["t", "i"])
+    unique = helper.make_node("Unique", ["t"], ["y"], sorted=1)
+    shapes = {"x": (Sizes((2, 4)), 256)}
+    made = intarsia.build(model(top, unique), "llvm", shapes=shapes)
+    assert made.passport.executor["kind"] == "vm"
+    assert {row.op for row in made.placement.host} <= {"TopK", "Unique"}
+    assert sum(array.nbytes == W.nbytes for array in made.constants.values()) == 1
+    with made.load(threads=1) as executable:
+        assert isinstance(executable, SizesExecutor)
+        assert executable.outputs[0].shape is None
+        for size in (2, 4):
+            best = -np.sort(-reference(X[:size]), axis=1)[:, :3]
+            found = np.asarray(executable.run({"x": X[:size]})["y"])
+            np.testing.assert_allclose(found, np.unique(best), rtol=1e-4)
+
+
+def test_several_shapes_need_a_model_and_a_process() -> None:
+    shapes = {"x": (Sizes((1, 2)), 256)}
+    with pytest.raises(UsageError, match="a module that is imported has its shapes"):
+        intarsia.build(from_onnx(model()), "llvm", shapes=shapes)
+    pytest.importorskip("intarsia_c")
+    with pytest.raises(UnsupportedError, match="code for runtime 'c' has one shape"):
+        intarsia.build(model(), "c", runtime=intarsia.Runtime("c"), shapes=shapes)
+
+
+def test_damaged_sizes(ranged: intarsia.Artifact) -> None:
+    passport = ranged.passport
+    for sizes, parts, message in (
+        (passport.sizes, passport.parts[1:], "not those of its sizes"),
+        ((SizeChoice("M", passport.sizes[0].sizes),), passport.parts, "not those of its sizes"),
+        ((SizeChoice("N", (1, 2, 3, 8)),), passport.parts, "not those of its sizes"),
+    ):
+        broken = replace(ranged, passport=replace(passport, sizes=sizes, parts=parts))
+        with pytest.raises(ArtifactError, match=message):
+            broken.load()
+    outer = replace(passport, sizes=(SizeChoice("N", (7,)),), parts=())
+    nested = join(outer, (), [Piece("inner", ranged, (7,))], ranged.placement)
+    with nested.load() as executable, pytest.raises(ArtifactError, match="has sizes of its own"):
+        executable.run([np.zeros((7, 256), np.float32)])
+
+
+def test_equal_weights_are_stored_once_under_any_name(ranged: intarsia.Artifact) -> None:
+    other = replace(ranged, constants=MappingProxyType({"v": W, "w": W + 1}))
+    first = replace(ranged, constants=MappingProxyType({"w": W}))
+    made = join(ranged.passport, (), [Piece("a", first), Piece("b", other)], ranged.placement)
+    assert [dict(part.weights) for part in made.passport.parts] == [{}, {"v": "w", "w": "w.2"}]
+    np.testing.assert_array_equal(made.constants["w.2"], W + 1)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    path, out = tmp_path / "m.onnx", tmp_path / "m.intarsia"
+    path.write_bytes(model(sizes=(1, 256)))
+
+    def run(*words: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "intarsia", *map(str, words)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    shape = ("--target", "llvm", "--shape", "x:2..5,256")
+    compiled = run("compile", path, *shape, "-o", out)
+    assert compiled.returncode == 0, compiled.stderr
+    inspected = run("inspect", out)
+    assert "sizes:        x.0 from 2 to 5" in inspected.stdout
+    assert "input   x     float32  x.0x256" in inspected.stdout
+    verified = run("run", out, "--verify", "--model", path, "--json")
+    assert verified.returncode == 0, verified.stderr
+    said = json.loads(verified.stdout)
+    assert said["outputs"][0]["shape"] == [5, 64]
+    assert said["verify"][0]["ok"]
+    np.savez(tmp_path / "x.npz", x=X[:3])
+    verified = run("run", path, *shape, "--verify", "--inputs", tmp_path / "x.npz")
+    assert verified.returncode == 0, verified.stderr
+    assert "3x64" in verified.stdout
+    assert run("explain", path, *shape, "--json").returncode == 0
+    np.savez(tmp_path / "x.npz", x=X[:6])
+    refused = run("run", out, "--inputs", tmp_path / "x.npz")
+    assert refused.returncode == 3
+    assert "no program for x.0 = 6" in refused.stderr
