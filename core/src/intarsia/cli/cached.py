@@ -58,7 +58,7 @@ class Keyed:
             "python": sys.version,
             "name": self.model.stem,
             "model": model_digests(self.model),
-            "shapes": {name: list(shape) for name, shape in sorted(settings.shapes.items())},
+            "shapes": {k: [str(size) for size in v] for k, v in sorted(settings.shapes.items())},
             "target": str(self.target),
             "hardware": hardware.type if hardware else "",
             "executor": settings.executor.to_json() if settings.is_executor_given else None,

@@ -16,6 +16,7 @@ import click
 
 from ..build.build import build
 from ..build.records import Record, append_record, read_records, records_path
+from ..build.sizes import largest
 from ..errors import UnsupportedError, UsageError
 from ..lower.space import Choice
 from . import contestant
@@ -233,7 +234,7 @@ def command(
         raise UsageError("tune needs a file of records", hint="--records FILE")
     host = session.host()
     parts = target.read(host)
-    sizes = dict(parse_shape(text) for text in shapes)
+    sizes = largest(dict(parse_shape(text) for text in shapes))
     tasks = tasks_of(host, parts, model, sizes)
     job = Job(model, str(parts), sizes, session.disabled, threads)
     limit = float("inf") if time_limit is None else time_limit

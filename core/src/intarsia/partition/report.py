@@ -337,6 +337,7 @@ def check_gates(
         )
 
 
+
 def bytes_text(count: int) -> str:
     """Return a number of bytes as people read it, e.g. ``1.2 MB``."""
     for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
