@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
@@ -14,7 +15,19 @@ import numpy as np
 from intarsia.errors import ArtifactError, UnsupportedError
 
 from .arena import Pool, aligned_bytes
-from .names import BINARY, BYTES, DTYPES, ELTWISE, F32, FPMATH, S32, USER_SCRATCHPAD, Arg, Query
+from .names import (
+    BF16,
+    BINARY,
+    BYTES,
+    DTYPES,
+    ELTWISE,
+    F32,
+    FPMATH,
+    S32,
+    USER_SCRATCHPAD,
+    Arg,
+    Query,
+)
 from .program import Node, PostOp, Program
 from .sdk import Dnnl
 from .steps import ExecutionArgument
@@ -91,6 +104,7 @@ class Assembly:
         program: What is built.
         shapes: Shape of each value; grows when a node has to be split.
         dtypes: The library's number of each value's element type.
+        products: The same of what fp32 convolutions and matrix products multiply.
         values: Where each value is.
         executions: What runs, in order.
         scratch_bytes: The largest scratch memory any of them needs.
@@ -104,12 +118,16 @@ class Assembly:
         program: Program,
         constants: Mapping[str, np.ndarray],
         build_node: Callable[[Assembly, Node], None],
+        narrow: AbstractSet[int] | None = None,
     ) -> None:
         self.dnnl = dnnl
         self._build_node = build_node
         self.program = program
         self.shapes = [tuple(shape) for shape in program.shapes]
         self.dtypes = [DTYPES[name] for name in program.dtypes]
+        for value in narrow or ():
+            self.dtypes[value] = BF16
+        self.products = F32 if narrow is None else BF16
         self.values: dict[int, Tensor] = {}
         self.executions: list[Execution] = []
         self.scratch_bytes = 0
@@ -135,10 +153,10 @@ class Assembly:
         self._buffers += 1
         return Buffer(self._buffers, home, size, where)
 
-    def new_value(self, shape: tuple[int, ...]) -> int:
-        """Number a float32 value that the program does not have."""
-        self.shapes.append(shape)
-        self.dtypes.append(F32)
+    def new_value(self, like: int) -> int:
+        """Number a value that the program does not have, of the shape and type of another."""
+        self.shapes.append(self.shapes[like])
+        self.dtypes.append(self.dtypes[like])
         return len(self.shapes) - 1
 
     def _constant(self, value: int, constants: Mapping[str, np.ndarray], name: str) -> Tensor:
@@ -207,7 +225,7 @@ class Assembly:
 
     def _reorder(self, source: int, target: int) -> int:
         engine = self.dnnl.engine
-        attribute = self.attribute((), ())
+        attribute = self.attribute((), None)
         return self.dnnl.make(
             "reorder_primitive_desc_create", source, engine, target, engine, attribute
         )
@@ -246,13 +264,12 @@ class Assembly:
 
     # Primitives ---------------------------------------------------------------------------------
 
-    def attribute(self, post: Sequence[PostOp], shape: tuple[int, ...]) -> int:
+    def attribute(self, post: Sequence[PostOp], result: int | None) -> int:
         """Make the attributes of a primitive with these post-ops.
 
         Args:
             post: Work on the result.
-            shape: Shape of the result.
-            free: Let the library choose the layout of operands as large as the result.
+            result: The result, if there is such work.
         """
         dnnl = self.dnnl
         attribute = dnnl.make("primitive_attr_create")
@@ -260,20 +277,21 @@ class Assembly:
         if self.program.fpmath_mode != "strict":
             mode = FPMATH[self.program.fpmath_mode]
             dnnl.call("primitive_attr_set_fpmath_mode", attribute, mode)
-        if not post:
+        if result is None or not post:
             return attribute
+        shape = self.shapes[result]
         chain = dnnl.make("post_ops_create")
         for op in post:
             if op.kind == "eltwise":
                 function = ELTWISE[op.algorithm]
                 dnnl.call("post_ops_append_eltwise", chain, function, op.alpha, op.beta)
             elif op.kind == "sum":
-                dnnl.call("post_ops_append_sum", chain, 1.0, 0, F32)
+                dnnl.call("post_ops_append_sum", chain, 1.0, 0, self.dtypes[result])
             else:
                 # Kernels read an operand as large as the result in the layout of the result,
                 # whatever its descriptor says; so the library has to say which that is.
                 same = self.shapes[op.value] == shape
-                desc = dnnl.any_layout(shape) if same else dnnl.plain(self.shapes[op.value])
+                desc = self.free(op.value) if same else self.row_major(op.value)
                 dnnl.call("post_ops_append_binary", chain, BINARY[op.algorithm], desc)
         dnnl.call("primitive_attr_set_post_ops", attribute, chain)
         return attribute
@@ -303,7 +321,7 @@ class Assembly:
         primitive_desc, post = self._choose(node, create, candidates, prepare)
         result = node.result
         if len(post) < len(node.post):
-            result = self.new_value(self.shapes[node.result])
+            result = self.new_value(node.result)
         arguments = list(operands(primitive_desc))
         desc = self.dnnl.queried(primitive_desc, Query.DST)
         buffer = None
@@ -337,7 +355,7 @@ class Assembly:
     ) -> tuple[int, tuple[PostOp, ...]]:
         slow: tuple[int, tuple[PostOp, ...]] | None = None
         for post in (node.post, ()) if node.post and prepare is None else (node.post,):
-            attribute = self.attribute(post, self.shapes[node.result])
+            attribute = self.attribute(post, node.result)
             if prepare is not None:
                 prepare(attribute)
             for candidate in candidates:
@@ -408,7 +426,7 @@ class Assembly:
         for position in range(done, len(node.post)):
             op = node.post[position]
             last = position == len(node.post) - 1
-            result = node.result if last else self.new_value(self.shapes[node.result])
+            result = node.result if last else self.new_value(node.result)
             if op.kind == "eltwise":
                 attrs = {"algorithm": op.algorithm, "alpha": op.alpha, "beta": op.beta}
                 self._build_node(self, Node("eltwise", (value,), result, attrs, label=node.label))

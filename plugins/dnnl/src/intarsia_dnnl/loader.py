@@ -8,11 +8,12 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from intarsia.errors import ArtifactError, PluginError
+from intarsia.errors import ArtifactError, PluginError, UnsupportedError
 from intarsia.runtime.loading import LoadRequest, NativeCall
 
 from .arena import Lifetime, aligned_bytes, plan_arena
 from .assembly import Assembly, Home, Tensor
+from .narrow import multiplies_narrow, narrow_values
 from .primitives import build_node
 from .program import FILE, Program, parse_program
 from .sdk import Dnnl, describe_status
@@ -72,10 +73,7 @@ class LoadedRegion:
             # Heavy primitives split their work by the thread count at their creation, light ones by
             # that at the run; so the count stays set.
             self._dnnl.set_threads(program.threads or request.threads)
-            assembly = Assembly(self._dnnl, program, request.constants, build_node)
-            for node in program.nodes:
-                build_node(assembly, node)
-            assembly.finish()
+            assembly = self._assemble(program, request)
             self._labels = [execution.label for execution in assembly.executions]
             self.implementations = tuple(item.implementation for item in assembly.executions)
             self._keep_alive: list[object] = [assembly.keep_alive, assembly.pool]
@@ -87,6 +85,24 @@ class LoadedRegion:
         for family in ("primitive_desc", "primitive_attr", "post_ops", "memory_desc"):
             self._dnnl.release(family)
         weakref.finalize(self, self._dnnl.close).atexit = False
+
+    def _assemble(self, program: Program, request: LoadRequest) -> Assembly:
+        """Build the primitives; in fp32 if the library lacks one of those in bfloat16."""
+        if multiplies_narrow(program):
+            try:
+                return self._build(program, request, narrow_values(program))
+            except UnsupportedError:
+                pass
+        return self._build(program, request, None)
+
+    def _build(
+        self, program: Program, request: LoadRequest, narrow: frozenset[int] | None
+    ) -> Assembly:
+        assembly = Assembly(self._dnnl, program, request.constants, build_node, narrow)
+        for node in program.nodes:
+            build_node(assembly, node)
+        assembly.finish()
+        return assembly
 
     def _make_table(self, assembly: Assembly) -> tuple[Table, object]:
         addresses = self._place(assembly)

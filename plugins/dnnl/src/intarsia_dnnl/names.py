@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from enum import IntEnum
 from types import MappingProxyType
 
-F32, S32 = 3, 4
+BF16, F32, S32 = 2, 3, 4
 DTYPES: Mapping[str, int] = MappingProxyType({"float32": F32, "int32": S32, "int8": 5, "uint8": 6})
-BYTES: Mapping[int, int] = MappingProxyType({F32: 4, S32: 4, 5: 1, 6: 1})
+BYTES: Mapping[int, int] = MappingProxyType({BF16: 2, F32: 4, S32: 4, 5: 1, 6: 1})
 FORWARD_INFERENCE = 96
 ANY_TAG = 1
 USER_SCRATCHPAD = 1

@@ -17,6 +17,7 @@ from .names import (
     CONVOLUTION_DIRECT,
     DECONVOLUTION_DIRECT,
     ELTWISE,
+    F32,
     FORWARD_INFERENCE,
     LRN_ACROSS_CHANNELS,
     POOLING,
@@ -66,8 +67,9 @@ def _convolution(a: Assembly, node: Node) -> None:
         longs(node.ints("padding_low")),
         longs(node.ints("padding_high")),
     )
-    from_any = dnnl.any_layout(a.shapes[source])
-    weights_any, to_any = dnnl.any_layout(shape), dnnl.any_layout(a.shapes[node.result])
+    kind = F32 if transposed else a.products
+    from_any = dnnl.any_layout(a.shapes[source], kind)
+    weights_any, to_any = dnnl.any_layout(shape, kind), a.free(node.result)
 
     def create(_candidate: tuple[int, ...], attribute: int) -> int | None:
         return dnnl.try_make(
@@ -95,24 +97,25 @@ def _matmul(a: Assembly, node: Node) -> None:
     left, right = node.args[0], node.args[1]
     rank = len(a.shapes[node.result])
     constant = a.values[right].buffer.home is Home.CONSTANT
-    one_desc = _multiplicable(a, left).desc
-    two_desc = a.values[right].desc if constant else _multiplicable(a, right).desc
+    one_desc = _multiplicable(a, left)
+    two_desc = a.values[right].desc if constant else _multiplicable(a, right)
     bias = None
     if len(node.args) > 2:
         bias = dnnl.plain((*(1,) * (rank - 1), a.shapes[node.result][-1]))
-    plain_to = dnnl.plain(a.shapes[node.result])
+    plain_to = a.row_major(node.result)
+    plain_left = dnnl.plain(a.shapes[left], a.products)
     wish = a.wishes.get(node.result)
     targets = [plain_to]
     if wish is not None and not any(op.kind == "binary" for op in node.post):
         strides = dnnl.strides(wish.desc, rank)
         if strides is not None and strides[-1] == 1:
-            targets.insert(0, wish.desc)
-    second = dnnl.any_layout(a.shapes[right]) if constant else two_desc
+            shape = a.shapes[node.result]
+            targets.insert(0, dnnl.strided(shape, strides, a.dtypes[node.result]))
+    second = dnnl.any_layout(a.shapes[right], a.products) if constant else two_desc
     candidates = [(one_desc, second, target) for target in targets]
-    candidates.append((dnnl.plain(a.shapes[left]), second, plain_to))
+    candidates.append((plain_left, second, plain_to))
     if not constant:
-        plains = (dnnl.plain(a.shapes[left]), dnnl.plain(a.shapes[right]))
-        candidates.append((*plains, plain_to))
+        candidates.append((plain_left, dnnl.plain(a.shapes[right], a.products), plain_to))
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
         one, two, to = candidate
@@ -133,15 +136,15 @@ def _matmul(a: Assembly, node: Node) -> None:
     a.build(node, create, operands, candidates)
 
 
-def _multiplicable(a: Assembly, value: int) -> Tensor:
-    """Return an operand whose rows or columns are dense, as matrix kernels need."""
+def _multiplicable(a: Assembly, value: int) -> int:
+    """Describe an operand with dense rows or columns, as matrix kernels need; as it is if so."""
     tensor, shape = a.values[value], a.shapes[value]
     strides = a.dnnl.strides(tensor.desc, len(shape))
-    if strides is None:
-        return a.plain(value)
+    if strides is None or a.dtypes[value] != a.products:
+        return a.dnnl.plain(shape, a.products)
     by_rows = strides[-1] == 1 and strides[-2] >= shape[-1]
     by_columns = strides[-2] == 1 and strides[-1] >= shape[-2]
-    return tensor if by_rows or by_columns else a.plain(value)
+    return tensor.desc if by_rows or by_columns else a.row_major(value)
 
 
 def _eltwise(a: Assembly, node: Node) -> None:
@@ -177,10 +180,10 @@ def _binary(a: Assembly, node: Node) -> None:
     left, right = node.args
     algorithm = BINARY[node.text("algorithm")]
     one, two = a.dense(left), a.dense(right)
-    free = dnnl.any_layout(a.shapes[node.result])
+    free = a.free(node.result)
     same = a.shapes[left] == a.shapes[right]
-    plains = (dnnl.plain(a.shapes[left]), dnnl.plain(a.shapes[right]))
-    candidates = [(*plains, dnnl.plain(a.shapes[node.result]))]
+    plains = (a.row_major(left), a.row_major(right))
+    candidates = [(*plains, a.row_major(node.result))]
     if same or a.is_usual(one.desc, a.shapes[left]):
         candidates.insert(0, (one.desc, plains[1], free))
         candidates.insert(0, (one.desc, one.desc if same else two.desc, free))

@@ -21,7 +21,8 @@ class DnnlOptions:
     )
     fpmath_mode: str = option(
         "strict",
-        doc="what fp32 convolutions and matrix products may compute in",
+        doc="what fp32 convolutions and matrix products may compute in; with bf16, values between"
+        " them are kept in it",
         choices=("strict", "bf16", "tf32", "any"),
     )
     int8: str = option(

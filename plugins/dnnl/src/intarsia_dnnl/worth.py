@@ -24,9 +24,14 @@ def objection(region: Region, options: DnnlOptions) -> str:
     flops = count_flops(region)
     if flops < options.min_flops:
         return f"its region does {flops} operations, less than -min-flops={options.min_flops}"
-    return _about_borders(region, flops, options.min_reuse) or _about_calls(
+    return _about_borders(region, flops, _least_reuse(options)) or _about_calls(
         region, flops, options.min_grain
     )
+
+
+def _least_reuse(options: DnnlOptions) -> int:
+    """Return the operations a byte; in bfloat16, products gain half and not a twentieth."""
+    return options.min_reuse // (10 if options.fpmath_mode in ("bf16", "any") else 1)
 
 
 def _about_borders(region: Region, flops: int, least: int) -> str:

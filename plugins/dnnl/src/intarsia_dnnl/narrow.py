@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which values of a region are kept in bfloat16, if fp32 products may compute in it.
+
+Without matrix units, kernels for fp32 operands compute in fp32 whatever they may do; and operands
+that are converted for each product cost memory traffic. So between products, values stay narrow;
+a value is narrow if whoever writes and whoever reads it can work on bfloat16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+
+from intarsia.runtime.cpu import this_machine
+
+from .program import Node, Program
+
+PRODUCTS = frozenset({"conv", "matmul"})
+"""Kinds of nodes that multiply in bfloat16; their results have either width."""
+_SAME = frozenset({"pool", "eltwise", "binary", "concat", "reshape", "transpose", "slice"})
+"""Kinds of nodes whose results are as wide as their operands."""
+_FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
+
+
+def multiplies_narrow(program: Program) -> bool:
+    """Whether products of the region are to be computed in bfloat16, natively on this machine."""
+    features = this_machine().cpu_features or frozenset[str]()
+    return program.fpmath_mode in ("bf16", "any") and not _FEATURES.isdisjoint(features)
+
+
+def narrow_values(program: Program) -> frozenset[int]:
+    """Return the values that are kept in bfloat16: none at the region's border, no constants."""
+    wide = {*program.inputs, *program.outputs}
+    constant = set(program.constants)
+    keeping: list[Node] = []
+    for node in program.nodes:
+        if node.kind in _SAME and constant.issuperset(node.reads):
+            constant.add(node.result)
+        elif node.kind in _SAME:
+            keeping.append(node)
+        elif node.kind not in PRODUCTS:
+            wide.update((*node.reads, node.result))
+    _spread(wide, keeping, constant)
+    wide |= constant
+    results = (node.result for node in program.nodes if node.result not in wide)
+    return frozenset(value for value in results if program.dtypes[value] == "float32")
+
+
+def _spread(wide: set[int], keeping: list[Node], constant: AbstractSet[int]) -> None:
+    """Make wide all operands and results of nodes that keep the width and have one wide already."""
+    links: dict[int, list[int]] = {}
+    for node in keeping:
+        group = [value for value in (*node.args, node.result) if value not in constant]
+        for value in group:
+            links.setdefault(value, []).extend(group)
+    pending = list(wide)
+    while pending:
+        for value in links.pop(pending.pop(), ()):
+            if value not in wide:
+                wide.add(value)
+                pending.append(value)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products in bfloat16: what stays narrow, and how far results are from fp32."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from intarsia.ir.expr import Expr
+from intarsia.runtime.cpu import this_machine
+from intarsia_dnnl import loader, narrow, plugin
+from intarsia_dnnl.names import BF16, DTYPES
+from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
+from intarsia_dnnl.program import Node, Program
+
+from .regions import Made, apply, fresh, function_of, make, region_of, var, weight
+from .test_dnnl_fusion import attention, conv, dense
+from .test_dnnl_plugin import target
+from .test_dnnl_random import random_graph
+
+
+def program_of(*nodes: Node, outputs: tuple[int, ...], mode: str = "bf16") -> Program:
+    """Return a program of value 0, an input, constants 1 and 2, and the results of ``nodes``."""
+    count = 3 + len(nodes)
+    return Program(
+        shapes=((4, 4),) * count,
+        dtypes=("float32",) * count,
+        inputs=(0,),
+        outputs=outputs,
+        constants={1: "a", 2: "b"},
+        nodes=nodes,
+        fpmath_mode=mode,
+    )
+
+
+def test_values_between_products_are_narrow_and_those_at_the_border_are_not() -> None:
+    nodes = (
+        Node("transpose", (1,), 3, {"axes": (1, 0)}),  # of a constant: constant
+        Node("matmul", (0, 3), 4),
+        Node("reshape", (4,), 5),
+        Node("matmul", (5, 2), 6),
+        Node("eltwise", (6,), 7),
+    )
+    assert narrow_values(program_of(*nodes, outputs=(7,))) == {4, 5}
+
+
+def test_what_works_on_fp32_only_makes_views_of_its_operand_wide() -> None:
+    nodes = (
+        Node("matmul", (0, 1), 3),
+        Node("reshape", (3,), 4),
+        Node("softmax", (4,), 5, {"axis": 1}),
+        Node("matmul", (5, 2), 6),
+        Node("matmul", (6, 2), 7),
+    )
+    assert narrow_values(program_of(*nodes, outputs=(7,))) == {6}
+
+
+@pytest.mark.parametrize(
+    ("mode", "features", "expected"),
+    [
+        ("bf16", {"avx512_bf16"}, True),
+        ("any", {"amx_bf16"}, True),
+        ("tf32", {"avx512_bf16"}, False),
+        ("strict", {"avx512_bf16"}, False),
+        ("bf16", {"avx2"}, False),
+    ],
+)
+def test_it_takes_the_users_word_and_the_processors(
+    monkeypatch: pytest.MonkeyPatch, mode: str, features: set[str], expected: bool
+) -> None:
+    machine = replace(this_machine(), cpu_features=frozenset(features))
+    monkeypatch.setattr(narrow, "this_machine", lambda: machine)
+    assert multiplies_narrow(program_of(outputs=(0,), mode=mode)) is expected
+
+
+def asked(program: Program) -> bool:
+    """Narrow products on any processor."""
+    return program.fpmath_mode == "bf16"
+
+
+def deviation(body: Expr, found: Made) -> float:
+    """Return how far results are from those in fp32, by the middle of their sizes."""
+    arrays = [fresh(*spec.shape, seed=i) for i, spec in enumerate(found.request.inputs)]
+    pairs = list(zip(found.outputs(arrays), make(body).outputs(arrays), strict=True))
+    return max(
+        float(np.median(np.abs(a - b)) / max(float(np.median(np.abs(b))), 1e-6)) for a, b in pairs
+    )
+
+
+def network() -> Expr:
+    x = apply("nn.relu", conv(var("x", 1, 16, 8, 8), outputs=32))
+    x = apply("nn.relu", apply("add", conv(conv(x, outputs=32), outputs=32), x))
+    pool = {"kernel": (2, 2), "strides": (2, 2), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+    return dense(apply("reshape", apply("nn.max_pool", x, **pool), shape=(1, 512)), 10)
+
+
+@pytest.mark.parametrize("kind", ["convolutions", "attention"])
+def test_a_network_in_bfloat16_is_near_that_in_fp32(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    # Without the processor's instructions the library emulates them.
+    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    masked = attention(var("y", 2, 16, 64), var("mask", 2, 1, 1, 16), 4)
+    body = network() if kind == "convolutions" else dense(masked, 8)
+    made = make(body, fpmath_mode="bf16")
+    assert 1e-5 < deviation(body, made) < 0.02
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_graphs_in_bfloat16(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    body = random_graph(seed)
+    assert deviation(body, make(body, fpmath_mode="bf16")) < 0.05
+
+
+def test_a_region_that_the_library_cannot_narrow_runs_in_fp32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    # An integer type stands for one that the library has no kernels for.
+    monkeypatch.setattr("intarsia_dnnl.assembly.BF16", DTYPES["int32"])
+    body = network()
+    assert deviation(body, make(body, fpmath_mode="bf16")) == 0.0
+    assert BF16 not in DTYPES.values()
+
+
+def test_narrow_convolutions_pay_for_reorders_sooner() -> None:
+    pads = ((1, 1), (1, 1))
+    attrs = {"strides": (1, 1), "padding": pads, "dilation": (1, 1), "groups": 1}
+    body = apply("nn.conv", var("x", 1, 64, 56, 56), weight(64, 64, 3, 3), **attrs)
+    region = region_of(function_of(body))
+    assert plugin.partition([region], target()) == ()
+    assert plugin.partition([region], target(fpmath_mode="bf16")) == (region,)
