@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -65,7 +65,7 @@ SafeCall = ctypes.CFUNCTYPE(
 """``TVMFFISafeCallType``; 0 means success."""
 
 
-_first_byte = ctypes.c_char.from_buffer
+_first_byte = cast("Callable[[np.ndarray], ctypes.c_char]", ctypes.c_char.from_buffer)
 
 
 def numpy_dtype(dtype: DType) -> NumpyType:

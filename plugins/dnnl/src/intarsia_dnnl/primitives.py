@@ -385,7 +385,10 @@ def _concat(a: Assembly, node: Node) -> None:
             for index, value in enumerate(node.args)
         ]
 
-    candidates = [(free, *(tensor.desc for tensor in tensors)), (free, *plains)]
+    candidates: list[tuple[int, ...]] = [
+        (free, *(tensor.desc for tensor in tensors)),
+        (free, *plains),
+    ]
     if all(a.shapes[value][axis] == 1 for value in node.args):
         # Any other layout would have the library write single elements, 100 times slower.
         candidates.insert(
