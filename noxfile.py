@@ -109,6 +109,14 @@ def conformance(session: nox.Session) -> None:
 
 
 @nox.session
+def accuracy(session: nox.Session) -> None:
+    """Measure machine functions against exact values, and write their page; takes minutes."""
+    install(session, "test")
+    session.run("python", "-m", "tests.conformance.intrinsic_accuracy", *session.posargs)
+    session.run("python", "-m", "tests.architecture.reference_pages")
+
+
+@nox.session
 def kit(session: nox.Session) -> None:
     """Run the conformance kit on every plugin of the repository; minutes for each."""
     install(session, "test")

@@ -126,8 +126,7 @@ def test_positions_take_64_bits_where_32_are_too_few():
 def applied(function, dtype):
     """A kernel that applies a machine function to eight numbers."""
     x, target, i = Buffer("x", (8,), dtype), Buffer("out", (8,), dtype), TirVar("i")
-    count = {Intrinsic.POW: 2, Intrinsic.FMA: 3}.get(function, 1)
-    value = intrinsic(function, *([at(x, i)] * count))
+    value = intrinsic(function, *([at(x, i)] * function.operands))
     body = Store(target, (i,), cast(value, dtype))
     name = f"{function.value}_{dtype.value}"
     return PrimFunc(name, (x, target), 1, For(i, IntImm(8), ForKind.PARALLEL, body))

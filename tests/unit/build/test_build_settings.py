@@ -20,14 +20,15 @@ from intarsia.ir.expr import Function, Var, call
 from intarsia.ir.module import IRModule
 from intarsia.ir.types import TensorType
 from intarsia.ops.nn import Matmul
-from intarsia.plugin import hookimpl
+from intarsia.plugin import CompiledUnit, TensorModule, hookimpl
 from intarsia.target.target import CompositeTarget, Target
-from intarsia.tir.expr import Load, PrimExpr
+from intarsia.tir.expr import Load, PrimExpr, intrinsic
 from intarsia.tir.func import PrimFunc
+from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia.tir.target_call import call_target_intrinsic
 from intarsia.tir.walk import rewrite_stmt
 
-from .toy import Backend, host_of
+from .toy import Backend, compile_main, host_of
 
 
 def module() -> IRModule:
@@ -137,3 +138,32 @@ def called(expr: PrimExpr) -> PrimExpr | None:
 def test_a_kernel_that_calls_what_is_not_there_is_refused() -> None:
     with pytest.raises(UnsupportedError, match=r"generator 'toy' has no function 'toy\.mac'"):
         build(module(), "toy", params=PARAMS, host=host_of(Calling()))
+
+
+class Ruling(Backend):
+    """Has a rule for a machine function, and counts how often it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__(self.generate)
+        self.asked = 0
+        self.modules: list[TensorModule] = []
+
+    def generate(self, module: TensorModule, target: Target) -> CompiledUnit:
+        self.modules.append(module)
+        return compile_main(module, target)
+
+    @hookimpl
+    def lower_intrinsic(self, target: Target) -> dict[Intrinsic, IntrinsicRule]:
+        self.asked += 1
+        return {Intrinsic.RSQRT: inverse_root}
+
+
+def inverse_root(x: PrimExpr) -> PrimExpr:
+    return 1.0 / intrinsic(Intrinsic.SQRT, x)
+
+
+def test_the_code_generator_gets_the_rules_of_its_kind() -> None:
+    backend = Ruling()
+    build(module(), "toy", params=PARAMS, host=host_of(backend))
+    assert backend.asked == 1
+    assert [dict(made.rules) for made in backend.modules] == [{Intrinsic.RSQRT: inverse_root}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from ..artifact.plan import ALIGNMENT
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from ..partition.rules import PlaceRule
     from ..target.kinds import Origin
     from ..target.read import OneSpec, TargetSpec
+    from ..tir.intrinsic import Intrinsic, IntrinsicRule
 
 _CPU = 1  # DLPack's kDLCPU
 
@@ -260,6 +262,10 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
         )
     for function in module.functions:
         verify_target_calls(function, kind.name, kind.target_function)
+    if host.has_hook(kind.name, "lower_intrinsic"):
+        answer = host.call("lower_intrinsic", kind.name, target=fallback)
+        rules = cast("Mapping[Intrinsic, IntrinsicRule]", answer)
+        module = replace(module, rules=MappingProxyType(dict(rules)))
     try:
         unit = _generate(kind.tir_codegen, module, fallback)
     except (IntarsiaError, MemoryError):

@@ -139,6 +139,13 @@ def apply_intrinsic(
         case Intrinsic.ISINF if dtype.is_float:
             infinity = float_literal(float("inf"), dtype)
             return f"({function_of(functions, Intrinsic.ABS, dtype)}({args[0]}) == {infinity})"
+        case Intrinsic.ISFINITE if dtype.is_float:
+            infinity = float_literal(float("inf"), dtype)
+            return f"({function_of(functions, Intrinsic.ABS, dtype)}({args[0]}) < {infinity})"
+        case Intrinsic.SIGNBIT if dtype.is_float:
+            one, zero = float_literal(1.0, dtype), float_literal(0.0, dtype)
+            copied = f"{function_of(functions, Intrinsic.COPYSIGN, dtype)}({one}, {args[0]})"
+            return f"({copied} < {zero})"
         case Intrinsic.ABS if dtype.is_unsigned:
             return args[0]
         case Intrinsic.ABS if dtype.is_signed:

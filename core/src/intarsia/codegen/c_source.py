@@ -55,7 +55,10 @@ def print_kernel(function: PrimFunc, functions: Functions) -> str:
 
 
 def expand_intrinsics(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRule]) -> PrimFunc:
-    """Return ``function`` with every intrinsic that has a rule replaced by what the rule says."""
+    """Return ``function`` with every intrinsic that has a rule replaced by what the rule says.
+
+    What a rule gives is not expanded again: it is made of what the language has.
+    """
 
     def rule(expr: PrimExpr) -> PrimExpr | None:
         if isinstance(expr, CallIntrinsic) and expr.intrinsic in rules:

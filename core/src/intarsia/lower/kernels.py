@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from ..ir.expr import Call, Function
     from ..tir.func import PrimFunc
+    from ..tir.intrinsic import Intrinsic, IntrinsicRule
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,9 +80,14 @@ class TensorModule:
         plan: The call plan that its ``main`` carries out.
         name: Name of the unit.
         delivery: What the code must be like for those who run it.
+        rules: What ``lower_intrinsic`` of the kind's plugin answered; a code generator prefers
+            these rules to its own.
     """
 
     functions: tuple[PrimFunc, ...]
     plan: CallPlan
     name: str = "main"
     delivery: Delivery = field(default_factory=Delivery)
+    rules: Mapping[Intrinsic, IntrinsicRule] = field(
+        default_factory=lambda: MappingProxyType["Intrinsic", "IntrinsicRule"]({})
+    )

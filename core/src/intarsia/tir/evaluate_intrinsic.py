@@ -23,17 +23,29 @@ _UFUNCS = {
     Intrinsic.ASIN: np.arcsin,
     Intrinsic.ASINH: np.arcsinh,
     Intrinsic.ATAN: np.arctan,
+    Intrinsic.ATAN2: np.arctan2,
     Intrinsic.ATANH: np.arctanh,
+    Intrinsic.CBRT: np.cbrt,
     Intrinsic.CEIL: np.ceil,
+    Intrinsic.COPYSIGN: np.copysign,
     Intrinsic.COS: np.cos,
     Intrinsic.COSH: np.cosh,
     Intrinsic.EXP: np.exp,
+    Intrinsic.EXP2: np.exp2,
+    Intrinsic.EXPM1: np.expm1,
     Intrinsic.FLOOR: np.floor,
+    Intrinsic.FMAX: np.fmax,
+    Intrinsic.FMIN: np.fmin,
+    Intrinsic.HYPOT: np.hypot,
+    Intrinsic.ISFINITE: np.isfinite,
     Intrinsic.ISINF: np.isinf,
     Intrinsic.ISNAN: np.isnan,
     Intrinsic.LOG: np.log,
+    Intrinsic.LOG10: np.log10,
+    Intrinsic.LOG2: np.log2,
     Intrinsic.LOG1P: np.log1p,
     Intrinsic.ROUND: np.rint,
+    Intrinsic.SIGNBIT: np.signbit,
     Intrinsic.SIN: np.sin,
     Intrinsic.SINH: np.sinh,
     Intrinsic.SQRT: np.sqrt,
@@ -52,7 +64,7 @@ def apply_intrinsic(function: Intrinsic, args: Sequence[Array]) -> Array:
     """Apply a machine function to arrays or scalars, keeping the element type of the first."""
     first = args[0]
     if function in _UFUNCS:
-        result = _UFUNCS[function](first)
+        result = _UFUNCS[function](*args)
         return result if result.dtype == np.bool_ else result.astype(first.dtype)
     if function is Intrinsic.POW and np.issubdtype(first.dtype, np.integer):
         return _integer_power(first, args[1])
@@ -60,6 +72,12 @@ def apply_intrinsic(function: Intrinsic, args: Sequence[Array]) -> Array:
     match function:
         case Intrinsic.ERF:
             result = np.vectorize(math.erf, otypes=[np.float64])(wide[0])
+        case Intrinsic.ERFC:
+            result = np.vectorize(math.erfc, otypes=[np.float64])(wide[0])
+        case Intrinsic.EXP10:
+            result = np.power(10.0, wide[0])
+        case Intrinsic.FDIM:
+            result = np.where(wide[0] <= wide[1], 0.0, wide[0] - wide[1])
         case Intrinsic.FMA:
             result = wide[0] * wide[1] + wide[2]
         case Intrinsic.RSQRT:

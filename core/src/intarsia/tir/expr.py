@@ -381,9 +381,9 @@ def _fold_constants(op: BinaryOp, x: int, y: int) -> PrimExpr | None:
 
 
 def intrinsic(function: Intrinsic, *args: PrimExpr) -> PrimExpr:
-    """Apply a machine function; ``ISNAN`` and ``ISINF`` give bool, others the type of the first."""
+    """Apply a machine function; predicates give bool, others the type of the first operand."""
     first = args[0]
-    dtype = DType.BOOL if function in (Intrinsic.ISNAN, Intrinsic.ISINF) else first.dtype
+    dtype = DType.BOOL if function.is_predicate else first.dtype
     return CallIntrinsic(function, args, dtype, first.lanes)
 
 

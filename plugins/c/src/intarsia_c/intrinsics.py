@@ -28,7 +28,12 @@ def _sigmoid(x: PrimExpr) -> PrimExpr:
     return cast(select(wide >= 0.0, const(1.0, wide.dtype), small) / (small + 1.0), x.dtype)
 
 
+def _exp10(x: PrimExpr) -> PrimExpr:
+    wide = _wide(x)
+    return cast(intrinsic(Intrinsic.POW, const(10.0, wide.dtype), wide), x.dtype)
+
+
 RULES: Mapping[Intrinsic, IntrinsicRule] = MappingProxyType(
-    {Intrinsic.RSQRT: _rsqrt, Intrinsic.SIGMOID: _sigmoid}
+    {Intrinsic.EXP10: _exp10, Intrinsic.RSQRT: _rsqrt, Intrinsic.SIGMOID: _sigmoid}
 )
 """Rules of all machine functions that have no function of their own in C."""

@@ -41,8 +41,9 @@ def print_sources(
     """
     dots = called(module.functions)
     functions = Functions(replace(C99, functions=C99.functions | dots))
+    rules = {**RULES, **module.rules}
     kernels = [
-        print_kernel(expand_intrinsics(_flat(function), RULES), functions)
+        print_kernel(expand_intrinsics(_flat(function), rules), functions)
         for function in module.functions
     ]
     parts = (*print_dots(dots), *functions.texts.values(), *kernels, face.run(region))

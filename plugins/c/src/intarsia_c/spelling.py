@@ -17,15 +17,27 @@ _MATH = {
     Intrinsic.ASIN: "asin",
     Intrinsic.ASINH: "asinh",
     Intrinsic.ATAN: "atan",
+    Intrinsic.ATAN2: "atan2",
     Intrinsic.ATANH: "atanh",
+    Intrinsic.CBRT: "cbrt",
     Intrinsic.CEIL: "ceil",
+    Intrinsic.COPYSIGN: "copysign",
     Intrinsic.COS: "cos",
     Intrinsic.COSH: "cosh",
     Intrinsic.ERF: "erf",
+    Intrinsic.ERFC: "erfc",
     Intrinsic.EXP: "exp",
+    Intrinsic.EXP2: "exp2",
+    Intrinsic.EXPM1: "expm1",
+    Intrinsic.FDIM: "fdim",
     Intrinsic.FLOOR: "floor",
     Intrinsic.FMA: "fma",
+    Intrinsic.FMAX: "fmax",
+    Intrinsic.FMIN: "fmin",
+    Intrinsic.HYPOT: "hypot",
     Intrinsic.LOG: "log",
+    Intrinsic.LOG10: "log10",
+    Intrinsic.LOG2: "log2",
     Intrinsic.LOG1P: "log1p",
     Intrinsic.POW: "pow",
     Intrinsic.ROUND: "rint",
@@ -36,7 +48,7 @@ _MATH = {
     Intrinsic.TANH: "tanh",
     Intrinsic.TRUNC: "trunc",
 }
-_MORE = ("cbrt", "exp2", "expm1", "hypot", "log10", "log2", "fmod", "atan2", "copysign")
+_MORE = ("fmod", "lgamma", "nextafter", "remainder", "tgamma")
 
 C99 = Spelling(
     kind="c",

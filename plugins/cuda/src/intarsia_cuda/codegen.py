@@ -8,6 +8,7 @@ from intarsia.lower.kernels import TensorModule
 from intarsia.plugin import CompiledUnit, Target
 
 from .emulate import compile_emulated
+from .intrinsics import RULES
 from .nvrtc import compile_cuda
 from .occupancy import print_resources
 from .program import FILE, DeviceProgram, Start, plan_operations
@@ -29,7 +30,7 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
         UnsupportedError: A kernel uses what CUDA has not, or CUDA 13 left the GPU behind.
     """
     options: CudaOptions = target.options
-    source = print_source(module.functions, options)
+    source = print_source(module.functions, options, {**RULES, **module.rules})
     launches = {
         name: [(kernel_name(launch.function), launch.params) for launch in found]
         for name, found in source.launches.items()

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from intarsia.codegen.c_functions import Functions
 from intarsia.codegen.c_source import expand_intrinsics, kernel_name, print_kernel
 from intarsia.tir.func import PrimFunc
+from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia.tir.passes.simplify import simplify
 
 from .intrinsics import RULES
@@ -65,13 +66,22 @@ class Source:
         )
 
 
-def print_source(functions: Sequence[PrimFunc], options: CudaOptions) -> Source:
+def print_source(
+    functions: Sequence[PrimFunc],
+    options: CudaOptions,
+    rules: Mapping[Intrinsic, IntrinsicRule] = RULES,
+) -> Source:
     """Write kernels as CUDA C++.
+
+    Args:
+        functions: The kernels.
+        options: What the code is for.
+        rules: Of machine functions that are expressed in others.
 
     Raises:
         UnsupportedError: A kernel uses an operation that CUDA has not.
     """
-    simple = [simplify(expand_intrinsics(simplify(f), RULES)) for f in functions]
+    simple = [simplify(expand_intrinsics(simplify(f), rules)) for f in functions]
     launches = {f.name: split_launches(f, options) for f in simple}
     every = [launch for found in launches.values() for launch in found]
     index = "int32_t" if all(_near(launch) for launch in every) else "int64_t"

@@ -12,7 +12,7 @@ from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.vectorize import vectorize
 
 from .emit.module import emit_module
-from .intrinsics.expand import expand_intrinsics
+from .intrinsics.expand import RULES, expand_intrinsics
 from .link import link_shared
 from .optimise import compile_object
 from .target import LlvmOptions, machine
@@ -40,8 +40,9 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
 def llvm_text(module: TensorModule, options: LlvmOptions) -> str:
     """Return the LLVM IR of ``module`` before LLVM's optimiser."""
     model = machine(options)
+    rules = {**RULES, **module.rules}
     functions = tuple(
-        expand_intrinsics(vectorize(simplify(function))) for function in module.functions
+        expand_intrinsics(vectorize(simplify(function)), rules) for function in module.functions
     )
     return emit_module(
         replace(module, functions=functions),

@@ -7,7 +7,7 @@ not change stays the same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
@@ -24,16 +24,37 @@ def rebuild_expr(expr: PrimExpr, rule: ExprRule, memo: dict[int, PrimExpr]) -> P
 
     The memo is keyed by identity, so it may only live as long as the old expression does.
     """
-    known = memo.get(id(expr))
-    if known is not None:
-        return known
-    result = rule(expr)
-    if result is None:
-        parts = children(expr)
-        new = tuple([rebuild_expr(part, rule, memo) for part in parts]) if parts else ()
-        result = with_children(expr, new)
-    memo[id(expr)] = result
-    return result
+    stack: list[tuple[PrimExpr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            new = tuple([memo[id(part)] for part in children(node)])
+            memo[id(node)] = with_children(node, new)
+        elif id(node) not in memo:
+            replaced = rule(node)
+            if replaced is not None:
+                memo[id(node)] = replaced
+                continue
+            stack.append((node, True))
+            stack.extend([(part, False) for part in reversed(children(node))])
+    return memo[id(expr)]
+
+
+def unknown_below(expr: PrimExpr, memo: Mapping[int, PrimExpr]) -> Iterator[PrimExpr]:
+    """Yield the nodes of an expression that are not in ``memo`` yet, operands before users.
+
+    Whoever asks puts each into the memo, by identity, before taking the next.
+    """
+    stack: list[tuple[PrimExpr, bool]] = [(expr, False)]
+    while stack:
+        node, ready = stack.pop()
+        if id(node) in memo:
+            continue
+        if ready:
+            yield node
+            continue
+        stack.append((node, True))
+        stack.extend([(part, False) for part in children(node) if id(part) not in memo])
 
 
 def rebuild_stmt(

@@ -26,7 +26,7 @@ from ..expr import (
 from ..func import PrimFunc
 from ..stmt import For, If, Seq, Stmt
 from ..walk import children, with_children
-from .rebuild import rebuild_stmt
+from .rebuild import rebuild_stmt, unknown_below
 
 _FAR = 1 << 62
 
@@ -86,11 +86,12 @@ class _Simplifier:
     def expr(self, expr: PrimExpr) -> PrimExpr:
         """Return the simpler form of any expression."""
         known = self.memo.get(id(expr))
-        if known is None:
-            known = self._simpler(expr)
-            self.memo[id(expr)] = known
-            self.keep.append(expr)
-        return known
+        if known is not None:
+            return known
+        for node in unknown_below(expr, self.memo):
+            self.memo[id(node)] = self._simpler(node)
+            self.keep.append(node)
+        return self.memo[id(expr)]
 
     def _simpler(self, expr: PrimExpr) -> PrimExpr:
         if isinstance(expr, TirVar):

@@ -33,7 +33,7 @@ from ..expr import (
 from ..func import PrimFunc
 from ..stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..walk import children
-from .rebuild import rebuild_stmt
+from .rebuild import rebuild_stmt, unknown_below
 
 
 def vectorize(function: PrimFunc) -> PrimFunc:
@@ -128,11 +128,12 @@ class _Vector:
     def expr(self, expr: PrimExpr) -> PrimExpr:
         """Return the vector form of ``expr``, or ``expr`` if it is the same in every lane."""
         known = self.memo.get(id(expr))
-        if known is None:
-            known = self._build(expr)
-            self.memo[id(expr)] = known
-            self.keep.append(expr)
-        return known
+        if known is not None:
+            return known
+        for node in unknown_below(expr, self.memo):
+            self.memo[id(node)] = self._build(node)
+            self.keep.append(node)
+        return self.memo[id(expr)]
 
     def _build(self, expr: PrimExpr) -> PrimExpr:
         if isinstance(expr, TirVar):

@@ -35,7 +35,6 @@ _INTRINSICS = {function.value: function for function in Intrinsic}
 _FUNCTIONS = {op.value: op for op in FUNCTIONS}
 _DTYPES = {dtype.value: dtype for dtype in DType}
 _REDUCERS = {op.value: op for op in BinaryOp}
-_OPERANDS = {Intrinsic.FMA: 3, Intrinsic.POW: 2}
 
 Finish: TypeAlias = Callable[[Token, Sequence[PrimExpr]], PrimExpr]
 
@@ -232,7 +231,7 @@ def _cast(token: Token, operands: Sequence[PrimExpr]) -> PrimExpr:
 
 def _intrinsic(token: Token, operands: Sequence[PrimExpr]) -> PrimExpr:
     function = _INTRINSICS[token.text]
-    args = _count(token, operands, _OPERANDS.get(function, 1))
+    args = _count(token, operands, function.operands)
     if len({(arg.dtype, arg.lanes) for arg in args}) != 1:
         raise token.fail(f"the operands of {token} differ in type")
     return intrinsic(function, *args)

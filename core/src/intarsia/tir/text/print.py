@@ -81,14 +81,16 @@ class _Printer:
         self._depth = 0
         self._names: dict[TirVar | Buffer | Tensor, str] = {}
         self._taken: set[str] = set()
+        self._numbers: dict[str, int] = {}  # by name: the first that may be free behind it
         self._aliases = 0
 
     def name(self, owner: TirVar | Buffer | Tensor) -> str:
         """Return the one name of a variable, buffer or tensor."""
         if owner not in self._names:
-            name, number = owner.name, 1
+            name, number = owner.name, self._numbers.get(owner.name, 1)
             while name in self._taken:
                 name, number = f"{owner.name}_{number}", number + 1
+            self._numbers[owner.name] = number
             self._taken.add(name)
             self._names[owner] = spell(name)
         return self._names[owner]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 
 from intarsia.dtype import DType
-from intarsia.tir.expr import BinaryOp, PrimExpr, binary, equal, minimum
+from intarsia.tir.expr import BinaryOp, PrimExpr, binary, equal, intrinsic, minimum
+from intarsia.tir.intrinsic import Intrinsic
 
 from .exponential import exp
-from .polynomial import bits_of, choose, copy_sign, horner, magnitude, number, root
+from .polynomial import bits_of, choose, copy_sign, horner, is_nan, magnitude, number, root
 
 _SIN = (
     1.58969099521155010221e-10,
@@ -86,6 +87,23 @@ _ERFC_BOTTOM = (
     5.57535340817727675546e2,
 )
 
+_ERFC_FAR_TOP = (
+    5.64189583547755073984e-1,
+    1.27536670759978104416e0,
+    5.01905042251180477414e0,
+    6.16021097993053585195e0,
+    7.40974269950448939160e0,
+    2.97886665372100240670e0,
+)
+_ERFC_FAR_BOTTOM = (
+    2.26052863220117276590e0,
+    9.39603524938001434673e0,
+    1.20489539808096656605e1,
+    1.70814450747565897222e1,
+    9.60896809063285878198e0,
+    3.36907645100081516050e0,
+)
+
 
 def _quarter(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
     """Return the sine and cosine of ``x`` minus ``n`` quarter turns, and ``n``."""
@@ -148,6 +166,17 @@ def atan(x: PrimExpr) -> PrimExpr:
     return copy_sign(_arc(magnitude(x)), x)
 
 
+def atan2(y: PrimExpr, x: PrimExpr) -> PrimExpr:
+    """The arc of the quotient of magnitudes, in the half turn of ``x``, with the sign of ``y``."""
+    zero, one = number(0.0, x), number(1.0, x)
+    top, bottom = magnitude(y), magnitude(x)
+    ratio = choose(equal(top, zero), choose(is_nan(x), x, zero), top / bottom)
+    ratio = choose(equal(top, bottom) & (top > 1.0), one, ratio)
+    arc = _arc(ratio)
+    left = number(math.pi, x) - (arc - 1.2246467991473532e-16)
+    return copy_sign(choose(copy_sign(one, x) < 0.0, left, arc), y)
+
+
 def _not(flag: PrimExpr) -> PrimExpr:
     return binary(BinaryOp.XOR, flag, number(1, flag))
 
@@ -179,6 +208,23 @@ def erf(x: PrimExpr) -> PrimExpr:
     ratio = horner(inside, _ERFC_TOP) / horner(inside, _ERFC_BOTTOM, monic=True)
     far = number(1.0, x) - exp(number(0.0, x) - inside * inside) * ratio
     return choose(size < 1.0, near, copy_sign(far, x))
+
+
+def erfc(x: PrimExpr) -> PrimExpr:
+    """One minus the error function, its small values to full precision; float64."""
+    size = magnitude(x)
+    z = x * x
+    near = number(1.0, x) - x * (horner(z, _ERF_TOP) / horner(z, _ERF_BOTTOM, monic=True))
+    inside = minimum(size, 28.0)
+    middle = horner(inside, _ERFC_TOP) / horner(inside, _ERFC_BOTTOM, monic=True)
+    far = horner(inside, _ERFC_FAR_TOP) / horner(inside, _ERFC_FAR_BOTTOM, monic=True)
+    square = inside * inside
+    # What the square lost would be multiplied by it in the exponential.
+    lost = intrinsic(Intrinsic.FMA, inside, inside, number(0.0, x) - square)
+    falling = exp(number(0.0, x) - square)
+    small = (falling - falling * lost) * choose(inside < 8.0, middle, far)
+    outer = choose(x < 0.0, number(2.0, x) - small, small)
+    return choose(is_nan(x), x, choose(size < 1.0, near, outer))
 
 
 def _erf_single(x: PrimExpr, t: PrimExpr) -> PrimExpr:

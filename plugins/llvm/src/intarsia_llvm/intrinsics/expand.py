@@ -11,11 +11,11 @@ from typing import TypeAlias
 from intarsia.dtype import DType
 from intarsia.tir.expr import CallIntrinsic, PrimExpr, cast
 from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia.tir.passes.rebuild import rebuild_stmt
 from intarsia.tir.walk import children, with_children
 
-from . import circular, exponential
+from . import circular, elementary, exponential
 from .polynomial import number, root
 
 Rule: TypeAlias = Callable[..., PrimExpr]
@@ -33,7 +33,8 @@ def _in(dtypes: tuple[DType, ...], rule: Rule) -> Rule:
         if own in dtypes:
             return rule(*args)
         wider = DType.FLOAT32 if DType.FLOAT32 in dtypes else DType.FLOAT64
-        return cast(rule(*(cast(arg, wider) for arg in args)), own)
+        result = rule(*(cast(arg, wider) for arg in args))
+        return result if result.dtype is DType.BOOL else cast(result, own)
 
     return widened
 
@@ -48,16 +49,31 @@ RULES: Mapping[Intrinsic, Rule] = MappingProxyType(
         Intrinsic.ASIN: _in(_DOUBLE, circular.asin),
         Intrinsic.ASINH: _in(_DOUBLE, exponential.asinh),
         Intrinsic.ATAN: _in(_DOUBLE, circular.atan),
+        Intrinsic.ATAN2: _in(_DOUBLE, circular.atan2),
         Intrinsic.ATANH: _in(_DOUBLE, exponential.atanh),
+        Intrinsic.CBRT: _in(_DOUBLE, elementary.cbrt),
+        Intrinsic.COPYSIGN: _in(_BOTH, elementary.copysign),
         Intrinsic.COS: _in(_DOUBLE, circular.cos),
         Intrinsic.COSH: _in(_DOUBLE, exponential.cosh),
         Intrinsic.ERF: _in(_BOTH, circular.erf),
+        Intrinsic.ERFC: _in(_DOUBLE, circular.erfc),
         Intrinsic.EXP: _in(_BOTH, exponential.exp),
+        Intrinsic.EXP10: _in(_DOUBLE, elementary.exp10),
+        Intrinsic.EXP2: _in(_DOUBLE, elementary.exp2),
+        Intrinsic.EXPM1: _in(_DOUBLE, elementary.expm1),
+        Intrinsic.FDIM: _in(_BOTH, elementary.fdim),
+        Intrinsic.FMAX: elementary.fmax,
+        Intrinsic.FMIN: elementary.fmin,
+        Intrinsic.HYPOT: _in(_DOUBLE, elementary.hypot),
+        Intrinsic.ISFINITE: elementary.isfinite,
         Intrinsic.LOG: _in(_BOTH, exponential.log),
+        Intrinsic.LOG10: _in(_DOUBLE, elementary.log10),
+        Intrinsic.LOG2: _in(_DOUBLE, elementary.log2),
         Intrinsic.LOG1P: _in(_DOUBLE, exponential.log1p),
         Intrinsic.POW: _in(_DOUBLE, exponential.power),
         Intrinsic.RSQRT: _in(_BOTH, _rsqrt),
         Intrinsic.SIGMOID: _in(_BOTH, exponential.sigmoid),
+        Intrinsic.SIGNBIT: _in(_BOTH, elementary.signbit),
         Intrinsic.SIN: _in(_DOUBLE, circular.sin),
         Intrinsic.SINH: _in(_DOUBLE, exponential.sinh),
         Intrinsic.TAN: _in(_DOUBLE, circular.tan),
@@ -67,17 +83,21 @@ RULES: Mapping[Intrinsic, Rule] = MappingProxyType(
 """Rules of all intrinsics that are not one LLVM intrinsic."""
 
 
-def expand_intrinsics(function: PrimFunc) -> PrimFunc:
-    """Return ``function`` with every intrinsic that has a rule replaced by what the rule says."""
+def expand_intrinsics(
+    function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRule] = RULES
+) -> PrimFunc:
+    """Return ``function`` with every intrinsic that has a rule replaced by what the rule says.
 
+    What another plugin's rule gives may again be made of intrinsics that have rules.
+    """
     memo: dict[int, PrimExpr] = {}
     keep: list[PrimExpr] = []
 
     def rule(expr: PrimExpr) -> PrimExpr | None:
-        if not isinstance(expr, CallIntrinsic) or expr.intrinsic not in RULES:
+        if not isinstance(expr, CallIntrinsic) or expr.intrinsic not in rules:
             return None
-        args = [walk(arg) for arg in expr.args]
-        return RULES[expr.intrinsic](*args)
+        made = rules[expr.intrinsic](*(walk(arg) for arg in expr.args))
+        return made if rules[expr.intrinsic] is RULES.get(expr.intrinsic) else walk(made)
 
     def walk(expr: PrimExpr) -> PrimExpr:
         known = memo.get(id(expr))

@@ -45,7 +45,9 @@ _EXP_SINGLE = (
     1.0,
     1.0,
 )
-_EXP_DOUBLE = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
+EXP_DOUBLE = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
+"""``e**r`` for ``r`` at most half of log 2, in float64, from the highest power down."""
+
 _LOG_SINGLE = (
     7.0376836292e-2,
     -1.1514610310e-1,
@@ -83,13 +85,14 @@ def exp(x: PrimExpr) -> PrimExpr:
     shifted = inside * math.log2(math.e) + magic
     whole = shifted - magic
     rest = inside - whole * ln2[0] - whole * ln2[1]
-    value = horner(rest, _EXP_SINGLE if single else _EXP_DOUBLE)
+    value = horner(rest, _EXP_SINGLE if single else EXP_DOUBLE)
     n = bits_of(shifted) - bits_of(number(magic, x))
     half = shift_right(n, 1)
-    return value * _power_of_two(half, mantissa, bias) * _power_of_two(n - half, mantissa, bias)
+    return value * power_of_two(half, mantissa, bias) * power_of_two(n - half, mantissa, bias)
 
 
-def _power_of_two(n: PrimExpr, mantissa: int, bias: int) -> PrimExpr:
+def power_of_two(n: PrimExpr, mantissa: int, bias: int) -> PrimExpr:
+    """Return ``2**n`` as floats with so many bits of mantissa and such a bias."""
     return float_of(shift_left(n + bias, mantissa))
 
 
@@ -200,12 +203,12 @@ def atanh(x: PrimExpr) -> PrimExpr:
     return copy_sign(log1p(size * 2.0 / (number(1.0, x) - size)) * 0.5, x)
 
 
-def _log_twofold(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+def log_twofold(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     """Return the logarithm of a positive float64 as a sum of two, good to 10 bits more."""
     f, e = _split(x)
     d = f + 2.0
     s = f / d
-    rest = _fma(number(0.0, x) - s, d, f) - s * (f - (d - 2.0))
+    rest = fma(number(0.0, x) - s, d, f) - s * (f - (d - 2.0))
     z = s * s
     low = rest / d * 2.0 + s * (z * horner(z, _LOG_DOUBLE))
     big, small = e * 6.93147180369123816490e-01, s * 2.0
@@ -222,13 +225,14 @@ def power(x: PrimExpr, y: PrimExpr) -> PrimExpr:
     """``x ** y`` with the special cases of IEEE 754; powers of integers are integers; float64."""
     one, zero = number(1.0, x), number(0.0, x)
     size = magnitude(x)
-    high, low = _log_twofold(size)
+    high, low = log_twofold(size)
     product = y * high
-    more = _fma(y, high, zero - product) + y * low
+    more = fma(y, high, zero - product) + y * low
     value = exp(product)
-    better = value + value * more
-    near = (size < 1e300) & (size > 1e-300) & (magnitude(product) < 700.0)
-    value = choose(near, better, exp(y * log(size)))
+    proper = (size > 0.0) & (size < math.inf)
+    inside = (magnitude(product) < 746.0) & (value < math.inf)
+    better = choose(inside, value + value * more, value)
+    value = choose(proper, better, exp(y * log(size)))
     whole = equal(_trunc(y), y)
     exact = whole & (y >= 0.0) & equal(_trunc(x), x) & (value < 2.0**52)
     value = choose(exact, intrinsic(Intrinsic.ROUND, value), value)
@@ -243,7 +247,8 @@ def power(x: PrimExpr, y: PrimExpr) -> PrimExpr:
     return choose(equal(y, zero) | equal(x, one), one, result)
 
 
-def _fma(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
+def fma(a: PrimExpr, b: PrimExpr, c: PrimExpr) -> PrimExpr:
+    """Return ``a * b + c``, rounded once."""
     return intrinsic(Intrinsic.FMA, a, b, c)
 
 
