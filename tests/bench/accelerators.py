@@ -2,9 +2,9 @@
 """What accelerators make of quantised models: placement, difference to ONNX Runtime, estimates.
 
 ``python -m tests.bench.accelerators TARGET MODEL.onnx...`` prints Markdown: for each model the line
-of its placement and the largest difference to ONNX Runtime in steps of the output's scale, and
-for each region a bar of the cycles that the vendor's own tools estimate: Vela's ``cycles_total``, and of
-the Ethos-N Support Library the cycles of the multiply-accumulate engine over all passes.
+of its placement and the largest difference to ONNX Runtime in steps of the output's scale, and for
+each region a bar of the cycles that the vendor's own tools estimate: Vela's ``cycles_total``, and
+of the Ethos-N Support Library the cycles of the multiply-accumulate engine over all passes.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import GateFailed
 from ..ir.expr import CallFunction, Expr, Function
+from ..ir.types import TensorType
 from ..ir.walk import post_order
 from ..passes.fuse_quantize import is_in_float
 from .annotate import Annotated
@@ -335,7 +336,6 @@ def check_gates(
             f"{len(placement.regions)} regions, at most {max_regions} allowed",
             hint=_most_frequent_refusal(placement),
         )
-
 
 
 def bytes_text(count: int) -> str:
