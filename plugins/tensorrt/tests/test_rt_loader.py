@@ -59,14 +59,18 @@ def test_inputs_go_in_and_outputs_come_out() -> None:
         np.testing.assert_array_equal(y, a - b)
 
 
-def test_everything_is_given_back() -> None:
+def test_everything_is_given_back_and_the_gpu_last() -> None:
     driver = HostDriver()
-    region = loaded(Engine(np.add, SHAPES), driver)
+    engine = Engine(np.add, SHAPES)
+    engine.told = driver.calls
+    region = loaded(engine, driver)
+    del engine
     region.run(np.ones((2, 3), np.float32), np.ones(3, np.float32), np.ones((2, 3), np.float32))
     assert len(driver.memory) == 3
     del region
     gc.collect()
     assert driver.memory == {}
+    assert driver.calls.index("engine is gone") < driver.calls.index("cuMemFree")
     assert driver.calls[-1] == "cuDevicePrimaryCtxRelease"
 
 

@@ -53,6 +53,23 @@ def _check_signature(signature: Signature, request: LoadRequest) -> None:
         )
 
 
+class _Opened:
+    """The vendor's objects, which must go before the GPU does."""
+
+    def __init__(self, runtime: Any) -> None:
+        self.runtime = runtime
+        self.engine: Any = None
+        self.context: Any = None
+
+
+def _close(opened: _Opened, gpu: Gpu) -> None:
+    gpu.enter()
+    opened.context = None
+    opened.engine = None
+    opened.runtime = None
+    gpu.close()
+
+
 class LoadedRegion:
     """An engine with memory for its tensors.
 
@@ -73,35 +90,36 @@ class LoadedRegion:
     ) -> None:
         self.name, self._gpu = name, gpu
         self._messages = Messages(library.module)
-        self._runtime: Any = library.module.Runtime(self._messages.logger)
-        self._engine: Any = self._runtime.deserialize_cuda_engine(bytes(plan))
-        if self._engine is None:
+        opened = _Opened(library.module.Runtime(self._messages.logger))
+        opened.engine = opened.runtime.deserialize_cuda_engine(bytes(plan))
+        if opened.engine is None:
             raise ArtifactError(
                 f"{library.label} does not take the engine of region '{name}', which was built by"
                 f" {signature.edition} {signature.version} for {signature.device}:"
                 f" {self._messages.text()}",
                 hint="compile the model again, for this GPU and with the library that is here",
             )
-        self._context: Any = self._engine.create_execution_context()
-        if self._context is None:
+        opened.context = opened.engine.create_execution_context()
+        if opened.context is None:
             raise ResourceError(
                 f"no memory for the engine of region '{name}': {self._messages.text()}",
                 hint="use a smaller batch, or compile with a smaller -workspace",
             )
+        self._opened = opened
         borders = (*signature.inputs, *signature.outputs)
         self._inputs = len(signature.inputs)
         for border in signature.inputs:
-            if not self._context.set_input_shape(border.name, border.shape):
+            if not self._opened.context.set_input_shape(border.name, border.shape):
                 raise self._misfit(border)
         self._places = [self._place(border) for border in borders]
-        self._close = weakref.finalize(self, gpu.close)
+        self._close = weakref.finalize(self, _close, opened, gpu)
 
     def _place(self, border: Border) -> int:
         size = _item_bytes(border.dtype)
         for count in border.shape:
             size *= count
         address = self._gpu.reserve(size)
-        if not self._context.set_tensor_address(border.name, address):
+        if not self._opened.context.set_tensor_address(border.name, address):
             raise self._misfit(border)
         return address
 
@@ -123,7 +141,7 @@ class LoadedRegion:
         for array, place in zip(arrays[: self._inputs], self._places, strict=False):
             gpu.copy_in(place, array)
         self._messages.clear()
-        if not self._context.execute_async_v3(gpu.stream):
+        if not self._opened.context.execute_async_v3(gpu.stream):
             raise WorkerLost(f"the engine of region '{self.name}' failed: {self._messages.text()}")
         outputs = zip(arrays[self._inputs :], self._places[self._inputs :], strict=True)
         for array, place in outputs:
