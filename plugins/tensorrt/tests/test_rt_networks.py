@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -175,6 +177,13 @@ def test_what_a_gpu_lacks_is_said_in_the_library_own_words() -> None:
     draft, _ = network_of(net())
     with pytest.raises(ToolchainError, match="FP32 GEMM is not supported"):
         build_plan(draft, TensorrtOptions(arch="sm_75"))
+
+
+def test_what_an_older_library_lacks_is_an_error_with_its_name() -> None:
+    older = SimpleNamespace(__name__="UnaryOperation", __members__={"EXP": 0})
+    assert member(older, "EXP") == 0
+    with pytest.raises(ToolchainError, match=r"has no UnaryOperation\.ISNAN"):
+        member(older, "ISNAN")
 
 
 def test_two_inputs_of_one_name_are_refused() -> None:

@@ -307,5 +307,14 @@ def mask(axes: Sequence[int]) -> int:
 
 
 def member(enumeration: Any, name: str) -> Any:
-    """Return a member of one of the library's enumerations, which cannot be indexed."""
+    """Return a member of one of the library's enumerations, which cannot be indexed.
+
+    Raises:
+        ToolchainError: This version of the library does not have it.
+    """
+    if name not in enumeration.__members__:
+        raise ToolchainError(
+            f"the library that is installed has no {enumeration.__name__}.{name}",
+            hint="install a newer version, or keep the node from the plugin with --place",
+        )
     return enumeration.__members__[name]
