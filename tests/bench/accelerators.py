@@ -2,9 +2,10 @@
 """What accelerators make of quantised models: placement, difference to ONNX Runtime, estimates.
 
 ``python -m tests.bench.accelerators TARGET MODEL.onnx...`` prints Markdown: for each model the line
-of its placement and the largest difference to ONNX Runtime in steps of the output's scale, and for
-each region a bar of the cycles that the vendor's own tools estimate: Vela's ``cycles_total``, and
-of the Ethos-N Support Library the cycles of the multiply-accumulate engine over all passes.
+of its placement and the largest difference to ONNX Runtime in steps of the output's scale; and
+for each region a bar of the cycles that the vendor's own tools estimate. Those are Vela's
+``cycles_total``, and of the Ethos-N Support Library the cycles of the multiply-accumulate engine
+over all passes.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def measure(path: Path, target: str) -> Row:
     }
     found = artifact.load().run(inputs)
     apart = 0.0
-    for spec, wanted in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+    for spec, given in zip(session.get_outputs(), session.run(None, inputs), strict=True):
+        wanted = np.asarray(given)
         levels = np.unique(wanted)
         step = np.diff(levels).min() if levels.size > 1 else 1.0
         apart = max(apart, float(np.abs(found[spec.name] - wanted).max() / step))
