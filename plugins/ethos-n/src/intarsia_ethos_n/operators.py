@@ -370,8 +370,7 @@ def all_rows() -> tuple[Row, ...]:
             (0,),
             (1, 2, 3, 4),
             _mean,
-            "over height and width; 7x7 or 8x8, or, with a change of scale, square of a kernel's"
-            " size",
+            "over height and width; 7x7 or 8x8, or, with a change of scale, a kernel's size",
         ),
         Row(
             "qnn.avg_pool",
