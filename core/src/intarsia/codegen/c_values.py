@@ -253,6 +253,7 @@ class Values:
             case Binary():
                 return self._binary_chain(expr)
             case Select():
+                self._load_first(expr.a, expr.b)
                 condition, a, b = (self.value(part) for part in children(expr))
                 return narrowed(self.functions, f"({condition} ? {a} : {b})", expr.dtype)
             case IfThenElse():
@@ -277,6 +278,14 @@ class Values:
                 return self.value(expr)
             case _:
                 assert_never(expr)
+
+    def _load_first(self, *sides: PrimExpr) -> None:
+        """Give loads of sides that are both evaluated a variable: no loop over lanes has vectors
+        where a compiler must not load unless a condition holds.
+        """
+        nodes = list(post_order(*sides))
+        if not any(isinstance(node, IfThenElse) for node in nodes):
+            self._uses.update((node, 2) for node in nodes if isinstance(node, Load))
 
     def _binary_chain(self, expr: Binary) -> str:
         """Walk down the left side without recursion: sums of a thousand terms lean left."""

@@ -54,6 +54,24 @@ def back(p: PrimExpr, v: PrimExpr) -> PrimExpr:
     return p * 16 + 3 - v
 
 
+def block(offset: int) -> Place:
+    """A place in a block of a row, both counted by one loop."""
+
+    def place(p: PrimExpr, v: PrimExpr) -> PrimExpr:
+        return (p // 2) * 32 + (p % 2) * 16 + v + offset
+
+    return place
+
+
+def crossed(p: PrimExpr, v: PrimExpr) -> PrimExpr:
+    """A place that is no linear function of the lane."""
+    return p * 16 + v // 2 + (v % 2) * 2
+
+
+def crossed_behind(p: PrimExpr, v: PrimExpr) -> PrimExpr:
+    return crossed(p, v) + 1
+
+
 def unlike(p: PrimExpr, v: PrimExpr) -> PrimExpr:
     """A place whose distance from others is no constant."""
     return p * 8 + v
@@ -69,6 +87,9 @@ def unlike(p: PrimExpr, v: PrimExpr) -> PrimExpr:
         (at(0, 2), at(1, 2), 2),
         (at(0), back, 2),
         (at(0), unlike, 2),
+        (block(0), block(4), 1),
+        (block(0), block(2), 2),
+        (crossed, crossed_behind, 2),
     ],
 )
 def test_loops_join_where_their_stores_are_apart(first: Place, second: Place, left: int) -> None:

@@ -101,34 +101,61 @@ def _disjoint(
     first: tuple[PrimExpr, ...], second: tuple[PrimExpr, ...], lane: TirVar, lanes: int
 ) -> bool:
     """Whether two vectors of stores differ in a dimension by more than their lanes reach."""
-    for a, b in zip(first, second, strict=True):
-        (start, terms), (other, others) = _sum(a), _sum(b)
+    for one, other in zip(first, second, strict=True):
+        (start, terms), (end, others) = _sum(one), _sum(other)
         if terms != others:
             continue
         reach = terms.pop(lane, 0) * (lanes - 1)
-        free = not any(lane in post_order(term) for term in terms)
-        if free and abs(start - other) > abs(reach):
+        linear = not any(lane in post_order(atom) for atom in _atoms(one))
+        if linear and abs(start - end) > abs(reach):
             return True
     return False
 
 
-def _sum(expr: PrimExpr) -> tuple[int, dict[PrimExpr, int]]:
-    """Return a position as a constant, and the factor of each term; equal terms are one object."""
-    constant, terms = 0, Counter[PrimExpr]()
-    left = [(expr, 1)]
-    while left:
-        match left.pop():
-            case IntImm() as number, factor:
-                constant += factor * number.value
-            case Binary(op=BinaryOp.ADD, a=a, b=b), factor:
-                left += [(a, factor), (b, factor)]
-            case Binary(op=BinaryOp.SUB, a=a, b=b), factor:
-                left += [(a, factor), (b, -factor)]
-            case Binary(op=BinaryOp.MUL, a=a, b=IntImm() as number), factor:
-                left.append((a, factor * number.value))
-            case term, factor:
-                terms[term] += factor
+def _sum(expr: PrimExpr) -> tuple[int, dict[object, int]]:
+    """Return a position as a constant, and the factor of each variable and of what is no sum."""
+    constant, terms = 0, Counter[object]()
+    for factor, part in _parts(expr):
+        if isinstance(part, IntImm):
+            constant += factor * part.value
+        else:
+            terms[_identity(part)] += factor
     return constant, dict(terms)
+
+
+def _atoms(expr: PrimExpr) -> list[PrimExpr]:
+    """Return the parts of a sum that are neither constants nor variables."""
+    return [part for _, part in _parts(expr) if not isinstance(part, IntImm | TirVar)]
+
+
+def _parts(expr: PrimExpr) -> list[tuple[int, PrimExpr]]:
+    """Return what a sum adds up, each part with its factor."""
+    parts: list[tuple[int, PrimExpr]] = []
+    left = [(1, expr)]
+    while left:
+        factor, part = left.pop()
+        match part:
+            case Binary(op=BinaryOp.ADD, a=a, b=b):
+                left += [(factor, a), (factor, b)]
+            case Binary(op=BinaryOp.SUB, a=a, b=b):
+                left += [(factor, a), (-factor, b)]
+            case Binary(op=BinaryOp.MUL, a=a, b=IntImm() as number):
+                left.append((factor * number.value, a))
+            case _:
+                parts.append((factor, part))
+    return parts
+
+
+def _identity(expr: PrimExpr) -> object:
+    """Return what is equal for equal quotients and rests of sums; else the expression itself."""
+    if isinstance(expr, Binary) and expr.op in (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD):
+        return expr.op, _key(expr.a), _key(expr.b)
+    return expr
+
+
+def _key(expr: PrimExpr) -> object:
+    constant, terms = _sum(expr)
+    return constant, frozenset(terms.items())
 
 
 def _statements(stmt: Stmt) -> tuple[Stmt, ...]:
