@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate on performance, the page it fills, and what is committed, with made-up numbers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import onnx
+import pytest
+from tests.bench.chains import write_chain
+from tests.bench.costs import Cost, Opened, growth
+from tests.bench.gate import RATIOS, Regression, read_ratios, regressions, write_ratios
+from tests.bench.report import BEGIN, CHARTS, END, PAGE, page_text, ratios_of, updated
+
+from intarsia.cli.bench import BenchRow
+
+ROW = BenchRow("net", "llvm", "onnxruntime", 1, 2.0, 4.0, 0.5, 0.4, 0.6)
+COST = {"net": (1.25, Opened(Cost(0.2, 0.01, 2e6), Cost(0.4, 0.04, 4e6), 0.5, 0.25, 0.5))}
+
+
+@pytest.mark.parametrize(
+    "was, now, is_worse",
+    [
+        (1.0, 1.0, False),
+        (1.0, 1.149, False),
+        (1.0, 1.151, True),
+        (0.5, 0.58, True),
+        (2.0, 1.0, False),
+        (2.0, 2.29, False),
+    ],
+)
+def test_a_ratio_may_be_15_percent_worse(was: float, now: float, is_worse: bool) -> None:
+    expected = [Regression("a", was, now)] if is_worse else []
+    assert regressions({"a": was}, {"a": now, "new": 99.0}) == expected
+
+
+def test_what_is_not_measured_any_more_fails_too() -> None:
+    (gone,) = regressions({"a": 1.0}, {})
+    assert str(gone) == "a: was 1.000, is not measured any more"
+    assert str(Regression("a", 0.5, 0.6)) == "a: was 0.500, is 0.600 (+20 %)"
+
+
+def test_ratios_are_written_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "ratios.json"
+    assert read_ratios(path) == {}
+    write_ratios({"b": 1.23456, "a": 0.5}, path)
+    assert read_ratios(path) == {"a": 0.5, "b": 1.235}
+    assert list(json.loads(path.read_text())["ratios"]) == ["a", "b"]
+    path.write_text('{"schema": 2}')
+    with pytest.raises(ValueError, match="schema 2, not 1"):
+        read_ratios(path)
+
+
+def test_the_page_gets_every_number_between_its_marks() -> None:
+    assert ratios_of([ROW], COST) == {
+        "latency net [llvm] 1": 0.5, "open net": 0.5, "open again net": 0.25, "memory net": 0.5,
+    }  # fmt: skip
+    text = page_text([ROW], COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
+    assert "| net | `llvm` | 2.00 | 4.00 | 0.50 | 0.40 to 0.60 |" in text
+    assert "| net | 200 | 400 | 0.50 | 10.0 | 40.0 | 0.25 | 2 | 4 | 0.50 | 1.2 |" in text
+    assert "costs 1.00 times" in text
+    page = f"a\n{BEGIN}\nold\n{END}\nb\n"
+    assert updated(page, "new") == f"a\n{BEGIN}\nnew\n{END}\nb\n"
+    with pytest.raises(ValueError, match="no marks"):
+        updated("a", "new")
+
+
+def test_growth_is_one_for_a_line_and_more_for_a_curve() -> None:
+    assert growth({0: 5.0, 10: 6.0, 20: 7.0}) == pytest.approx(1)
+    assert growth({1: 1.0, 10: 100.0, 20: 400.0}) > 1.5
+
+
+def test_a_chain_has_the_nodes_that_are_asked_for(tmp_path: Path) -> None:
+    model = onnx.load(write_chain(tmp_path / "chain.onnx", 25))
+    onnx.checker.check_model(model)
+    assert len(model.graph.node) == 25
+
+
+def test_what_is_committed_is_of_one_run() -> None:
+    committed = read_ratios()
+    assert RATIOS.is_file()
+    text = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
+    for name, ratio in committed.items():
+        assert f"{ratio:.2f}" in text, name
+    assert (CHARTS / "latency.svg").is_file()
+    assert (CHARTS / "compile-time.svg").is_file()
