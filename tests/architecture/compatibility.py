@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.kit import kit_command, shipped
+from tests.conformance.kit import kit_command, missing_device, shipped
 
 from intarsia.host.discovery import HOOK_API
 from intarsia.host.host import Host
@@ -63,9 +63,9 @@ def measure(named: Sequence[str] = ()) -> None:
             inside = site / "bin" / "python"
             pip = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python")
             every = (*sorted(wheels.glob("*.whl")), f"--find-links={wheels}", *EXTRAS)
-            subprocess.run([*pip, inside, "install", "--no-compile", *every], check=True)
+            subprocess.run([*pip, inside, "install", *every], check=True)
             for plugin in shipped():
-                row = _run(inside, plugin, Path(folder))
+                row = measured(inside, plugin, Path(folder))
                 found.setdefault(plugin, {})[version] = row
                 print(f"{plugin} on Python {version}: {_cell(row)}", flush=True)
                 text = json.dumps(found, indent=1, sort_keys=True)
@@ -75,6 +75,13 @@ def measure(named: Sequence[str] = ()) -> None:
 def _version(python: Path) -> str:
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     return subprocess.check_output([python, "-c", code], text=True).strip()
+
+
+def measured(python: Path, plugin: str, folder: Path) -> dict[str, Any]:
+    """The result of the kit on one plugin with one Python, or why it cannot run here."""
+    about = {"intarsia": metadata.version("intarsia"), "date": datetime.now(UTC).date().isoformat()}
+    missing = missing_device(str(python), plugin)
+    return {**about, "missing": missing} if missing else {**about, **_run(python, plugin, folder)}
 
 
 def _run(python: Path, plugin: str, folder: Path) -> dict[str, Any]:
@@ -94,8 +101,6 @@ def _run(python: Path, plugin: str, folder: Path) -> dict[str, Any]:
         "passed": result["counts"]["passed"],
         "declined": result["counts"]["declined"],
         "failed": sorted(r["check"] for r in result["checks"] if r["outcome"] == "failed"),
-        "intarsia": metadata.version("intarsia"),
-        "date": datetime.now(UTC).date().isoformat(),
     }
 
 
@@ -126,5 +131,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _cell(found: Mapping[str, Any]) -> str:
+    if "missing" in found:
+        return f"cannot run on the machine that measured: {found['missing']}"
     text = f"tier {found['tier']}: {found['passed']} passed, {found['declined']} declined"
     return text if not found["failed"] else f"{text}, fails {', '.join(found['failed'])}"

@@ -31,6 +31,29 @@ def shipped() -> list[str]:
     return sorted(tomllib.loads(path.read_text(encoding="utf-8"))["name"] for path in manifests)
 
 
+_LOAD = """
+import sys
+from intarsia_testkit.blocks import choose_blocks, sample_graph
+from intarsia_testkit.running import compile_module
+from intarsia_testkit.subject import open_subject
+from intarsia.errors import TargetError, ToolchainError, WorkerLost
+
+subject = open_subject(sys.argv[1])
+own = subject.table(subject.host()) if subject.is_accelerator else None
+try:
+    compile_module(subject, sample_graph(choose_blocks(own))).load(threads=1).close()
+except (TargetError, ToolchainError, WorkerLost) as error:  # another machine, no compiler or device
+    print(error.message)
+"""
+
+
+def missing_device(python: str, plugin: str) -> str:
+    """Why what the plugin compiles cannot run on this machine; empty if it can."""
+    command = [python, "-c", _LOAD, plugin]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    return run.stdout.strip()
+
+
 def kit_command(python: str, plugin: str, folder: Path, place: Path, *, tier: int = 3) -> list[str]:
     """The command that runs the kit's sample on a plugin and writes its result to ``place``."""
     command = [python, "-m", "pytest", "--pyargs", "intarsia_testkit", "-q", "-c", os.devnull]

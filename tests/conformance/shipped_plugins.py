@@ -6,28 +6,14 @@ Minutes for each plugin, and it measures times: ``python3 noxfile.py kit`` runs 
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
-from intarsia_testkit.blocks import choose_blocks, sample_graph
-from intarsia_testkit.running import compile_module
-from intarsia_testkit.subject import open_subject
 
-from intarsia.errors import WorkerLost
 from intarsia.host.host import Host
 
-from .kit import run_kit, shipped
-
-
-def missing_device(plugin: str) -> str:
-    """Why what the plugin compiles cannot run on this machine; empty if it can."""
-    subject = open_subject(plugin)
-    own = subject.table(subject.host()) if subject.is_accelerator else None
-    try:
-        compile_module(subject, sample_graph(choose_blocks(own))).load(threads=1).close()
-    except WorkerLost as error:
-        return error.message
-    return ""
+from .kit import missing_device, run_kit, shipped
 
 
 @pytest.mark.slow
@@ -36,7 +22,7 @@ def test_passes_the_kit(plugin: str, tmp_path: Path) -> None:
     installed = {info.name for info in Host().plugins()}
     if plugin not in installed:
         pytest.skip(f"the plugin {plugin} is not installed here")
-    missing = missing_device(plugin)
+    missing = missing_device(sys.executable, plugin)
     if missing:
         pytest.skip(f"{plugin} cannot run here: {missing}")
     result = run_kit(plugin, tmp_path)

@@ -14,6 +14,7 @@ from intarsia.dtype import DType
 from intarsia.errors import IntarsiaError
 from intarsia.ir.expr import Call, Expr, Function, Var, call, constant, make_tuple
 from intarsia.ir.module import IRModule
+from intarsia.ir.op import OpKind
 from intarsia.ir.types import TensorType
 from intarsia.ops import OPERATORS
 from intarsia.partition.annotate import annotate
@@ -205,3 +206,14 @@ def sample_graph(blocks: Blocks) -> IRModule:
     """A graph with several regions: three taken calls, one refused, three taken, twice."""
     kinds = [3 * i if i % 4 != 3 else 3 * i + 2 for i in range(15)]
     return random_graph(blocks, [(kind, 0, 1 + i % 3) for i, kind in enumerate(kinds)], (0, 3))
+
+
+def chain_graph(blocks: Blocks, length: int) -> IRModule:
+    """Calls that are taken, one behind the other: the heaviest alone, or each in turn."""
+    first = next((n for n, b in enumerate(blocks.taken) if _is_anchor(b)), 0)
+    numbers = [first] if length == 1 else range(length)
+    return random_graph(blocks, [(3 * number, 0, 1) for number in numbers], (0,))
+
+
+def _is_anchor(block: Block) -> bool:
+    return OPERATORS[block.name].kind is OpKind.ANCHOR

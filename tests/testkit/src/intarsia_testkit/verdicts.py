@@ -18,10 +18,13 @@ from intarsia.partition.cost import Plan
 from intarsia.partition.support import Code, SupportTable
 from intarsia.target.options import OptionRow
 
-from .blocks import choose_blocks, large_blocks, sample_graph
+from .blocks import chain_graph, choose_blocks, large_blocks, sample_graph
 from .cases.case import Case
 from .running import Batch, compile_module
 from .subject import Subject
+
+_LONG = 24
+"""Calls of a long chain: some plugins give back regions by their number of calls."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +135,11 @@ def _observation(subject: Subject, host: Host, options: str, *, large: bool) -> 
                 seen += [f"{said[0].code} {said[0].detail}" for said in verdicts.values()]
     own = subject.table(host) if subject.is_accelerator else None
     blocks = choose_blocks(own)
-    module = sample_graph(large_blocks(blocks, own) if large else blocks)
-    kept = cut(host, module, target, Plan.GREEDY)
-    seen += [" ".join(region.nodes) for region in kept.regions]
+    used = large_blocks(blocks, own) if large else blocks
+    module = sample_graph(used)
+    for made in (module, chain_graph(used, 1), chain_graph(used, _LONG)):
+        kept = cut(host, made, target, Plan.GREEDY)
+        seen += [" ".join(region.nodes) for region in kept.regions]
     artifact = compile_module(subject, module, options=options)
     for unit in artifact.units:
         seen += [hashlib.sha256(content).hexdigest() for content in unit.files.values()]
