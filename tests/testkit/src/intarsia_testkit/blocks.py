@@ -208,11 +208,11 @@ def sample_graph(blocks: Blocks) -> IRModule:
     return random_graph(blocks, [(kind, 0, 1 + i % 3) for i, kind in enumerate(kinds)], (0, 3))
 
 
-def chain_graph(blocks: Blocks, length: int) -> IRModule:
-    """Calls that are taken, one behind the other: the heaviest alone, or each in turn."""
-    first = next((n for n, b in enumerate(blocks.taken) if _is_anchor(b)), 0)
-    numbers = [first] if length == 1 else range(length)
-    return random_graph(blocks, [(3 * number, 0, 1) for number in numbers], (0,))
+def plain_graphs(blocks: Blocks, length: int) -> list[IRModule]:
+    """A chain of taken calls, and each kind of heavy call alone: what a plugin may give back."""
+    heavy = {b.name: n for n, b in enumerate(blocks.taken) if _is_anchor(b)}
+    chains = [[number] for number in heavy.values()] + [[*range(length)]]
+    return [random_graph(blocks, [(3 * n, 0, 1) for n in chain], (0,)) for chain in chains]
 
 
 def _is_anchor(block: Block) -> bool:

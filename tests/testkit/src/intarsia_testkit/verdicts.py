@@ -18,7 +18,7 @@ from intarsia.partition.cost import Plan
 from intarsia.partition.support import Code, SupportTable
 from intarsia.target.options import OptionRow
 
-from .blocks import chain_graph, choose_blocks, large_blocks, sample_graph
+from .blocks import choose_blocks, large_blocks, plain_graphs, sample_graph
 from .cases.case import Case
 from .running import Batch, compile_module
 from .subject import Subject
@@ -137,7 +137,7 @@ def _observation(subject: Subject, host: Host, options: str, *, large: bool) -> 
     blocks = choose_blocks(own)
     used = large_blocks(blocks, own) if large else blocks
     module = sample_graph(used)
-    for made in (module, chain_graph(used, 1), chain_graph(used, _LONG)):
+    for made in (module, *plain_graphs(used, _LONG)):
         kept = cut(host, made, target, Plan.GREEDY)
         seen += [" ".join(region.nodes) for region in kept.regions]
     artifact = compile_module(subject, module, options=options)
