@@ -37,6 +37,7 @@ FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
     structure_cases.index_cases,
     structure_cases.made_cases,
     structure_cases.spatial_cases,
+    structure_cases.sampling_cases,
     sum_cases.window_cases,
     sum_cases.product_cases,
     sum_cases.pool_cases,

@@ -75,6 +75,11 @@ GOOD: dict[str, Build] = {
     "columns": lambda x, n: do("matmul", const(3, 6), x),
     "transposed": lambda x, n: do("matmul", const(2, 4), do("reshape", x, shape=(n * 6, 4)),
                                   transpose_b=True),
+    "sampled": lambda x, n: do(
+        "nn.grid_sample",
+        do("reshape", x, shape=(n, 2, 3, 4)),
+        do("nn.softsign", do("reshape", x, shape=(n, 3, 4, 2))),
+    ),
     "argmax": lambda x, n: do("argmax", x, axis=1, keepdims=True),
     "triangle": lambda x, n: do("triangular", x, upper=True),
     "cumsum": lambda x, n: do("cumsum", x, axis=2),

@@ -208,15 +208,6 @@ ROWS: list[tuple] = [
         "training",
     ),
     ("Cast", {"to": 8}, (2,), {}, 4, "'string'"),
-    (
-        "BitShift",
-        {"direction": "LEFT"},
-        None,
-        {"a": i64(1), "b": i64(-1)},
-        4,
-        "negative amount",
-        28,
-    ),
 ]
 
 

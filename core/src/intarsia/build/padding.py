@@ -209,6 +209,11 @@ def _batch(row: _Row) -> bool:
     return row.out.axis == 0 and row.stays()
 
 
+def _examples(row: _Row) -> bool:
+    """Both operands have the size as that of independent examples."""
+    return row.out.axis == 0 and all(place == row.out for place in row.places)
+
+
 def _anything(row: _Row) -> bool:
     """Positions are equal to each other, or copies of the same place."""
     return row.stays() if row.places and row.places[0] is not None else True
@@ -337,6 +342,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
         **dict.fromkeys(("nn.softmax", "nn.log_softmax", "nn.l2_normalize", "cumsum"), _along),
         **dict.fromkeys(("nn.layer_norm", "nn.rms_norm"), _behind),
         **dict.fromkeys(("matmul", "qnn.matmul_integer", "qnn.matmul"), _product),
+        "nn.grid_sample": _examples,
         "full": _anything,
         "copy": _anything,
         "broadcast_to": _aligned,

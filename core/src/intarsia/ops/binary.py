@@ -172,6 +172,22 @@ class BitwiseXor(BitwiseOp):
     machine = BinaryOp.XOR
 
 
+@operator("left_shift", OpKind.ELEMWISE)
+class LeftShift(BitwiseOp):
+    """Bits moved up; an amount that is negative, or not less than the width, leaves none."""
+
+    function = staticmethod(np.left_shift)
+    machine = BinaryOp.SHL
+
+
+@operator("right_shift", OpKind.ELEMWISE)
+class RightShift(BitwiseOp):
+    """Bits moved down with the sign; an amount that is negative, or too large, leaves 0 or -1."""
+
+    function = staticmethod(np.right_shift)
+    machine = BinaryOp.SHR
+
+
 def _divide(a: Array, b: Array) -> Array:
     if is_floating(a):
         return np.divide(a, b)

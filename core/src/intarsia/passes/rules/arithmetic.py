@@ -33,6 +33,8 @@ BROADCASTING = (
     "bitwise_and",
     "bitwise_or",
     "bitwise_xor",
+    "left_shift",
+    "right_shift",
     "equal",
     "not_equal",
     "less",

@@ -58,7 +58,17 @@ UNARY = (
 BINARY = (
     *("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "floor_mod"),
     *("trunc_mod", "logical_and", "logical_or", "logical_xor", "bitwise_and", "bitwise_or"),
-    *("bitwise_xor", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+    *(
+        "left_shift",
+        "right_shift",
+        "bitwise_xor",
+        "equal",
+        "not_equal",
+        "less",
+        "less_equal",
+        "greater",
+        "greater_equal",
+    ),
 )
 ANGLES = {"sin", "cos", "tan"}
 

@@ -128,6 +128,29 @@ def made_cases() -> Iterator[Case]:
         yield Case("triangular", (x,), {"upper": upper, "diagonal": diagonal})
 
 
+def sampling_cases() -> Iterator[Case]:
+    """``nn.grid_sample``: places inside, on edges, far outside and not numbers."""
+    rng = np.random.default_rng(10)
+    x = random_array(rng, (2, 3, 4, 5), "float32")
+    grid = random_array(rng, (2, 6, 7, 2), "float32", -2, 2)
+    grid[0, 0, :5] = [[-1, -1], [1, 1], [0, 0], [30, -30], [np.nan, 0.5]]
+    for mode, padding, align in product(
+        ("nearest", "linear", "cubic"), ("zeros", "border", "reflection"), (False, True)
+    ):
+        attrs = {"mode": mode, "padding": padding, "align_corners": align}
+        yield Case("nn.grid_sample", (x, grid), attrs)
+    line, volume = (
+        random_array(rng, (2, 1, 9), "float64"),
+        random_array(rng, (1, 2, 3, 4, 5), "float16"),
+    )
+    yield Case("nn.grid_sample", (line, random_array(rng, (2, 4, 1), "float64", -1, 1)))
+    yield Case("nn.grid_sample", (volume, random_array(rng, (1, 2, 2, 2, 3), "float32", -1, 1)))
+    single = random_array(rng, (1, 1, 1, 1), "float32")
+    reflected = {"padding": "reflection", "align_corners": True}
+    yield Case("nn.grid_sample", (single, random_array(rng, (1, 2, 2, 2), "float32")), reflected)
+    yield Case("nn.grid_sample", (x, random_array(rng, (2, 0, 7, 2), "float32")))
+
+
 def spatial_cases() -> Iterator[Case]:
     """``nn.depth_to_space``, ``nn.space_to_depth``, ``nn.resize``."""
     rng = np.random.default_rng(8)

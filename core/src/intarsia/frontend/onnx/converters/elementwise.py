@@ -136,34 +136,9 @@ def bitwise_not(node: NodeContext) -> Expr:
 
 
 def bit_shift(node: NodeContext) -> Expr:
-    """Convert BitShift by a known amount as a product or quotient of a power of two."""
-    x = node.input(0)
-    dtype = dtype_of(x)
-    shift = node.required_value(1, "the shift")
-    if dtype.is_signed and (shift < 0).any():
-        raise node.unsupported("BitShift by a negative amount")
-    amount = np.minimum(shift.astype(np.float64), dtype.bits).astype(np.uint64)
-    if node.string("direction") == "LEFT":
-        factor = np.where(
-            amount < dtype.bits, np.left_shift(np.uint64(1), amount % np.uint64(64)), 0
-        )
-        return node.call(binary.Multiply, x, node.array(factor.astype(numpy_dtype(dtype))))
-    largest = dtype.bits - (2 if dtype.is_signed else 1)
-    power = np.left_shift(np.uint64(1), np.minimum(amount, np.uint64(largest)))
-    divisor = node.array(power.astype(numpy_dtype(dtype)))
-    whole = x
-    if dtype.is_signed:
-        whole = node.call(binary.Subtract, x, node.call(binary.FloorMod, x, divisor))
-    result = node.call(binary.Divide, whole, divisor)
-    far = amount > largest
-    if not far.any():
-        return result
-    zero = node.scalar(0, dtype)
-    sign = zero
-    if dtype.is_signed:
-        below = node.call(compare.Less, x, zero)
-        sign = node.call(compare.Where, below, node.scalar(-1, dtype), zero)
-    return node.call(compare.Where, node.array(far), sign, result)
+    """Convert BitShift."""
+    op = binary.LeftShift if node.string("direction") == "LEFT" else binary.RightShift
+    return node.call(op, node.input(0), node.input(1))
 
 
 def clip(node: NodeContext) -> Expr:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators on spatial dimensions: Resize, Upsample, DepthToSpace, SpaceToDepth."""
+"""Operators on spatial dimensions: Resize, Upsample, GridSample, DepthToSpace, SpaceToDepth."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 from ....ir.expr import Expr
 from ....ops import resize as resizing
+from ....ops import sampling
 from ..context import NodeContext
 
 _MODES = ("nearest", "linear", "cubic")
@@ -136,6 +137,17 @@ def depth_to_space(node: NodeContext) -> Expr:
     return node.call(resizing.DepthToSpace, node.input(0), attrs=attrs)
 
 
+def grid_sample(node: NodeContext) -> Expr:
+    """Convert GridSample; before opset 20 modes had the names of images."""
+    mode = node.string("mode", "linear")
+    attrs = sampling.GridSample.Attrs(
+        mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode),
+        padding=node.string("padding_mode", "zeros"),
+        align_corners=bool(node.integer("align_corners", 0)),
+    )
+    return node.call(sampling.GridSample, node.input(0), node.input(1), attrs=attrs)
+
+
 def space_to_depth(node: NodeContext) -> Expr:
     """Convert SpaceToDepth; mode CRD is written out."""
     if node.string("mode", "DCR") == "CRD":
@@ -158,6 +170,7 @@ def _space_to_depth_crd(node: NodeContext) -> Expr:
 CONVERTERS = MappingProxyType(
     {
         "DepthToSpace": depth_to_space,
+        "GridSample": grid_sample,
         "Resize": resize,
         "SpaceToDepth": space_to_depth,
         "Upsample": upsample,

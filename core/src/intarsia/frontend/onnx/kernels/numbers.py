@@ -29,20 +29,6 @@ def det(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return np.asarray(np.linalg.det(widen(x))).astype(x.dtype)
 
 
-def bit_shift(call: KernelCall, x: np.ndarray, amount: np.ndarray) -> np.ndarray:
-    """Shift bits. An amount that is negative, or not less than the width, shifts all bits out.
-
-    Signed numbers shift to the right with their sign, so that 0 or -1 is left of them.
-    """
-    bits = x.dtype.itemsize * 8
-    inside = (amount >= 0) & (amount < bits)
-    by = np.where(inside, amount, 0).astype(x.dtype)
-    if call.string("direction") == "LEFT":
-        return np.where(inside, np.left_shift(x, by), 0).astype(x.dtype)
-    gone = np.where(x < 0, -1, 0) if x.dtype.kind == "i" else 0
-    return np.where(inside, np.right_shift(x, by), gone).astype(x.dtype)
-
-
 def einsum(call: KernelCall, *operands: np.ndarray) -> np.ndarray:
     """Sum of products by an equation; a letter that is there twice in an operand is a diagonal."""
     equation = call.string("equation").replace(" ", "")
@@ -147,7 +133,6 @@ KERNELS = MappingProxyType(
     {
         ("", "CumProd"): cum_prod,
         ("", "Det"): det,
-        ("", "BitShift"): bit_shift,
         ("", "Einsum"): einsum,
         ("", "Pad"): pad,
         ("", "LSTM"): lstm,

@@ -10,11 +10,12 @@ from types import MappingProxyType
 import numpy as np
 
 from ....ops.arrays import widen
+from ....ops.sampling import take_points
 from .call import KernelCall
 
 
-def take_points(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
-    """Read elements at integer places, 0 outside.
+def sample_linear(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
+    """Interpolate linearly between the neighbours of each place, 0 outside.
 
     Args:
         x: ``[batch, channels, *sizes]``.
@@ -23,24 +24,6 @@ def take_points(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
     Returns:
         ``[batch, channels, *points]``.
     """
-    sizes = x.shape[2:]
-    inside = np.ones(places[0].shape, bool)
-    flat = np.zeros(places[0].shape, np.int64)
-    for place, size in zip(places, sizes, strict=True):
-        inside &= (place >= 0) & (place < size)
-        flat = flat * size + np.clip(place, 0, size - 1)
-    rows = x.reshape(*x.shape[:2], -1)
-    batch = len(flat)
-    points = flat.reshape(batch, 1, -1)
-    found = np.take_along_axis(
-        rows, np.broadcast_to(points, (*x.shape[:2], flat.size // max(batch, 1))), 2
-    )
-    found = found.reshape(*x.shape[:2], *flat.shape[1:])
-    return np.where(inside[:, None], found, 0).astype(x.dtype)
-
-
-def sample_linear(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
-    """Interpolate linearly between the neighbours of each place, 0 outside; shapes as above."""
     floors = [np.floor(place).astype(np.int64) for place in places]
     total = np.zeros((*x.shape[:2], *places[0].shape[1:]), np.result_type(x, np.float32))
     for corner in itertools.product((0, 1), repeat=len(places)):
@@ -50,67 +33,6 @@ def sample_linear(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
         near = [floor + side for floor, side in zip(floors, corner, strict=True)]
         total += take_points(x, near) * weight[:, None]
     return total
-
-
-def grid_sample(call: KernelCall, x: np.ndarray, grid: np.ndarray) -> np.ndarray:
-    """Read a grid at places between -1 and 1, given in reverse order of its dimensions."""
-    align = bool(call.integer("align_corners", 0))
-    padding = call.string("padding_mode", "zeros")
-    mode = call.string("mode", "linear")
-    sizes = x.shape[2:]
-    wide, places = widen(x), widen(grid).astype(np.float64)
-    spots = [
-        (places[..., -1 - axis] + 1) / 2 * (size - 1)
-        if align
-        else ((places[..., -1 - axis] + 1) * size - 1) / 2
-        for axis, size in enumerate(sizes)
-    ]
-    if mode in ("cubic", "bicubic"):
-        return _cubic(wide, spots, padding, align).astype(x.dtype)
-    nearest = mode == "nearest"
-    if nearest:
-        spots = [np.rint(spot) for spot in spots]
-    spots = [_inside(spot, size, padding, align) for spot, size in zip(spots, sizes, strict=True)]
-    if nearest:
-        return take_points(wide, [np.rint(spot).astype(np.int64) for spot in spots]).astype(x.dtype)
-    return sample_linear(wide, spots).astype(x.dtype)
-
-
-def _inside(spot: np.ndarray, size: int, padding: str, align: bool) -> np.ndarray:
-    """Move places outside of a dimension into it, as the padding says."""
-    if padding == "border":
-        return np.clip(spot, 0, size - 1)
-    if padding != "reflection":
-        return spot
-    low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
-    span = high - low
-    if span <= 0:
-        return np.zeros_like(spot)
-    away = np.abs(spot - low)
-    turns, rest = np.floor(away / span), np.mod(away, span)
-    folded = np.where(turns % 2 == 0, low + rest, high - rest)
-    return np.clip(folded, 0, size - 1)
-
-
-def _cubic(x: np.ndarray, spots: list[np.ndarray], padding: str, align: bool) -> np.ndarray:
-    """Interpolate by cubic convolution (R. Keys, 1981) with a = -0.75."""
-    floors = [np.floor(spot) for spot in spots]
-    weights = [cubic_weights(spot - floor) for spot, floor in zip(spots, floors, strict=True)]
-    total = np.zeros((*x.shape[:2], *spots[0].shape[1:]), np.result_type(x, np.float32))
-    for offsets in itertools.product(range(4), repeat=len(spots)):
-        weight = np.ones(spots[0].shape)
-        near: list[np.ndarray] = []
-        for axis, offset in enumerate(offsets):
-            weight = weight * weights[axis][offset]
-            place = _inside(floors[axis] + offset - 1, x.shape[2 + axis], padding, align)
-            near.append(np.rint(place).astype(np.int64))
-        total += take_points(x, near) * weight[:, None]
-    return total
-
-
-def cubic_weights(fraction: np.ndarray, a: float = -0.75) -> list[np.ndarray]:
-    """Weights of the four neighbours of a place, from one before to two after it."""
-    return [cubic(np.abs(fraction - offset), a) for offset in (-1, 0, 1, 2)]
 
 
 def cubic(distance: np.ndarray, a: float) -> np.ndarray:
@@ -214,7 +136,6 @@ def deform_conv(
 
 KERNELS = MappingProxyType(
     {
-        ("", "GridSample"): grid_sample,
         ("", "RoiAlign"): roi_align,
         ("", "DeformConv"): deform_conv,
     }
