@@ -44,7 +44,7 @@ class DnnlOptions:
         minimum=0,
     )
     min_grain: int = option(
-        500_000,
+        2_000_000,
         doc="drop regions of a dozen operators or more that do fewer operations each than this,"
         " as a call of the library costs; 0 keeps them",
         minimum=0,

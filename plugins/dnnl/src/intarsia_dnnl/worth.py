@@ -59,8 +59,9 @@ def _about_calls(region: Region, flops: int, least: int) -> str:
 
     A call of the library takes 0.3 to 0.6 us, the work of some 100 000 operations; code of the
     fallback has none and keeps chains of them in registers. (Measured as above, operations an
-    operator and time by the fallback's: an autoencoder, 18 000, 1.18; a recurrent network, 129 000,
-    1.5; MobileNet-v1 0.25, 258 000, 1.08; ResNet-8, 1 090 000, 0.98.)
+    operator and time by the fallback's: an autoencoder, 18 000, 1.18; a recurrent network,
+    129 000, 1.5; MobileNet-v1 0.25, 258 000, 1.08; ResNet-8, 1 090 000, 0.98 with one thread; with
+    two, which the library has meet in every operator, up to 80 beside other programs.)
     """
     count = sum(call.name not in _VIEWS for call in calls(region.function))
     if count < FREE_CALLS or flops >= least * count:

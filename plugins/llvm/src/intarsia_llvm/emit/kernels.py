@@ -28,6 +28,7 @@ from intarsia.tir.stmt import (
     Store,
 )
 
+from .effort import is_worth_sharing
 from .expressions import Expressions
 from .spelling import memory_type
 from .writer import Declarations, Writer
@@ -73,7 +74,7 @@ class _Kernel:
                     e.variables[stmt.var] = str(number)
                     self.stmt(e, stmt.body, parallel=parallel)
             case For():
-                if stmt.kind is ForKind.PARALLEL and parallel and _runs_often(stmt):
+                if stmt.kind is ForKind.PARALLEL and parallel and is_worth_sharing(stmt):
                     self._parallel(e, stmt)
                 else:
                     self._loop(e, stmt, parallel=parallel)
@@ -193,10 +194,6 @@ class _Kernel:
             args.append(f"{kind} " + w.emit(f"load {kind}, ptr {slot}, align 8"))
         w.do(f"call void @{name}({', '.join([*args, 'i64 %low', 'i64 %high'])})")
         self._finish(f"{name}.thunk", ["ptr %frame", "i64 %low", "i64 %high"], w, "")
-
-
-def _runs_often(loop: For) -> bool:
-    return not isinstance(loop.extent, IntImm) or loop.extent.value > 1
 
 
 def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
