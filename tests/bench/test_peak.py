@@ -71,7 +71,8 @@ def compile_peak(folder: Path) -> tuple[Callable[[], object], float]:
 
 def product() -> tuple[onnx.NodeProto, list[int], list[int], list[int]]:
     """Return a product of matrices, the shapes of data, weights and result."""
-    return onnx.helper.make_node("MatMul", ["x", "w"], ["y"]), *([[1024, 1024]] * 3)
+    square = [1024, 1024]
+    return onnx.helper.make_node("MatMul", ["x", "w"], ["y"]), square, square, square
 
 
 def convolution() -> tuple[onnx.NodeProto, list[int], list[int], list[int]]:

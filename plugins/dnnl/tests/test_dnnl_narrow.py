@@ -10,14 +10,14 @@ import pytest
 
 from intarsia.ir.expr import Expr
 from intarsia.runtime.cpu import this_machine
-from intarsia_dnnl import loader, narrow, plugin
+from intarsia_dnnl import loader, narrow
 from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
 from intarsia_dnnl.program import Node, Program
 
 from .regions import Made, apply, fresh, function_of, make, region_of, var, weight
 from .test_dnnl_fusion import attention, conv, dense
-from .test_dnnl_plugin import target
+from .test_dnnl_plugin import kept_of, target
 from .test_dnnl_random import random_graph
 
 
@@ -131,5 +131,5 @@ def test_narrow_convolutions_pay_for_reorders_sooner() -> None:
     attrs = {"strides": (1, 1), "padding": pads, "dilation": (1, 1), "groups": 1}
     body = apply("nn.conv", var("x", 1, 64, 56, 56), weight(64, 64, 3, 3), **attrs)
     region = region_of(function_of(body))
-    assert plugin.partition([region], target()) == ()
-    assert plugin.partition([region], target(fpmath_mode="bf16")) == (region,)
+    assert kept_of([region], target()) == ()
+    assert kept_of([region], target(fpmath_mode="bf16")) == (region,)
