@@ -14,6 +14,7 @@ from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import IntImm, Load, PrimExpr, TirVar, intrinsic
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.intrinsic import Intrinsic
+from intarsia.tir.passes.merge_lanes import merge_lanes
 from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.split_registers import split_registers
 from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
@@ -88,6 +89,7 @@ def seconds(run: Callable[[PrimFunc], object], func: PrimFunc) -> float:
     "run",
     [
         simplify,
+        merge_lanes,
         unroll,
         vectorize,
         split_registers,
