@@ -388,6 +388,13 @@ def all_rows() -> tuple[Row, ...]:
             "stride 2: 1x1, 2x2 of even sizes (odd with padding behind), 3x3 of odd ones (even with"
             " padding behind), up to 417 wide; stride 1: up to 9, or 17 with the size kept",
         ),
+        *_shaping_rows(),
+    )
+
+
+def _shaping_rows() -> tuple[Row, ...]:
+    """Return the operators without sums: limits, curves, and what moves elements."""
+    return (
         Row("clip", (0,), (), _clip, "limits that do not cross"),
         Row("reshape", (0,), (), _reshape, "where channels last does not change the order"),
         Row(
