@@ -270,3 +270,13 @@ def test_equal_kernels_are_compiled_once(runner):
 def test_transposes(runner, shape, axes):
     x = picture(*shape)
     agree(runner, call(Transpose, x, attrs=Transpose.Attrs(axes=axes)), x)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1000), (1, 40), (13, 72), (7, 100)])
+def test_equal_rows_and_columns_have_equal_results(runner, rows, columns):
+    """Sums are added up in one order wherever a result is: a softmax of large ones shows it."""
+    x = picture(rows, 512)
+    weight = constant(np.full((512, columns), 0.37, np.float32))
+    row = normal(1, 512) * 1000
+    (product,), _, _ = runner(Function((x,), call(Matmul, x, weight)), np.repeat(row, rows, 0))
+    assert np.unique(product).size == 1

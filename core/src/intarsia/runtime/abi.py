@@ -85,7 +85,7 @@ def data_address(array: np.ndarray) -> int:
     goes the long way.
     """
     try:
-        return ctypes.addressof(_first_byte(array.data))
+        return ctypes.addressof(_first_byte(array))
     except (TypeError, ValueError):
         return array.ctypes.data
 

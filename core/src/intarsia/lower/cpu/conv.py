@@ -288,6 +288,7 @@ def _tiles(
     """Compute one block of channels of a strip, tile by tile."""
     steps, read = source
     width = conv.weight.shape[2]
+    tallest = min(plan.tile[0], plan.height)
     strides = [1] * len(steps)
     for axis in range(len(steps) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * steps[axis + 1]
@@ -312,6 +313,7 @@ def _tiles(
             shape,
             rows=height * columns,
             columns=used,
+            largest=(tallest * plan.tile[1], width),
             steps=steps,
             left=lambda r, k: read(*at(r), tuple(k)),
             right=lambda k, c: right(tuple(k), c),
@@ -320,7 +322,7 @@ def _tiles(
             ahead=(lambda k, c: right(tuple(k), c, 1)) if is_large(conv.weight) else None,
         )
 
-    down = cut(plan.height, min(plan.tile[0], plan.height))
+    down = cut(plan.height, tallest)
     across = cut(conv.window.output[1], plan.tile[1])
     return for_parts(
         down,

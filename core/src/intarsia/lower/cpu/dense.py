@@ -180,6 +180,7 @@ def _panel(
                 shape,
                 rows=count,
                 columns=used,
+                largest=(tile, width),
                 steps=(left.depth,),
                 left=lambda r, k: element(row + r, k[0]),
                 right=lambda k, c: load(weight, number, k[0], c),

@@ -77,11 +77,14 @@ def _block(
     def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
         return load(panel, k[0], c) if copied else b_at(k[0], first + c)
 
+    limit = best_rows(product.rows, shape.rows_for(width // shape.lanes))
+
     def tiled(start: PrimExpr, count: int) -> Stmt:
         return register_tile(
             shape,
             rows=count,
             columns=used,
+            largest=(limit, width),
             steps=(product.depth,),
             left=lambda r, k: a_at(start + r, k[0]),
             right=right,
@@ -89,7 +92,6 @@ def _block(
             dtype=product.a.dtype,
         )
 
-    limit = best_rows(product.rows, shape.rows_for(width // shape.lanes))
     body = for_parts(cut(product.rows, limit), tiled, "m")
     if not copied:
         return body

@@ -140,6 +140,7 @@ def register_tile(
     *,
     rows: int,
     columns: int,
+    largest: tuple[int, int],
     steps: Sequence[int | PrimExpr],
     left: Callable[[int | PrimExpr, Sequence[PrimExpr]], PrimExpr],
     right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
@@ -153,6 +154,8 @@ def register_tile(
         shape: Tile of the machine.
         rows: Rows of this tile.
         columns: Columns of it that exist; the rest of the last vector is computed, not stored.
+        largest: Rows and columns of the largest tile of the kernel: all add up in the same order,
+            so that equal rows, and equal columns, have equal results.
         steps: Extents of the loops to sum over, outermost first.
         left: ``left(row, step)``: the element to broadcast.
         right: ``right(step, column)``: the packed weight.
@@ -162,17 +165,8 @@ def register_tile(
     """
     lanes = shape.lanes
     vectors = -(-columns // lanes)
-    parts, extents = _partial_sums(shape, rows, vectors, steps)
+    parts, extents = _partial_sums(shape, largest, steps)
     acc = Buffer("acc", (parts * rows, vectors * lanes), dtype, Scope.REGISTER)
-
-    def each(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
-        return unrolled(
-            parts * rows,
-            lambda r: unrolled(
-                vectors, lambda v: vectorized(lanes, lambda i: body(r, v * lanes + i)), "v"
-            ),
-            "r",
-        )
 
     def nest(done: tuple[PrimExpr, ...]) -> Stmt:
         if shape.sum_up is not None and len(done) == len(steps) - 1:
@@ -188,24 +182,37 @@ def register_tile(
             added = total + a * b if shape.add is None else shape.add(total, a, b)
             return store(acc, (number, column), added)
 
-        body = each(add)
+        body = _each(acc, lanes, add)
         if ahead is not None and shape.prefetch is not None:
             for vector in range(vectors):
                 body = shape.prefetch(ahead(done, index(vector * lanes)), body)
         return body
 
-    clear = each(lambda r, c: store(acc, (r, c), const(0, dtype)))
+    clear = _each(acc, lanes, lambda r, c: store(acc, (r, c), const(0, dtype)))
     done = unrolled(rows, lambda r: _write_row(acc, (r, rows), columns, lanes, finish), "r")
     return Allocate(acc, seq(clear, nest(()), done))
 
 
+def _each(acc: Buffer, lanes: int, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+    """Do ``body(row, column)`` for all sums of a tile, a vector at a time."""
+    rows, columns = acc.shape
+
+    def row(r: PrimExpr) -> Stmt:
+        return unrolled(
+            columns // lanes, lambda v: vectorized(lanes, lambda i: body(r, v * lanes + i)), "v"
+        )
+
+    return unrolled(rows, row, "r")
+
+
 def _partial_sums(
-    shape: Shape, rows: int, vectors: int, steps: Sequence[int | PrimExpr]
+    shape: Shape, largest: tuple[int, int], steps: Sequence[int | PrimExpr]
 ) -> tuple[int, Sequence[int | PrimExpr]]:
     """Return how many sums a result has, so that a machine need not wait for one to be added.
 
     The other value is ``steps`` where each inner step adds to all of them.
     """
+    rows, vectors = largest[0], -(-largest[1] // shape.lanes)
     parts, last = 1, steps[-1]
     if not isinstance(last, int) or shape.sum_up is not None:
         return parts, steps
