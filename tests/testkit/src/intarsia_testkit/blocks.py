@@ -27,7 +27,7 @@ DTYPES = (
     *(DType.INT8, DType.INT32, DType.UINT8, DType.INT64, DType.BOOL),
 )
 SHAPES = ((1, 4, 6, 6), (4, 6), (24,))
-LARGE = ((8, 4, 128, 128), (1, 16, 128, 128))
+LARGE = ((4, 8, 128, 128), (1, 16, 128, 128))
 
 
 @dataclass(frozen=True, eq=False)
