@@ -63,7 +63,7 @@ class RegionProgram:
 
 
 def region_program(region: Region) -> RegionProgram:
-    """Return the program of a region."""
+    """Number the matches of a region, and give each operand its place."""
     places: dict[Expr, Place] = {p: ("input", n) for n, p in enumerate(region.function.params)}
     constants: dict[str, np.ndarray] = {}
 
