@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import numpy as np
 
 from intarsia.build.build import build
@@ -71,6 +73,12 @@ def _runs(host: Host, spec: str) -> bool:
     except IntarsiaError:
         return False
     return "," not in spec or artifact.placement.offloaded > 0
+
+
+def without_effort(spec: str) -> str:
+    """Return a backend's target so that a compiler it calls takes little time over each case."""
+    named = {item.name for item in fields(read_target(Host(), spec, None).fallback.options)}
+    return f"{spec} -opt-level=0" if "," not in spec and {"cc", "opt_level"} <= named else spec
 
 
 TARGETS = installed_targets()

@@ -20,7 +20,7 @@ from intarsia.partition.cost import Plan
 
 from .onnx_cases import collect
 from .onnx_nodes import run_case
-from .targets import EMULATED, TARGETS
+from .targets import EMULATED, TARGETS, without_effort
 
 IMPORTER_TESTS = Path(__file__).parents[1] / "unit" / "frontend" / "test_onnx_node_cases.py"
 
@@ -82,7 +82,7 @@ def run_all(cases: list, target: str) -> Counter[str]:
     return counts
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [without_effort(target) for target in TARGETS])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_eighth_node_case(part: int, target: str) -> None:
     cases = nodes._cases()[part * EVERY :: PARTS * EVERY]
@@ -100,6 +100,6 @@ def test_every_sixteenth_case_as_it_is(part: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [*TARGETS, *EMULATED])
+@pytest.mark.parametrize("target", [*map(without_effort, TARGETS), *EMULATED])
 def test_all_node_cases(target: str) -> None:
     assert run_all(nodes._cases(), target)["passed"] >= FEWEST_PASSES
