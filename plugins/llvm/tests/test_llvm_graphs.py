@@ -278,5 +278,7 @@ def test_equal_rows_and_columns_have_equal_results(runner, rows, columns):
     x = picture(rows, 512)
     weight = constant(np.full((512, columns), 0.37, np.float32))
     row = normal(1, 512) * 1000
-    (product,), _, _ = runner(Function((x,), call(Matmul, x, weight)), np.repeat(row, rows, 0))
+    (product,), _, _ = runner(
+        Function((x,), call(Matmul, x, weight, attrs=Matmul.Attrs())), np.repeat(row, rows, 0)
+    )
     assert np.unique(product).size == 1
