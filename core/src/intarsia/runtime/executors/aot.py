@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
 import numpy as np
 
-from ...artifact.passport import Passport
-from ...artifact.plan import TensorSpec
 from ..abi import ArgumentBlock, SafeCall, data_address
 from ..program import Program
-from .signature import Inputs, Signature
+from .planned import PlanExecutor
 
 
-class AotExecutor:
+class AotExecutor(PlanExecutor):
     """Runs a loaded artifact. Safe to share between threads; runs are one at a time.
 
     Args:
@@ -22,10 +18,8 @@ class AotExecutor:
     """
 
     def __init__(self, program: Program) -> None:
+        super().__init__(program)
         plan = program.passport.plan
-        self._program = program
-        self._inputs = Signature(plan.inputs, "input")
-        self._outputs = Signature(plan.outputs, "output")
         self._arguments = ArgumentBlock((*plan.inputs, *plan.outputs), program.leading)
         self._tensors = self._arguments.tensors
         self._call = SafeCall(program.main.function)
@@ -36,71 +30,11 @@ class AotExecutor:
             self._arguments.result_address,
         )
 
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Inputs of the model, in its order."""
-        return self._inputs.specs
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """Outputs of the model, in its order."""
-        return self._outputs.specs
-
-    @property
-    def passport(self) -> Passport:
-        """What the artifact says of itself."""
-        return self._program.passport
-
-    @property
-    def threads(self) -> int:
-        """Threads that parallel loops use."""
-        return self._program.threads
-
-    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """Compute the outputs, as new arrays by name in the model's order.
-
-        Args:
-            inputs: Arrays by name, or in the model's order; NumPy or DLPack on the CPU.
-
-        Raises:
-            ModelError: The inputs are not what the model takes. No native code has run.
-            PluginError: A region failed.
-        """
-        arrays = self._inputs.check_inputs(inputs)
-        results = self._outputs.allocate()
-        self._execute(arrays + results)
-        return dict(zip(self._outputs.names, results, strict=True))
-
-    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
-        """Compute the outputs into the caller's arrays, which must overlap nothing.
-
-        Raises:
-            ModelError: Inputs or outputs are not what the model takes. No native code has run.
-            PluginError: A region failed.
-        """
-        arrays = self._inputs.check_inputs(inputs)
-        self._execute(arrays + self._outputs.check_outputs(outputs, arrays))
-
-    def _execute(self, arrays: list[np.ndarray]) -> None:
+    def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
         program = self._program
         with program.lock:
             program.check_open()
-            for tensor, array in zip(self._tensors, arrays, strict=True):
+            for tensor, array in zip(self._tensors, arrays + results, strict=True):
                 tensor.data = data_address(array)
             if program.invoke(self._call, *self._call_arguments):
                 program.raise_failure("the model")
-
-    def close(self) -> None:
-        """Free code, weights and workspace; harmless when repeated."""
-        self._program.close()
-
-    def __enter__(self) -> AotExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

@@ -8,18 +8,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from types import TracebackType
 from typing import TypeAlias
 
 import numpy as np
 
-from ...artifact.passport import Passport
 from ...artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
 from ...artifact.plan_json import step_arguments
 from ...errors import UsageError
 from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address, numpy_dtype
 from ..program import Program
-from .signature import Inputs, Signature
+from .planned import PlanExecutor
+from .signature import Inputs
 
 SeeRegion: TypeAlias = Callable[[str, Sequence[np.ndarray], Sequence[np.ndarray]], None]
 """Called with the name of a region, its inputs and its outputs."""
@@ -42,7 +41,7 @@ class ProfileRow:
     share: float
 
 
-class GraphExecutor:
+class GraphExecutor(PlanExecutor):
     """Runs a loaded artifact step by step. Slower than the ``aot`` executor, with the same results.
 
     Args:
@@ -50,53 +49,8 @@ class GraphExecutor:
     """
 
     def __init__(self, program: Program) -> None:
-        plan = program.passport.plan
-        self._program = program
-        self._inputs = Signature(plan.inputs, "input")
-        self._outputs = Signature(plan.outputs, "output")
-        self._steps = tuple(_prepare(program, step) for step in plan.steps)
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Inputs of the model, in its order."""
-        return self._inputs.specs
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """Outputs of the model, in its order."""
-        return self._outputs.specs
-
-    @property
-    def passport(self) -> Passport:
-        """What the artifact says of itself."""
-        return self._program.passport
-
-    @property
-    def threads(self) -> int:
-        """Threads that parallel loops use."""
-        return self._program.threads
-
-    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
-        """Compute the outputs, as new arrays by name in the model's order.
-
-        Raises:
-            ModelError: The inputs are not what the model takes.
-            PluginError: A region failed.
-        """
-        arrays = self._inputs.check_inputs(inputs)
-        results = self._outputs.allocate()
-        self._execute(arrays, results)
-        return dict(zip(self._outputs.names, results, strict=True))
-
-    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
-        """Compute the outputs into the caller's arrays.
-
-        Raises:
-            ModelError: Inputs or outputs are not what the model takes.
-            PluginError: A region failed.
-        """
-        arrays = self._inputs.check_inputs(inputs)
-        self._execute(arrays, self._outputs.check_outputs(outputs, arrays))
+        super().__init__(program)
+        self._steps = tuple(_prepare(program, step) for step in program.passport.plan.steps)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
         """Time each step.
@@ -167,8 +121,8 @@ class GraphExecutor:
 
     def _execute(
         self,
-        inputs: list[np.ndarray],
-        outputs: list[np.ndarray],
+        arrays: list[np.ndarray],
+        results: list[np.ndarray],
         after: Callable[[int], None] | None = None,
     ) -> list[float]:
         """Carry out the plan; return the seconds that each step took."""
@@ -176,7 +130,7 @@ class GraphExecutor:
         with self._program.lock:
             self._program.check_open()
             for number, step in enumerate(self._steps):
-                step.bind(inputs, outputs)
+                step.bind(arrays, results)
                 start = time.perf_counter()
                 failed = step.call(self._program)
                 times.append(time.perf_counter() - start)
@@ -185,21 +139,6 @@ class GraphExecutor:
                 if after is not None:
                     after(number)
         return times
-
-    def close(self) -> None:
-        """Free code, weights and workspace; harmless when repeated."""
-        self._program.close()
-
-    def __enter__(self) -> GraphExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

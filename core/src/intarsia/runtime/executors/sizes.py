@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from ...artifact.signature import ValueSpec
 from ...errors import ModelError
 from ..loading import PlanExecutable, RunValue
 from ..threads import choose_threads
+from .planned import Closing
 from .signature import Inputs, ordered_values
 from .vm import VmExecutor, copy_into
 
@@ -28,7 +28,7 @@ OpenPart: TypeAlias = Callable[[OpenedArtifact], "PlanExecutable | VmExecutor"]
 """Makes the program for one combination of sizes ready to run."""
 
 
-class SizesExecutor:
+class SizesExecutor(Closing):
     """Runs the program that was compiled for the shapes of the inputs.
 
     A program is made ready when it is first needed; :meth:`prepare` does so beforehand.
@@ -180,17 +180,6 @@ class SizesExecutor:
             for program in self._ready.values():
                 program.close()
             self._ready.clear()
-
-    def __enter__(self) -> SizesExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _fitted(array: np.ndarray, spec: ValueSpec, chosen: Mapping[str, int]) -> np.ndarray:

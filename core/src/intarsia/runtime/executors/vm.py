@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from types import TracebackType
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -23,13 +22,14 @@ from ..loading import PieceCall, ProgramLoader, ProgramRequest, RunValue, StepSe
 from ..threads import choose_threads
 from .aot import AotExecutor
 from .graph import GraphExecutor, ProfileRow
+from .planned import Closing
 from .signature import Inputs, ordered_values
 
 OpenPiece: TypeAlias = Callable[[OpenedArtifact], "AotExecutor | GraphExecutor"]
 """Makes a part of the artifact ready to run."""
 
 
-class VmExecutor:
+class VmExecutor(Closing):
     """Runs a program. Values are arrays; sequences are lists, and an empty optional is ``None``.
 
     Args:
@@ -139,17 +139,6 @@ class VmExecutor:
         self._closed = True
         for piece in self._pieces.values():
             piece.close()
-
-    def __enter__(self) -> VmExecutor:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
