@@ -13,7 +13,7 @@ from tests.bench.costs import Cost, Opened, growth
 from tests.bench.gate import RATIOS, Regression, read_ratios, regressions, write_ratios
 from tests.bench.report import BEGIN, CHARTS, END, PAGE, page_text, ratios_of, updated
 
-from intarsia.cli.bench import BenchRow
+from intarsia.cli.bench_row import BenchRow
 
 ROW = BenchRow("net", "llvm", "onnxruntime", 1, 2.0, 4.0, 0.5, 0.4, 0.6)
 COST = {"net": (1.25, Opened(Cost(0.2, 0.01, 2e6), Cost(0.4, 0.04, 4e6), 0.5, 0.25, 0.5))}

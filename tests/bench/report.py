@@ -20,8 +20,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from intarsia.cli.bench import BenchRow
 from intarsia.cli.bench_plot import plot_rows
+from intarsia.cli.bench_row import BenchRow
 
 from .costs import Opened, compare_opening, compile_seconds, compile_times, growth
 from .gate import read_ratios, regressions, write_ratios

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.cli.bench import BenchRow
 from intarsia.cli.bench_plot import check_plot, plot_rows
+from intarsia.cli.bench_row import BenchRow
 from intarsia.cli.main import main
 from intarsia.errors import UsageError
 

@@ -19,7 +19,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.cli import contestant, peers
-from intarsia.cli.bench import BenchRow, compare, interleave
+from intarsia.cli.bench import compare, interleave
+from intarsia.cli.bench_row import BenchRow
 from intarsia.cli.contestant import Contestant
 from intarsia.cli.main import main
 from intarsia.cli.model_options import parse_shape

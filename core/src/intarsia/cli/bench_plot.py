@@ -14,7 +14,7 @@ from ..errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from .bench import BenchRow
+    from .bench_row import BenchRow
 
 FORMATS = ("svg", "png", "pdf")
 """Endings of files that can be written."""
