@@ -15,7 +15,9 @@ from intarsia.passes.prepare import PREPARE
 from .real_models import MODELS, RealModel
 
 
-@pytest.mark.parametrize("target", ["dnnl, llvm", "arm_acl, llvm", "arm_acl, dnnl, llvm"])
+@pytest.mark.parametrize(
+    "target", ["dnnl, llvm", "tensorrt, dnnl, llvm", "arm_acl, llvm -mtriple=aarch64-linux-gnu"]
+)
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_placing_by_cost_is_never_dearer_than_greedy(model: RealModel, target: str) -> None:
     host = Host()
