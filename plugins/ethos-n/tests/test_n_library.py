@@ -106,7 +106,8 @@ def test_a_mobile_net_is_one_compiled_network(real: SupportLibrary, tmp_path: Pa
 def test_nothing_is_compiled_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ETHOSN_ROOT", raising=False)
     unit = compile_region(region_of(chain()), EthosNOptions(performance=True))
-    assert set(unit.files) == {"network.json", "weights.bin"}
+    assert set(unit.files) == {"network.json", "weights.bin", "options.json"}
+    assert json.loads(unit.files["options.json"])["performance"] is True
     assert unit.versions == {}
 
 

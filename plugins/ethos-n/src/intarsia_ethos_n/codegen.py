@@ -21,6 +21,7 @@ from .operators import all_rows, macs
 from .target import EthosNOptions
 
 LOADER = "ethos-n"
+OPTIONS_FILE = "options.json"
 COMPILED_FILE = "compiled.bin"
 BUFFERS_FILE = "buffers.json"
 PERFORMANCE_FILE = "performance.json"
@@ -68,7 +69,11 @@ def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:
         ResourceError: The library takes too long.
     """
     network, arrays = emit(region)
-    files = {FILE: print_network(network), WEIGHTS_FILE: print_weights(network, arrays)}
+    files = {
+        FILE: print_network(network),
+        WEIGHTS_FILE: print_weights(network, arrays),
+        OPTIONS_FILE: print_options(options),
+    }
     versions: dict[str, str] = {}
     root = find_root(options.ethosn_root)
     if root is not None:
@@ -82,6 +87,17 @@ def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:
                 region.name, files[FILE], files[WEIGHTS_FILE], options
             )
     return CompiledUnit(name=region.name, loader=LOADER, files=files, versions=versions)
+
+
+def print_options(options: EthosNOptions) -> bytes:
+    """Return what the Support Library is to be told, whoever calls it and when, as JSON."""
+    value = {
+        "variant": options.variant,
+        "sram": options.memory.sram,
+        "switches": list(options.switches()),
+        "performance": options.performance,
+    }
+    return (json.dumps(value, indent=1) + "\n").encode()
 
 
 def count_macs(region: Region) -> int:
