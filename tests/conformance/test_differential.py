@@ -2,7 +2,7 @@
 """Operators on drawn shapes: NumPy, the interpreter of loops and every backend agree.
 
 The cases of ``test_operators`` are fixed and many; here the shapes are Hypothesis's, and devices
-that the processor emulates take part. ``-m slow`` draws more of them.
+that the processor emulates take part. ``-m exhaustive`` draws more of them.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def test_all_agree(dtype: str, data: st.DataObject) -> None:
     check(data, dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES)
 @settings(CALM, max_examples=25)
 @given(data=st.data())

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ONNX's own node tests, compiled and run on every target: each passes or is refused.
 
-Every eighth case runs always; all of them with ``-m slow``.
+Every eighth case runs always; all of them with ``-m exhaustive``.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def test_every_sixteenth_case_as_it_is(part: int) -> None:
     assert sum(o.status == "pass" for o in outcomes) >= len(cases) - 3
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [*map(without_effort, TARGETS), *EMULATED])
 def test_all_node_cases(target: str) -> None:
     assert run_all(nodes._cases(), target)["passed"] >= FEWEST_PASSES
