@@ -126,7 +126,9 @@ def test_an_accelerator_in_front_works_on_the_memory_of_the_host(tmp_path):
     path, x = residual(tmp_path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (want,) = session.run(None, {"x": x})
-    artifact = intarsia.build(path, target=f"dnnl -min-grain=0, {EMULATED}").save(tmp_path / "m.intarsia")
+    artifact = intarsia.build(path, target=f"dnnl -min-grain=0, {EMULATED}").save(
+        tmp_path / "m.intarsia"
+    )
     model = intarsia.load(artifact)
     kinds = [type(step).__name__ for step in model.passport.plan.steps]
     assert "RegionStep" in kinds
