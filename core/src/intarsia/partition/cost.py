@@ -52,15 +52,26 @@ def count_flops(call: Call) -> int:
     """
     if not is_heavy(call):
         return 0
+    if call.op.products is not None:
+        return 2 * count_products(call)
     types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
-    result = call.type
     if not all(kind.is_static for kind in types):
         return 0
-    if call.op.products is None:
-        return max((kind.elements for kind in types), default=0)
-    if len(types) < len(call.args) or not isinstance(result, TensorType):
+    return max((kind.elements for kind in types), default=0)
+
+
+def count_products(call: Call) -> int:
+    """Return the multiplications of a convolution or a product of matrices; 0 for other calls.
+
+    Symbolic sizes count as nothing.
+    """
+    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
+    result = call.type
+    if call.op.products is None or len(types) < len(call.args):
         return 0
-    return 2 * call.op.products(call.attrs, result, *types) if result.is_static else 0
+    if not isinstance(result, TensorType) or not all(k.is_static for k in (result, *types)):
+        return 0
+    return call.op.products(call.attrs, result, *types)
 
 
 def count_bytes(*types: Type) -> int:

@@ -8,6 +8,7 @@ from math import prod
 
 from intarsia.ir.expr import Call, Expr, TensorType, tensor_type
 from intarsia.ir.walk import calls
+from intarsia.partition.cost import count_products
 from intarsia.partition.region import Region
 
 from .draft import sizes
@@ -99,23 +100,9 @@ _CONVOLUTIONS: Sequence[str] = ("nn.conv", "nn.conv_transpose", "qnn.conv")
 
 
 def _flops(call: Call) -> int:
-    match call.name:
-        case "nn.conv":
-            return 2 * prod(sizes(call)) * prod(sizes(call.args[1])[1:])
-        case "nn.conv_transpose":
-            return 2 * prod(sizes(call.args[0])) * prod(sizes(call.args[1])[1:])
-        case "qnn.conv":
-            return 2 * prod(sizes(call)) * prod(sizes(call.args[3])[1:])
-        case "matmul" | "qnn.matmul":
-            return 2 * prod(sizes(call)) * _inner_size(call)
-        case _ if call.name in _COUNTED:
-            return prod(sizes(call.args[0]))
-        case _:
-            return 0
-
-
-def _inner_size(call: Call) -> int:
-    return max(1, prod(sizes(call.args[0])[-2:]) // max(1, sizes(call)[-2]))
+    if call.name in _COUNTED:
+        return prod(sizes(call.args[0]))
+    return 2 * count_products(call)
 
 
 _COUNTED: Sequence[str] = (

@@ -11,13 +11,14 @@ from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import PluginError
 from intarsia.ir.expr import Expr
 from intarsia.ir.walk import calls
+from intarsia.partition.cost import count_products
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
 
 from .describe import Sketch, propagate, sizes
 from .library import find_root, open_library
 from .network import FILE, WEIGHTS_FILE, Border, Network, print_network, print_weights
-from .operators import all_rows, macs
+from .operators import all_rows
 from .target import EthosNOptions
 
 LOADER = "ethos-n"
@@ -102,4 +103,4 @@ def print_options(options: EthosNOptions) -> bytes:
 
 def count_macs(region: Region) -> int:
     """Return the multiply-accumulates of a region's convolutions and products."""
-    return sum(macs(call) for call in calls(region.function))
+    return sum(count_products(call) for call in calls(region.function))

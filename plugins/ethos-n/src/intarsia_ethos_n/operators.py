@@ -330,17 +330,6 @@ def _resize(sketch: Sketch, call: Call) -> str | Support:
     )
 
 
-def macs(call: Call) -> int:
-    """Return the multiply-accumulates of a call; 0 for operators that are not made of them."""
-    match call.name:
-        case "qnn.conv":
-            return int(np.prod(sizes(call))) * int(np.prod(sizes(call.args[3])[1:]))
-        case "qnn.matmul":
-            return int(np.prod(sizes(call))) * sizes(call.args[0])[-1]
-        case _:
-            return 0
-
-
 def all_rows() -> tuple[Row, ...]:
     """Return every operator."""
     weighted, pair = (1, 2, 3, 4, 5, 6, 7, BIAS), (1, 2, 4, 5, 6, 7)

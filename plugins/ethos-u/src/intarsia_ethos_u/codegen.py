@@ -11,11 +11,11 @@ import numpy as np
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import PluginError
 from intarsia.ir.walk import calls
+from intarsia.partition.cost import count_products
 from intarsia.partition.region import Region
 
 from .draft import Draft
 from .glue import print_glue, print_header
-from .operators.convolution import macs
 from .support import all_rows
 from .target import EthosUOptions
 from .tosa.flatbuffer import to_flatbuffer
@@ -112,4 +112,4 @@ def _estimate(program: Program, result: VelaResult, options: EthosUOptions) -> b
 
 def count_macs(region: Region) -> int:
     """Return the multiply-accumulates of a region's convolutions and products."""
-    return sum(macs(call) for call in calls(region.function))
+    return sum(count_products(call) for call in calls(region.function))

@@ -222,17 +222,6 @@ def _lower_matmul(draft: Draft, call: Call) -> Value:
     return Value(draft.reshape(result, shape), image=False)
 
 
-def macs(call: Call) -> int:
-    """Return the multiply-accumulates of a call; 0 for operators that are not made of them."""
-    match call.name:
-        case "qnn.conv":
-            return int(np.prod(sizes(call))) * int(np.prod(sizes(call.args[3])[1:]))
-        case "qnn.matmul":
-            return int(np.prod(sizes(call))) * sizes(call.args[0])[-1]
-        case _:
-            return 0
-
-
 _CONSTANT = (1, 2, 3, 4, 5, 6, 7, BIAS)
 ROWS = (
     Row(
