@@ -14,9 +14,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import TracebackType
 
 from ..errors import IntarsiaError, WorkerLost
+from ..runtime.closing import Closing
 from ..runtime.load import load
 from .arrays import random_inputs, read_inputs, write_arrays
 from .peers import Run, open_peer
@@ -24,7 +24,7 @@ from .peers import Run, open_peer
 _GRACE_SECONDS = 5.0  # for a process to end by itself
 
 
-class Contestant:
+class Contestant(Closing):
     """Runs a model again and again when asked, in a child process.
 
     Args:
@@ -48,17 +48,6 @@ class Contestant:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Contestant:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def seconds(self, runs: int) -> float:
         """Run the model once to warm up, then ``runs`` times; return the seconds of one run.

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from types import TracebackType
 from typing import Protocol
 
 from ..errors import IntarsiaError, WorkerLost
 from ..lower.space import Choice
+from ..runtime.closing import Closing
 from .tune_tasks import Measured
 
 _OPEN_SECONDS = 600.0  # importing a large model
@@ -42,7 +42,7 @@ class Outcome:
     reason: str = ""
 
 
-class Worker:
+class Worker(Closing):
     """Measures in a child process, which is started again after it died or was ended.
 
     Args:
@@ -55,17 +55,6 @@ class Worker:
         self._seconds = seconds
         self._child: SpawnProcess | None = None
         self._pipe: Connection | None = None
-
-    def __enter__(self) -> Worker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def measure(self, signature: str, choice: Choice, rounds: int) -> Outcome:
         """Time a choice; whatever the candidate does, there is an outcome.

@@ -1,37 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What executors share: closing, and for those of one plan the arrays that go in and come out."""
+"""What executors of one plan share: the arrays that go in and come out, and closing."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from types import TracebackType
-from typing import Self
+from abc import abstractmethod
 
 import numpy as np
 
 from ...artifact.passport import Passport
 from ...artifact.plan import TensorSpec
+from ..closing import Closing
 from ..program import Program
 from .signature import Inputs, Signature
-
-
-class Closing(ABC):
-    """Something to ``close``, also by ``with``."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Free what it holds; harmless when repeated."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 class PlanExecutor(Closing):

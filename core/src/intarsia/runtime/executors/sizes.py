@@ -18,9 +18,9 @@ from ...artifact.archive import OpenedArtifact
 from ...artifact.passport import Part, Passport
 from ...artifact.signature import ValueSpec
 from ...errors import ModelError
+from ..closing import Closing
 from ..loading import PlanExecutable, RunValue
 from ..threads import choose_threads
-from .planned import Closing
 from .signature import Inputs, ordered_values
 from .vm import VmExecutor, copy_into
 

@@ -17,12 +17,12 @@ from ...artifact.archive import OpenedArtifact
 from ...artifact.passport import Passport
 from ...artifact.signature import ValueSpec
 from ...errors import ModelError, UsageError
+from ..closing import Closing
 from ..discovery import find_loader
 from ..loading import PieceCall, ProgramLoader, ProgramRequest, RunValue, StepSeen, WatchSteps
 from ..threads import choose_threads
 from .aot import AotExecutor
 from .graph import GraphExecutor, ProfileRow
-from .planned import Closing
 from .signature import Inputs, ordered_values
 
 OpenPiece: TypeAlias = Callable[[OpenedArtifact], "AotExecutor | GraphExecutor"]
