@@ -124,7 +124,7 @@ def test_regions_come_and_go() -> None:
         ({"files": {}}, "has no region.json"),
         ({"files": {FILE: b"{"}}, "region.json is damaged"),
         ({"files": {FILE: b"[]"}}, "region.json is damaged"),
-        ({"files": {FILE: b'{"schema": 99}'}}, "has schema 99, this plugin reads schema 2"),
+        ({"files": {FILE: b'{"schema": 99}'}}, "has schema 99, this plugin reads schema 3"),
         ({"constants": {}}, "the constant 'dnnl_0.0' is missing"),
         ({"constants": {"dnnl_0.0": np.zeros(3, np.float32)}}, r"is float32\[3\], not"),
         ({"inputs": (TensorSpec("x", (1, 4, 9, 9), DType.FLOAT32),)}, "was compiled for"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
@@ -53,6 +54,7 @@ def test_options_are_documented() -> None:
         "fpmath-mode": "strict",
         "int8": "auto",
         "library": "",
+        "prepack": True,
         "min-flops": 1,
         "min-reuse": 200,
         "min-grain": 2_000_000,
@@ -118,5 +120,14 @@ def test_probe_says_which_library_there_is_or_why_not() -> None:
     assert "/nowhere/libdnnl.so.3" in missing.detail
 
 
-def test_the_build_depends_on_no_library() -> None:
-    assert env_version() == "program 2"
+def test_the_build_depends_on_what_chooses_the_layouts_of_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = env_version()
+    assert here.startswith("program 3, onednn-cpu-gomp 2023.")
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("intarsia_dnnl.target.version", missing)
+    assert env_version().startswith("program 3, onednn-cpu-gomp none, ")

@@ -163,8 +163,8 @@ def rewrite(path: Path, members: dict[str, bytes | None]) -> None:
         ({"passport.json": b"{"}, "is not JSON"),
         ({"passport.json": b"[" * 100_000}, "is not JSON"),
         ({"passport.json": b"[]"}, "passport.json is not an object"),
-        ({"passport.json": b'{"schema": 2}'}, "has schema 2, this version reads schema 1"),
-        ({"passport.json": b'{"schema": 1}'}, "the passport's 'name' is not a text"),
+        ({"passport.json": b'{"schema": 1}'}, "has schema 1, this version reads schema 2"),
+        ({"passport.json": b'{"schema": 2}'}, "the passport's 'name' is not a text"),
     ],
 )
 def test_a_changed_archive_is_refused(

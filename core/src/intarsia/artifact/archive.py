@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import struct
@@ -16,6 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from ..errors import ArtifactError, IntarsiaError, ModelError
+from .digest import member_digest
 from .passport import Member, Part, Passport, parse_passport
 from .plan import Place, TensorSpec
 from .plan_json import step_arguments
@@ -149,7 +149,7 @@ def _verified_copy(name: str, data: memoryview, member: Member) -> bytes:
 
 
 def _check_digest(name: str, data: memoryview, member: Member) -> None:
-    found = hashlib.sha256(data).hexdigest()
+    found = member_digest(data)
     if len(data) != member.bytes or found != member.sha256:
         raise ArtifactError(
             f"member '{name}' is damaged: the passport says sha256 {member.sha256[:16]}… and "

@@ -27,7 +27,7 @@ from .plan import CallPlan, TensorSpec
 from .plan_json import plan_from_json, plan_to_json, spec_from_json, spec_to_json
 from .signature import Signature, SizeChoice, choice_from_json, signature_from_json
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the passport's layout; a reader refuses any other."""
 
 MAX_DEPTH = 2
@@ -42,7 +42,7 @@ class Member:
 
     Attributes:
         bytes: Its size.
-        sha256: Its digest in hexadecimal.
+        sha256: Its digest in hexadecimal (see :mod:`intarsia.artifact.digest`).
     """
 
     bytes: int

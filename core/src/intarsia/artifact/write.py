@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import zipfile
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 from ..errors import PluginError, ResourceError, UsageError
+from .digest import MemberDigest
 from .passport import Member, Passport, print_passport
 from .plan import ALIGNMENT
 from .tensors import write_tensors
@@ -190,7 +190,7 @@ def _write_member(
     start = whole.tell() + len(entry.FileHeader(zip64))
     gap = -(start + 4 + lead) % ALIGNMENT
     entry.extra = _PADDING_ID.to_bytes(2, "little") + gap.to_bytes(2, "little") + bytes(gap)
-    digest = hashlib.sha256()
+    digest = MemberDigest()
     with archive.open(entry, "w", force_zip64=zip64) as file:
         for piece in content:
             digest.update(piece)

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Iterable
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from typing import cast
 
 from ..artifact.passport import UnitEntry
@@ -34,7 +34,22 @@ def find_loader(unit: UnitEntry) -> Loader:
     needs = unit.plugin or f"a plugin with the loader '{unit.loader}'"
     wanted = f"'{unit.name}' needs {needs}"
     hint = f"pip install '{unit.plugin}'" if unit.plugin else "install that plugin"
-    return cast("Loader", _find("loader", LOADER_GROUP, unit.loader, f"unit {wanted}", hint))
+    points = _points_of(unit.plugin.partition("==")[0], unit.loader)
+    wanted = f"unit {wanted}"
+    return cast("Loader", _find("loader", LOADER_GROUP, unit.loader, wanted, hint, points))
+
+
+def _points_of(maker: str, loader: str) -> Iterable[EntryPoint]:
+    """Return the loader of the distribution that made a unit, else that of every one.
+
+    To ask one distribution takes a tenth of a millisecond, to ask eighty takes five.
+    """
+    try:
+        points = distribution(maker).entry_points if maker else ()
+    except PackageNotFoundError:
+        points = ()
+    own = [point for point in points if (point.group, point.name) == (LOADER_GROUP, loader)]
+    return own or entry_points(group=LOADER_GROUP, name=loader)
 
 
 def find_executor(kind: str) -> DriveProgram:
@@ -61,8 +76,17 @@ def find_runtime(kind: str) -> OpenElsewhere:
     return cast("OpenElsewhere", _find("runtime", RUNTIME_GROUP, kind, wanted, hint))
 
 
-def _find(what: str, group: str, name: str, wanted: str, hint: str) -> Callable[..., object]:
-    found = {point.value: point for point in entry_points(group=group, name=name)}
+def _find(
+    what: str,
+    group: str,
+    name: str,
+    wanted: str,
+    hint: str,
+    points: Iterable[EntryPoint] | None = None,
+) -> Callable[..., object]:
+    if points is None:
+        points = entry_points(group=group, name=name)
+    found = {point.value: point for point in points}
     if not found:
         raise ArtifactError(f"{wanted}, which is not installed", hint=hint)
     if len(found) > 1:

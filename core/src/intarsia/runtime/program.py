@@ -258,7 +258,7 @@ def _library_content(opened: OpenedArtifact, unit: UnitEntry) -> bytes:
 
 def _load_library(opened: OpenedArtifact) -> NativeLibrary | None:
     unit = opened.passport.unit("main")
-    if has_loader(unit.loader):
+    if unit.loader != SHARED_LIBRARY and has_loader(unit.loader):
         return None
     return NativeLibrary(_library_content(opened, unit), "main")
 

@@ -12,7 +12,7 @@ from math import prod
 
 import numpy as np
 
-from intarsia.errors import ArtifactError, UnsupportedError
+from intarsia.errors import UnsupportedError
 
 from .arena import Pool, aligned_bytes
 from .names import (
@@ -31,6 +31,7 @@ from .names import (
 from .program import Node, PostOp, Program
 from .sdk import Dnnl
 from .steps import ExecutionArgument
+from .stored import StoredWeight, stored_weight
 from .wishes import Wish, find_wishes
 
 
@@ -108,8 +109,9 @@ class Assembly:
         values: Where each value is.
         executions: What runs, in order.
         scratch_bytes: The largest scratch memory any of them needs.
-        keep_alive: Constants that are used where they are.
+        keep_alive: What its executions read besides the pool.
         pool: Memory of the constants that were reordered.
+        moved: What was reordered, and what came out.
     """
 
     def __init__(
@@ -131,8 +133,10 @@ class Assembly:
         self.values: dict[int, Tensor] = {}
         self.executions: list[Execution] = []
         self.scratch_bytes = 0
-        self.keep_alive: list[np.ndarray] = []
+        self.keep_alive: list[object] = []
         self.pool = Pool()
+        self.moved: list[tuple[Tensor, Tensor]] = []
+        self._stored: dict[int, StoredWeight] = {}
         self._alternates: dict[tuple[int, int], list[Tensor]] = {}
         self._buffers = 0
         self._scratch = self.new_buffer(Home.SCRATCH)
@@ -140,8 +144,8 @@ class Assembly:
             self.values[value] = Tensor(
                 self.row_major(value), self.new_buffer(Home.ARGUMENT, 0, position)
             )
-        for value, name in program.constants.items():
-            self.values[value] = self._constant(value, constants, name)
+        for value in program.constants:
+            self.values[value] = self._constant(value, stored_weight(program, value, constants))
         self._outputs = {
             value: self.new_buffer(Home.ARGUMENT, 0, len(program.inputs) + position)
             for position, value in reversed(list(enumerate(program.outputs)))
@@ -159,24 +163,33 @@ class Assembly:
         self.dtypes.append(self.dtypes[like])
         return len(self.shapes) - 1
 
-    def _constant(self, value: int, constants: Mapping[str, np.ndarray], name: str) -> Tensor:
-        shape = self.shapes[value]
-        if name not in constants:
-            raise ArtifactError(f"the constant '{name}' is missing", where="dnnl")
-        data = constants[name]
-        wanted = self.program.dtypes[value]
-        if data.dtype.name != wanted or data.size != prod(shape):
-            raise ArtifactError(
-                f"the constant '{name}' is {data.dtype}{list(data.shape)}, "
-                f"not {wanted}{list(shape)}",
-                where="dnnl",
-            )
-        # The library wants its operands aligned to their element size at least.
-        dense = np.require(data, requirements=["C", "A"])
-        self.keep_alive.append(dense)
-        return Tensor(
-            self.row_major(value), self.new_buffer(Home.CONSTANT, dense.nbytes, dense.ctypes.data)
-        )
+    def _constant(self, value: int, stored: StoredWeight) -> Tensor:
+        where = stored.data.ctypes.data if stored.packed is None else 0
+        buffer = self.new_buffer(Home.CONSTANT, stored.plain_bytes, where)
+        self._stored[buffer.number] = stored
+        self.keep_alive.append(stored)
+        return Tensor(self.row_major(value), buffer)
+
+    def address(self, buffer: Buffer) -> int:
+        """Return where a constant lies, row-major; unpacked if it is stored in another layout."""
+        stored = self._stored.get(buffer.number)
+        return buffer.where if stored is None else stored.plain().ctypes.data
+
+    def _as_stored(self, tensor: Tensor, desc: int) -> Tensor | None:
+        """Return the constant in the layout ``desc`` if it is stored so."""
+        stored = self._stored.get(tensor.buffer.number)
+        if stored is None or stored.packed is None or tensor.offset:
+            return None
+        seen, wanted = self.dnnl.layout(tensor.desc), self.dnnl.layout(desc)
+        if (seen, wanted) != (stored.packed.view, stored.packed.layout):
+            return None
+        data = stored.data
+        return Tensor(desc, self.new_buffer(Home.CONSTANT, data.nbytes, data.ctypes.data))
+
+    def reordered_bytes(self) -> int:
+        """Return the bytes of constants that were reordered or unpacked."""
+        moved = sum(target.buffer.bytes for _, target in self.moved)
+        return moved + sum(stored.unpacked_bytes for stored in self._stored.values())
 
     def integer(self, number: int) -> Tensor:
         """Return a 32-bit integer in memory, e.g. a zero point."""
@@ -210,9 +223,13 @@ class Assembly:
     def _reordered(self, tensor: Tensor, desc: int) -> Tensor:
         size = self.dnnl.size(desc)
         if tensor.buffer.home is Home.CONSTANT:
+            stored = self._as_stored(tensor, desc)
+            if stored is not None:
+                return stored
             address = self.pool.allocate(size)
             target = Tensor(desc, self.new_buffer(Home.CONSTANT, size, address))
             self._run_now(self._reorder(tensor.desc, desc), tensor, target)
+            self.moved.append((tensor, target))
             return target
         target = Tensor(desc, self.new_buffer(Home.ARENA, size))
         self.copy(tensor, target)
@@ -235,7 +252,7 @@ class Assembly:
         scratch = aligned_bytes(dnnl.scratchpad_bytes(primitive_desc))
         arguments = (ExecutionArgument * 3)()
         memories = (
-            (Arg.SRC, source.desc, source.buffer.where + source.offset),
+            (Arg.SRC, source.desc, self.address(source.buffer) + source.offset),
             (Arg.DST, target.desc, target.buffer.where),
             (Arg.SCRATCHPAD, dnnl.scratchpad(primitive_desc), scratch.ctypes.data),
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a region to its program. Needs no vendor library."""
+"""From a region to its program. Needs no vendor library, but stores weights as it wants them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from intarsia.partition.region import Region
 from .draft import Draft
 from .fuse import fuse
 from .operators.row import Row
+from .pack import pack_weights
 from .program import FILE, Program, print_program
 from .support import all_rows
 from .target import DnnlOptions, exact_feature
@@ -50,11 +51,14 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
         threads=options.num_threads,
         library=options.library,
     )
+    weights = dict(constants.values())
+    if options.prepack:
+        program, weights = pack_weights(program, weights)
     return CompiledUnit(
         name=region.name,
         loader=LOADER,
         files={FILE: print_program(program)},
-        constants=dict(constants.values()),
+        constants=weights,
         cpu_features=_needed(draft, options),
     )
 

@@ -63,6 +63,7 @@ class LoadedRegion:
     Attributes:
         table: What ``intarsia_run_steps`` takes as its handle.
         implementations: The library's names of the kernels, in the order they run.
+        reordered_bytes: Memory of the weights that had to be reordered or unpacked.
     """
 
     def __init__(self, program: Program, request: LoadRequest) -> None:
@@ -79,6 +80,7 @@ class LoadedRegion:
             self._keep_alive: list[object] = [assembly.keep_alive, assembly.pool]
             self.table, kept = self._make_table(assembly)
             self._keep_alive.append(kept)
+            self.reordered_bytes = assembly.reordered_bytes()
         except BaseException:
             self._dnnl.close()
             raise
@@ -143,7 +145,7 @@ class LoadedRegion:
                     first = step if known is None else known.first
                     lifetimes[buffer.number] = Lifetime(buffer.bytes, first, step)
                 elif buffer.home is Home.CONSTANT:
-                    addresses[buffer.number] = buffer.where
+                    addresses[buffer.number] = assembly.address(buffer)
                 elif buffer.home is Home.SCRATCH:
                     addresses[buffer.number] = scratch.ctypes.data
         plan = plan_arena(lifetimes)

@@ -15,6 +15,7 @@ DTYPES: Mapping[str, int] = MappingProxyType({"float32": F32, "int32": S32, "int
 BYTES: Mapping[int, int] = MappingProxyType({BF16: 2, F32: 4, S32: 4, 5: 1, 6: 1})
 FORWARD_INFERENCE = 96
 ANY_TAG = 1
+BLOCKED = 2
 USER_SCRATCHPAD = 1
 USE_GLOBAL_STATS, USE_SCALE, USE_SHIFT = 1, 2, 4
 CONVOLUTION_DIRECT = 1
@@ -52,8 +53,13 @@ class Query(IntEnum):
     DST = 133
     SCRATCHPAD = 136
     ARGUMENT = 255
+    RANK = 256
+    DIMS = 257
     PADDED_DIMS = 260
+    FORMAT_KIND = 262
     INNER_BLOCKS = 263
+    INNER_SIZES = 264
+    INNER_AXES = 265
 
 
 ELTWISE: Mapping[str, int] = MappingProxyType(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program of a region: what ``region.json`` holds, written by codegen, read by the loader.
 
-Values are numbered; every node computes one value from others. Layouts are not in it: the library
-chooses them on the machine that runs.
+Values are numbered; every node computes one value from others. The library chooses their layouts on
+the machine that runs; only of the stored weights it says in which they lie.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any, TypeAlias, cast
 
 from intarsia.errors import ArtifactError
 
-SCHEMA = 2
+from .packed import PackedWeight, packed_from_json
+
+SCHEMA = 3
 FILE = "region.json"
 
 AttrValue: TypeAlias = "int | float | str | tuple[int, ...]"
@@ -102,6 +104,7 @@ class Program:
         fpmath_mode: ``strict``, or what a matrix product may compute in.
         threads: Number of threads; 0 takes the caller's.
         library: Path of the library; empty finds it.
+        packed: Constants that are not stored row-major, by value.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -113,12 +116,16 @@ class Program:
     fpmath_mode: str = "strict"
     threads: int = 0
     library: str = ""
+    packed: Mapping[int, PackedWeight] = field(default_factory=dict[int, PackedWeight])
 
 
 def print_program(program: Program) -> bytes:
     """Return the program as JSON, the same bytes for the same program."""
     body = {"schema": SCHEMA, **asdict(program)}
     body["constants"] = {str(value): name for value, name in sorted(program.constants.items())}
+    body["packed"] = {
+        str(value): weight.to_json() for value, weight in sorted(program.packed.items())
+    }
     body["nodes"] = [_node_to_json(node) for node in program.nodes]
     return (json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n").encode()
 
@@ -147,6 +154,7 @@ def parse_program(data: bytes) -> Program:
             fpmath_mode=body["fpmath_mode"],
             threads=body["threads"],
             library=body["library"],
+            packed={int(value): packed_from_json(it) for value, it in body["packed"].items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ArtifactError(

@@ -16,7 +16,8 @@ from pathlib import Path
 from intarsia.errors import PluginError, ResourceError, ToolchainError
 from intarsia.runtime.threads import load_openmp, thread_setter
 
-from .names import ANY_TAG, F32, STATUS, Query
+from .names import ANY_TAG, BLOCKED, F32, STATUS, Query
+from .packed import Layout
 
 DISTRIBUTION = "onednn-cpu-gomp"
 FILE_NAME = "libdnnl.so.3"
@@ -255,13 +256,35 @@ class Dnnl:
 
     def strides(self, desc: int, rank: int) -> tuple[int, ...] | None:
         """Return the strides of a layout without inner blocks, else ``None``."""
-        blocks = c_int()
-        self.call("memory_desc_query", desc, Query.INNER_BLOCKS, ctypes.byref(blocks))
-        if blocks.value:
+        if self._number(desc, Query.INNER_BLOCKS):
             return None
+        return self._numbers(desc, Query.STRIDES, rank)
+
+    def layout(self, desc: int) -> Layout | None:
+        """Describe where the elements lie; ``None`` if the library keeps that to itself."""
+        if self._number(desc, Query.FORMAT_KIND) != BLOCKED:
+            return None
+        rank, blocks = self._number(desc, Query.RANK), self._number(desc, Query.INNER_BLOCKS)
+        sizes = self._numbers(desc, Query.INNER_SIZES, blocks)
+        axes = self._numbers(desc, Query.INNER_AXES, blocks)
+        return Layout(
+            self._numbers(desc, Query.DIMS, rank),
+            self._numbers(desc, Query.STRIDES, rank),
+            self._numbers(desc, Query.PADDED_DIMS, rank),
+            tuple(zip(axes, sizes, strict=True)),
+        )
+
+    def _number(self, desc: int, what: Query) -> int:
+        found = c_int()
+        self.call("memory_desc_query", desc, what, ctypes.byref(found))
+        return found.value
+
+    def _numbers(self, desc: int, what: Query, count: int) -> tuple[int, ...]:
+        if not count:
+            return ()
         found = ctypes.POINTER(c_int64)()
-        self.call("memory_desc_query", desc, Query.STRIDES, ctypes.byref(found))
-        return tuple(found[:rank])
+        self.call("memory_desc_query", desc, what, ctypes.byref(found))
+        return tuple(found[:count])
 
     # Primitives ---------------------------------------------------------------------------------
 

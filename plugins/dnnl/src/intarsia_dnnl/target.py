@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
 from intarsia.runtime.cpu import this_machine
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.options import option
 
 from .program import SCHEMA
+from .sdk import DISTRIBUTION
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,11 @@ class DnnlOptions:
         choices=("auto", "on", "off"),
     )
     library: str = option("", doc="path of libdnnl.so.3; empty finds it when the model is loaded")
+    prepack: bool = option(
+        True,
+        doc="store fp32 weights in the layout that the library of the building machine wants; one"
+        " that wants another reorders them when the model is loaded, as it does all without this",
+    )
     min_flops: int = option(
         1,
         doc="drop regions with fewer operations than this; element-wise operators count as none",
@@ -63,8 +70,14 @@ def exact_feature() -> str:
 
 
 def env_version() -> str:
-    """Return what compiled regions depend on: the schema of programs, no library."""
-    return f"program {SCHEMA}"
+    """Return what compiled regions depend on: schema of programs, library, vector instructions."""
+    features = this_machine().cpu_features or frozenset[str]()
+    vectors = sorted(name for name in features if name.startswith(("avx", "amx", "sve", "asimd")))
+    try:
+        library = version(DISTRIBUTION)
+    except PackageNotFoundError:
+        library = "none"
+    return f"program {SCHEMA}, {DISTRIBUTION} {library}, {' '.join(vectors)}"
 
 
 DNNL = TargetKind(

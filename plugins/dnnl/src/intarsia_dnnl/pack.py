@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stores the weights of a region as the library wants them, if it is there when compiling.
+
+The primitives are made as the loader will make them, and what it would have reordered is kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from intarsia.errors import PluginError, UnsupportedError
+from intarsia.runtime.threads import available_threads
+
+from .assembly import Assembly, Tensor
+from .names import F32
+from .packed import PackedWeight
+from .primitives import build_node
+from .program import Program
+from .sdk import Dnnl
+
+FLOAT = 4
+"""Bytes of an element of fp32."""
+
+SMALLEST = 4096
+"""Bytes of a constant below which it is not worth a description of its layout."""
+
+
+def pack_weights(
+    program: Program, constants: Mapping[str, np.ndarray]
+) -> tuple[Program, dict[str, np.ndarray]]:
+    """Return the program and its constants, large ones of fp32 as its products read them.
+
+    They come back as they are where there is no library, or it has no kernel for a node.
+    """
+    if program.fpmath_mode != "strict":
+        return program, dict(constants)  # products may read them in bfloat16
+    try:
+        dnnl = Dnnl(program.library)
+    except PluginError:
+        return program, dict(constants)
+    try:
+        dnnl.set_threads(program.threads or available_threads())
+        assembly = Assembly(dnnl, program, constants, build_node)
+        for node in program.nodes:
+            build_node(assembly, node)
+        assembly.finish()
+        return _packed(assembly, program, constants)
+    except UnsupportedError:
+        return program, dict(constants)
+    finally:
+        dnnl.close()
+
+
+def _packed(
+    assembly: Assembly, program: Program, constants: Mapping[str, np.ndarray]
+) -> tuple[Program, dict[str, np.ndarray]]:
+    moved: dict[int, list[tuple[Tensor, Tensor]]] = defaultdict(list)
+    for source, target in assembly.moved:
+        moved[source.buffer.number].append((source, target))
+    used = {
+        tensor.buffer.number
+        for execution in assembly.executions
+        for _, tensor in execution.arguments
+    }
+    readers = Counter(program.constants.values())
+    packed: dict[int, PackedWeight] = {}
+    stored = dict(constants)
+    for value, name in program.constants.items():
+        number = assembly.values[value].buffer.number
+        moves = moved.get(number, [])
+        if len(moves) != 1 or number in used or readers[name] != 1:
+            continue
+        source, target = moves[0]
+        weight = _described(assembly, value, source, target)
+        if weight is not None:
+            packed[value] = weight
+            memory = ctypes.string_at(target.buffer.where, FLOAT * weight.layout.elements)
+            stored[name] = np.frombuffer(memory, np.float32)
+    return replace(program, packed=packed), stored
+
+
+def _described(
+    assembly: Assembly, value: int, source: Tensor, target: Tensor
+) -> PackedWeight | None:
+    """Describe how a constant is stored; ``None`` if it is small or there are no words for it."""
+    dnnl, size = assembly.dnnl, source.buffer.bytes
+    if assembly.dtypes[value] != F32 or size < SMALLEST or source.offset:
+        return None
+    view, layout = dnnl.layout(source.desc), dnnl.layout(target.desc)
+    if view is None or layout is None or view.blocks or view.elements * FLOAT != size:
+        return None
+    dense = layout.elements * FLOAT == dnnl.size(target.desc)
+    return PackedWeight(view, layout) if dense else None
