@@ -23,9 +23,9 @@ _OURS = """
 import json, resource, sys, time
 import numpy as np
 from intarsia.runtime.load import load
-from intarsia.cli.arrays import random_inputs
 model = load(sys.argv[1], threads=1)
 cold = time.process_time()
+from intarsia.cli.arrays import random_inputs
 inputs = random_inputs(model.inputs, 0)
 for _ in range(3): model.run(inputs)
 kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
-from typing import cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 from ..artifact.passport import UnitEntry
 from ..errors import ArtifactError, PluginError
@@ -18,10 +17,13 @@ from .loading import (
     OpenElsewhere,
 )
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 
 def has_loader(name: str) -> bool:
     """Whether an installed distribution provides the loader ``name``."""
-    return bool(entry_points(group=LOADER_GROUP, name=name))
+    return bool(_points(LOADER_GROUP, name))
 
 
 def find_loader(unit: UnitEntry) -> Loader:
@@ -32,24 +34,29 @@ def find_loader(unit: UnitEntry) -> Loader:
         PluginError: Two provide it, or importing it fails.
     """
     needs = unit.plugin or f"a plugin with the loader '{unit.loader}'"
-    wanted = f"'{unit.name}' needs {needs}"
+    wanted = f"unit '{unit.name}' needs {needs}"
     hint = f"pip install '{unit.plugin}'" if unit.plugin else "install that plugin"
-    points = _points_of(unit.plugin.partition("==")[0], unit.loader)
-    wanted = f"unit {wanted}"
-    return cast("Loader", _find("loader", LOADER_GROUP, unit.loader, wanted, hint, points))
+    maker = unit.plugin.partition("==")[0]
+    return cast("Loader", _find("loader", LOADER_GROUP, unit.loader, wanted, hint, maker))
 
 
-def _points_of(maker: str, loader: str) -> Iterable[EntryPoint]:
-    """Return the loader of the distribution that made a unit, else that of every one.
+def _points(group: str, name: str, maker: str = "") -> list[EntryPoint]:
+    """Return the entry points of the distribution ``maker``, or if it has none, of every one.
 
     To ask one distribution takes a tenth of a millisecond, to ask eighty takes five.
     """
-    try:
-        points = distribution(maker).entry_points if maker else ()
-    except PackageNotFoundError:
-        points = ()
-    own = [point for point in points if (point.group, point.name) == (LOADER_GROUP, loader)]
-    return own or entry_points(group=LOADER_GROUP, name=loader)
+    # Takes as long to import as all of the runtime; a model without plugins does without.
+    from importlib.metadata import PackageNotFoundError, distribution, entry_points
+
+    if maker:
+        try:
+            made = distribution(maker).entry_points
+        except PackageNotFoundError:
+            made = ()
+        own = [point for point in made if (point.group, point.name) == (group, name)]
+        if own:
+            return own
+    return list(entry_points(group=group, name=name))
 
 
 def find_executor(kind: str) -> DriveProgram:
@@ -77,16 +84,9 @@ def find_runtime(kind: str) -> OpenElsewhere:
 
 
 def _find(
-    what: str,
-    group: str,
-    name: str,
-    wanted: str,
-    hint: str,
-    points: Iterable[EntryPoint] | None = None,
+    what: str, group: str, name: str, wanted: str, hint: str, maker: str = ""
 ) -> Callable[..., object]:
-    if points is None:
-        points = entry_points(group=group, name=name)
-    found = {point.value: point for point in points}
+    found = {point.value: point for point in _points(group, name, maker)}
     if not found:
         raise ArtifactError(f"{wanted}, which is not installed", hint=hint)
     if len(found) > 1:
