@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from types import MappingProxyType
 from typing import cast
 
@@ -18,6 +19,7 @@ from ..artifact.machine import Machine, detect_machine
 _NUMPY_NAMES = MappingProxyType({"fma": "fma3", "bmi1": "bmi", "abm": "lzcnt", "pni": "sse3"})
 
 
+@cache
 def this_machine() -> Machine:
     """Describe this machine; its features are those that kernel and processor agree on."""
     machine = detect_machine()
