@@ -197,8 +197,8 @@ def zig(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure against ONNX Runtime, in turn; hold ratios against those committed, write them."""
-    install(session, "test", "torch")
+    """Measure against other runtimes, in turn; hold ratios against those committed, write them."""
+    install(session, "test", "torch", "bench")
     session.run("python", "-m", "pytest", "-s", "-p", "no:xdist", "tests/bench")
     if os.environ.get("INTARSIA_MODELS"):
         session.run("python", "-m", "tests.bench.report", *session.posargs)

@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
 from tests.bench.chains import write_chain
 from tests.bench.costs import Cost, Opened, growth
+from tests.bench.fastest_peer import by_fastest
 from tests.bench.gate import RATIOS, Regression, read_ratios, regressions, write_ratios
-from tests.bench.report import BEGIN, CHARTS, END, PAGE, page_text, ratios_of, updated
+from tests.bench.report import BEGIN, CHARTS, END, PAGE, Costs, page_text, ratios_of, updated
 
 from intarsia.cli.bench_row import BenchRow
 
 ROW = BenchRow("net", "llvm", "onnxruntime", 1, 2.0, 4.0, 0.5, 0.4, 0.6)
-COST = {"net": (1.25, Opened(Cost(0.2, 0.01, 2e6), Cost(0.4, 0.04, 4e6), 0.5, 0.25, 0.5))}
+OPENED = Opened(Cost(0.2, 0.01, 2e6), Cost(0.4, 0.04, 4e6), 0.5, 0.25, 0.5)
+COST = [Costs("net", "llvm", 1.25, OPENED)]
 
 
 @pytest.mark.parametrize(
@@ -53,12 +56,19 @@ def test_ratios_are_written_and_read(tmp_path: Path) -> None:
 
 
 def test_the_page_gets_every_number_between_its_marks() -> None:
-    assert ratios_of([ROW], COST) == {
-        "latency net [llvm] 1": 0.5, "open net": 0.5, "open again net": 0.25, "memory net": 0.5,
+    measured = [ROW, replace(ROW, peer="openvino", peer_ms=2.5, ratio=0.8)]
+    rows = by_fastest([*measured, *(replace(row, target="dnnl, llvm") for row in measured)])
+    assert [row.peers for row in rows] == 2 * [{"onnxruntime": 4.0, "openvino": 2.5}]
+    assert ratios_of(rows[:1], COST) == {
+        "latency net [llvm] 1": 0.8, "open net [llvm]": 0.5, "open again net [llvm]": 0.25,
+        "memory net [llvm]": 0.5,
     }  # fmt: skip
-    text = page_text([ROW], COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
-    assert "| net | `llvm` | 2.00 | 4.00 | 0.50 | 0.40 to 0.60 |" in text
-    assert "| net | 200 | 400 | 0.50 | 10.0 | 40.0 | 0.25 | 2 | 4 | 0.50 | 1.2 |" in text
+    text = page_text(rows, COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
+    ours = "2 | 0.80 | 0.40 to 0.60"
+    assert f"| net | 4 | 2.5 | {ours} | {ours} |" in text
+    assert "| **geometric mean, fp32** | | | | **0.80** | | | **0.80** | |" in text
+    opened = "200 | 400 | 0.50 | 10.0 | 40.0 | 0.25 | 2 | 4 | 0.50 | 1.2"
+    assert f"| net | `llvm` | {opened} |" in text
     assert "costs 1.00 times" in text
     page = f"a\n{BEGIN}\nold\n{END}\nb\n"
     assert updated(page, "new") == f"a\n{BEGIN}\nnew\n{END}\nb\n"
