@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from ..artifact.passport import UnitEntry
@@ -12,6 +11,7 @@ from .loading import (
     EXECUTOR_GROUP,
     LOADER_GROUP,
     RUNTIME_GROUP,
+    CodeLoader,
     DriveProgram,
     Loader,
     OpenElsewhere,
@@ -83,9 +83,7 @@ def find_runtime(kind: str) -> OpenElsewhere:
     return cast("OpenElsewhere", _find("runtime", RUNTIME_GROUP, kind, wanted, hint))
 
 
-def _find(
-    what: str, group: str, name: str, wanted: str, hint: str, maker: str = ""
-) -> Callable[..., object]:
+def _find(what: str, group: str, name: str, wanted: str, hint: str, maker: str = "") -> object:
     found = {point.value: point for point in _points(group, name, maker)}
     if not found:
         raise ArtifactError(f"{wanted}, which is not installed", hint=hint)
@@ -101,7 +99,8 @@ def _find(
         raise PluginError(
             f"{_owner(point)} has the {what} '{name}', but importing it fails: {error!r}"
         ) from error
-    if not callable(made):
+    is_loader = group == LOADER_GROUP and isinstance(made, CodeLoader)
+    if not callable(made) and not is_loader:
         raise PluginError(f"the {what} '{name}' of {_owner(point)} is not a function")
     return made
 

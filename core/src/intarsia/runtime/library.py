@@ -12,9 +12,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..errors import ArtifactError, ResourceError
+from .loading import NativeCode
 
 
-class NativeLibrary:
+class NativeLibrary(NativeCode):
     """A shared library that lives in this process alone.
 
     On Linux its content is in an anonymous file, elsewhere in a private temporary one. The dynamic
@@ -31,7 +32,7 @@ class NativeLibrary:
     """
 
     def __init__(self, content: bytes, name: str) -> None:
-        self.name = name
+        super().__init__(name)
         try:
             self._library, descriptor = _open(content, name)
         except MemoryError:
@@ -47,17 +48,6 @@ class NativeLibrary:
         except AttributeError:
             return 0
         return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-    def required(self, symbol: str) -> int:
-        """Return the address of an exported symbol.
-
-        Raises:
-            ArtifactError: The library does not export it.
-        """
-        address = self.address(symbol)
-        if not address:
-            raise ArtifactError(f"the code of '{self.name}' exports no '{symbol}'")
-        return address
 
     def close(self) -> None:
         """Unload the library; its addresses must not be called any more. Harmless when repeated."""

@@ -13,6 +13,9 @@ an artifact is loaded, and may be slow; what it returns runs at every call and s
 The loader of a whole model for a device (``TargetKind.main_loader``) gets the plan, the functions
 of its regions, and all weights; it returns a :class:`DeviceModel`.
 
+A :class:`CodeLoader` stands where code is not a shared library, but has the functions that one
+would export: it puts them into this process, before anything else of the artifact is loaded.
+
 A plugin whose vendor library has a C API ships no native code of its own: it fills a *step table*,
 a list of C calls with fixed arguments, and the compiled module's ``intarsia_run_steps`` walks it::
 
@@ -30,6 +33,7 @@ number and status, and the call returns -1.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -37,6 +41,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ..artifact.plan import CallPlan, TensorSpec
 from ..artifact.signature import ValueSpec
+from ..errors import ArtifactError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,7 +182,54 @@ class DeviceModel:
     kernel: Callable[[str], HostedCall]
 
 
-Loader: TypeAlias = "Callable[[LoadRequest], NativeCall | HostedCall | DeviceModel]"
+class NativeCode(ABC):
+    """Compiled code in this process, whatever put it there; each load has a state of its own.
+
+    Args:
+        name: Of the unit, for messages.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def address(self, symbol: str) -> int:
+        """Return the address of an exported symbol, 0 if there is none."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Unload the code: no address may be called any more. Harmless when repeated."""
+
+    def required(self, symbol: str) -> int:
+        """Return the address of an exported symbol.
+
+        Raises:
+            ArtifactError: The code does not export it.
+        """
+        address = self.address(symbol)
+        if not address:
+            raise ArtifactError(f"the code of '{self.name}' exports no '{symbol}'")
+        return address
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLoader:
+    """A loader of code with all functions of a unit: what an entry point may name, as a value.
+
+    Attributes:
+        open: Puts code into this process, from the files of a unit (digests already checked) and
+            the unit's name. ``main`` exports what a shared library would, ``__tvm_ffi_main`` and
+            ``intarsia_run_steps`` among it; a region exports ``__tvm_ffi_<name>``.
+    """
+
+    open: Callable[[Mapping[str, bytes], str], NativeCode]
+
+
+LoadFunction: TypeAlias = "Callable[[LoadRequest], NativeCall | HostedCall | DeviceModel]"
+"""Makes one function of a unit."""
+
+Loader: TypeAlias = "LoadFunction | CodeLoader"
+"""What an entry point of the group ``intarsia.loaders`` names."""
 
 
 class PlanExecutable(Protocol):

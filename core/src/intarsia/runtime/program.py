@@ -7,6 +7,7 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 
@@ -25,7 +26,15 @@ from ..errors import (
 from .abi import hosted_call, numpy_dtype
 from .discovery import find_loader, has_loader
 from .library import NativeLibrary
-from .loading import DeviceModel, LoadRequest, NativeCall
+from .loading import (
+    CodeLoader,
+    DeviceModel,
+    HostedCall,
+    LoadFunction,
+    LoadRequest,
+    NativeCall,
+    NativeCode,
+)
 from .threads import choose_threads, load_openmp, thread_setter
 
 _LIBRARY_FILE = "lib.so"
@@ -43,10 +52,10 @@ class Program:
         threads: Threads for parallel loops.
         lock: Held while compiled code runs, because its workspace is shared.
         context: Address of the context array (see :mod:`intarsia.artifact.plan`).
-        library: The code of the main unit; ``None`` if a loader runs the plan on a device.
+        code: The code of the main unit; ``None`` if a loader runs the plan on a device.
         main: The function that carries out the plan, and its handle.
         leading: First argument of ``main``, in front of the tensors; ``None`` if it takes none.
-        device: The model on its device, if ``library`` is ``None``.
+        device: The model on its device, if ``code`` is ``None``.
         workspace: The memory of intermediate tensors, bytes.
         constants: Read-only arrays in the order of the plan's constants.
         regions: In the order of the plan's regions.
@@ -67,8 +76,9 @@ class Program:
         self._failure: BaseException | None = None
         self._closed = False
         self.apply_threads()
-        self.library = _load_library(opened)
-        run_steps = 0 if self.library is None else self.library.address("intarsia_run_steps")
+        opened_main = _open_main(opened)
+        self.code = opened_main if isinstance(opened_main, NativeCode) else None
+        run_steps = 0 if self.code is None else self.code.address("intarsia_run_steps")
         self.workspace = _allocate(plan.workspace_bytes)
         self._arrays = {name: _array(weight) for name, weight in opened.weights.items()}
         self.constants = tuple(self._arrays[name] for name in plan.constants)
@@ -80,7 +90,7 @@ class Program:
         self.context = ctypes.addressof(self._context)
         self.device: DeviceModel | None = None
         self._kernels: list[NativeCall] = []
-        self.main, self.leading = self._load_main(opened)
+        self.main, self.leading = self._load_main(opened, opened_main)
 
     def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
         """Call compiled code; not 0 if it failed. The caller holds ``lock``."""
@@ -153,8 +163,8 @@ class Program:
             self._arrays = {}
             self.constants = ()
             self.workspace = np.empty(0, np.uint8)
-            if self.library is not None:
-                self.library.close()
+            if self.code is not None:
+                self.code.close()
 
     def kernel(self, name: str, specs: tuple[TensorSpec, ...]) -> int:
         """Return the address of one kernel of the main unit, which is called with ``specs``.
@@ -163,8 +173,8 @@ class Program:
             UnsupportedError: The plan runs on a device as a whole.
             ArtifactError: The code has no such kernel.
         """
-        if self.library is not None:
-            return self.library.required(f"__tvm_ffi_{name}")
+        if self.code is not None:
+            return self.code.required(f"__tvm_ffi_{name}")
         if self.device is None:
             raise UnsupportedError(
                 "the kernels of this artifact run on a device, and its loader gives none alone",
@@ -173,11 +183,12 @@ class Program:
         self._kernels.append(self._host(self.device.kernel(name), specs))
         return self._kernels[-1].function
 
-    def _load_main(self, opened: OpenedArtifact) -> tuple[NativeCall, int | None]:
+    def _load_main(
+        self, opened: OpenedArtifact, made: NativeCode | LoadFunction
+    ) -> tuple[NativeCall, int | None]:
         """Return what carries out the plan, and its first argument."""
-        if self.library is not None:
-            address = self.library.required("__tvm_ffi_main")
-            return NativeCall(address, 0, self.library), self.context
+        if isinstance(made, NativeCode):
+            return NativeCall(made.required("__tvm_ffi_main"), 0, made), self.context
         plan, unit = self.passport.plan, self.passport.unit("main")
         wanted = (*plan.constants, *unit.constants)
         request = LoadRequest(
@@ -192,13 +203,13 @@ class Program:
             regions=self.regions,
         )
         specs = (*plan.inputs, *plan.outputs)
-        return self._loaded(unit, request, "the model", specs), None
+        return self._loaded(unit, made, request, specs), None
 
     def _load_region(self, opened: OpenedArtifact, name: str, run_steps: int) -> NativeCall:
         unit = opened.passport.unit(name)
-        if unit.loader == SHARED_LIBRARY:
-            library = NativeLibrary(_library_content(opened, unit), name)
-            return NativeCall(library.required(f"__tvm_ffi_{name}"), 0, library)
+        made = _open(opened, unit)
+        if isinstance(made, NativeCode):
+            return NativeCall(made.required(f"__tvm_ffi_{name}"), 0, made)
         request = LoadRequest(
             name=name,
             files=opened.unit_files(name),
@@ -208,32 +219,25 @@ class Program:
             threads=self.threads,
             run_steps=run_steps,
         )
-        return self._loaded(unit, request, f"region '{name}'", unit.inputs + unit.outputs)
+        return self._loaded(unit, made, request, unit.inputs + unit.outputs)
 
     def _loaded(
-        self, unit: UnitEntry, request: LoadRequest, what: str, specs: tuple[TensorSpec, ...]
+        self,
+        unit: UnitEntry,
+        loader: LoadFunction,
+        request: LoadRequest,
+        specs: tuple[TensorSpec, ...],
     ) -> NativeCall:
         """Have a plugin's loader make a unit ready to be called with tensors."""
-        loader = find_loader(unit)
-        try:
-            loaded = loader(request)
-        except (IntarsiaError, MemoryError):
-            raise
-        except Exception as error:  # a plugin may raise anything
-            raise PluginError(
-                f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'}) "
-                f"fails on {what}: {error!r}"
-            ) from error
+        loaded = _asked(unit, loader, request)
         if isinstance(loaded, NativeCall):
             return loaded
         if isinstance(loaded, DeviceModel) and request.plan is not None:
             self.device, loaded = loaded, loaded.run
         if not callable(loaded):
-            raise PluginError(
-                f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'}) returned "
-                f"{type(loaded).__name__}, not a NativeCall or a function"
-            )
-        return self._host(loaded, specs)
+            kind = type(loaded).__name__
+            raise PluginError(f"{_who(unit)} returned {kind}, not a NativeCall or a function")
+        return self._host(cast("HostedCall", loaded), specs)
 
     def _host(self, function: Callable[..., None], specs: tuple[TensorSpec, ...]) -> NativeCall:
         native = hosted_call(function, specs, self._keep_failure)
@@ -244,23 +248,56 @@ class Program:
         self._failure = self._failure or error  # the first one is the reason of the others
 
 
-def _library_content(opened: OpenedArtifact, unit: UnitEntry) -> bytes:
-    files = opened.unit_files(unit.name)
-    if unit.loader != SHARED_LIBRARY or _LIBRARY_FILE not in files:
-        raise ArtifactError(
-            f"unit '{unit.name}' holds {', '.join(sorted(files)) or 'no files'} for "
-            f"'{unit.loader}', which this process cannot run",
-            hint="compile the model for a target that runs in this process"
-            + (f", or install what loads it: pip install '{unit.plugin}'" if unit.plugin else ""),
-        )
-    return files[_LIBRARY_FILE]
+def _open_main(opened: OpenedArtifact) -> NativeCode | LoadFunction:
+    """Open the main unit.
 
-
-def _load_library(opened: OpenedArtifact) -> NativeLibrary | None:
+    Raises:
+        ArtifactError: Nothing here runs what it holds.
+    """
     unit = opened.passport.unit("main")
-    if unit.loader != SHARED_LIBRARY and has_loader(unit.loader):
-        return None
-    return NativeLibrary(_library_content(opened, unit), "main")
+    if unit.loader != SHARED_LIBRARY and not has_loader(unit.loader):
+        raise _not_for_here(unit)
+    return _open(opened, unit)
+
+
+def _open(opened: OpenedArtifact, unit: UnitEntry) -> NativeCode | LoadFunction:
+    """Return the code of a unit, or the loader that makes a function of it."""
+    files = opened.unit_files(unit.name)
+    if unit.loader == SHARED_LIBRARY:
+        if _LIBRARY_FILE not in files:
+            raise _not_for_here(unit)
+        return NativeLibrary(files[_LIBRARY_FILE], unit.name)
+    loader = find_loader(unit)
+    if not isinstance(loader, CodeLoader):
+        return loader
+    code = _asked(unit, loader.open, files, unit.name)
+    if not isinstance(code, NativeCode):
+        raise PluginError(f"{_who(unit)} returned {type(code).__name__}, not a NativeCode")
+    return code
+
+
+def _not_for_here(unit: UnitEntry) -> ArtifactError:
+    return ArtifactError(
+        f"unit '{unit.name}' holds {', '.join(sorted(unit.files)) or 'no files'} for "
+        f"'{unit.loader}', which this process cannot run",
+        hint="compile the model for a target that runs in this process"
+        + (f", or install what loads it: pip install '{unit.plugin}'" if unit.plugin else ""),
+    )
+
+
+def _asked(unit: UnitEntry, function: Callable[..., object], *given: object) -> object:
+    """Call a function of a unit's loader; what it raises names the loader and the unit."""
+    try:
+        return function(*given)
+    except (IntarsiaError, MemoryError):
+        raise
+    except Exception as error:  # a plugin may raise anything
+        what = "the model" if unit.name == "main" else f"region '{unit.name}'"
+        raise PluginError(f"{_who(unit)} fails on {what}: {error!r}") from error
+
+
+def _who(unit: UnitEntry) -> str:
+    return f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'})"
 
 
 def _allocate(size: int) -> np.ndarray:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backend's code generator: a tensor module to a shared library."""
+"""The backend's code generator: a tensor module to machine code that a process loads."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
+from intarsia.artifact.unit import CompiledUnit
 from intarsia.lower.kernels import TensorModule
 from intarsia.target.target import Target
 from intarsia.tir.passes.simplify import simplify
@@ -13,13 +13,15 @@ from intarsia.tir.passes.vectorize import vectorize
 
 from .emit.module import emit_module
 from .intrinsics.expand import RULES, expand_intrinsics
-from .link import link_shared
+from .link import link, linker_text
 from .optimise import compile_object
-from .target import LlvmOptions, machine
+from .target import LlvmOptions, host_triple, machine
 
 
 def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
-    """Compile all kernels of ``module`` and its call plan into ``lib.so``.
+    """Compile all kernels of ``module`` and its call plan.
+
+    The unit is a shared library; without a linker for this machine, an object file.
 
     Raises:
         ToolchainError: LLVM or the linker fails.
@@ -28,10 +30,11 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     options: LlvmOptions = target.options
     model = machine(options)
     code = compile_object(llvm_text(module, options), model, options.opt_level)
+    linked = link(code, model.triple)
     return CompiledUnit(
         name=module.name,
-        loader=SHARED_LIBRARY,
-        files={"lib.so": link_shared(code, model.triple)},
+        loader=linked.loader,
+        files=linked.files,
         cpu_features=model.cpu_features,
         versions={"llvm": llvm_version()},
     )
@@ -59,3 +62,8 @@ def llvm_version() -> str:
     from llvmlite import binding  # an SDK: loaded when code is generated
 
     return ".".join(str(part) for part in binding.llvm_version_info)
+
+
+def env_version() -> str:
+    """Return what besides its own code a build depends on: LLVM, and what links."""
+    return f"{llvm_version()}, {linker_text(host_triple())}"

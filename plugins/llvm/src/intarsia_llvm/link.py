@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Object file to shared library, with whichever linker the machine has."""
+"""Object file to shared library, with whichever linker the machine has.
+
+Without one, code for this machine stays an object file, and the loader of :mod:`.loader` puts it
+into the process that runs it. Code for another machine is nothing that somebody there could load.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,70 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from intarsia.artifact.unit import SHARED_LIBRARY
 from intarsia.errors import ToolchainError
 
+from .loader import OBJECT_FILE, OBJECT_LOADER
 from .target import host_triple
 
 TIMEOUT_SECONDS = 120
 _FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack", "--hash-style=gnu")
+
+
+@dataclass(frozen=True, slots=True)
+class Linked:
+    """Machine code as a unit carries it.
+
+    Attributes:
+        loader: Who loads it.
+        files: What it loads, by the names it looks for.
+    """
+
+    loader: str
+    files: Mapping[str, bytes]
+
+
+def link(code: bytes, triple: str) -> Linked:
+    """Return a shared library of an object file; of this machine, without a linker, the object.
+
+    Raises:
+        ToolchainError: The linker fails, or there is none for another machine.
+    """
+    try:
+        linker = find_linker(triple)
+    except ToolchainError:
+        if is_native(triple):
+            return Linked(OBJECT_LOADER, {OBJECT_FILE: code})
+        raise
+    return Linked(SHARED_LIBRARY, {"lib.so": link_shared(code, triple, linker=linker)})
+
+
+def is_native(triple: str) -> bool:
+    """Say whether a triple names this machine's instruction set and kind of operating system."""
+    own = host_triple()
+    return _arch(triple) == _arch(own) and ("linux" in triple) == ("linux" in own)
+
+
+def _arch(triple: str) -> str:
+    return triple.split("-")[0]
+
+
+def linker_text(triple: str) -> str:
+    """Say in words what links for ``triple``.
+
+    Raises:
+        ToolchainError: Nothing does.
+    """
+    try:
+        return f"linker {' '.join(find_linker(triple))}"
+    except ToolchainError as error:
+        if is_native(triple):
+            return f"{error.message}; LLVM links in the process that runs the code"
+        raise
 
 
 def find_linker(triple: str) -> tuple[str, ...]:
@@ -25,18 +84,18 @@ def find_linker(triple: str) -> tuple[str, ...]:
     Raises:
         ToolchainError: No linker is installed.
     """
-    architecture = triple.split("-")[0]
-    native = host_triple().split("-")[0] == architecture
-    names = ("ld", "ld.lld", "ld.mold") if native else ("ld.lld", f"{architecture}-linux-gnu-ld")
+    native, arch = is_native(triple), _arch(triple)
+    names = ("ld", "ld.lld", "ld.mold") if native else ("ld.lld", f"{arch}-linux-gnu-ld")
     for name in names:
         path = shutil.which(name)
         if path is not None:
             return (path,)
     if importlib.util.find_spec("ziglang") is not None:
         return (sys.executable, "-m", "ziglang", "ld.lld")
+    package = "binutils" if native else f"binutils-{arch.replace('_', '-')}-linux-gnu"
     raise ToolchainError(
         f"no linker for {triple} was found: {', '.join(names)}",
-        hint="pip install 'intarsia-llvm[linker]', or install binutils or lld",
+        hint=f"pip install 'intarsia-llvm[linker]', or install {package} or lld",
     )
 
 

@@ -21,11 +21,11 @@ from intarsia.plugin import (
 )
 from intarsia.tir.intrinsic import IntrinsicRule
 
-from .codegen import llvm_version, tir_codegen
+from .codegen import env_version, llvm_version, tir_codegen
 from .functions import target_function
 from .intrinsics.expand import RULES
 from .known import check_processor, known_values
-from .link import find_linker
+from .link import linker_text
 from .schedules.table import SCHEDULES, shape_of, tile_shape
 from .target import LlvmOptions, canonicalise, machine
 
@@ -43,7 +43,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             schedules=SCHEDULES,
             tir_codegen=tir_codegen,
             canonicalise=check_processor,
-            env_version=llvm_version,
+            env_version=env_version,
             known_flags=("mcpu", "mattr", "mtune"),
             known_values=known_values,
             target_function=target_function,
@@ -74,11 +74,10 @@ def schedule_spaces(target: Target) -> ScheduleSpaces:
 
 @hookimpl
 def probe(target: Target) -> Probe:
-    """Name LLVM's version, the processor, and the linker that is found."""
+    """Name LLVM's version, the processor, and what links."""
     options, sdk = canonicalise(target.options), f"LLVM {llvm_version()}"
     try:
-        linker = find_linker(options.mtriple)
+        detail = linker_text(options.mtriple)
     except IntarsiaError as error:
         return Probe(usable=False, sdk=sdk, detail=str(error))
-    cpu = options.mtune or options.mcpu
-    return Probe(usable=True, sdk=sdk, device=cpu, detail=f"linker {' '.join(linker)}")
+    return Probe(usable=True, sdk=sdk, device=options.mtune or options.mcpu, detail=detail)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -74,7 +74,7 @@ class Writer:
         return name
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
+    def scope(self) -> Generator[None]:
         """Forget at the end what was computed inside: it does not dominate what follows."""
         self.addresses.append({})
         self.values.append({})
