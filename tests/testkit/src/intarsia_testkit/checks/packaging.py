@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from intarsia.errors import IntarsiaError
 from intarsia.host.discovery import GROUP, HOOK_API, name_key
-from intarsia.runtime.loading import LOADER_GROUP
+from intarsia.runtime.loading import LOADER_GROUP, CodeLoader
 
 from ..blocks import choose_blocks, sample_graph
 from ..marks import check, decline, refuse
@@ -80,7 +80,8 @@ class PackagingChecks:
         for point in distribution.entry_points:
             if point.group == LOADER_GROUP:
                 try:
-                    if not callable(point.load()):
+                    loader = point.load()
+                    if not callable(loader) and not isinstance(loader, CodeLoader):
                         problems.append(f"the loader '{point.name}' is not a function")
                 except Exception as error:  # a plugin may raise anything at import
                     problems.append(f"the loader '{point.name}' cannot be imported: {why(error)}")
