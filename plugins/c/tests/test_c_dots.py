@@ -16,7 +16,7 @@ import pytest
 
 import intarsia
 from intarsia import Executor, Runtime
-from intarsia_c.dots import print_dots, target_function
+from intarsia_c.procedures import print_procedures, target_function
 
 from .calling import STRICT
 from .mcu.tiny_nets import corners
@@ -34,7 +34,7 @@ def test_plain_form_adds_to_the_sums(tmp_path, kind, tile):
     given = ", ".join(["int32_t *s", "const int32_t *w", *places, "intptr_t n"])
     passed = ", ".join(["s", "w", *(f"a{r}" for r in range(rows)), "n"])
     text = "\n".join(
-        ["#include <stdint.h>", *print_dots([name]), f"void f({given});",
+        ["#include <stdint.h>", *print_procedures([name]), f"void f({given});",
          f"void f({given}) {{ {name}({passed}); }}"]
     )  # fmt: skip
     (tmp_path / "f.c").write_text(text)

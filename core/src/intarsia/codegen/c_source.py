@@ -138,7 +138,9 @@ class _Kernel:
         v.check_function(call.kind, call.function)
         with v.statement(*call.places, *call.values):
             args = [f"&{v.element(place.buffer, place.indices)}" for place in call.places]
-            args += [bare(v.value(value)) for value in call.values]
+            for value in call.values:
+                count = value.dtype is INDEX
+                args.append(bare(v.position(value) if count else v.value(value)))
             v.write(f"{call.function}({', '.join(args)});")
 
     def _loop(self, loop: For) -> None:

@@ -10,24 +10,14 @@ compiler's own macros choose between the forms, so the same source is right on e
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from intarsia.plugin import Signature
 from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import IntImm, Load, PrimExpr, index
-from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import Invoke, Stmt
-from intarsia.tir.walk import post_order, statements
+from intarsia.tir.walk import post_order
 
 _NAME = re.compile(r"ix_dots_([ui])8_([1-9])x([1-9])of([1-9])")
-
-_INCLUDES = """\
-#if defined(__ARM_FEATURE_MVE)
-#include <arm_mve.h>
-#elif defined(__ARM_FEATURE_SIMD32)
-#include <arm_acle.h>
-#endif
-"""
 
 
 def add_dots(
@@ -52,26 +42,10 @@ def add_dots(
     return Invoke("c", name, (total, weights, *places), (index(quads),))
 
 
-def target_function(name: str) -> Signature | None:
-    """Find a function that loops may call by name; ``None`` if C has none of it."""
+def dots_arguments(name: str) -> int | None:
+    """Return how many arguments a function takes; ``None`` if the name is of no dot products."""
     found = _NAME.fullmatch(name)
-    return None if found is None else Signature(3 + int(found[2]))
-
-
-def called(functions: Iterable[PrimFunc]) -> frozenset[str]:
-    """Return the names of the dot products that kernels call."""
-    return frozenset(
-        stmt.function
-        for function in functions
-        for stmt in statements(function.body)
-        if isinstance(stmt, Invoke) and _NAME.fullmatch(stmt.function)
-    )
-
-
-def print_dots(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the text of some of the functions; the compiler's headers that they need first."""
-    texts = [_function(name) for name in sorted(names)]
-    return (_INCLUDES, *texts) if texts else ()
+    return None if found is None else 3 + int(found[2])
 
 
 def _first_byte(quad: PrimExpr) -> Load:
@@ -79,7 +53,8 @@ def _first_byte(quad: PrimExpr) -> Load:
     return next(node for node in post_order(quad) if isinstance(node, Load))
 
 
-def _function(name: str) -> str:
+def print_dots(name: str) -> str:
+    """Return the text of a function whose name is one of :func:`add_dots`."""
     found = _NAME.fullmatch(name)
     assert found is not None  # as of every name that add_dots makes
     rows, columns, width = (int(found[number]) for number in (2, 3, 4))

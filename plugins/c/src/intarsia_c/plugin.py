@@ -20,8 +20,8 @@ from intarsia.plugin import (
 from intarsia.tir.intrinsic import IntrinsicRule
 
 from .codegen import tir_codegen
-from .dots import target_function
 from .intrinsics import RULES
+from .procedures import target_function
 from .schedules import SCHEDULES, tile_shape
 from .target import COptions, canonicalise, this_machine
 from .toolchain import compiler_version

@@ -22,6 +22,7 @@ from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
 from intarsia.tir.stmt import Allocate, Stmt
 
 from .dots import add_dots
+from .taps import CHANNEL_SUMS
 from .target import COptions
 from .toolchain import vector_bytes
 
@@ -36,7 +37,8 @@ def tile_shape(options: COptions, dtype: DType = DType.FLOAT32) -> Shape:
     multiplied with them; its 16 others, 2 x 2 sums.
     """
     if options.is_microcontroller:
-        quads = Quads(load_quad, add_products, sum_up=add_dots, columns=2)
+        within = CHANNEL_SUMS if options.has_mve else None
+        quads = Quads(load_quad, add_products, sum_up=add_dots, columns=2, within=within)
         lanes = 4 if dtype.is_float else 1
         return Shape(lanes, 2, strip_bytes=_SMALL_STRIP, quads=quads)
     # C compilers find better instructions for the sum of a single row than four bytes by shifts.

@@ -14,9 +14,9 @@ from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.split_registers import split_registers
 from intarsia.tir.passes.unroll import unroll
 
-from .dots import called, print_dots
 from .interface import Interface, RegionCall
 from .intrinsics import RULES
+from .procedures import called, print_procedures
 from .spelling import C99
 
 
@@ -39,13 +39,13 @@ def print_sources(
     Raises:
         UnsupportedError: A kernel uses an operation that C has not.
     """
-    dots = called(module.functions)
-    functions = Functions(replace(C99, functions=C99.functions | dots))
+    procedures = called(module.functions)
+    functions = Functions(replace(C99, functions=C99.functions | procedures))
     rules = {**RULES, **module.rules}
     kernels = [
         print_kernel(expand_intrinsics(_flat(function), rules), functions)
         for function in module.functions
     ]
-    parts = (*print_dots(dots), *functions.texts.values(), *kernels, face.run(region))
+    parts = (*print_procedures(procedures), *functions.texts.values(), *kernels, face.run(region))
     head = f'#include "{header}"\n\n#include <math.h>\n'
     return "\n".join([head, *(part for part in parts if part)])

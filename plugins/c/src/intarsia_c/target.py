@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from intarsia.plugin import TargetError, option
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+_WITH_MVE = frozenset({"cortex-m52", "cortex-m55", "cortex-m85"})
 _MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
@@ -29,6 +30,11 @@ class COptions:
     def is_microcontroller(self) -> bool:
         """Whether the code is for a processor of Arm's M profile."""
         return self.mcpu.startswith("cortex-m") or self.mtriple.startswith("thumb")
+
+    @property
+    def has_mve(self) -> bool:
+        """Whether the processor named has the M profile's vectors, as far as its name says."""
+        return self.mcpu.split("+")[0] in _WITH_MVE and "+nomve" not in self.mcpu
 
     @property
     def sources_only(self) -> bool:

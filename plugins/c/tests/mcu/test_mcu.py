@@ -14,7 +14,7 @@ import onnxruntime
 import pytest
 
 from .boards import BOARDS, MISSING, WHY_NOT, compile_model, run_on_board, run_on_host
-from .tiny_nets import NETS, corners, save_net
+from .tiny_nets import NETS, corners, save_net, windows
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
 REPORT = os.environ.get("INTARSIA_MCU_REPORT")
@@ -56,7 +56,23 @@ def test_every_form_of_a_dot_product_gives_the_same_integers(tmp_path, kind, boa
     x = np.random.default_rng(8).normal(size=(1, 3, 7, 6)).astype(np.float32)
     path = tmp_path / "corners.onnx"
     onnx.save(corners(x, kind), path)
-    model = compile_model(path, tmp_path / "out", board.cpu)
+    holds_on(board, compile_model(path, tmp_path / "out", board.cpu), path, x)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8])
+@pytest.mark.parametrize("board", [BOARDS[0], BOARDS[4]], ids=lambda board: board.cpu)
+def test_every_form_of_a_window_gives_the_same_integers(tmp_path, kind, board):
+    """The source for vectors, with them and plain."""
+    x = np.random.default_rng(8).normal(size=(1, 21, 7, 6)).astype(np.float32)
+    path = tmp_path / "windows.onnx"
+    onnx.save(windows(x, kind), path)
+    model = compile_model(path, tmp_path / "out", "cortex-m55")
+    assert "ix_taps_" in (model.folder / "src" / "windows.c").read_text()
+    holds_on(board, model, path, x)
+
+
+def holds_on(board, model, path, x):
+    """Hold a model's output on a board to ONNX Runtime's."""
     got = np.frombuffer(run_on_board(model, x, board).output, np.float32)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (want,) = session.run(None, {"x": x})

@@ -180,43 +180,66 @@ def quantise(model: onnx.ModelProto, x: np.ndarray) -> onnx.ModelProto:
     return model
 
 
-def corners(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
-    """A small 8-bit net with the corners of dot products: rests of tiles, one output, padding."""
-    rng = np.random.default_rng(7)
-    zero = 0 if kind is np.int8 else 131
-    arrays: dict[str, np.ndarray] = {}
+class ByteNet:
+    """A chain of 8-bit convolutions between a quantise and a dequantise node.
 
-    def add(op: str, inputs: list[str], result: str, **attributes: object) -> onnx.NodeProto:
-        return helper.make_node(op, inputs, [result], name=result, **attributes)
+    Args:
+        x: The input, for its shape.
+        kind: Element type of the data.
+    """
 
-    def levels(name: str, scale: float, at: int, of: type[np.integer]) -> list[str]:
-        arrays[f"{name}s"], arrays[f"{name}z"] = np.float32(scale), np.array(at, of)
+    def __init__(self, x: np.ndarray, kind: type[np.integer]) -> None:
+        self.x, self.kind = x, kind
+        self.rng = np.random.default_rng(7)
+        self.arrays: dict[str, np.ndarray] = {}
+        self.last = ["q", *self._levels("x", 0.02, 0 if kind is np.int8 else 131, kind)]
+        self.nodes = [helper.make_node("QuantizeLinear", ["x", *self.last[1:]], ["q"], name="q")]
+
+    def _levels(self, name: str, scale: float, at: int, of: type[np.integer]) -> list[str]:
+        self.arrays[f"{name}s"], self.arrays[f"{name}z"] = np.float32(scale), np.array(at, of)
         return [f"{name}s", f"{name}z"]
 
-    def conv(source: list[str], shape: tuple[int, ...], name: str, pads: int = 0) -> onnx.NodeProto:
-        arrays[f"{name}w"] = rng.integers(-128, 128, shape).astype(np.int8)
-        arrays[f"{name}b"] = rng.integers(-99, 99, shape[0]).astype(np.int32)
-        inputs = [*source, f"{name}w", *levels(f"{name}w", 0.01, 0, np.int8)]
-        inputs += [*levels(name, 0.05 * shape[1], 5, kind), f"{name}b"]
-        return add("QLinearConv", inputs, name, pads=[pads] * 4)
+    def conv(self, shape: tuple[int, ...], **attributes: object) -> None:
+        """Append a convolution with weights ``[O, I, KH, KW]``."""
+        name = f"c{len(self.nodes)}"
+        self.arrays[f"{name}w"] = self.rng.integers(-128, 128, shape).astype(np.int8)
+        self.arrays[f"{name}b"] = self.rng.integers(-99, 99, shape[0]).astype(np.int32)
+        levels = self._levels(name, 0.05 * shape[1], 5, self.kind)
+        inputs = [*self.last, f"{name}w", *self._levels(f"{name}w", 0.01, 0, np.int8)]
+        inputs += [*levels, f"{name}b"]
+        self.nodes.append(helper.make_node("QLinearConv", inputs, [name], name=name, **attributes))
+        self.last = [name, *levels]
 
-    given = levels("x", 0.02, zero, kind)
-    nodes = [
-        add("QuantizeLinear", ["x", *given], "q"),
-        conv(["q", *given], (5, x.shape[1], 3, 3), "a", pads=1),
-        conv(["a", "as", "az"], (8, 5, 1, 1), "b"),
-        conv(["b", "bs", "bz"], (1, 8, 2, 3), "c"),
-        add("DequantizeLinear", ["c", "cs", "cz"], "y"),
-    ]
-    shape = (1, 1, x.shape[2] - 1, x.shape[3] - 2)
-    graph = helper.make_graph(
-        nodes,
-        "corners",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in arrays.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    def finish(self, shape: tuple[int, ...]) -> onnx.ModelProto:
+        """Return the model, whose output has ``shape``."""
+        self.nodes.append(helper.make_node("DequantizeLinear", self.last, ["y"], name="y"))
+        graph = helper.make_graph(
+            self.nodes,
+            "bytes",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, self.x.shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+            [numpy_helper.from_array(np.asarray(a), name) for name, a in self.arrays.items()],
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def corners(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
+    """The corners of dot products: rests of tiles, one output, padding."""
+    net = ByteNet(x, kind)
+    net.conv((5, x.shape[1], 3, 3), pads=[1] * 4)
+    net.conv((8, 5, 1, 1))
+    net.conv((1, 8, 2, 3))
+    return net.finish((1, 1, x.shape[2] - 1, x.shape[3] - 2))
+
+
+def windows(x: np.ndarray, kind: type[np.integer]) -> onnx.ModelProto:
+    """The corners of windows within a channel: rests of vectors, padding, steps, distant taps."""
+    net = ByteNet(x, kind)
+    channels = x.shape[1]
+    net.conv((channels, 1, 3, 3), group=channels, pads=[1] * 4)
+    net.conv((channels, 1, 2, 4), group=channels, pads=[3, 1, 0, 2], strides=[2, 1])
+    net.conv((channels, 1, 2, 2), group=channels, dilations=[1, 2])
+    return net.finish((1, channels, (x.shape[2] + 1) // 2, x.shape[3] - 2))
 
 
 def _values(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:

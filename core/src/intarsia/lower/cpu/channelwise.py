@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, index, maximum, minimum
@@ -17,6 +18,10 @@ from ...tir.stmt import Allocate, Stmt
 from .loops import cut, load, parallel, seq, serial, store, unrolled, vectorized
 from .tile import Shape
 from .window import Window
+
+SumTaps: TypeAlias = Callable[
+    [Buffer, PrimExpr, tuple[PrimExpr, PrimExpr, PrimExpr], tuple[PrimExpr, int]], Stmt
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,9 @@ class Channelwise:
         combine: ``combine(sum, element, (tap row, tap column), channel)``.
         finish: ``finish(sum, (n, row, column, channel), taps)``: stores a result; ``taps`` is how
             many taps of its window exist.
+        sum_up: ``sum_up(sums, element, (tap row, tap column, channel), (rows, columns))`` writes
+            the sums of one result in place of the loops over its taps; ``element`` is that of the
+            first tap that exists, of which there are so many rows and columns. ``None`` for loops.
     """
 
     data: Buffer
@@ -37,6 +45,7 @@ class Channelwise:
     start: PrimExpr
     combine: Callable[[PrimExpr, PrimExpr, tuple[PrimExpr, PrimExpr], PrimExpr], PrimExpr]
     finish: Callable[[PrimExpr, tuple[PrimExpr, ...], PrimExpr], Stmt]
+    sum_up: SumTaps | None = None
 
 
 def channelwise_loops(work: Channelwise, shape: Shape) -> Stmt:
@@ -132,10 +141,20 @@ def _vectors(
     def rows_of(number: PrimExpr) -> Stmt:
         return unrolled(len(taps), lambda k: tap(low + number, k + taps.start), "kw")
 
+    def sums() -> Stmt:
+        clear = each(lambda r, i: store(acc, (r, i), work.start))
+        if not taps:
+            return clear
+        if work.sum_up is None:
+            return seq(clear, serial(high - low, rows_of, "kh"))
+        x = column * sw + taps.start * dw - window.padding[1]
+        element = load(work.data, image, top + low * dh, x, first)
+        tap_of = (low, index(taps.start), first)
+        return work.sum_up(acc, element, tap_of, (high - low, len(taps)))
+
     count = maximum(high - low, 0) * len(taps)
     body = seq(
-        each(lambda r, i: store(acc, (r, i), work.start)),
-        serial(high - low, rows_of, "kh") if len(taps) else seq(),
+        sums(),
         each(lambda r, i: work.finish(load(acc, r, i), (image, row, column + r, first + i), count)),
     )
     return Allocate(acc, body)

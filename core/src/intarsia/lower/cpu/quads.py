@@ -26,7 +26,7 @@ from .dense import dense_loops, flat_rows
 from .group import operands
 from .loops import QuadView, load
 from .quantised import QUAD, QuadDense, QuantConvAttrs
-from .tile import Shape
+from .tile import ChannelSums, Shape, Taps
 from .window import window_of
 
 Schedule: TypeAlias = Callable[[FusedGroup, Target], PrimFunc | None]
@@ -52,6 +52,37 @@ class _Signed:
 
     def __call__(self, total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
         return self.add(total, binary(BinaryOp.XOR, left, IntImm(_TOP_BITS, left.dtype)), right)
+
+
+@dataclass(frozen=True, slots=True)
+class _SumTaps:
+    """What :class:`Channelwise` does by a backend's procedure, over weights ``[KH, KW, C]``."""
+
+    within: ChannelSums
+    data: Buffer
+    weight: Buffer
+    dilation: tuple[int, int]
+    zero: int
+
+    def __call__(
+        self,
+        sums: Buffer,
+        element: PrimExpr,
+        tap: tuple[PrimExpr, PrimExpr, PrimExpr],
+        extent: tuple[PrimExpr, int],
+    ) -> Stmt:
+        _, _, width, channels = self.data.shape
+        down, right = self.dilation
+        taps = Taps(
+            data=element,
+            weight=load(self.weight, *tap),
+            rows=extent[0],
+            columns=extent[1],
+            data_steps=(down * width * channels, right * channels),
+            weight_steps=(self.weight.shape[1] * channels, channels),
+            zero=self.zero,
+        )
+        return self.within.sum_up(sums, taps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,4 +166,9 @@ class QuadSchedules:
 
         window = window_of(data.shape[1:3], given.fused.output.shape[1:3], attrs)
         work = Channelwise(data, window, const(0, DType.INT32), combine, finish)
-        return given.function(channelwise_loops(work, self.shape_of(target, DType.INT32)))
+        shape = self.shape_of(target, DType.INT32)
+        within = None if shape.quads is None else shape.quads.within
+        if within is not None:
+            work = replace(work, sum_up=_SumTaps(within, data, weight, window.dilation, zero))
+            shape = replace(shape, lanes=within.channels, neighbours=1)
+        return given.function(channelwise_loops(work, shape))

@@ -35,6 +35,44 @@ class SumUp(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Taps:
+    """The taps of a window within a channel that are inside the picture, and where they lie.
+
+    Attributes:
+        data: The load of the first tap's element, of the first channel.
+        weight: The load of its weight.
+        rows: How many rows of taps there are; none if it is not positive.
+        columns: Taps in a row.
+        data_steps: Elements from a row of taps to the next one, and from a tap to its neighbour.
+        weight_steps: The same of the weights.
+        zero: What is subtracted from each element of data.
+    """
+
+    data: PrimExpr
+    weight: PrimExpr
+    rows: PrimExpr
+    columns: int
+    data_steps: tuple[int, int]
+    weight_steps: tuple[int, int]
+    zero: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSums:
+    """A backend's procedure for windows of bytes that stay within a channel.
+
+    Attributes:
+        sum_up: ``sum_up(sums, taps)``: a statement that writes the sum of the products of each
+            channel to ``sums[0, channel]``; element and weight of a channel lie behind those of the
+            one before.
+        channels: How many channels it is best called for.
+    """
+
+    sum_up: Callable[[Buffer, Taps], Stmt]
+    channels: int
+
+
+@dataclass(frozen=True, slots=True)
 class Quads:
     """How a backend works on four neighbouring bytes as one 32-bit integer.
 
@@ -47,6 +85,7 @@ class Quads:
             of a tile what a whole row of quads gives, from the first quad of each row of data and
             of the weights on; ``None`` if tiles have loops over quads.
         columns: Most columns of weights that are packed together; as many as of float32 if 0.
+        within: How windows within a channel are summed up; ``None`` if by loops.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
@@ -54,6 +93,7 @@ class Quads:
     least_rows: int = 1
     sum_up: SumUp | None = None
     columns: int = 0
+    within: ChannelSums | None = None
 
 
 _BUSY = 8  # sums of vectors that are added up at once: two units, four cycles each
