@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.kit import kit_command, missing_device, shipped
+from tests.conformance.kit import Means, kit_command, means, shipped
 
 from intarsia.host.discovery import HOOK_API
 from intarsia.host.host import Host
@@ -32,6 +32,7 @@ MINUTES = 20
 TIER = 1
 EXTRAS = ("intarsia-ethos-u[vela]",)
 """What a plugin needs to compile anything and does not install by itself."""
+COUNTED = ("passed", "declined", "exempt")
 NOT_MEASURED = "not measured"
 
 
@@ -80,14 +81,16 @@ def _version(python: Path) -> str:
 def measured(python: Path, plugin: str, folder: Path) -> dict[str, Any]:
     """The result of the kit on one plugin with one Python, or why it cannot run here."""
     about = {"intarsia": metadata.version("intarsia"), "date": datetime.now(UTC).date().isoformat()}
-    missing = missing_device(str(python), plugin)
-    return {**about, "missing": missing} if missing else {**about, **_run(python, plugin, folder)}
+    found = means(str(python), plugin)
+    if found.missing:
+        return {**about, "missing": found.missing}
+    return {**about, **_run(python, plugin, folder, found)}
 
 
-def _run(python: Path, plugin: str, folder: Path) -> dict[str, Any]:
+def _run(python: Path, plugin: str, folder: Path, found: Means) -> dict[str, Any]:
     place = folder / "result.json"
     place.unlink(missing_ok=True)
-    command = kit_command(str(python), plugin, folder, place, tier=TIER)
+    command = kit_command(str(python), plugin, folder, place, found, tier=TIER)
     env = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     run = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, check=False,
@@ -96,10 +99,11 @@ def _run(python: Path, plugin: str, folder: Path) -> dict[str, Any]:
     if not place.exists():
         raise SystemExit((run.stdout + run.stderr)[-3000:])
     result = json.loads(place.read_text(encoding="utf-8"))
+    about = {"target": found.target, "compile_only": found.compile_only}
     return {
-        "tier": result["tier"],
-        "passed": result["counts"]["passed"],
-        "declined": result["counts"]["declined"],
+        **{name: text for name, text in about.items() if text},
+        "tier": result["compiled_tier" if found.compile_only else "tier"],
+        **{name: result["counts"][name] for name in COUNTED},
         "failed": sorted(r["check"] for r in result["checks"] if r["outcome"] == "failed"),
     }
 
@@ -132,6 +136,8 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _cell(found: Mapping[str, Any]) -> str:
     if "missing" in found:
-        return f"cannot run on the machine that measured: {found['missing']}"
-    text = f"tier {found['tier']}: {found['passed']} passed, {found['declined']} declined"
+        return f"cannot compile on the machine that measured: {found['missing']}"
+    counts = ", ".join(f"{found[name]} {name}" for name in COUNTED if found.get(name))
+    how = " compiled, not run" if "compile_only" in found else ""
+    text = f"tier {found['tier']}{how}: {counts}"
     return text if not found["failed"] else f"{text}, fails {', '.join(found['failed'])}"

@@ -8,13 +8,24 @@ import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
 MINUTES = 10
 CASES = 6
 """Cases of each operator in the sample."""
+
+STAND_INS: Mapping[str, str] = MappingProxyType(
+    {
+        "cuda": "cuda -emulate",
+        "arm_acl": "arm_acl, llvm -mtriple=aarch64-linux-gnu",
+    }
+)
+"""Where a machine lacks the device of a plugin: the target that can be checked there instead."""
 
 
 def exempt(plugin: str) -> dict[str, str]:
@@ -32,41 +43,77 @@ def shipped() -> list[str]:
 
 
 _LOAD = """
+import json
 import sys
 from intarsia_testkit.blocks import choose_blocks, sample_graph
 from intarsia_testkit.running import compile_module
 from intarsia_testkit.subject import open_subject
-from intarsia.errors import TargetError, ToolchainError, WorkerLost
+from intarsia.errors import ArtifactError, TargetError, ToolchainError, WorkerLost
 
-subject = open_subject(sys.argv[1])
-own = subject.table(subject.host()) if subject.is_accelerator else None
+subject = open_subject(sys.argv[1], sys.argv[2])
+found = {"compiles": "", "runs": ""}
 try:
-    compile_module(subject, sample_graph(choose_blocks(own))).load(threads=1).close()
-except (TargetError, ToolchainError, WorkerLost) as error:  # another machine, no compiler or device
-    print(error.message)
+    own = subject.table(subject.host()) if subject.is_accelerator else None
+    made = compile_module(subject, sample_graph(choose_blocks(own)))
+except (TargetError, ToolchainError) as error:  # no compiler of the vendor's, another processor
+    found["compiles"] = error.message
+else:
+    try:
+        made.load(threads=1).close()
+    except (ArtifactError, TargetError, ToolchainError, WorkerLost) as error:  # another machine
+        found["runs"] = error.message
+print(json.dumps(found))
 """
 
 
-def missing_device(python: str, plugin: str) -> str:
-    """Why what the plugin compiles cannot run on this machine; empty if it can."""
-    command = [python, "-c", _LOAD, plugin]
+@dataclass(frozen=True)
+class Means:
+    """What of a plugin can be checked on this machine.
+
+    Attributes:
+        target: Target to check it with; empty for the default.
+        missing: Why nothing can be compiled; empty if it can.
+        compile_only: Why what is compiled cannot run; empty if it can.
+    """
+
+    target: str = ""
+    missing: str = ""
+    compile_only: str = ""
+
+
+def means(python: str, plugin: str) -> Means:
+    """What of a plugin can be checked here: with its own target, else with its stand-in."""
+    own = _tried(python, plugin, "")
+    if not (own.missing or own.compile_only) or plugin not in STAND_INS:
+        return own
+    return _tried(python, plugin, STAND_INS[plugin])
+
+
+def _tried(python: str, plugin: str, target: str) -> Means:
+    command = [python, "-c", _LOAD, plugin, target]
     run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    return run.stdout.strip()
+    found = json.loads(run.stdout)
+    return Means(target, found["compiles"], found["runs"])
 
 
-def kit_command(python: str, plugin: str, folder: Path, place: Path, *, tier: int = 3) -> list[str]:
+def kit_command(
+    python: str, plugin: str, folder: Path, place: Path, with_: Means = Means(), *, tier: int = 3
+) -> list[str]:
     """The command that runs the kit's sample on a plugin and writes its result to ``place``."""
     command = [python, "-m", "pytest", "--pyargs", "intarsia_testkit", "-q", "-c", os.devnull]
     command += [f"--rootdir={folder}", "-p", "no:cacheprovider", f"--intarsia-cases={CASES}"]
     command += [f"--intarsia-exempt={c}={r}" for c, r in exempt(plugin).items()]
+    command += [f"--intarsia-target={with_.target}"] if with_.target else []
+    if with_.compile_only:
+        command.append(f"--intarsia-compile-only={with_.compile_only}")
     command.append(f"--intarsia-tier={tier}")
     return [*command, f"--intarsia-plugin={plugin}", f"--intarsia-json={place}"]
 
 
-def run_kit(plugin: str, folder: Path) -> dict[str, Any]:
+def run_kit(plugin: str, folder: Path, with_: Means) -> dict[str, Any]:
     """Run the kit's sample in a process of its own; returns its result."""
     place = folder / "result.json"
-    command = kit_command(sys.executable, plugin, folder, place)
+    command = kit_command(sys.executable, plugin, folder, place, with_)
     path = os.pathsep.join(filter(None, sys.path))
     run = subprocess.run(
         command, cwd=folder, env={**os.environ, "PYTHONPATH": path}, capture_output=True,

@@ -91,3 +91,18 @@ def test_without_the_kit(
     monkeypatch.setattr(plugins_check, "KIT", "no_such_kit")
     assert main(["plugins", "check", "one"]) == 2
     assert "pip install intarsia-testkit" in capsys.readouterr().err
+
+
+def test_what_can_only_be_compiled_is_said_to_the_kit(
+    kit_ends: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = [{**RESULT["checks"][0], "outcome": "exempt", "detail": "compiled, not run: far"}]
+    result = {**RESULT, "counts": {"exempt": 1, "failed": 0}, "tiers": {"1": "compiled"}}
+    kit_ends(
+        "assert '--intarsia-compile-only=far' in sys.argv"
+        + WRITE % json.dumps({**result, "checks": told})
+    )
+    assert main(["plugins", "check", "one", "--compile-only", "far"]) == 0
+    out, _ = capsys.readouterr()
+    assert "compiled, not run: far" in out
+    assert "1 exempt; tier 1 compiled" in out

@@ -37,6 +37,8 @@ class Conformance(
         target: Target to check it with; ``<kind>, <first installed backend>`` if empty.
         exempt: Name of a check without ``test_`` to the reason why it cannot apply. Exempt checks
             do not run and do not count as passed.
+        compile_only: Why what it compiles cannot run on this machine, e.g. ``"no such device
+            here"``. Every check then ends as exempt where it would run something.
         tolerances: Element type to the relative error that the hardware makes, e.g.
             ``{"float32": 1e-3}``; one rounding of the type by default.
     """
@@ -44,6 +46,7 @@ class Conformance(
     plugin: ClassVar[str] = ""
     target: ClassVar[str] = ""
     exempt: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    compile_only: ClassVar[str] = ""
     tolerances: ClassVar[Mapping[str, float]] = MappingProxyType({})
 
     @pytest.fixture
@@ -53,6 +56,7 @@ class Conformance(
         name = self.plugin or request.config.getoption("--intarsia-plugin")
         try:
             limit = request.config.getoption("--intarsia-cases")
-            return open_subject(name, chosen, self.tolerances, limit)
+            reason = request.config.getoption("--intarsia-compile-only") or self.compile_only
+            return open_subject(name, chosen, self.tolerances, limit, reason)
         except UsageError as error:
             raise pytest.UsageError(str(error)) from None

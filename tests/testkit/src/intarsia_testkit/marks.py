@@ -18,6 +18,9 @@ TIERS = {
 }
 """Number of each tier and the groups of checks in it."""
 
+COMPILED = "compiled, not run"
+"""Begins the reason of every check that ended where it would have run what it compiled."""
+
 Check = TypeVar("Check", bound=Callable[..., object])
 
 
@@ -33,6 +36,11 @@ def refuse(problems: Iterable[str], *, hint: str = "") -> None:
         more = [f"... and {len(found) - 20} more"] if len(found) > 20 else []
         lines = [*found[:20], *more, *([f"hint: {hint}"] if hint else [])]
         pytest.fail("\n".join(lines), pytrace=False)
+
+
+def exempt(reason: str) -> NoReturn:
+    """End the running check without a verdict: it cannot apply, for a reason of the user's."""
+    pytest.skip(f"exempt: {reason}")
 
 
 def decline(reason: str) -> NoReturn:

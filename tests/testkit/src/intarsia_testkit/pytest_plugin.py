@@ -37,6 +37,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--intarsia-exempt", action="append", default=[], type=_exemption, metavar="CHECK=REASON",
         help="do not run a check; it counts as exempt, not as passed",
     )  # fmt: skip
+    group.addoption(
+        "--intarsia-compile-only", default=None, type=_reason, metavar="REASON",
+        help="compile and run nothing: what is compiled cannot run on this machine",
+    )  # fmt: skip
     group.addoption("--intarsia-json", default="", metavar="FILE", help="write the result")
     group.addoption("--intarsia-badge", default="", metavar="FILE", help="write an SVG badge")
 
@@ -110,6 +114,12 @@ def _exemptions(item: pytest.Item, config: pytest.Config) -> dict[str, str]:
         if not reason.strip():
             raise pytest.UsageError(f"the exemption from '{name}' has no reason")
     return every
+
+
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("say why what is compiled cannot run here")
+    return text.strip()
 
 
 def _exemption(text: str) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .badge import badge
-from .marks import TIERS
+from .marks import COMPILED, TIERS
 
 SCHEMA = 1
 """Version of the JSON form."""
@@ -56,22 +56,35 @@ class Result:
         self.rows[facts["check"]] = Row(facts["check"], facts["tier"], outcome, detail, spent)
 
     def tiers(self) -> dict[str, str]:
-        """Verdict on each tier: ``passed``, ``failed``, or ``not run``."""
+        """Verdict on each tier: ``passed``, ``failed``, ``compiled``, or ``not run``.
+
+        A tier is ``compiled`` if nothing failed, but checks of it were not run on this machine.
+        """
         return {str(tier): self._verdict(tier) for tier in TIERS}
 
     def tier(self) -> int:
         """The highest tier such that it and all below are passed; 0 if there is none."""
+        return self._reached("passed")
+
+    def compiled_tier(self) -> int:
+        """As :meth:`tier`, where it is enough that what was to be run is compiled."""
+        return self._reached("passed", "compiled")
+
+    def _reached(self, *verdicts: str) -> int:
         reached = 0
         for tier in sorted(TIERS):
-            if self._verdict(tier) != "passed":
+            if self._verdict(tier) not in verdicts:
                 break
             reached = tier
         return reached
 
     def _verdict(self, tier: int) -> str:
-        outcomes = [row.outcome for row in self.rows.values() if row.tier == tier]
+        rows = [row for row in self.rows.values() if row.tier == tier]
+        outcomes = [row.outcome for row in rows]
         if "failed" in outcomes:
             return "failed"
+        if any(row.outcome == "exempt" and row.detail.startswith(COMPILED) for row in rows):
+            return "compiled"
         return "passed" if "passed" in outcomes else "not run"
 
     def count(self, outcome: str) -> int:
@@ -88,6 +101,7 @@ class Result:
             "intarsia": _version("intarsia"),
             "python": platform.python_version(),
             "tier": self.tier(),
+            "compiled_tier": self.compiled_tier(),
             "tiers": self.tiers(),
             "counts": {outcome: self.count(outcome) for outcome in OUTCOMES},
             "checks": [
@@ -104,9 +118,11 @@ class Result:
 
     def badge(self) -> str:
         """An SVG that says which tier was reached, and how many checks are exempt."""
-        exempt = self.count("exempt")
-        text = f"tier {self.tier()}" if self.tier() else "not conformant"
-        colour = ("#c0392b", "#b7791f", "#2b7bb9", "#2e7d32")[self.tier()]
+        exempt, tier, compiled = self.count("exempt"), self.tier(), self.compiled_tier()
+        text = f"tier {tier}" if tier else "not conformant"
+        if compiled > tier:
+            text = f"tier {compiled} compiled, not run"
+        colour = ("#c0392b", "#b7791f", "#2b7bb9", "#2e7d32")[tier or min(compiled, 1)]
         return badge("intarsia", f"{text}, {exempt} exempt" if exempt else text, colour)
 
 
@@ -120,8 +136,12 @@ def outcome_of(report: pytest.TestReport, exempt: str) -> tuple[str, str]:
         return "passed", ""
     if report.skipped:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        text = reason.removeprefix("Skipped: ").removeprefix("declined: ")
-        return ("exempt", exempt) if exempt else ("declined", text)
+        text = reason.removeprefix("Skipped: ")
+        if exempt:
+            return "exempt", exempt
+        if text.startswith("exempt: "):
+            return "exempt", text.removeprefix("exempt: ")
+        return "declined", text.removeprefix("declined: ")
     crash = vars(report.longrepr).get("reprcrash") if report.longrepr else None
     text = crash.message if crash is not None else str(report.longrepr)
     return "failed", text.removeprefix("Failed: ")

@@ -24,6 +24,7 @@ from .cases.case import Case, difference
 
 if TYPE_CHECKING:
     from intarsia.host.host import Host
+    from intarsia.runtime.load import Executable
 
     from .subject import Subject
 
@@ -37,11 +38,27 @@ def compile_module(
     return build(module, target, host=made, plan=Plan.GREEDY)
 
 
+def not_run(subject: Subject) -> None:
+    """End the check as exempt if the subject can only be compiled on this machine."""
+    if subject.compile_only:
+        from .marks import COMPILED, exempt  # a child of the kit runs without pytest
+
+        exempt(f"{COMPILED}: {subject.compile_only}")
+
+
+def load_artifact(
+    subject: Subject, artifact: Artifact, *, threads: int = 2, executor: str | None = None
+) -> Executable:
+    """Load for running; where the subject can only be compiled, the check ends here as exempt."""
+    not_run(subject)
+    return artifact.load(threads=threads, executor=executor)
+
+
 def run_artifact(
-    artifact: Artifact, inputs: Mapping[str, np.ndarray], *, threads: int = 2
+    subject: Subject, artifact: Artifact, inputs: Mapping[str, np.ndarray], *, threads: int = 2
 ) -> list[np.ndarray]:
     """Load, run once, close; the outputs in order."""
-    executable = artifact.load(threads=threads)
+    executable = load_artifact(subject, artifact, threads=threads)
     try:
         found = executable.run(dict(inputs))
         return [np.array(found[spec.name]) for spec in executable.outputs]
@@ -50,13 +67,24 @@ def run_artifact(
 
 
 def wrong_results(
-    module: IRModule, inputs: Mapping[str, np.ndarray], found: Sequence[np.ndarray]
+    module: IRModule,
+    inputs: Mapping[str, np.ndarray],
+    found: Sequence[np.ndarray],
+    *,
+    apart: int = 0,
 ) -> str:
-    """What is wrong with the outputs of a graph, or an empty string."""
+    """What is wrong with the outputs of a graph, or an empty string.
+
+    Args:
+        module: The graph.
+        inputs: By name of the parameter.
+        found: Its outputs in order.
+        apart: How far apart integers may be.
+    """
     with np.errstate(all="ignore"):
         wanted = evaluate(module.main, dict(inputs), module)
     for number, (mine, reference) in enumerate(zip(found, wanted, strict=True)):
-        message = difference(mine, np.asarray(reference), sums=True, slack=20)
+        message = difference(mine, np.asarray(reference), sums=True, slack=20, apart=apart)
         if message:
             return f"output {number}: {message}"
     return ""
@@ -91,9 +119,14 @@ class Batch:
         self.main = Function(tuple(params), make_tuple(outputs), names)
 
     def run(self, subject: Subject, host: Host) -> tuple[Artifact, list[list[np.ndarray]]]:
-        """Compile and run; the artifact, and the results of every case."""
+        """Compile and run; the artifact, and the results of every case.
+
+        There are no results where the subject can only be compiled.
+        """
         artifact = compile_module(subject, IRModule.from_function(self.main), host=host)
-        found = iter(run_artifact(artifact, self.inputs))
+        if subject.compile_only:
+            return artifact, [[] for _ in self.results]
+        found = iter(run_artifact(subject, artifact, self.inputs))
         return artifact, [[next(found) for _ in group] for group in self.results]
 
 
@@ -111,4 +144,12 @@ def why(error: Exception) -> str:
     return text.replace("\n", " ")[:600]
 
 
-__all__ = ["Batch", "compile_module", "run_artifact", "why", "wrong_results"]
+__all__ = [
+    "Batch",
+    "compile_module",
+    "load_artifact",
+    "not_run",
+    "run_artifact",
+    "why",
+    "wrong_results",
+]

@@ -45,12 +45,14 @@ class Subject:
         chosen: Target the user asked for; empty for the default.
         tolerances: Element type to relative error, where the plugin's own is larger.
         limit: Most cases of each operator; 0 for all.
+        compile_only: Why what is compiled cannot run on this machine; empty if it can.
     """
 
     found: Found
     chosen: str = ""
     tolerances: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     limit: int = 0
+    compile_only: str = ""
 
     def cases(self) -> Mapping[str, tuple[Case, ...]]:
         """The cases of each operator that it is checked with."""
@@ -99,6 +101,11 @@ class Subject:
         """A host that has imported nothing yet."""
         return Willing()
 
+    @property
+    def shared(self) -> Host:
+        """A host for checks that need none of their own: looking for plugins takes its time."""
+        return _shared_host(self.name)
+
     def target_text(self, options: str = "") -> str:
         """The target, with ``options`` for the main kind."""
         kind = self.main_kind
@@ -109,6 +116,17 @@ class Subject:
             return ", ".join(parts)
         own = f"{kind.name} {options}".strip()
         return own if kind.role is Role.BACKEND else f"{own}, {self._backend()}"
+
+    @property
+    def settled(self) -> str:
+        """The target for other processes, which need not look for a backend that runs.
+
+        It is what the user chose where the manifest does not give a kind.
+        """
+        try:
+            return self.target_text()
+        except IntarsiaError:
+            return self.chosen
 
     def composite(self, host: Host, options: str = "") -> CompositeTarget:
         """The target, parsed."""
@@ -127,6 +145,11 @@ class Subject:
         own = self.own_target(host, options)
         return cast("SupportTable", host.call("annotate", own.kind.name, target=own))
 
+    @property
+    def own_table(self) -> SupportTable:
+        """:meth:`table` of the shared host."""
+        return _shared_table(self.name, self.chosen)
+
     def distribution(self) -> metadata.Distribution:
         """The distribution that provides the plugin."""
         return metadata.distribution(self.found.distribution)
@@ -136,14 +159,7 @@ class Subject:
         return next(iter(_roots(self.package)), None)
 
     def _backend(self) -> str:
-        own = {kind.name for kind in self.kinds}
-        names = [name for name in Host().backends() if name not in own and _runs_here(name)]
-        if not names:
-            raise UsageError(
-                "no backend is installed to run what the accelerator leaves",
-                hint="pip install 'intarsia[llvm]', or name a target with --intarsia-target",
-            )
-        return names[0]
+        return _first_backend(frozenset(kind.name for kind in self.kinds))
 
 
 def source_folder(distribution: metadata.Distribution) -> Path | None:
@@ -162,6 +178,17 @@ def _roots(package: str) -> list[Path]:
 
 
 @cache
+def _first_backend(but: frozenset[str]) -> str:
+    """The first installed backend that runs here and is none of those."""
+    for name in Host().backends():
+        if name not in but and _runs_here(name):
+            return name
+    raise UsageError(
+        "no backend is installed to run what the accelerator leaves",
+        hint="pip install 'intarsia[llvm]', or name a target with --intarsia-target",
+    )
+
+
 def _runs_here(backend: str) -> bool:
     """Whether a backend's code runs in this process: some write source for other machines."""
     from intarsia.build.build import build
@@ -179,6 +206,16 @@ def _runs_here(backend: str) -> bool:
 
 
 @cache
+def _shared_host(_plugin: str) -> Host:
+    return Willing()
+
+
+@cache
+def _shared_table(plugin: str, target: str) -> SupportTable:
+    return open_subject(plugin, target).table(_shared_host(plugin))
+
+
+@cache
 def _all_found() -> tuple[Found, ...]:
     return tuple(find_plugins())
 
@@ -188,6 +225,7 @@ def open_subject(
     target: str = "",
     tolerances: Mapping[str, float] = MappingProxyType({}),
     limit: int = 0,
+    compile_only: str = "",
 ) -> Subject:
     """Return the installed plugin called ``name``, or of that distribution.
 
@@ -203,6 +241,6 @@ def open_subject(
         )
     for found in _all_found():
         if name_key(name) in (name_key(found.name), name_key(found.distribution)):
-            return Subject(found, target, tolerances, limit)
+            return Subject(found, target, tolerances, limit, compile_only)
     installed = ", ".join(sorted({found.name for found in _all_found()})) or "none"
     raise UsageError(f"no plugin is called '{name}'", hint=f"installed: {installed}")

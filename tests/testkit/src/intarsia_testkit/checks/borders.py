@@ -15,7 +15,7 @@ from intarsia.runtime.load import load
 
 from ..blocks import Block, Blocks, choose_blocks
 from ..marks import check, decline, refuse
-from ..running import compile_module, run_artifact, wrong_results
+from ..running import compile_module, load_artifact, run_artifact, wrong_results
 from ..subject import Subject
 
 
@@ -65,11 +65,11 @@ class BorderChecks:
         module = _module((x,), [blocks.taken[0].apply(x, x, at="a")])
         artifact = compile_module(subject, module, host=host)
         plain = blocks.random(1)
-        wanted = run_artifact(artifact, {"x": plain})[0].tobytes()
+        wanted = run_artifact(subject, artifact, {"x": plain})[0].tobytes()
         problems = [
             f"a {name} input gives another result"
             for name, view in _views(plain).items()
-            if run_artifact(artifact, {"x": view})[0].tobytes() != wanted
+            if run_artifact(subject, artifact, {"x": view})[0].tobytes() != wanted
         ]
         refuse(problems)
 
@@ -83,7 +83,7 @@ class BorderChecks:
         module = _module((x, y), [b.apply(x, y, at=f"n{i}") for i, b in enumerate(blocks.taken)])
         artifact = compile_module(subject, module, host=host)
         inputs = {"x": blocks.random(1), "y": blocks.random(2)}
-        wanted = run_artifact(artifact, inputs, threads=1)
+        wanted = run_artifact(subject, artifact, inputs, threads=1)
         path = artifact.save(f"{tmp_path}/model.intarsia")
         loaded = [load(path, threads=1), load(path, threads=1)]
         try:
@@ -112,7 +112,7 @@ class BorderChecks:
         inputs = {"x": blocks.random(1), "y": blocks.random(2)}
         found = []
         for name in ("aot", "graph"):
-            executable = artifact.load(threads=1, executor=name)
+            executable = load_artifact(subject, artifact, threads=1, executor=name)
             found.append([v.tobytes() for v in executable.run(dict(inputs)).values()])
             executable.close()
         refuse([] if found[0] == found[1] else ["executors aot and graph give different results"])
@@ -138,7 +138,8 @@ def _module(params: tuple[Var, ...], outputs: list[Expr]) -> IRModule:
 
 def _compare(subject: Subject, host: object, module: IRModule, blocks: Blocks) -> None:
     inputs = {p.name: blocks.random(i) for i, p in enumerate(module.main.params)}
-    found = run_artifact(compile_module(subject, module, host=host), inputs)  # type: ignore[arg-type]
+    artifact = compile_module(subject, module, host=host)  # type: ignore[arg-type]
+    found = run_artifact(subject, artifact, inputs)
     message = wrong_results(module, inputs, found)
     refuse([message] if message else [])
 

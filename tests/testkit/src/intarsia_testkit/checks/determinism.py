@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.build.stages import compile_regions, cut
 from intarsia.partition.cost import Plan
@@ -10,8 +14,15 @@ from intarsia.partition.cost import Plan
 from ..blocks import choose_blocks, random_graph, sample_graph
 from ..child import ChildFailed, ask
 from ..marks import check, decline, refuse
-from ..running import compile_module, run_artifact
+from ..running import compile_module, load_artifact, run_artifact
 from ..subject import Subject
+
+SEEDS = ("1", "4242")
+"""Hash seeds of the two processes."""
+
+
+def _digests(subject: Subject, seed: str) -> Mapping[str, Any]:
+    return ask("digests", subject.name, subject.settled, PYTHONHASHSEED=seed).facts
 
 
 class DeterminismChecks:
@@ -21,10 +32,9 @@ class DeterminismChecks:
     def test_determinism_two_processes_give_the_same_bytes(self, subject: Subject) -> None:
         """Two processes with two hash seeds make the same verdicts, units and artifact."""
         try:
-            first, second = (
-                ask("digests", subject.name, subject.chosen, PYTHONHASHSEED=seed).facts
-                for seed in ("1", "4242")
-            )
+            with ThreadPoolExecutor(len(SEEDS)) as pool:
+                asked = [pool.submit(_digests, subject, seed) for seed in SEEDS]
+            first, second = (one.result() for one in asked)
         except ChildFailed as failure:
             refuse([f"compiling in a fresh process {failure}"])
             return
@@ -68,13 +78,13 @@ class DeterminismChecks:
         artifact = compile_module(subject, module, host=host)
         names = [param.name for param in module.main.params]
         a, b = ({n: blocks.random(10 * s + i) for i, n in enumerate(names)} for s in (1, 2))
-        executable = artifact.load(threads=1)
+        executable = load_artifact(subject, artifact, threads=1)
         try:
             runs = [executable.run(inputs) for inputs in (a, b, a)]
             runs = [{k: v.copy() for k, v in run.items()} for run in runs]
         finally:
             executable.close()
-        fresh = run_artifact(artifact, a, threads=1)
+        fresh = run_artifact(subject, artifact, a, threads=1)
         problems = [
             f"output '{name}' of the third run differs from the first, with the same inputs"
             for name in runs[0]

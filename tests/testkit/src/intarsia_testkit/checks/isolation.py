@@ -7,26 +7,28 @@ from functools import cache
 
 import pytest
 
-from ..child import Answer, ChildFailed, ask
+from ..child import COMPILE_ONLY, Answer, ChildFailed, ask
 from ..marks import check, refuse
+from ..running import not_run
 from ..subject import Subject
 
-HOST_CACHE = "home/.cache/intarsia/plugins/"
-"""Where the host itself keeps what it read of manifests."""
+CACHE = "home/.cache/intarsia/"
+"""The user's cache folder; the host keeps there, in ``plugins``, what it read of manifests."""
 
 
 @cache
-def _life(name: str, target: str) -> Answer | ChildFailed:
+def _life(name: str, target: str, compile_only: str) -> Answer | ChildFailed:
     """Compile and run a model in a fresh process, once for all checks."""
+    settings = {COMPILE_ONLY: "1"} if compile_only else {}
     try:
-        return ask("life", name, target)
+        return ask("life", name, target, **settings)
     except ChildFailed as failure:
         return failure
 
 
 def life(subject: Subject) -> Answer:
     """What a whole life of the plugin left behind; fails the check if it did not end well."""
-    found = _life(subject.name, subject.chosen)
+    found = _life(subject.name, subject.settled, subject.compile_only)
     if isinstance(found, ChildFailed):
         pytest.fail(f"compiling and running a model in a fresh process {found}", pytrace=False)
     return found
@@ -41,6 +43,7 @@ class IsolationChecks:
         refuse(
             [] if life(subject).facts["offloaded"] else ["nothing of a model went to the plugin"]
         )
+        not_run(subject)
 
     @check(tier=1)
     def test_isolation_process_state_is_kept(self, subject: Subject) -> None:
@@ -60,9 +63,13 @@ class IsolationChecks:
 
     @check(tier=1)
     def test_isolation_no_file_is_left(self, subject: Subject) -> None:
-        """No file stays in the working, home or temporary folder, nor in the package."""
+        """No file stays in the working, home or temporary folder, nor in the package.
+
+        The user's cache folder is for caches: there a plugin has a folder of its own name.
+        """
         answer = life(subject)
-        left = [name for name in answer.files if not name.startswith(HOST_CACHE)]
+        caches = tuple(f"{CACHE}{name}/" for name in ("plugins", subject.name))
+        left = [name for name in answer.files if not name.startswith(caches)]
         refuse(f"left the file {name}" for name in (*left, *answer.facts["package"]))
 
     @check(tier=1)
@@ -73,3 +80,4 @@ class IsolationChecks:
             [f"changed the input '{name}'" for name in facts["inputs"]]
             + [f"changed a weight of type {name}" for name in facts["weights"]]
         )
+        not_run(subject)

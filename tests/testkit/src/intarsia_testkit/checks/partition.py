@@ -98,11 +98,8 @@ class PartitionChecks:
             module = random_graph(blocks, choices, outputs)
             inputs = finite_inputs(module, blocks)
             artifact = compile_module(subject, module, host=host)
-            refuse(
-                [message]
-                if (message := wrong_results(module, inputs, run_artifact(artifact, inputs)))
-                else []
-            )
+            message = wrong_results(module, inputs, run_artifact(subject, artifact, inputs))
+            refuse([message] if message else [])
 
         run_well()
 
