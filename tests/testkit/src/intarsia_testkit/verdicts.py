@@ -6,8 +6,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
-from intarsia.build.stages import cut
+from intarsia.artifact.unit import CompiledUnit
+from intarsia.build.stages import compile_regions, cut
 from intarsia.errors import IntarsiaError
 from intarsia.host.host import Host
 from intarsia.ir.expr import Call
@@ -84,7 +86,7 @@ def observe_options(subject: Subject, rows: Sequence[OptionRow]) -> list[str]:
     silent = tuple(rows)
     for large in (False, True):  # what concerns threads or tiles shows in large tensors only
         if silent:
-            default = _observation(subject, host, "", large=large)
+            default = list(_observations(subject, host, "", large=large))
             silent = tuple(r for r in silent if not _shows(subject, host, r, default, large=large))
     return [
         f"-{row.flag} changes nothing (tried {', '.join(_values(row)) or 'none to try'})"
@@ -92,11 +94,14 @@ def observe_options(subject: Subject, rows: Sequence[OptionRow]) -> list[str]:
     ]
 
 
-def _shows(subject: Subject, host: Host, row: OptionRow, default: str, *, large: bool) -> bool:
-    """Whether a value of an option changes what is seen."""
+def _shows(
+    subject: Subject, host: Host, row: OptionRow, default: Sequence[str], *, large: bool
+) -> bool:
+    """Whether a value of an option changes what is seen; looks no further than the first change."""
     for value in _values(row):
         try:
-            if _observation(subject, host, f"-{row.flag}={value}", large=large) != default:
+            seen = _observations(subject, host, f"-{row.flag}={value}", large=large)
+            if any(one != other for one, other in zip_longest(seen, default)):
                 return True
         except IntarsiaError:  # an option that refuses a value looks at it
             return True
@@ -122,28 +127,31 @@ def _values(row: OptionRow) -> list[str]:
             return ["none", "/nonexistent", "+x"]
 
 
-def _observation(subject: Subject, host: Host, options: str, *, large: bool) -> str:
-    """A digest of all that a build shows: verdicts, regions kept, units."""
+def _observations(subject: Subject, host: Host, options: str, *, large: bool) -> Iterator[str]:
+    """All that a build shows, what is cheap to see first: verdicts, regions kept, units."""
     target = subject.composite(host, options)
-    seen: list[str] = []
-    table = None
     if subject.is_accelerator:
         table = subject.table(host, options)
         for name, cases in subject.cases().items():
             if any(name in (root_operators(row.pattern) or (name,)) for row in table.rows):
                 verdicts = annotate(Batch(cases, fixed=True).main, [("subject", table)]).verdicts
-                seen += [f"{said[0].code} {said[0].detail}" for said in verdicts.values()]
+                yield from (f"{said[0].code} {said[0].detail}" for said in verdicts.values())
     own = subject.table(host) if subject.is_accelerator else None
     blocks = choose_blocks(own)
     used = large_blocks(blocks, own) if large else blocks
     module = sample_graph(used)
     for made in (module, *plain_graphs(used, _LONG)):
         kept = cut(host, made, target, Plan.GREEDY)
-        seen += [" ".join(region.nodes) for region in kept.regions]
-    artifact = compile_module(subject, module, options=options)
-    for unit in artifact.units:
-        seen += [hashlib.sha256(content).hexdigest() for content in unit.files.values()]
-    return hashlib.sha256("\n".join(seen).encode()).hexdigest()
+        yield from (" ".join(region.nodes) for region in kept.regions)
+    for region in cut(host, module, target, Plan.GREEDY).regions[:1]:
+        (unit,) = compile_regions(host, [region], target)
+        yield from _digests(unit)
+    for unit in compile_module(subject, module, options=options).units:
+        yield from _digests(unit)
+
+
+def _digests(unit: CompiledUnit) -> Iterator[str]:
+    return (hashlib.sha256(content).hexdigest() for content in unit.files.values())
 
 
 __all__ = ["Verdict", "accepted", "all_verdicts", "observe_options"]

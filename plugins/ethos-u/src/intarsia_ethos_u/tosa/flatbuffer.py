@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-import flatbuffers
 import numpy as np
 
 from .program import Attr, Program, TosaNode
@@ -84,6 +83,8 @@ def to_flatbuffer(program: Program, constants: Mapping[str, np.ndarray]) -> byte
 
 class _Writer:
     def __init__(self, program: Program, constants: Mapping[str, np.ndarray]) -> None:
+        import flatbuffers  # compiling needs it, and asking what is supported does not
+
         self._program = program
         self._constants = constants
         self._out = flatbuffers.Builder(4096)

@@ -12,11 +12,10 @@ from intarsia.errors import IntarsiaError, UnsupportedError
 from intarsia.host.host import Host
 from intarsia.ir.match import inner_operators
 from intarsia.ir.module import IRModule
-from intarsia.ir.walk import calls
 from intarsia.ops import OPERATORS
 
 from ..blocks import Blocks
-from ..cases.case import ROUNDED, Case
+from ..cases.case import Case
 from ..fused import fused_graph
 from ..marks import check, decline, refuse
 from ..running import Batch, compile_module, not_run, run_artifact, why, wrong_results
@@ -98,8 +97,7 @@ def _run_fused(subject: Subject, artifact: Artifact, module: IRModule, blocks: B
         return ""
     inputs = {p.name: blocks.random(i) for i, p in enumerate(module.main.params)}
     found = run_artifact(subject, artifact, inputs)
-    roundings = sum(call.op.name in ROUNDED for call in calls(module.main))
-    return wrong_results(module, inputs, found, apart=roundings)
+    return wrong_results(module, inputs, found)
 
 
 def _is_fused(pattern: object) -> bool:
