@@ -84,7 +84,7 @@ def run(artifact: Artifact, given: dict[str, Array], python: Sequence[str]) -> l
     with tempfile.TemporaryDirectory() as folder:
         model, inputs, results = (Path(folder) / name for name in ("m.intarsia", "i.npz", "o.npz"))
         artifact.save(model)
-        np.savez(inputs, **given)
+        np.savez(inputs, allow_pickle=False, **given)
         words = (str(model), str(inputs), str(results))
         subprocess.run([*python, "-c", _ELSEWHERE, *words], check=True, timeout=600)
         found = np.load(results)

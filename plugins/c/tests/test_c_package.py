@@ -28,7 +28,7 @@ from intarsia.artifact.plan import (
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
 from intarsia.lower.kernels import Delivery, TensorModule
-from intarsia_c.package import identifier, package
+from intarsia_c.package import identifier, name_after_model, package
 from intarsia_c.target import COptions
 
 from .calling import STRICT, AnyValue, described
@@ -294,7 +294,7 @@ def test_regions_with_sources_are_called(tmp_path, executor):
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
-    assert "src/npu_0.c)" in (tmp_path / "CMakeLists.txt").read_text()
+    assert "src/kws_npu_0.c)" in (tmp_path / "CMakeLists.txt").read_text()
     made = [str(path.relative_to(tmp_path)) for path in sorted((tmp_path / "src").iterdir())]
     argv = ["cc", *CFLAGS, "-fPIC", "-Iinclude", "-shared", "-o", "kws.so", *made]
     subprocess.run(argv, cwd=tmp_path, check=True)
@@ -315,6 +315,16 @@ def test_regions_with_sources_are_called(tmp_path, executor):
         assert library.kws_packed(None, values, 4, None) == 0
     np.testing.assert_array_equal(y, 3 * (1 + np.arange(16).reshape(SHAPE)))
     np.testing.assert_array_equal(copied, np.arange(16).reshape(SHAPE))
+
+
+def test_names_of_a_region_are_named_after_the_model():
+    text = (
+        '#include "npu_1.h"\nint npu_1_call(int n[NPU_1_SIZE], int npu_10, int an_npu_1, x.npu_1);'
+    )
+    assert name_after_model(text, "npu_1", "net") == (
+        '#include "net_npu_1.h"\n'
+        "int net_npu_1_call(int n[NET_NPU_1_SIZE], int npu_10, int an_npu_1, x.net_npu_1);"
+    )
 
 
 def test_names():

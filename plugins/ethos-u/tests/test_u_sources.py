@@ -28,18 +28,18 @@ CORES = {
     "cortex-m85": "-march=armv8.1-m.main+mve.fp+fp.dp",
 }
 MAIN = """
-#include "ethos_u_0.h"
 #include "net.h"
+#include "net_ethos_u_0.h"
 
 static union { unsigned char bytes[NET_WORKSPACE_SIZE]; uint64_t aligned; } workspace;
-static union { unsigned char bytes[ETHOS_U_0_ARENA_SIZE]; uint64_t aligned[2]; } arena;
+static union { unsigned char bytes[NET_ETHOS_U_0_ARENA_SIZE]; uint64_t aligned[2]; } arena;
 static float image[3 * 16 * 16];
 float scores[10];
 
 int main(void)
 {
     struct ethosu_driver *const driver = 0; /* Of ethosu_init(), with the board's addresses. */
-    struct ethos_u_0_device device = {driver, arena.bytes, 0};
+    struct net_ethos_u_0_device device = {driver, arena.bytes, 0};
     const struct net_regions regions = {&device};
     const struct net_inputs inputs = {image};
     struct net_outputs outputs = {scores};
@@ -62,14 +62,14 @@ class One(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p)]
 
 
-def sources(folder: Path, executor: dict[str, object] | None = None) -> Artifact:
+def sources(folder: Path, executor: dict[str, object] | None = None, name: str = "net") -> Artifact:
     """Write the folder of the model; return what it was made of."""
     artifact = intarsia.build(
         residual_net().SerializeToString(),
         TARGET,
         executor=Executor("aot", TYPED if executor is None else executor),
         runtime=Runtime("c", {"link-params": True}),
-        mod_name="net",
+        mod_name=name,
     )
     artifact.save(f"{folder}/")
     return artifact
@@ -83,7 +83,7 @@ def test_the_program_gives_the_reference_result(tmp_path: Path) -> None:
     artifact = sources(folder)
     (tmp_path / "driver.c").write_text(DRIVER)
     library = tmp_path / "net.so"
-    listed = [folder / "src/net.c", folder / "src/ethos_u_0.c", tmp_path / "driver.c"]
+    listed = [folder / "src/net.c", folder / "src/net_ethos_u_0.c", tmp_path / "driver.c"]
     command = ["cc", *STRICT, "-shared", "-fPIC", f"-I{folder / 'include'}", "-o", str(library)]
     subprocess.run([*command, *map(str, listed), "-lm"], check=True)
     native = ctypes.CDLL(str(library))
@@ -139,6 +139,24 @@ def test_the_program_links_for_a_microcontroller(core: str, tmp_path: Path) -> N
     command = [compiler, *flags, "--specs=nosys.specs", *made, "-o", linked, "-lm"]
     subprocess.run(command, check=True, capture_output=True)
     assert Path(linked).stat().st_size > 4000
+
+
+@needs_vela
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_two_models_are_one_program(tmp_path: Path) -> None:
+    """Their regions are called alike; no name of the one is a name of the other."""
+    made: list[str] = []
+    for name in ("net", "other"):
+        sources(tmp_path / name, name=name)
+        made += [str(path) for path in sorted((tmp_path / name / "src").iterdir())]
+    folders = [f"-I{tmp_path / name / 'include'}" for name in ("net", "other")]
+    main = MAIN.replace('#include "net.h"', '#include "net.h"\n#include "other.h"')
+    main = main.replace('"net_ethos_u_0.h"', '"net_ethos_u_0.h"\n#include "other_ethos_u_0.h"')
+    (tmp_path / "main.c").write_text(main)
+    (tmp_path / "driver.c").write_text(DRIVER)
+    paths = [str(tmp_path / name) for name in ("main.c", "driver.c")]
+    command = ["cc", *STRICT, *folders, *made, *paths, "-o", str(tmp_path / "both"), "-lm"]
+    subprocess.run(command, check=True)
 
 
 @needs_vela

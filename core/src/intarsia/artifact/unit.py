@@ -29,7 +29,8 @@ class CompiledUnit:
         versions: Vendor component to version, for the passport.
         sources: Names of those files that are C sources and headers: for a region whose code can
             become part of somebody's program. They define ``<name>_call``, a function of packed
-            arguments, and say what its handle points to.
+            arguments, and say what its handle points to. Names that other files see start with
+            ``<name>``, macros with it in capitals: the program has the model's in front of them.
     """
 
     name: str

@@ -48,7 +48,7 @@ class Interface:
         linked: Whether the weights are part of the program, not an argument.
         alignment: Of the workspace's address, in bytes.
         constant_alignment: Of the weights' addresses, in bytes.
-        called: Regions whose functions are part of the program: ``<region>_call``. Without them C
+        called: Regions whose functions are in the program: ``<prefix>_<region>_call``. Without them C
             alone cannot run a plan that calls regions.
     """
 

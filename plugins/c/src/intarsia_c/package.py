@@ -66,7 +66,8 @@ def package(module: TensorModule, options: COptions) -> CompiledUnit:
         files[f"parameters/{face.prefix}.bin"] = content
     for region in face.called:
         for name, content in delivery.sources[region].items():
-            files[_place(name)] = content
+            named = name_after_model(content.decode(), region, face.prefix)
+            files[_place(name_after_model(name, region, face.prefix))] = named.encode()
     return CompiledUnit(name=module.name, loader=SOURCES_ONLY, files=files)
 
 
@@ -74,6 +75,16 @@ def identifier(name: str) -> str:
     """Return the name of a model as the start of names in C."""
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return plain if plain[:1].isalpha() else f"model_{plain}"
+
+
+def name_after_model(text: str, region: str, prefix: str) -> str:
+    """Put the model's name in front of all names of a region, so that two models have two.
+
+    ``npu_0_call, NPU_0_SIZE --> net_npu_0_call, NET_NPU_0_SIZE``
+    """
+    for own, front in ((region, prefix), (region.upper(), prefix.upper())):
+        text = re.sub(rf"\b{own}(?![0-9A-Za-z])", f"{front}_{own}", text)
+    return text
 
 
 def _place(name: str) -> str:
@@ -90,10 +101,13 @@ def _own_source(module: TensorModule, face: Interface) -> str:
 
     def region(step: RegionStep) -> list[str]:
         name = face.called[step.region]
-        return region_call(step, face.member, statics, (f"{name}_call", f"regions->{name}"))
+        called = (f"{face.prefix}_{name}_call", f"regions->{name}")
+        return region_call(step, face.member, statics, called)
 
     text = print_sources(module, face, header, region)
-    declared = [f"extern intarsia_packed_function {name}_call;" for name in face.called]
+    declared = [
+        f"extern intarsia_packed_function {face.prefix}_{name}_call;" for name in face.called
+    ]
     head = "\n".join([f'#include "{HEADER}"', "", *declared, "", *statics.lines, "", DESCRIBE])
     return f"{head}\n{text}"
 
@@ -127,7 +141,8 @@ def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
     files[f"include/{name}.h"] = face.header(declared, include=include)
     files[sources[0]] = f"{_own_source(module, face)}\n{own}"
     for region in face.called:
-        placed = [_place(file) for file in module.delivery.sources[region]]
+        given = module.delivery.sources[region]
+        placed = [_place(name_after_model(file, region, name)) for file in given]
         sources += [file for file in placed if file.startswith("src/")]
     listed = "".join(f"\n  {source}" for source in sources)
     files["CMakeLists.txt"] = _CMAKE.format(name=name, sources=listed)
