@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.ir.expr import Call, Expr, constant
+from intarsia.ir.expr import Call, Expr, constant, get_item
 from intarsia_ethos_n.curves import function
 
 from .quantized import (
@@ -14,6 +14,7 @@ from .quantized import (
     averaged,
     binary,
     conv,
+    conv_transpose,
     mean,
     numbers,
     pooled,
@@ -73,6 +74,39 @@ def plain_product() -> Expr:
 
 def turned_product() -> Expr:
     return product(var("x", 1, 64), weights(10, 64), transpose_b=True)
+
+
+def scaled_product() -> Expr:
+    return product(var("x", 1, 64), weights(64, 3), w_scale=scale(0.02, 0.01, 0.03))
+
+
+def rows_product() -> Expr:
+    return product(var("x", 5, 64), weights(64, 10))
+
+
+def widened() -> Expr:
+    x, by = var("x", 1, 3, 5, 6), scale(0.01, 0.02, 0.03, 0.004)
+    return conv_transpose(x, weights(3, 4, 3, 3), padding=((1, 0), (0, 1)), w_scale=by)
+
+
+def widened_far() -> Expr:
+    kept = {"padding": ((4, 3), (4, 3))}
+    return conv_transpose(var("x", 1, 3, 5, 6), weights(3, 4, 9, 9), **kept)
+
+
+def turned() -> Expr:
+    x = conv(var("x", 1, 3, 4, 5), weights(16, 3, 1, 1))
+    return conv(apply("transpose", x, axes=(0, 2, 3, 1)), weights(2, 4, 1, 1))
+
+
+def parts() -> Expr:
+    """The parts of a convolution's result, joined the other way round; and of an input."""
+    x = conv(var("x", 1, 3, 4, 4), weights(32, 3, 1, 1), zeros=(3, 3), to=0.05)
+    split = apply("split", x, sections=(16, 16), axis=1)
+    swapped = apply("concatenate", get_item(split, 1), get_item(split, 0), axis=1)
+    given = apply("split", var("y", 1, 32, 4, 6), sections=(4, 2), axis=3)
+    first = conv(get_item(given, 0), weights(32, 32, 1, 1), to=0.05, zeros=(3, 3))
+    return apply("concatenate", swapped, first, axis=1)
 
 
 def addition() -> Expr:
@@ -182,6 +216,12 @@ CASES = (
     read_otherwise,
     plain_product,
     turned_product,
+    scaled_product,
+    rows_product,
+    widened,
+    widened_far,
+    turned,
+    parts,
     addition,
     constant_addition,
     multiplication,

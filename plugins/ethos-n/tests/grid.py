@@ -73,6 +73,11 @@ class Cases:
         if rows < 0 or columns < 0:
             return
         outputs = self.random.choice((1, 8, 16, 17))
+        if kind == "transpose-convolution":
+            rows = (height - 1) * strides[1] + down - padding[0] - padding[1]
+            columns = (width - 1) * strides[0] + across - padding[2] - padding[3]
+            if rows < 1 or columns < 1:
+                return
         if kind == "depthwise":
             multiplier = int(str(self.rarely(2, 1, 0.1)))
             weight_shape, outputs, axis = (down, across, depth, multiplier), depth * multiplier, 2
@@ -90,6 +95,8 @@ class Cases:
             return
         bias = self.tensor((1, 1, 1, outputs), "s32", given)
         result = (n, rows // strides[1] + 1, columns // strides[0] + 1, outputs)
+        if kind == "transpose-convolution":
+            result = (n, rows, columns, outputs)
         scale = self.random.choice((1e-8, 0.5, 1.0, 2.0))
         output = self.tensor(result, dtype, Quantisation(0, (scale,)))
         self.add(kind, (data, weights, bias), output, padding=padding, stride=strides)
@@ -198,6 +205,37 @@ class Cases:
         output = self.tensor(_shape(result), dtype, self.numbers(dtype))
         self.add("concatenation", (data, other), output, axis=axis)
 
+    def split(self) -> None:
+        data, shape, dtype = self.data()
+        axis = int(str(self.rarely(0, self.pick(1, 2, 3), 0.1)))
+        first = shape[axis] // 2
+        sizes = self.random.choice(((first, shape[axis] - first), (shape[axis],), (1, 1)))
+        if 0 in sizes:
+            return
+        result = [sizes[0] if d == axis else size for d, size in enumerate(shape)]
+        output = self.tensor(_shape(result), dtype, self.tensors[data].quantisation)
+        self.add("split", (data,), output, axis=axis, sizes=sizes, part=0)
+
+    def transpose(self) -> None:
+        data, shape, dtype = self.data()
+        order = [0, *self.random.sample((1, 2, 3), 3)]
+        if self.random.random() < 0.05:
+            order = self.random.choice(([1, 0, 2, 3], [0, 1, 1, 2]))
+        output = self.tensor(
+            _shape([shape[axis] for axis in order]), dtype, self.tensors[data].quantisation
+        )
+        self.add("transpose", (data,), output, order=tuple(order))
+
+    def space_to_depth(self) -> None:
+        data, shape, dtype = self.data()
+        block = self.random.choice((1, 2, 2, 3))
+        n, height, width, depth = shape
+        result = (n, height // block, width // block, depth * block**2)
+        if 0 in result:
+            return
+        output = self.tensor(result, dtype, self.tensors[data].quantisation)
+        self.add("space-to-depth", (data,), output, block=block)
+
     def depth_to_space(self) -> None:
         data, shape, dtype = self.data()
         block = self.random.choice((2, 2, 3))
@@ -217,13 +255,16 @@ class Cases:
     def makers(self) -> Iterator[Callable[[], None]]:
         for kind in ("convolution", "convolution", "depthwise", "depthwise"):
             yield lambda kind=kind: self.weighted(kind)
+        for _ in range(2):
+            yield lambda: self.weighted("transpose-convolution")
         for kind in ("addition", "multiplication"):
             yield lambda kind=kind: self.binary(kind)
         for kind in ("sigmoid", "tanh"):
             yield lambda kind=kind: self.curve(kind)
         yield from (self.pooling, self.pooling, self.pooling, self.connected, self.relu)
         yield from (self.leaky, self.requantize, self.mean, self.reshape, self.concatenation)
-        yield from (self.depth_to_space, self.resize)
+        yield from (self.depth_to_space, self.resize, self.split, self.transpose)
+        yield from (self.transpose, self.space_to_depth)
 
 
 def _shape(sizes: list[int]) -> Shape:

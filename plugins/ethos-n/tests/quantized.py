@@ -10,6 +10,7 @@ from intarsia.ir.expr import Call, Constant, Expr, Function, Var, call, constant
 from intarsia.ir.types import TensorType
 from intarsia.ir.walk import post_order
 from intarsia.ops import OPERATORS
+from intarsia.ops.evaluate import evaluate
 from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
@@ -65,6 +66,14 @@ def conv(x: Expr, weight: Constant, *, dtype: str = "int8", **attrs: object) -> 
     result = (scale(to), zero(zeros[1], dtype))
     operands = (x, scale(0.05), zero(zeros[0], dtype), weight, w_scale, w_zero, *result)
     return apply("qnn.conv", *operands, *([biases] if bias else []), **(WINDOW | attrs))
+
+
+def conv_transpose(x: Expr, weight: Constant, **attrs: object) -> Call:
+    """Return a transposed convolution with strides of 2 where not given; ``to`` is its scale."""
+    w_scale, to = attrs.pop("w_scale", scale(0.01)), attrs.pop("to", 0.9)
+    operands = (x, scale(0.05), zero(3), weight, w_scale, zero(0), scale(to), zero(7))
+    biases = constant(np.arange(weight.data.shape[1], dtype=np.int32) * 100 - 300)
+    return apply("qnn.conv_transpose", *operands, biases, **(WINDOW | {"strides": (2, 2)} | attrs))
 
 
 def product(x: Expr, weight: Constant, **attrs: object) -> Call:
@@ -134,10 +143,5 @@ def inputs_for(function: Function) -> list[np.ndarray]:
 
 def expected(function: Function, arrays: list[np.ndarray]) -> list[np.ndarray]:
     """Return what the operators' NumPy definitions give."""
-    values: dict[Expr, np.ndarray] = dict(zip(function.params, arrays, strict=True))
-    for node in post_order(*function.outputs):
-        if isinstance(node, Constant):
-            values[node] = node.data
-        elif isinstance(node, Call):
-            values[node] = node.op.reference(node.attrs, *(values[arg] for arg in node.args))
-    return [values[output] for output in function.outputs]
+    named = {param.name: array for param, array in zip(function.params, arrays, strict=True)}
+    return list(evaluate(function, named))

@@ -11,13 +11,15 @@ import pytest
 
 from intarsia.dtype import DType
 from intarsia.errors import PluginError
-from intarsia.ir.expr import Call, Expr, Function, Var, constant
+from intarsia.ir.expr import Call, Expr, Function, Var, constant, get_item
 from intarsia.ir.types import TensorType
+from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Code
 from intarsia_ethos_n.codegen import emit
 from intarsia_ethos_n.describe import array_of
-from intarsia_ethos_n.support import support_text
+from intarsia_ethos_n.support import support_table, support_text
+from intarsia_ethos_n.target import EthosNOptions
 
 from .quantized import (
     KEPT,
@@ -26,6 +28,8 @@ from .quantized import (
     averaged,
     binary,
     conv,
+    conv_transpose,
+    function_of,
     mean,
     pooled,
     product,
@@ -55,6 +59,10 @@ def product_zeros() -> Call:
     zeros = constant(np.array([0, 1, 2], np.int8))
     operands = (var("a", 1, 4), scale(0.1), zero(0), weights(4, 3), scale(1.0), zeros)
     return apply("qnn.matmul", *operands, scale(1.0), zero(0))
+
+
+def widened(side: int, **attrs: object) -> Call:
+    return conv_transpose(image(), weights(4, 3, side, side), **attrs)
 
 
 def requantized(by: float) -> Call:
@@ -99,9 +107,20 @@ REFUSED: tuple[Case, ...] = (
     (conv, (image(), var("w", 4, 4, 1, 1)), {}, "argument 3"),
     (channel_zeros, (), {}, "not one a channel"),
     (product_zeros, (), {}, "not one a channel"),
-    (product, (var("a", 2, 4), weights(4, 3)), {}, "batch 2"),
     (product, (var("a", 4, 1), weights(4, 3)), {"transpose_a": True}, "two-dimensional"),
-    (product, (var("a", 1, 4), weights(4, 2)), {"w_scale": scale(1, 2)}, "not one a channel"),
+    (widened, (2,), {"strides": (3, 3)}, "only (2, 2)"),
+    (widened, (4,), {}, "kernel 4x4"),
+    (widened, (9,), {}, "at most 7 a side"),
+    (widened, (2,), {"padding": ((2, 0), (0, 0))}, "smaller than the kernel"),
+    (widened, (2,), {"padding": ((0, 0), (2, 0))}, "smaller than the kernel"),
+    (widened, (2,), {"output_padding": (1, 1)}, "output padding"),
+    (widened, (9,), {"padding": ((8, 8), (8, 7))}, "what keeps the size"),
+    (widened, (3,), {"to": 1e-9}, "below 65536"),
+    (apply, ("transpose", image()), {"axes": (1, 0, 2, 3)}, "the batch stays"),
+    (apply, ("transpose", image(1, 64, 256, 256)), {"axes": (0, 1, 3, 2)}, "transposing needs"),
+    (apply, ("transpose", var("x", 3, 4)), {"axes": (1, 0)}, "the batch"),
+    (apply, ("nn.space_to_depth", image()), {"block": 2}, "has no code"),
+    (apply, ("nn.space_to_depth", image(1, 255, 2, 4096)), {"block": 2}, "row of squares"),
     (binary, ("qnn.add", image(), var("b", 1, 4, 1, 1)), {}, "nothing is broadcast"),
     (binary, ("qnn.multiply", image(), var("b", 8)), {}, "same rank"),
     (requantized, (1.0,), {}, "1/128"),
@@ -145,6 +164,13 @@ def test_a_refusal_has_words(
         said = verdict(make(*args, **dict(attrs)))
     assert said.code is not Code.OK
     assert words in said.detail
+
+
+def test_a_batch_is_not_split() -> None:
+    split = apply("split", image(), sections=(1,), axis=0)
+    table = support_table(EthosNOptions())
+    said = annotate(function_of(get_item(split, 0)), [("ethos-n", table)]).verdicts[split][0]
+    assert said.detail == "split: a batch is not split"
 
 
 def test_the_memory_of_the_variant_counts() -> None:

@@ -50,7 +50,7 @@ def emit(region: Region) -> tuple[Network, dict[str, np.ndarray]]:
                 where=str(call.span),
             )
         sketch.names[call] = described
-    outputs = tuple(_border(value, sketch.names[value]) for value in region.function.outputs)
+    outputs = tuple(_border(value, sketch.operand(value)) for value in region.function.outputs)
     network = Network(
         dict(sketch.tensors), tuple(sketch.arrays), tuple(sketch.operations), inputs, outputs
     )

@@ -7,62 +7,51 @@ compiled; *unsupported*. Everything but *supported* has a reason in words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
 
 import numpy as np
 
+from .move_rules import (
+    BRICK,
+    DEPTH_BRICK,
+    PLE_BYTES,
+    block,
+    doubled,
+    elements,
+    joined,
+    not_batch,
+    only_estimated,
+    rescaled,
+    rows_fit,
+    squares,
+    turned,
+    whole,
+)
 from .network import Operation, Shape, Tensor
 from .variants import Variant
+from .verdict import (
+    BYTES,
+    YES,
+    Check,
+    Tensors,
+    Verdict,
+    check_depth,
+    check_elements,
+    check_shape,
+    check_zero,
+    estimated,
+    no,
+)
 
 KERNELS = (1, 2, 3, 5, 7, 9)
 STRIDES = (1, 2)
 MAX_PADDING = 7
 MAX_SCALE = 65536.0
-IDENTITY = 128.0
 MAX_POOL_VALID = 9
 MAX_POOL_SAME = 17
 MAX_POOL_WIDTH = 417
 MEANS = (7, 8)
-PLE_BYTES = 4096
-BRICK = 8
-DEPTH_BRICK = 16
-BYTES = ("u8", "s8")
-
-
-class Level(Enum):
-    """How far the device goes."""
-
-    SUPPORTED = "supported"
-    ESTIMATE_ONLY = "estimate-only"
-    UNSUPPORTED = "unsupported"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """An answer; the reason is empty for what is supported."""
-
-    level: Level
-    reason: str = ""
-
-
-Tensors: TypeAlias = Mapping[str, Tensor]
-Check: TypeAlias = Callable[[Operation, Tensors, Variant], "Verdict | None"]
-
-YES = Verdict(Level.SUPPORTED)
-
-
-def no(reason: str) -> Verdict:
-    """The device does not know it."""
-    return Verdict(Level.UNSUPPORTED, reason)
-
-
-def estimated(reason: str) -> Verdict:
-    """Its performance can be estimated, it cannot be compiled."""
-    return Verdict(Level.ESTIMATE_ONLY, reason)
 
 
 def check(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict:
@@ -106,38 +95,6 @@ def _zero(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict |
     return check_zero(tensors[operation.output])
 
 
-def check_shape(tensor: Tensor, variant: Variant) -> Verdict | None:
-    """Refuse batches, wide types, scales along an axis and depths that no memory holds."""
-    if tensor.shape[0] != 1:
-        return no(f"batch {tensor.shape[0]}: only 1 is taken")
-    verdict = check_depth(tensor, variant)
-    if verdict is not None:
-        return verdict
-    if tensor.dtype not in BYTES:
-        return no(f"elements are {tensor.dtype}: only 8 bits are taken")
-    if len(tensor.quantisation.scales) != 1 or tensor.quantisation.axis >= 0:
-        return no("activations have one scale, not one a channel")
-    return None
-
-
-def check_depth(tensor: Tensor, variant: Variant) -> Verdict | None:
-    """Refuse depths of which 8x8 elements do not fit in memory, unless the width is 1."""
-    depth = 64 * tensor.shape[3]
-    if tensor.shape[2] != 1 and depth > variant.sram:
-        return no(
-            f"8 x 8 x {tensor.shape[3]} channels are {depth} bytes, the memory has {variant.sram}"
-        )
-    return None
-
-
-def check_zero(tensor: Tensor) -> Verdict | None:
-    """Refuse zero points that the type does not have."""
-    low, high = (0, 255) if tensor.dtype == "u8" else (-128, 127)
-    if not low <= tensor.quantisation.zero <= high:
-        return no(f"zero point {tensor.quantisation.zero}: {low} to {high} are taken")
-    return None
-
-
 def _weights(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
     data, weight, bias = (tensors[name] for name in operation.inputs)
     if weight.dtype not in BYTES:
@@ -158,9 +115,8 @@ def _weights(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
             return no(f"{len(given.scales)} scales for {tensor.shape[along]} channels")
     if 0 in tensors[operation.output].shape or min(tensors[operation.output].shape) < 1:
         return no("the result would be empty")
-    low, high = (0, 255) if weight.dtype == "u8" else (-128, 127)
-    if not low <= weight.quantisation.zero <= high:
-        return no(f"zero point {weight.quantisation.zero} of the weights: {low} to {high}")
+    if operation.kind != TRANSPOSED and check_zero(weight) is not None:
+        return no(f"zero point {weight.quantisation.zero} of the weights: not of {weight.dtype}")
     return None
 
 
@@ -284,15 +240,6 @@ def _unstretched(operation: Operation, tensors: Tensors, variant: Variant) -> Ve
     return None
 
 
-def _rescaled(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
-    to = tensors[operation.output].quantisation.scale
-    for name in operation.inputs:
-        by = np.float32(tensors[name].quantisation.scale) / np.float32(IDENTITY) / np.float32(to)
-        if not 0 <= by < 1:
-            return estimated("the scale of the result must be above that of the input by 1/128")
-    return None
-
-
 def _bounds(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
     low, high = operation.integer("lower"), operation.integer("upper")
     return no(f"limits {low} and {high} cross") if low > high else None
@@ -398,53 +345,40 @@ def _sliding(operation: Operation, shape: Shape, variant: Variant) -> Verdict | 
     return None
 
 
-def _elements(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
-    source, result = tensors[operation.inputs[0]].shape, tensors[operation.output].shape
-    if np.prod(source) != np.prod(result):
-        return no(f"{list(source)} and {list(result)} have different numbers of elements")
+def _transposed(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+    weight, result = tensors[operation.inputs[1]], tensors[operation.output]
+    height, width = weight.shape[:2]
+    if height not in KERNELS or width not in KERNELS:
+        return estimated(f"kernel {height}x{width}: sides are 1, 2, 3, 5, 7 or 9")
+    if operation.ints("stride") != (2, 2):
+        return estimated(f"strides {operation.ints('stride')[::-1]}: only (2, 2) is taken")
+    padding = operation.ints("padding")
+    if max(padding) > MAX_PADDING and not is_same(operation, result.shape, (height, width)):
+        return estimated(f"padding {list(padding)}: at most {MAX_PADDING}, or what keeps the size")
+    if max(height, width) > MAX_PADDING and not any(padding):
+        return estimated(f"kernel {height}x{width} without padding: at most 7 a side")
     return None
 
 
-def _joined(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
-    axis = operation.integer("axis")
-    if not 0 <= axis <= 3:
-        return no(f"axis {axis}: 0 to 3")
-    first = tensors[operation.inputs[0]].shape
-    for name in operation.inputs[1:]:
-        other = tensors[name].shape
-        if any(d != axis and first[d] != other[d] for d in range(4)):
-            return no(f"{list(first)} and {list(other)} differ beside axis {axis}")
-    return None
+def _weight_zero(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+    verdict = check_zero(tensors[operation.inputs[1]])
+    return None if verdict is None else estimated(f"{verdict.reason} for the weights")
 
 
-def _not_batch(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
-    return estimated("along the batch") if operation.integer("axis") == 0 else None
+def _any_batch(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
+    return check_elements(tensors[operation.inputs[0]], variant)
 
 
-def _block(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
-    block = operation.integer("block")
-    _, _, _, depth = tensors[operation.inputs[0]].shape
-    if depth % (block * block):
-        return no(f"{depth} channels are no multiple of {block * block}")
-    return None if block == 2 else estimated(f"block {block}: only 2 is taken")
-
-
-def _doubled(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
-    _, height, width, _ = tensors[operation.inputs[0]].shape
-    _, tall, wide, _ = tensors[operation.output].shape
-    for old, new, what in ((height, tall, "height"), (width, wide, "width")):
-        if new not in (2 * old, 2 * old - 1):
-            return no(f"{what} {old} to {new}: twice, or twice less 1")
-    return None
-
-
-WEIGHTED = ("convolution", "depthwise", "fully-connected")
+TRANSPOSED = "transpose-convolution"
+WEIGHTED = ("convolution", "depthwise", "fully-connected", TRANSPOSED)
 _CONVOLUTION = (_bias, _kernel, _padding, _overall)
+_TRANSPOSED = (_bias, _transposed, _overall)
 _ENDS = (_zeros, _depth, _zero)
 RULES: Mapping[str, tuple[Check, ...]] = MappingProxyType(
     {
         "convolution": (_shapes, _weights, *_ENDS, *_CONVOLUTION),
         "depthwise": (_shapes, _weights, _depth, _multiplier, _zeros, _zero, *_CONVOLUTION),
+        TRANSPOSED: (_shapes, _weights, _depth, _weight_zero, *_ENDS, *_TRANSPOSED),
         "fully-connected": (_shapes, _connected, *_ENDS, _flat, _bias, _overall),
         "addition": (_shapes, _zeros, _pair, _zero, _unstretched),
         "multiplication": (_shapes, _zeros, _pair, _zero, _unstretched),
@@ -452,13 +386,16 @@ RULES: Mapping[str, tuple[Check, ...]] = MappingProxyType(
         "leaky-relu": (_shapes, _zeros, _zero, _leak),
         "sigmoid": (_shapes, _zeros, _fixed),
         "tanh": (_shapes, _zeros, _fixed),
-        "requantize": (_shapes, _rescaled, _zeros, _zero),
+        "requantize": (_shapes, rescaled, _zeros, _zero),
         "mean": (_shapes, _zeros, _mean),
         "pooling": (_shapes, _zeros, _pooling),
-        "reshape": (_shapes, _elements, _zeros, _depth),
-        "concatenation": (_shapes, _joined, _zeros, _zero, _rescaled, _depth, _not_batch),
-        "depth-to-space": (_shapes, _zeros, _block),
-        "resize": (_shapes, _zeros, _doubled, _zero),
+        "reshape": (_shapes, elements, _zeros, _depth),
+        "concatenation": (_shapes, joined, _zeros, _zero, rescaled, _depth, not_batch),
+        "split": (_shapes, whole, _zeros),
+        "transpose": (_any_batch, _zeros, _depth, turned),
+        "space-to-depth": (_any_batch, squares, _zeros, _depth, rows_fit, only_estimated),
+        "depth-to-space": (_shapes, _zeros, block),
+        "resize": (_shapes, _zeros, doubled, _zero),
     }
 )
 """Rules of each operator, in the order they are asked."""

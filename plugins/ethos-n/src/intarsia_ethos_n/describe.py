@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, tensor_type
+from intarsia.ir.expr import Call, Constant, Expr, TupleGetItem, tensor_type
 
 from .network import Number, Operation, Quantisation, Shape, Tensor
 
@@ -35,6 +35,7 @@ class Sketch:
         operations: In the order they run.
         names: Tensor of each expression.
         known: What the elements of an expression stand for, where anybody says so.
+        parts: The tensors of an expression that is a tuple.
     """
 
     tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
@@ -42,6 +43,7 @@ class Sketch:
     operations: list[Operation] = field(default_factory=list[Operation])
     names: dict[Expr, str] = field(default_factory=dict[Expr, str])
     known: Mapping[Expr, Quantisation] = field(default_factory=dict[Expr, Quantisation])
+    parts: dict[Expr, tuple[str, ...]] = field(default_factory=dict[Expr, tuple[str, ...]])
 
     def tensor(self, shape: Shape, dtype: str, quantisation: Quantisation) -> str:
         """Make a tensor."""
@@ -68,8 +70,10 @@ class Sketch:
         return self.add("reinterpret", (name,), tensor.shape, tensor.dtype, wanted)
 
     def _new_operand(self, expr: Expr, wanted: Quantisation | None) -> str:
-        given = wanted or self.known.get(expr, Quantisation())
+        given = wanted or self.known.get(whole_of(expr), Quantisation())
         match expr:
+            case TupleGetItem(tuple=value, index=index) if value in self.parts:
+                return self.parts[value][index]
             case Constant(data=data):
                 return self.constant(on_device(data), given)
             case _:
@@ -90,6 +94,11 @@ class Sketch:
         return name
 
 
+def whole_of(expr: Expr) -> Expr:
+    """Return the tuple that an expression is a part of, or the expression."""
+    return expr.tuple if isinstance(expr, TupleGetItem) else expr
+
+
 def sizes(expr: Expr) -> tuple[int, ...]:
     """Return the static shape of a tensor."""
     return tensor_type(expr).static_shape
@@ -101,12 +110,12 @@ def dtype_of(expr: Expr) -> str:
 
 
 def device_shape(shape: Sequence[int]) -> Shape:
-    """Return the shape on the device: images turned round, rows and vectors along the channels."""
+    """Return the shape on the device: images turned round, elements of a row as channels."""
     match tuple(shape):
         case (n, c, h, w):
             return n, h, w, c
         case (n, c):
-            return n, 1, 1, c
+            return 1, n, 1, c
         case (c,):
             return 1, 1, 1, c
         case _:
@@ -144,7 +153,7 @@ def quantisation_of(scale: Expr, zero: Expr, axis: int = -1) -> Quantisation:
 def quantisations(call: Call) -> tuple[dict[int, Quantisation], Quantisation | None]:
     """Return what a call says of its operands, and of its result."""
     match call.name:
-        case "qnn.conv" | "qnn.matmul":
+        case "qnn.conv" | "qnn.conv_transpose" | "qnn.matmul":
             pairs, result = {0: (1, 2)}, (6, 7)
         case "qnn.add" | "qnn.multiply":
             pairs, result = {0: (1, 2), 3: (4, 5)}, (6, 7)
@@ -162,7 +171,15 @@ def quantisations(call: Call) -> tuple[dict[int, Quantisation], Quantisation | N
 def same_quantisation(call: Call) -> tuple[int, ...]:
     """Return the operands whose elements stand for the same as those of the result."""
     match call.name:
-        case "clip" | "nn.max_pool" | "reshape" | "nn.depth_to_space" | "nn.resize":
+        case (
+            "clip"
+            | "nn.max_pool"
+            | "reshape"
+            | "transpose"
+            | "split"
+            | "nn.depth_to_space"
+            | "nn.resize"
+        ):
             return (0,)
         case "concatenate":
             return tuple(range(len(call.args)))
@@ -182,11 +199,12 @@ def propagate(order: Sequence[Call]) -> dict[Expr, Quantisation]:
             known[call] = result
     for call in order:
         for index, found in quantisations(call)[0].items():
-            known.setdefault(call.args[index], found)
+            known.setdefault(whole_of(call.args[index]), found)
     for calls, forwards in ((order, True), (order[::-1], False), (order, True)):
         for call in calls:
             for index in same_quantisation(call):
-                source, to = (call.args[index], call) if forwards else (call, call.args[index])
+                given = whole_of(call.args[index])
+                source, to = (given, call) if forwards else (call, given)
                 if source in known:
                     known.setdefault(to, known[source])
     return known

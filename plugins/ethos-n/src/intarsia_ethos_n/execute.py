@@ -107,6 +107,27 @@ def _convolution(
     return _stored((total + bias.reshape(-1)) * factor, result)
 
 
+def _transposed(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    """Each element is spread over a window of the result by the weights; windows add up."""
+    x, w, bias = arrays
+    data = x.astype(np.float64) - tensors[0].quantisation.zero
+    weight = w.astype(np.float64) - tensors[1].quantisation.zero
+    (top, bottom, left, right), (across, down) = operation.ints("padding"), operation.ints("stride")
+    _, tall, wide, _ = result.shape
+    total = np.zeros((1, tall + top + bottom, wide + left + right, weight.shape[3]))
+    height, width = data.shape[1:3]
+    for y, x_ in np.ndindex(*weight.shape[:2]):
+        rows = slice(y, y + (height - 1) * down + 1, down)
+        columns = slice(x_, x_ + (width - 1) * across + 1, across)
+        total[:, rows, columns] += data @ weight[y, x_]
+    total = total[:, top : top + tall, left : left + wide]
+    scales = np.asarray(tensors[1].quantisation.scales, np.float64)
+    factor = tensors[0].quantisation.scale * scales / result.quantisation.scale
+    return _stored((total + bias.reshape(-1)) * factor, result)
+
+
 def _binary(
     operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
 ) -> Array:
@@ -150,6 +171,19 @@ def _depth_to_space(
     n, height, width, depth = arrays[0].shape
     split = arrays[0].reshape(n, height, width, block, block, depth // block**2)
     return split.transpose(0, 1, 3, 2, 4, 5)
+
+
+def _split(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    cuts = np.cumsum(operation.ints("sizes"))[:-1].tolist()
+    return np.split(arrays[0], cuts, operation.integer("axis"))[operation.integer("part")]
+
+
+def _transpose(
+    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+) -> Array:
+    return arrays[0].transpose(operation.ints("order"))
 
 
 def _resize(
@@ -210,7 +244,10 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         "reshape": _same,
         "resize": _resize,
         "sigmoid": _curve,
+        "split": _split,
         "tanh": _curve,
+        "transpose": _transpose,
+        "transpose-convolution": _transposed,
     }
 )
 """What each operation computes."""

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 
 from intarsia.errors import ResourceError, ToolchainError
 
-from .constraints import Level, Verdict
 from .variants import library_name
+from .verdict import Level, Verdict
 
 if TYPE_CHECKING:
     from .target import EthosNOptions

@@ -3,18 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
-
 import numpy as np
 
 from intarsia.ir.expr import Call
-from intarsia.ops.nn import Conv, Matmul
+from intarsia.ops.nn import Conv, ConvTranspose, Matmul
 from intarsia.ops.pooling import AvgPool, PoolAttrs
 from intarsia.ops.reduce import ReduceOp
-from intarsia.ops.resize import DepthToSpace, Resize
-from intarsia.ops.shape import Concatenate
 from intarsia.ops.unary import Clip
 from intarsia.partition.support import Code, Support
 
@@ -28,33 +22,11 @@ from .describe import (
     quantisations,
     sizes,
 )
+from .moves import move_rows
 from .network import Quantisation
+from .row import Row, no
 
-Describe: TypeAlias = "Callable[[Sketch, Call], str | Support]"
 BIAS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One operator.
-
-    Attributes:
-        op: Its name.
-        data: Arguments that are activations.
-        constant: Arguments that must be known at compile time.
-        describe: Appends operations and returns the result's tensor, or says what has no operation.
-        limits: In words, for the table of what is supported.
-    """
-
-    op: str
-    data: tuple[int, ...]
-    constant: tuple[int, ...]
-    describe: Describe
-    limits: str
-
-
-def _no(detail: str, code: Code = Code.UNSUPPORTED_ATTRIBUTE) -> Support:
-    return Support.no(code, detail)
 
 
 def _product_scales(x: Quantisation, w: Quantisation, axis: int) -> Quantisation:
@@ -70,7 +42,7 @@ def _result(call: Call) -> Quantisation:
 
 def _one_zero(call: Call) -> Support | None:
     if np.unique(array_of(call.args[5])).size > 1:
-        return _no("one zero point for all weights is taken, not one a channel")
+        return no("one zero point for all weights is taken, not one a channel")
     return None
 
 
@@ -78,13 +50,13 @@ def _conv(sketch: Sketch, call: Call) -> str | Support:
     assert isinstance(call.attrs, Conv.Attrs)
     attrs, weight = call.attrs, array_of(call.args[3])
     if len(sizes(call)) != 4:
-        return _no(f"rank {len(sizes(call))}: only images are taken", Code.UNSUPPORTED_SHAPE)
+        return no(f"rank {len(sizes(call))}: only images are taken", Code.UNSUPPORTED_SHAPE)
     channels, outputs = sizes(call.args[0])[1], weight.shape[0]
     depthwise = attrs.groups == channels and attrs.groups > 1
     if attrs.groups != 1 and not depthwise:
-        return _no(f"groups={attrs.groups} of {channels} channels: 1 or one for each channel")
+        return no(f"groups={attrs.groups} of {channels} channels: 1 or one for each channel")
     if set(attrs.dilation) != {1}:
-        return _no(f"dilation {attrs.dilation}: the device has none")
+        return no(f"dilation {attrs.dilation}: the device has none")
     refused = _one_zero(call)
     if refused is not None:
         return refused
@@ -109,6 +81,35 @@ def _conv(sketch: Sketch, call: Call) -> str | Support:
     )
 
 
+def _conv_transpose(sketch: Sketch, call: Call) -> str | Support:
+    assert isinstance(call.attrs, ConvTranspose.Attrs)
+    attrs, weight = call.attrs, array_of(call.args[3])
+    if attrs.groups != 1 or set(attrs.dilation) != {1} or any(attrs.output_padding):
+        return no("groups, dilation and output padding are not taken")
+    (top, bottom), (left, right) = attrs.padding
+    kernel = weight.shape[2:]
+    if min(top, bottom, left, right) < 0 or max(top, bottom) >= kernel[0]:
+        return no(f"padding {attrs.padding}: not negative, and smaller than the kernel")
+    if max(left, right) >= kernel[1]:
+        return no(f"padding {attrs.padding}: not negative, and smaller than the kernel")
+    refused = _one_zero(call)
+    if refused is not None:
+        return refused
+    data = quantisation_of(call.args[1], call.args[2])
+    by = quantisation_of(call.args[4], call.args[5], 3)
+    stored = sketch.constant(weight.transpose(2, 3, 0, 1), by)
+    bias = _bias(sketch, call, weight.shape[1], _product_scales(data, by, 3))
+    return sketch.add(
+        "transpose-convolution",
+        (sketch.operand(call.args[0], data), stored, bias),
+        device_shape(sizes(call)),
+        dtype_of(call),
+        _result(call),
+        padding=(top, bottom, left, right),
+        stride=(attrs.strides[1], attrs.strides[0]),
+    )
+
+
 def _bias(sketch: Sketch, call: Call, outputs: int, scales: Quantisation) -> str:
     given = array_of(call.args[BIAS]) if len(call.args) > BIAS else np.zeros(outputs, np.int32)
     return sketch.constant(given.reshape(1, 1, 1, -1), scales)
@@ -117,8 +118,9 @@ def _bias(sketch: Sketch, call: Call, outputs: int, scales: Quantisation) -> str
 def _matmul(sketch: Sketch, call: Call) -> str | Support:
     assert isinstance(call.attrs, Matmul.Attrs)
     weight = array_of(call.args[3])
-    if weight.ndim != 2 or len(sizes(call.args[0])) != 2 or call.attrs.transpose_a:
-        return _no("only rows times a two-dimensional constant are taken", Code.UNSUPPORTED_SHAPE)
+    rows = sizes(call.args[0])
+    if weight.ndim != 2 or len(rows) != 2 or call.attrs.transpose_a:
+        return no("only rows times a two-dimensional constant are taken", Code.UNSUPPORTED_SHAPE)
     refused = _one_zero(call)
     if refused is not None:
         return refused
@@ -130,13 +132,17 @@ def _matmul(sketch: Sketch, call: Call) -> str | Support:
         sketch.constant(stored.reshape(1, 1, *stored.shape), by),
         _bias(sketch, call, stored.shape[1], _product_scales(data, by, 3)),
     )
-    shape = device_shape(sizes(call))
-    return sketch.add("fully-connected", inputs, shape, dtype_of(call), _result(call))
+    shape, dtype = device_shape(sizes(call)), dtype_of(call)
+    if rows[0] == 1 and len(by.scales) == 1:
+        return sketch.add("fully-connected", inputs, shape, dtype, _result(call))
+    # The device's product has one row and one scale; a convolution of 1x1 has neither limit.
+    window = {"padding": (0, 0, 0, 0), "stride": (1, 1)}
+    return sketch.add("convolution", inputs, shape, dtype, _result(call), **window)
 
 
 def _binary(sketch: Sketch, call: Call) -> str | Support:
     if len(sizes(call.args[0])) != len(sizes(call.args[3])):
-        return _no("operands must have the same rank", Code.UNSUPPORTED_SHAPE)
+        return no("operands must have the same rank", Code.UNSUPPORTED_SHAPE)
     told, result = quantisations(call)
     inputs = [sketch.operand(call.args[index], told[index]) for index in (0, 3)]
     kind = "addition" if call.name == "qnn.add" else "multiplication"
@@ -158,7 +164,7 @@ def _clip(sketch: Sketch, call: Call) -> str | Support:
 
 def _requantize(sketch: Sketch, call: Call) -> str | Support:
     if any(array_of(call.args[index]).size > 1 for index in (1, 2, 3, 4)):
-        return _no("scales and zero points along an axis are not taken")
+        return no("scales and zero points along an axis are not taken")
     source = sketch.operand(call.args[0], quantisation_of(call.args[1], call.args[2]))
     shape = sketch.tensors[source].shape
     return sketch.add("requantize", (source,), shape, dtype_of(call), _result(call))
@@ -167,11 +173,11 @@ def _requantize(sketch: Sketch, call: Call) -> str | Support:
 def _window(call: Call) -> PoolAttrs | Support:
     assert isinstance(call.attrs, PoolAttrs)
     if len(sizes(call)) != 4:
-        return _no(f"rank {len(sizes(call))}: only images are taken", Code.UNSUPPORTED_SHAPE)
+        return no(f"rank {len(sizes(call))}: only images are taken", Code.UNSUPPORTED_SHAPE)
     if call.attrs.ceil_mode:
-        return _no("ceil_mode is not taken")
+        return no("ceil_mode is not taken")
     if set(call.attrs.dilation) != {1}:
-        return _no(f"dilation {call.attrs.dilation}: the device has none")
+        return no(f"dilation {call.attrs.dilation}: the device has none")
     return call.attrs
 
 
@@ -208,7 +214,7 @@ def _average(sketch: Sketch, call: Call) -> str | Support:
     if told[0] == result and dtype_of(call.args[0]) == dtype_of(call) and not (padded and counted):
         return _pool(sketch, call, sketch.operand(call.args[0], told[0]), attrs, "avg")
     if padded and not counted:
-        return _no("a mean without its padding keeps its scale; this one changes it")
+        return no("a mean without its padding keeps its scale; this one changes it")
     (top, bottom), (left, right) = attrs.padding
     window = (attrs.kernel[0], attrs.kernel[1])
     stride = (attrs.strides[1], attrs.strides[0])
@@ -241,7 +247,7 @@ def _ones(
 def _mean(sketch: Sketch, call: Call) -> str | Support:
     assert isinstance(call.attrs, ReduceOp.Attrs)
     if tuple(sorted(call.attrs.axes)) != (2, 3) or len(sizes(call.args[0])) != 4:
-        return _no(f"axes {call.attrs.axes}: only means over height and width are taken")
+        return no(f"axes {call.attrs.axes}: only means over height and width are taken")
     _, _, height, width = sizes(call.args[0])
     told, result = quantisations(call)
     if told[0] != result or dtype_of(call.args[0]) != dtype_of(call):
@@ -250,84 +256,20 @@ def _mean(sketch: Sketch, call: Call) -> str | Support:
     return sketch.add("mean", (source,), device_shape(sizes(call)), dtype_of(call), told[0])
 
 
-def _reshape(sketch: Sketch, call: Call) -> str | Support:
-    source, result = sizes(call.args[0]), sizes(call)
-    shapes = device_shape(source), device_shape(result)
-    if 0 in shapes[0] or 0 in shapes[1]:
-        return _no(f"{list(source)} to {list(result)}: ranks 1, 2 and 4", Code.UNSUPPORTED_SHAPE)
-    if not all(
-        len(shape) < 4 or shape[1] == 1 or shape[2:] == (1, 1) for shape in (source, result)
-    ):
-        return _no(
-            f"{list(source)} to {list(result)}: the device has the channels last, so the order"
-            " of elements would differ",
-            Code.UNSUPPORTED_LAYOUT,
-        )
-    name = sketch.operand(call.args[0])
-    tensor = sketch.tensors[name]
-    if tensor.shape == shapes[1]:
-        return name
-    return sketch.add("reshape", (name,), shapes[1], tensor.dtype, tensor.quantisation)
-
-
-def _concatenate(sketch: Sketch, call: Call) -> str | Support:
-    assert isinstance(call.attrs, Concatenate.Attrs)
-    rank = len(sizes(call))
-    axes = {4: (0, 3, 1, 2), 2: (0, 3), 1: (3,)}.get(rank)
-    if axes is None:
-        return _no(f"rank {rank}: 1, 2 and 4 are taken", Code.UNSUPPORTED_SHAPE)
-    told = sketch.known.get(call)
-    inputs = [sketch.operand(arg, told) for arg in call.args]
-    given = sketch.tensors[inputs[0]].quantisation
-    axis = axes[call.attrs.axis % rank]
-    shape = device_shape(sizes(call))
-    return sketch.add("concatenation", inputs, shape, dtype_of(call), given, axis=axis)
-
-
 def _lookup(sketch: Sketch, call: Call) -> str | Support:
     table = array_of(call.args[1])
     if dtype_of(call) != dtype_of(call.args[0]):
-        return _no(f"a table of {table.dtype}: operand and result have one 8-bit type")
+        return no(f"a table of {table.dtype}: operand and result have one 8-bit type")
     given = sketch.names.get(call.args[0])
     known = sketch.known.get(call.args[0])
     known = known if given is None else sketch.tensors[given].quantisation
     curve = find_curve(table, 0 if dtype_of(call) == "u8" else -128, known)
     if curve is None:
-        return _no("the table is none of the device's sigmoid, tanh and leaky relu")
+        return no("the table is none of the device's sigmoid, tanh and leaky relu")
     attrs = {"alpha": curve.alpha} if curve.kind == "leaky-relu" else {}
     source = sketch.operand(call.args[0], curve.operand)
     shape = sketch.tensors[source].shape
     return sketch.add(curve.kind, (source,), shape, dtype_of(call), curve.result, **attrs)
-
-
-def _depth_to_space(sketch: Sketch, call: Call) -> str | Support:
-    assert isinstance(call.attrs, DepthToSpace.Attrs)
-    if call.attrs.mode != "DCR":
-        return _no(f"mode {call.attrs.mode}: the device has DCR")
-    source = sketch.operand(call.args[0])
-    tensor = sketch.tensors[source]
-    shape, block = device_shape(sizes(call)), call.attrs.block
-    return sketch.add(
-        "depth-to-space", (source,), shape, tensor.dtype, tensor.quantisation, block=block
-    )
-
-
-def _resize(sketch: Sketch, call: Call) -> str | Support:
-    assert isinstance(call.attrs, Resize.Attrs)
-    before, after = sizes(call.args[0]), sizes(call)
-    doubled = len(after) == 4 and after == (*before[:2], 2 * before[2], 2 * before[3])
-    if call.attrs.mode != "nearest" or not doubled:
-        return _no(f"{call.attrs.mode} from {list(before)} to {list(after)}: nearest, twice")
-    rule = (call.attrs.coordinate_mode, call.attrs.nearest_mode)
-    # Of twice as many elements both say: each of the old ones two times.
-    if rule not in (("asymmetric", "floor"), ("half_pixel", "round_prefer_floor")):
-        return _no(f"{' '.join(rule)}: asymmetric floor or half_pixel round_prefer_floor")
-    source = sketch.operand(call.args[0])
-    tensor = sketch.tensors[source]
-    shape = device_shape(after)
-    return sketch.add(
-        "resize", (source,), shape, tensor.dtype, tensor.quantisation, algorithm="nearest"
-    )
 
 
 def all_rows() -> tuple[Row, ...]:
@@ -344,7 +286,22 @@ def all_rows() -> tuple[Row, ...]:
             " groups 1 or one a channel; results scaled by less than 65536; one zero point for all"
             " weights",
         ),
-        Row("qnn.matmul", (0,), weighted, _matmul, "one row, constant weights of one scale"),
+        Row(
+            "qnn.conv_transpose",
+            (0,),
+            weighted,
+            _conv_transpose,
+            "images; kernel sides 1, 2, 3, 5, 7, 9; strides of 2; padding smaller than the kernel,"
+            " and some above 7; no groups, dilation or output padding; one zero point for all"
+            " weights",
+        ),
+        Row(
+            "qnn.matmul",
+            (0,),
+            weighted,
+            _matmul,
+            "rows times a constant matrix; several rows or scales as a convolution of 1x1",
+        ),
         Row("qnn.add", (0, 3), pair, _binary, "equal shapes and types"),
         Row("qnn.multiply", (0, 3), pair, _binary, "equal shapes and types"),
         Row(
@@ -385,7 +342,6 @@ def _shaping_rows() -> tuple[Row, ...]:
     """Return the operators without sums: limits, curves, and what moves elements."""
     return (
         Row("clip", (0,), (), _clip, "limits that do not cross"),
-        Row("reshape", (0,), (), _reshape, "where channels last does not change the order"),
         Row(
             "qnn.lookup",
             (0,),
@@ -394,7 +350,5 @@ def _shaping_rows() -> tuple[Row, ...]:
             "tables of sigmoid (in steps of 1/256), tanh (of 1/128) and leaky relu, which are"
             " recognised by their numbers",
         ),
-        Row("nn.depth_to_space", (0,), (), _depth_to_space, "blocks of 2, mode DCR"),
-        Row("nn.resize", (0,), (), _resize, "nearest, to twice the height and width"),
-        Row("concatenate", (), (), _concatenate, "any axis but the batch"),
+        *move_rows(),
     )

@@ -23,6 +23,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -227,6 +228,16 @@ struct Step {
         return {way, shape[1], shape[2], numbers()};
     }
     sl::DepthToSpaceInfo block() const { return {attrs().u("block")}; }
+    sl::SplitInfo split() const {
+        std::vector<uint32_t> sizes;
+        for (const Json& size : attrs().at("sizes").list)
+            sizes.push_back(static_cast<uint32_t>(size.number));
+        return {attrs().u("axis"), sizes};
+    }
+    sl::TransposeInfo order() const {
+        return {{attrs().u("order", 0), attrs().u("order", 1), attrs().u("order", 2),
+                 attrs().u("order", 3)}};
+    }
     sl::ConcatenationInfo join() const { return {attrs().u("axis"), numbers()}; }
     std::vector<sl::TensorInfo> all() const {
         std::vector<sl::TensorInfo> found;
@@ -275,6 +286,17 @@ sl::SupportedLevel asked(const sl::SupportQueries& ask, const Step& step, char* 
         return ask.IsConcatenationSupported(step.all(), step.join(), &out, why, n);
     if (kind == "depth-to-space")
         return ask.IsDepthToSpaceSupported(step.data(), step.block(), &out, why, n);
+    if (kind == "transpose-convolution")
+        return ask.IsTransposeConvolutionSupported(step.bias(), step.weights(),
+                                                   step.convolution(), step.data(), &out, why, n);
+    if (kind == "split") {
+        std::vector<sl::TensorInfo> parts(step.split().m_Sizes.size());
+        return ask.IsSplitSupported(step.data(), step.split(), &parts, why, n);
+    }
+    if (kind == "transpose")
+        return ask.IsTransposeSupported(step.order(), step.data(), &out, why, n);
+    if (kind == "space-to-depth")
+        return ask.IsSpaceToDepthSupported(step.data(), {step.attrs().u("block")}, &out, why, n);
     if (kind == "resize")
         return ask.IsResizeSupported(step.resize(), step.data(), &out, why, n);
     std::snprintf(why, n, "there is no operator '%s'", kind.c_str());
@@ -314,6 +336,7 @@ public:
         }
         for (const Json& border : json_.at("outputs").list)
             sl::AddOutput(network_, operand(border.at("name").text));
+        read_every_part();
     }
 
 private:
@@ -336,7 +359,8 @@ private:
 
     std::shared_ptr<sl::Operand> added(const Step& step) {
         const std::string kind = step.kind();
-        if (kind == "convolution" || kind == "depthwise" || kind == "fully-connected") {
+        if (kind == "convolution" || kind == "depthwise" || kind == "fully-connected" ||
+            kind == "transpose-convolution") {
             const auto bias = constant(step.input(2), step.bias());
             const auto weights = constant(step.input(1), step.weights());
             sl::Operand& data = operand(step.input(0));
@@ -345,6 +369,10 @@ private:
                     .tensor;
             if (kind == "depthwise")
                 return sl::AddDepthwiseConvolution(network_, data, *bias, *weights,
+                                                   step.convolution())
+                    .tensor;
+            if (kind == "transpose-convolution")
+                return sl::AddTransposeConvolution(network_, data, *bias, *weights,
                                                    step.convolution())
                     .tensor;
             return sl::AddFullyConnected(network_, data, *bias, *weights, {step.numbers()}).tensor;
@@ -377,6 +405,10 @@ private:
             return sl::AddTanh(network_, data).tensor;
         if (kind == "leaky-relu")
             return sl::AddLeakyRelu(network_, data, step.leaky()).tensor;
+        if (kind == "split")
+            return part_of(step, data);
+        if (kind == "transpose")
+            return sl::AddTranspose(network_, data, step.order()).tensor;
         if (kind == "depth-to-space")
             return sl::AddDepthToSpace(network_, data, step.block()).tensor;
         if (kind == "resize")
@@ -386,7 +418,35 @@ private:
         throw std::runtime_error("the shim cannot build '" + kind + "'");
     }
 
+    // The library wants a reader of every part: what nothing reads leaves after the other outputs.
+    void read_every_part() {
+        std::set<const sl::Operand*> read;
+        for (const Json& operation : json_.at("operations").list)
+            for (const Json& name : operation.at("inputs").list)
+                read.insert(operands_[name.text].get());
+        for (const Json& border : json_.at("outputs").list)
+            read.insert(operands_[border.at("name").text].get());
+        for (const auto& split : splits_)
+            for (const auto& part : split.second)
+                if (read.count(part.get()) == 0)
+                    sl::AddOutput(network_, *part);
+    }
+
+    // The parts of a split are operations of their own here and one operation of the library.
+    std::shared_ptr<sl::Operand> part_of(const Step& step, sl::Operand& data) {
+        const sl::SplitInfo info = step.split();
+        std::ostringstream key;
+        key << step.input(0) << ' ' << info.m_Axis;
+        for (const uint32_t size : info.m_Sizes)
+            key << ' ' << size;
+        auto found = splits_.find(key.str());
+        if (found == splits_.end())
+            found = splits_.emplace(key.str(), sl::AddSplit(network_, data, info).tensors).first;
+        return found->second.at(step.attrs().u("part"));
+    }
+
     Made network_;
+    std::map<std::string, std::vector<std::shared_ptr<sl::Operand>>> splits_;
     const Json& json_;
     const std::string& weights_;
     std::map<std::string, std::shared_ptr<sl::Operand>> operands_;

@@ -7,14 +7,15 @@ from dataclasses import dataclass
 
 from intarsia.ir.expr import Call, Constant, Expr
 from intarsia.ir.pattern import Match, op
-from intarsia.ir.types import TensorType
+from intarsia.ir.types import TensorType, TupleType
 from intarsia.partition.support import Code, Support, SupportRow, SupportTable
 
-from .constraints import Level, check
+from .constraints import check
 from .describe import DTYPES, Sketch
 from .operators import Row, all_rows
 from .target import EthosNOptions
 from .variants import Variant
+from .verdict import Level
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +70,15 @@ def check_tensor(expr: Expr) -> Support | None:
     """Refuse what is no static 8-bit tensor of one, two or four dimensions."""
     match expr.type:
         case TensorType() as type_:
-            pass
+            return _check_type(type_)
+        case TupleType(fields=fields):
+            types = [field for field in fields if isinstance(field, TensorType)]
+            return next((no for no in map(_check_type, types) if no is not None), None)
         case _:
-            return Support.no(Code.UNSUPPORTED_OP, "tuples are not taken")
+            return Support.no(Code.UNSUPPORTED_OP, f"{expr.type} is no tensor")
+
+
+def _check_type(type_: TensorType) -> Support | None:
     if DTYPES.get(type_.dtype) not in ("u8", "s8"):
         return Support.no(Code.UNSUPPORTED_DTYPE, f"only int8 and uint8 are taken, not {type_}")
     if not type_.is_static:
