@@ -187,6 +187,13 @@ def mcu(session: nox.Session) -> None:
 
 
 @nox.session
+def instructions(session: nox.Session) -> None:
+    """Count instructions of AVX2 and NEON kernels, under callgrind and QEMU; some minutes."""
+    install(session, "test")
+    session.run("python", "-m", "tests.bench.instructions", *session.posargs)
+
+
+@nox.session
 def zig(session: nox.Session) -> None:
     """Compile the sources of backend c with ``zig cc`` too; a download of 100 MB."""
     install(session, "test")
