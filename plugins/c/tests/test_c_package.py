@@ -25,10 +25,11 @@ from intarsia.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
+from intarsia.codegen.c_interface import identifier
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
 from intarsia.lower.kernels import Delivery, TensorModule
-from intarsia_c.package import identifier, name_after_model, package
+from intarsia_c.package import name_after_model, package
 from intarsia_c.target import COptions
 
 from .calling import STRICT, AnyValue, described

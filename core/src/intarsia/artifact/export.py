@@ -2,7 +2,7 @@
 """Writes a model's sources as a folder to build, or as a tar in the model library format.
 
 The tar has the layout that tools around microcontrollers read: ``metadata.json`` (version 7),
-``codegen/host/src``, ``codegen/host/include``, ``parameters`` and ``src``.
+``codegen/host/src``, ``codegen/host/lib``, ``codegen/host/include``, ``parameters`` and ``src``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .write import check_member_path, explain_failure, written_beside
 METADATA = "metadata.json"
 _VERSION = 7  # of the layout
 _NO_DATE = "1980-01-01 00:00:00Z"  # the same content gives the same bytes
-_PLACES = {name: f"codegen/host/{name}" for name in ("CMakeLists.txt", "include", "src")}
+_PLACES = {name: f"codegen/host/{name}" for name in ("CMakeLists.txt", "include", "lib", "src")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Sources:
 
     Attributes:
         passport: What is known of the model.
-        unit: Its sources below ``src``, its headers below ``include``.
+        unit: Its sources below ``src``, objects below ``lib``, headers below ``include``.
         constants_bytes: Size of the weights.
         graph: The model as text.
     """

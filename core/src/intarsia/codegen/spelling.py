@@ -20,6 +20,19 @@ SHORT: Mapping[DType, str] = MappingProxyType(
 """Element type to its name in the names of functions: ``i8``, ``u32``, ``f32``, ``bf16``."""
 
 
+STDINT: Mapping[DType, str] = MappingProxyType(
+    {dtype: f"{dtype.value}_t" for dtype in DType if dtype.is_integer}
+    | {
+        DType.BOOL: "uint8_t",
+        DType.FLOAT16: "uint16_t",
+        DType.BFLOAT16: "uint16_t",
+        DType.FLOAT32: "float",
+        DType.FLOAT64: "double",
+    }
+)
+"""Element type to the type of an element in memory, in C with ``<stdint.h>``."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spelling:
     """Names of types and functions, and the words around them.

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
+from intarsia.codegen.c_interface import Interface
 from intarsia.lower.kernels import TensorModule
 from intarsia.target.target import Target
 
 from .entry import print_entry
-from .interface import Interface
 from .package import SOURCES_ONLY, package
 from .sources import print_sources
 from .target import COptions

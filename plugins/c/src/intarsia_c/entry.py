@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from intarsia.artifact.plan import Argument, CallPlan, Place, RegionStep, TensorSpec
+from intarsia.codegen.c_interface import Interface
 from intarsia.dtype import DType
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.func import PrimFunc
 
 from .entry_text import CHECKS, DESCRIBE, EXPECTED, FAIL, FAULTS, INCLUDE, SLOT, STEPS, TYPES
-from .interface import Interface
 from .spelling import C99
 
 SIGNATURE = (

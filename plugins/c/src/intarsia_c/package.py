@@ -9,16 +9,21 @@ from typing import cast
 
 from intarsia.artifact.plan import RegionStep
 from intarsia.artifact.unit import CompiledUnit
+from intarsia.codegen.c_interface import (
+    Interface,
+    identifier,
+    mapping_declaration,
+    pack_weights,
+)
 from intarsia.lower.kernels import TensorModule
 from intarsia.plugin import UnsupportedError
 
 from .entry import Statics, region_call
 from .entry_text import DESCRIBE
-from .interface import Interface
 from .packed import HEADER, declarations, packed_header, print_packed
 from .sources import print_sources
 from .target import COptions
-from .weights import mapping_signature, pack_weights, print_mapping, print_weights
+from .weights import print_mapping, print_weights
 
 SOURCES_ONLY = "c-sources"
 """Loader of a unit that no process loads: its sources go into somebody's program."""
@@ -69,12 +74,6 @@ def package(module: TensorModule, options: COptions) -> CompiledUnit:
             named = name_after_model(content.decode(), region, face.prefix)
             files[_place(name_after_model(name, region, face.prefix))] = named.encode()
     return CompiledUnit(name=module.name, loader=SOURCES_ONLY, files=files)
-
-
-def identifier(name: str) -> str:
-    """Return the name of a model as the start of names in C."""
-    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return plain if plain[:1].isalpha() else f"model_{plain}"
 
 
 def name_after_model(text: str, region: str, prefix: str) -> str:
@@ -133,10 +132,7 @@ def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
     elif face.asks_constants:
         content, starts = pack_weights(face, module.delivery.constants)
         own += "\n" + print_mapping(face, starts)
-        declared += (
-            f"/* Points to the weights in the content of parameters/{name}.bin, {len(content)}\n"
-            f"   bytes at a multiple of {face.constant_alignment}. */\n{mapping_signature(name)};\n"
-        )
+        declared += mapping_declaration(face, len(content))
     include = HEADER if packed else ""
     files[f"include/{name}.h"] = face.header(declared, include=include)
     files[sources[0]] = f"{_own_source(module, face)}\n{own}"

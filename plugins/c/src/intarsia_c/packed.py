@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from intarsia.codegen.c_interface import Interface
 from intarsia.tir.func import PrimFunc
 
 from .entry import (
@@ -16,7 +17,6 @@ from .entry import (
     kernel_wrapper,
 )
 from .entry_text import CHECKS, EXPECTED, FUNCTIONS, TYPES
-from .interface import Interface
 
 HEADER = "intarsia_packed.h"
 """Name of the header that all models share."""

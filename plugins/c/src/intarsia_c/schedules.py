@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.loops import load, seq, store, unrolled, vectorized
 from intarsia.lower.cpu.quads import add_products
-from intarsia.lower.cpu.table import Schedule, Schedules
+from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia.lower.cpu.tile import Quads, Shape
 from intarsia.lower.cpu.transpose import transpose_kernel
 from intarsia.lower.kernels import FusedGroup
@@ -18,7 +18,6 @@ from intarsia.plugin import Target
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast
 from intarsia.tir.func import PrimFunc
-from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
 from intarsia.tir.stmt import Allocate, Stmt
 
 from .dots import add_dots
@@ -65,15 +64,8 @@ def _shape_of(target: Target, dtype: DType) -> Shape:
     return tile_shape(target.options, dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _OnWorkspace:
-    """A schedule whose temporaries lie in the workspace: whoever runs C may have a small stack."""
-
-    schedule: Schedule
-
-    def __call__(self, group: FusedGroup, target: Target) -> PrimFunc | None:
-        kernel = self.schedule(group, target)
-        return None if kernel is None else stack_to_scratch(kernel)
+def _anywhere(_target: Target) -> bool:
+    return True  # whoever runs C may have a small stack
 
 
 def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
@@ -101,7 +93,10 @@ def _square(
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
-        **{name: _OnWorkspace(schedule) for name, schedule in Schedules(_shape_of).table().items()},
+        **{
+            name: OnWorkspace(schedule, _anywhere)
+            for name, schedule in Schedules(_shape_of).table().items()
+        },
         "transpose": transpose,
     }
 )

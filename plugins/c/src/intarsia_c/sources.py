@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from intarsia.codegen.c_functions import Functions
+from intarsia.codegen.c_interface import Interface, RegionCall
 from intarsia.codegen.c_source import expand_intrinsics, print_kernel
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.func import PrimFunc
@@ -14,7 +15,6 @@ from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.split_registers import split_registers
 from intarsia.tir.passes.unroll import unroll
 
-from .interface import Interface, RegionCall
 from .intrinsics import RULES
 from .procedures import called, print_procedures
 from .spelling import C99

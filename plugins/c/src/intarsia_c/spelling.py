@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from intarsia.codegen.spelling import Spelling
+from intarsia.codegen.spelling import STDINT, Spelling
 from intarsia.dtype import DType
 from intarsia.tir.intrinsic import Intrinsic
 
@@ -62,16 +62,7 @@ C99 = Spelling(
             DType.FLOAT64: "double",
         }
     ),
-    memory=MappingProxyType(
-        _INTEGERS
-        | {
-            DType.BOOL: "uint8_t",
-            DType.FLOAT16: "uint16_t",
-            DType.BFLOAT16: "uint16_t",
-            DType.FLOAT32: "float",
-            DType.FLOAT64: "double",
-        }
-    ),
+    memory=STDINT,
     intrinsics=MappingProxyType(
         {(function, DType.FLOAT64): name for function, name in _MATH.items()}
         | {(function, DType.FLOAT32): f"{name}f" for function, name in _MATH.items()}

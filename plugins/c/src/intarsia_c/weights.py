@@ -9,9 +9,9 @@ import numpy as np
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.artifact.tensors import array_bytes
+from intarsia.codegen.c_interface import Interface, mapping_signature
 from intarsia.dtype import DType
 
-from .interface import Interface
 from .spelling import C99
 
 _ROW = 12
@@ -44,17 +44,6 @@ def print_weights(face: Interface, constants: Mapping[str, np.ndarray]) -> str:
     return "\n".join([*parts, *members, "};", ""])
 
 
-def pack_weights(face: Interface, constants: Mapping[str, np.ndarray]) -> tuple[bytes, list[int]]:
-    """Return all weights as one piece of memory, and where in it each begins."""
-    packed = bytearray()
-    starts: list[int] = []
-    for name in face.plan.constants:
-        packed += bytes(-len(packed) % face.constant_alignment)
-        starts.append(len(packed))
-        packed += array_bytes(constants[name])
-    return bytes(packed), starts
-
-
 def print_mapping(face: Interface, starts: Sequence[int]) -> str:
     """Return the definition of ``<prefix>_map_constants`` for weights that begin at ``starts``."""
     lines = [f"{mapping_signature(face.prefix)}", "{"]
@@ -64,13 +53,6 @@ def print_mapping(face: Interface, starts: Sequence[int]) -> str:
         kind = C99.memory[spec.dtype]
         lines.append(f"    constants->{name} = (const {kind} *)(const void *)(start + {start});")
     return "\n".join([*lines, "}", ""])
-
-
-def mapping_signature(prefix: str) -> str:
-    """Return the declaration of the function that finds the weights in the file's bytes."""
-    return (
-        f"void {prefix}_map_constants(const void *parameters, struct {prefix}_constants *constants)"
-    )
 
 
 def _array(name: str, spec: TensorSpec, array: np.ndarray, alignment: int) -> tuple[str, str]:

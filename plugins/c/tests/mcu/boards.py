@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Build a model's folder for a Cortex-M, and run it on a board that QEMU emulates."""
+"""Build a model's folder for a Cortex-M, and run it on a board that QEMU emulates.
+
+The folder is one of sources, by backend ``c``, or one of an object, by backend ``llvm``.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ import numpy as np
 import intarsia
 from intarsia import Executor, Runtime
 from intarsia.artifact.passport import Passport
-from intarsia_c.package import identifier
+from intarsia.codegen.c_interface import identifier
 
 HERE = Path(__file__).resolve().parent
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
@@ -31,6 +34,7 @@ class Board:
 
     name: str
     cpu: str
+    triple: str
     flags: tuple[str, ...]
     code: int = 0
     rom: int = 0x00100000
@@ -38,13 +42,15 @@ class Board:
 
 
 BOARDS = (
-    Board("mps2-an385", "cortex-m3", ("-mfloat-abi=soft",)),
-    Board("mps2-an386", "cortex-m4", ("-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")),
-    Board("mps2-an500", "cortex-m7", ("-mfloat-abi=hard", "-mfpu=fpv5-d16")),
-    Board("mps2-an505", "cortex-m33", ("-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"),
-          0x10000000, 0x10100000, 0x38000000),
-    Board("mps3-an547", "cortex-m55", ("-mfloat-abi=hard", "-mfpu=auto"),
-          0x10000000, 0x70000000, 0x71000000),
+    Board("mps2-an385", "cortex-m3", "thumbv7m-none-eabi", ("-mfloat-abi=soft",)),
+    Board("mps2-an386", "cortex-m4", "thumbv7em-none-eabihf",
+          ("-mfloat-abi=hard", "-mfpu=fpv4-sp-d16")),
+    Board("mps2-an500", "cortex-m7", "thumbv7em-none-eabihf",
+          ("-mfloat-abi=hard", "-mfpu=fpv5-d16")),
+    Board("mps2-an505", "cortex-m33", "thumbv8m.main-none-eabihf",
+          ("-mfloat-abi=hard", "-mfpu=fpv5-sp-d16"), 0x10000000, 0x10100000, 0x38000000),
+    Board("mps3-an547", "cortex-m55", "thumbv8.1m.main-none-eabihf",
+          ("-mfloat-abi=hard", "-mfpu=auto"), 0x10000000, 0x70000000, 0x71000000),
 )  # fmt: skip
 """Boards from a core without floating point to one with vectors."""
 
@@ -141,7 +147,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Model:
-    """A model compiled to a folder of sources."""
+    """A model compiled to a folder of sources, or of an object and its header."""
 
     folder: Path
     name: str
@@ -150,7 +156,12 @@ class Model:
     @property
     def sources(self) -> list[str]:
         """The C files, below the folder."""
-        return sorted(f"src/{file.name}" for file in (self.folder / "src").iterdir())
+        return sorted(f"src/{file.name}" for file in self.folder.glob("src/*"))
+
+    @property
+    def objects(self) -> list[str]:
+        """The object files, below the folder."""
+        return sorted(f"lib/{file.name}" for file in self.folder.glob("lib/*"))
 
     def write_main(self, *, host: bool) -> str:
         """Write the program around the model; returns the file's name."""
@@ -171,14 +182,14 @@ class Model:
         return file
 
 
-def compile_model(path: Path, folder: Path, cpu: str) -> Model:
-    """Compile a model with one input and one output for a processor."""
+def compile_model(path: Path, folder: Path, target: str) -> Model:
+    """Compile a model with one input and one output."""
     executor = {
         "unpacked-api": True, "interface-api": "c",
         "workspace-byte-alignment": 8, "constant-byte-alignment": 8,
     }  # fmt: skip
     artifact = intarsia.build(
-        path, target=f"c -mcpu={cpu}", executor=Executor("aot", executor),
+        path, target=target, executor=Executor("aot", executor),
         runtime=Runtime("c", {"link-params": True}), mod_name=path.stem,
     )  # fmt: skip
     return Model(artifact.save(f"{folder}/"), identifier(path.stem), artifact.passport)
@@ -202,7 +213,7 @@ def run_on_board(model: Model, x: np.ndarray, board: Board) -> Measured:
     (folder / "link.ld").write_text(script)
     cc = ["arm-none-eabi-gcc", f"-mcpu={board.cpu}", "-mthumb", *board.flags, "-std=c99", "-O2",
           "-ffunction-sections", "-Iinclude", f"-I{HERE}"]  # fmt: skip
-    objects: list[str] = []
+    objects = model.objects
     for source in (*model.sources, model.write_main(host=False), str(HERE / "startup.c")):
         objects.append(f"{Path(source).stem}.o")
         strict = STRICT if source in model.sources else ()

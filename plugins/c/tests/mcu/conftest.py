@@ -8,15 +8,21 @@ from pathlib import Path
 
 import pytest
 
+_BOTH = ("c", "llvm")
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the lines of the report as a table, sorted by net and processor."""
     path = Path(os.environ.get("INTARSIA_MCU_REPORT", ""))
     if not path.is_file():
         return
-    rows = sorted(line.split() for line in path.read_text(encoding="utf-8").splitlines())
-    lines = ["| net | processor | flash | RAM | instructions |", "|---|---|--:|--:|--:|"]
-    for net, processor, *numbers in rows:
-        shown = " | ".join(f"{int(number):,}" for number in numbers)
-        lines.append(f"| {net} | {processor} | {shown} |")
+    costs: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        net, processor, backend, *numbers = line.split()
+        costs.setdefault((net, processor), {})[backend] = [f"{int(n):,}" for n in numbers]
+    heads = [f"{what}, {backend}" for what in ("flash", "RAM", "instructions") for backend in _BOTH]
+    lines = [f"| net | processor | {' | '.join(heads)} |", f"|---|---|{'--:|' * len(heads)}"]
+    for (net, processor), by in sorted(costs.items()):
+        shown = [by.get(backend, ["-"] * 3)[column] for column in range(3) for backend in _BOTH]
+        lines.append(f"| {net} | {processor} | {' | '.join(shown)} |")
     terminalreporter.write_line("\n".join(lines))

@@ -13,6 +13,8 @@ import onnx
 import onnxruntime
 import pytest
 
+import intarsia
+
 from .boards import BOARDS, MISSING, WHY_NOT, compile_model, run_on_board, run_on_host
 from .tiny_nets import NETS, corners, save_net, windows
 
@@ -20,33 +22,73 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=WHY_NOT)
 REPORT = os.environ.get("INTARSIA_MCU_REPORT")
 ALL = [f"{name}{kind}" for name in NETS for kind in ("", "_int8")]
 QUICK = {
-    ("keywords", "cortex-m4"),
-    ("anomalies_int8", "cortex-m3"),
-    ("keywords_int8", "cortex-m55"),
+    ("c", "keywords", "cortex-m4"),
+    ("c", "anomalies_int8", "cortex-m3"),
+    ("c", "keywords_int8", "cortex-m55"),
+    ("llvm", "keywords", "cortex-m4"),
+    ("llvm", "anomalies_int8", "cortex-m3"),
+    ("llvm", "keywords_int8", "cortex-m55"),
 }
 """What runs without a report; all nets on all boards take minutes."""
+
+
+def skip_unless_wanted(backend, name, board):
+    """Skip what neither a report nor a quick run asks for."""
+    if not REPORT and (backend, name, board.cpu) not in QUICK:
+        pytest.skip("only nox -s mcu runs every net on every board")
+
+
+def write_down(backend, name, board, got):
+    """Add a line to the report."""
+    if REPORT:
+        with open(REPORT, "a", encoding="utf-8") as file:
+            costs = f"{got.flash} {got.ram} {got.instructions}"
+            file.write(f"{name} {board.cpu} {backend} {costs}\n")
+
+
+def is_right(path, x, output):
+    """Hold an output against ONNX Runtime's."""
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    (right,) = session.run(None, {"x": x})
+    # Levels of 8-bit values that round the other way add up from layer to layer.
+    near = 0.02 * np.abs(right).max() if "int8" in path.name else 1e-4
+    np.testing.assert_allclose(output.reshape(right.shape), right, rtol=1e-3, atol=near)
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.cpu)
 @pytest.mark.parametrize("name", ALL)
 def test_outputs_are_those_of_the_host(tmp_path, name, board):
-    if not REPORT and (name, board.cpu) not in QUICK:
-        pytest.skip("only nox -s mcu runs every net on every board")
+    skip_unless_wanted("c", name, board)
     path, x = save_net(tmp_path, name)
-    model = compile_model(path, tmp_path / "out", board.cpu)
+    model = compile_model(path, tmp_path / "out", f"c -mcpu={board.cpu}")
     want = run_on_host(model, x)
     got = run_on_board(model, x, board)
     output, hosts = (np.frombuffer(data, np.float32) for data in (got.output, want))
     # Softmax calls expf, which two C libraries round apart; all else is the same bit by bit.
     np.testing.assert_array_max_ulp(output, hosts, 0 if "anomalies" in name else 4)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    (right,) = session.run(None, {"x": x})
-    # Levels of 8-bit values that round the other way add up from layer to layer.
-    near = 0.02 * np.abs(right).max() if "int8" in name else 1e-4
-    np.testing.assert_allclose(output.reshape(right.shape), right, rtol=1e-3, atol=near)
-    if REPORT:
-        with open(REPORT, "a", encoding="utf-8") as file:
-            file.write(f"{name} {board.cpu} {got.flash} {got.ram} {got.instructions}\n")
+    is_right(path, x, output)
+    write_down("c", name, board, got)
+
+
+@pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.cpu)
+@pytest.mark.parametrize("name", ALL)
+def test_objects_compute_what_the_host_does(tmp_path, name, board):
+    pytest.importorskip("intarsia_llvm")
+    skip_unless_wanted("llvm", name, board)
+    path, x = save_net(tmp_path, name)
+    target = f"llvm -mtriple={board.triple} -mcpu={board.cpu}"
+    model = compile_model(path, tmp_path / "out", target)
+    assert not model.sources
+    got = run_on_board(model, x, board)
+    output = np.frombuffer(got.output, np.float32)
+    is_right(path, x, output)
+    with intarsia.build(path, "llvm", mod_name=path.stem).load(threads=1) as host:
+        (hosts,) = host.run([x]).values()
+    # The host adds in wider vectors, so another order; levels may round the other way.
+    near = 0.02 if "int8" in name else 1e-5
+    span = np.abs(hosts).max()
+    np.testing.assert_allclose(output, hosts.reshape(-1), rtol=1e-4, atol=near * span)
+    write_down("llvm", name, board, got)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
@@ -56,7 +98,7 @@ def test_every_form_of_a_dot_product_gives_the_same_integers(tmp_path, kind, boa
     x = np.random.default_rng(8).normal(size=(1, 3, 7, 6)).astype(np.float32)
     path = tmp_path / "corners.onnx"
     onnx.save(corners(x, kind), path)
-    holds_on(board, compile_model(path, tmp_path / "out", board.cpu), path, x)
+    holds_on(board, compile_model(path, tmp_path / "out", f"c -mcpu={board.cpu}"), path, x)
 
 
 @pytest.mark.parametrize("kind", [np.int8, np.uint8])
@@ -66,7 +108,7 @@ def test_every_form_of_a_window_gives_the_same_integers(tmp_path, kind, board):
     x = np.random.default_rng(8).normal(size=(1, 21, 7, 6)).astype(np.float32)
     path = tmp_path / "windows.onnx"
     onnx.save(windows(x, kind), path)
-    model = compile_model(path, tmp_path / "out", "cortex-m55")
+    model = compile_model(path, tmp_path / "out", "c -mcpu=cortex-m55")
     assert "ix_taps_" in (model.folder / "src" / "windows.c").read_text()
     holds_on(board, model, path, x)
 

@@ -3,32 +3,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from intarsia.artifact.unit import CompiledUnit
+from intarsia.errors import UnsupportedError
 from intarsia.lower.kernels import TensorModule
 from intarsia.target.target import Target
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.vectorize import vectorize
 
 from .emit.module import emit_module
-from .intrinsics.expand import RULES, expand_intrinsics
 from .link import link, linker_text
-from .optimise import compile_object
+from .optimise import compile_object, llvm_version
+from .program import package
 from .target import LlvmOptions, host_triple, machine
 
 
 def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     """Compile all kernels of ``module`` and its call plan.
 
-    The unit is a shared library; without a linker for this machine, an object file.
+    The unit is a shared library; without a linker for this machine, an object file; for runtime
+    ``c``, an object file and a header.
 
     Raises:
         ToolchainError: LLVM or the linker fails.
-        UnsupportedError: A kernel uses an operation that has no machine code.
+        UnsupportedError: A kernel uses an operation that has no machine code; or the runtime and
+            the machine do not go together.
     """
     options: LlvmOptions = target.options
+    if module.delivery.freestanding:
+        return package(module, options)
     model = machine(options)
+    if model.bare:
+        raise UnsupportedError(
+            f"no process loads code for {model.triple}, which has no operating system",
+            hint="write an object for a program of yours: --runtime c",
+        )
     code = compile_object(llvm_text(module, options), model, options.opt_level)
     linked = link(code, model.triple)
     return CompiledUnit(
@@ -43,25 +49,14 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
 def llvm_text(module: TensorModule, options: LlvmOptions) -> str:
     """Return the LLVM IR of ``module`` before LLVM's optimiser."""
     model = machine(options)
-    rules = {**RULES, **module.rules}
-    functions = tuple(
-        expand_intrinsics(vectorize(simplify(function)), rules) for function in module.functions
-    )
     return emit_module(
-        replace(module, functions=functions),
+        module,
         triple=model.triple,
         threads=options.num_threads,
         vector_bits=32 * model.lanes,
         tune=model.tune,
         half=model.half,
     )
-
-
-def llvm_version() -> str:
-    """Return the version of LLVM inside llvmlite, e.g. ``22.1.0``."""
-    from llvmlite import binding  # an SDK: loaded when code is generated
-
-    return ".".join(str(part) for part in binding.llvm_version_info)
 
 
 def env_version() -> str:

@@ -31,7 +31,11 @@ def _target_machine(machine: Machine, level: int) -> binding.TargetMachine:
             hint="check -mtriple; e.g. x86_64-unknown-linux-gnu, aarch64-unknown-linux-gnu",
         ) from cause
     return target.create_target_machine(
-        cpu=machine.cpu, features=machine.features, opt=level, reloc="pic", codemodel="default"
+        cpu=machine.cpu,
+        features=machine.features,
+        opt=level,
+        reloc="static" if machine.bare else "pic",
+        codemodel="default",
     )
 
 
@@ -73,3 +77,10 @@ def _optimised(
     builder = binding.create_pass_builder(target_machine, tuning)
     builder.getModulePassManager().run(module, builder)
     return module, target_machine
+
+
+def llvm_version() -> str:
+    """Return the version of LLVM inside llvmlite, e.g. ``22.1.0``."""
+    from llvmlite import binding  # an SDK: loaded when code is generated
+
+    return ".".join(str(part) for part in binding.llvm_version_info)

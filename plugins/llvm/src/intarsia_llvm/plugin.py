@@ -21,11 +21,12 @@ from intarsia.plugin import (
 )
 from intarsia.tir.intrinsic import IntrinsicRule
 
-from .codegen import env_version, llvm_version, tir_codegen
+from .codegen import env_version, tir_codegen
 from .functions import target_function
 from .intrinsics.expand import RULES
 from .known import check_processor, known_values
 from .link import linker_text
+from .optimise import llvm_version
 from .schedules.table import SCHEDULES, shape_of, tile_shape
 from .target import LlvmOptions, canonicalise, machine
 
@@ -38,12 +39,13 @@ def register_target_kind() -> Sequence[TargetKind]:
             name="llvm",
             role=Role.BACKEND,
             options=LlvmOptions,
-            summary="CPUs, through LLVM: x86-64, AArch64, RISC-V",
+            summary="CPUs, through LLVM: x86-64, AArch64, RISC-V, Cortex-M",
             memory=(Memory("global", 64),),
             schedules=SCHEDULES,
             tir_codegen=tir_codegen,
             canonicalise=check_processor,
             env_version=env_version,
+            runtimes=("cpp", "c"),
             known_flags=("mcpu", "mattr", "mtune"),
             known_values=known_values,
             target_function=target_function,

@@ -126,6 +126,7 @@ class Machine:
         cpu_features: What a machine must have, as the Linux kernel names it.
         half: Whether instructions convert float16.
         dot: Whether an instruction adds up four products of bytes.
+        bare: Whether there is no operating system, as on a microcontroller.
     """
 
     triple: str
@@ -137,6 +138,7 @@ class Machine:
     cpu_features: tuple[str, ...]
     half: bool
     dot: bool = False
+    bare: bool = False
 
 
 @cache
@@ -200,6 +202,21 @@ def is_x86(triple: str) -> bool:
     return triple.split("-")[0] in ("x86_64", "amd64")
 
 
+def is_bare(triple: str) -> bool:
+    """Say whether a triple is one of a machine without an operating system."""
+    return "none" in triple.split("-")[1:3]
+
+
+def _whole(triple: str) -> str:
+    """Write a triple of three words, as compilers take them, with the vendor that LLVM expects.
+
+    Read word by word, ``thumbv7em-none-eabihf`` has a vendor ``none`` and an unknown ABI: LLVM
+    would pass floats in other registers than the libraries of the board.
+    """
+    words = triple.split("-")
+    return "-".join([words[0], "unknown", *words[1:]]) if words[1:2] == ["none"] else triple
+
+
 def machine(options: LlvmOptions) -> Machine:
     """Return what the options mean for code generation."""
     options = canonicalise(options)
@@ -207,7 +224,9 @@ def machine(options: LlvmOptions) -> Machine:
     if not is_x86(triple):
         wide = triple.startswith(("aarch64", "arm64"))
         features = ",".join(options.mattr)
-        return Machine(triple, options.mcpu, "", features, 4, 32 if wide else 16, (), wide)
+        registers, bare = 32 if wide else 16, is_bare(triple)
+        triple = _whole(triple)
+        return Machine(triple, options.mcpu, "", features, 4, registers, (), wide, bare=bare)
     active = dict.fromkeys(X86_CPUS[options.mcpu])
     for feature in options.mattr:
         if feature.startswith("+"):

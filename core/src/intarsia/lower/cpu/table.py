@@ -13,6 +13,7 @@ from ...ops.pooling import AvgPool, PoolAttrs
 from ...target.target import Target
 from ...tir.expr import PrimExpr, cast, const, maximum
 from ...tir.func import PrimFunc
+from ...tir.passes.stack_to_scratch import stack_to_scratch
 from ...tir.stmt import Stmt
 from ...tir.tensor import lowest
 from ..kernels import FusedGroup
@@ -30,6 +31,23 @@ from .window import Window, window_of
 
 def _window(given: Operands, attrs: ConvAttrs | PoolAttrs) -> Window:
     return window_of(given.args[0].shape[1:3], given.fused.output.shape[1:3], attrs)
+
+
+@dataclass(frozen=True, slots=True)
+class OnWorkspace:
+    """A schedule whose temporaries lie in the workspace, not on the stack.
+
+    Attributes:
+        schedule: Makes the kernel.
+        applies: For which targets; others get the kernel as it is.
+    """
+
+    schedule: Schedule
+    applies: Callable[[Target], bool]
+
+    def __call__(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        kernel = self.schedule(group, target)
+        return stack_to_scratch(kernel) if kernel is not None and self.applies(target) else kernel
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
 from intarsia.tir.intrinsic import Intrinsic
 
 from ..functions import DOT, EXCHANGES, FUNCTIONS, PREFETCH, QUAD
-from .arithmetic import emit_rounded
+from .arithmetic import emit_binary, emit_rounded
 from .spelling import float_text, overload, register_type, splat, vector_type
 from .writer import Writer
 
@@ -55,6 +55,8 @@ def emit_intrinsic(w: Writer, call: CallIntrinsic, args: list[str]) -> str:
 
 
 def _call(w: Writer, name: str, kind: str, suffix: str, args: list[str]) -> str:
+    if name == "llvm.roundeven" and w.declarations.bare:
+        name = "llvm.rint"  # C libraries of boards have no roundeven; nobody changes the mode there
     function = w.declarations.use(kind, f"{name}.{suffix}", (kind,) * len(args))
     return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
 
@@ -146,6 +148,8 @@ def emit_reduction(w: Writer, expr: ReduceLanes, value: str) -> str:
     suffix = overload(dtype, lanes)
     if dtype.is_float and expr.op in _FLOAT_REDUCE:
         name, start = _FLOAT_REDUCE[expr.op]
+        if start is None and w.declarations.bare:
+            return _fold_lanes(w, expr, value)
         if start is None:
             function = w.declarations.use(scalar, f"llvm.vector.reduce.{name}.{suffix}", (kind,))
             return w.emit(f"call {scalar} {function}({kind} {value})")
@@ -163,3 +167,13 @@ def emit_reduction(w: Writer, expr: ReduceLanes, value: str) -> str:
         function = w.declarations.use(scalar, f"llvm.vector.reduce.{name}.{suffix}", (kind,))
         return w.emit(f"call {scalar} {function}({vector_type(scalar, lanes)} {value})")
     raise UnsupportedError(f"'{expr.op.value}' over the lanes of a vector of {dtype}")
+
+
+def _fold_lanes(w: Writer, expr: ReduceLanes, value: str) -> str:
+    """Combine lanes one by one: without a unit for floats LLVM calls what C libraries lack yet."""
+    kind = register_type(expr.dtype, expr.value.lanes)
+    total = ""
+    for lane in range(expr.value.lanes):
+        element = w.emit(f"extractelement {kind} {value}, i64 {lane}")
+        total = emit_binary(w, expr.op, total, element, expr.dtype, 1) if total else element
+    return total

@@ -34,6 +34,7 @@ from .spelling import memory_type
 from .writer import Declarations, Writer
 
 _ALIGNMENT = 64
+_BARE_ALIGNMENT = 8  # of the stack, which would have to be aligned further at run time
 
 
 def emit_kernel(function: PrimFunc, declarations: Declarations) -> str:
@@ -56,7 +57,7 @@ class _Kernel:
         for number, buffer in enumerate(function.params):
             e.buffers[buffer] = f"%p{number}"
             parameters.append(f"ptr noalias %p{number}")
-        self.stmt(e, function.body, parallel=True)
+        self.stmt(e, function.body, parallel=not self.declarations.bare)
         self._finish(self.name, parameters, e.w, "noinline")
 
     def _finish(self, name: str, parameters: list[str], w: Writer, attributes: str) -> None:
@@ -90,7 +91,8 @@ class _Kernel:
             case Allocate():
                 buffer = stmt.buffer
                 memory = memory_type(buffer.dtype)
-                e.buffers[buffer] = e.w.alloca(memory, max(1, buffer.elements), _ALIGNMENT)
+                alignment = _BARE_ALIGNMENT if self.declarations.bare else _ALIGNMENT
+                e.buffers[buffer] = e.w.alloca(memory, max(1, buffer.elements), alignment)
                 self.stmt(e, stmt.body, parallel=parallel)
             case LetStmt():
                 e.w.values.append({})
@@ -130,27 +132,35 @@ class _Kernel:
         self._range(e, loop, "0", extent, parallel=parallel)
 
     def _range(self, e: Expressions, loop: For, low: str, high: str, *, parallel: bool) -> None:
-        """Write ``for var in [low, high)``."""
+        """Write ``for var in [low, high)``; it counts in 32 bits where addresses have as many."""
         w = e.w
+        index = "i32" if self.declarations.bare else "i64"
+        if index != "i64" and not high.isdigit():
+            high = w.emit(f"trunc i64 {high} to {index}")
         before, body, end = w.label, w.fresh_label(), w.fresh_label()
         certain = low == "0" and isinstance(loop.extent, IntImm) and loop.extent.value > 0
         if certain:
             w.do(f"br label %{body}")
         else:
-            some = w.emit(f"icmp slt i64 {low}, {high}")
+            some = w.emit(f"icmp slt {index} {low}, {high}")
             w.do(f"br i1 {some}, label %{body}, label %{end}")
         w.start_block(body)
         w.count += 1
         var, following = f"%v{w.count}", f"%n{w.count}"
+        counter = var
         place = len(w.lines)
         w.lines.append("")
+        if index != "i64":
+            counter = f"%c{w.count}"
+            w.do(f"{var} = zext nneg {index} {counter} to i64")
         e.variables[loop.var] = var
         e.positive.add(loop.var)
         with w.scope():
             self.stmt(e, loop.body, parallel=parallel)
-        w.do(f"{following} = add nuw nsw i64 {var}, 1")
-        again = w.emit(f"icmp slt i64 {following}, {high}")
-        w.lines[place] = f"  {var} = phi i64 [ {low}, %{before} ], [ {following}, %{w.label} ]"
+        w.do(f"{following} = add nuw nsw {index} {counter}, 1")
+        again = w.emit(f"icmp slt {index} {following}, {high}")
+        arrivals = f"[ {low}, %{before} ], [ {following}, %{w.label} ]"
+        w.lines[place] = f"  {counter} = phi {index} {arrivals}"
         w.do(f"br i1 {again}, label %{body}, label %{end}")
         w.start_block(end)
 

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.quads import add_products
-from intarsia.lower.cpu.table import Schedule, Schedules
+from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia.lower.cpu.tile import Quads, Shape
 from intarsia.lower.cpu.transpose import transpose_kernel
 from intarsia.lower.kernels import FusedGroup
@@ -21,9 +21,18 @@ from ..functions import DOT, PREFETCH, QUAD
 from ..target import Machine, machine
 from .transpose import square
 
+_SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
+
 
 def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
-    """Return the tile that fills the registers but for the weights and one broadcast."""
+    """Return the tile that fills the registers but for the weights and one broadcast.
+
+    A microcontroller's 32 floating-point registers hold 2 x 8 sums, 8 weights and what is
+    multiplied with them; its 16 others, 2 x 2 sums.
+    """
+    if machine.bare:
+        quads = Quads(load_quad, add_products, columns=2)
+        return Shape(4 if dtype.is_float else 1, 2, strip_bytes=_SMALL_STRIP, quads=quads)
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
     quads = Quads(load_quad, dot if machine.dot else add_products)
     return Shape(lanes, 14 if machine.registers == 32 else 6, prefetch=prefetch, quads=quads)
@@ -55,7 +64,18 @@ def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
     return transpose_kernel(group, machine(target.options).lanes, square)
 
 
+def has_small_stack(target: Target) -> bool:
+    """Whether temporaries of kernels shall lie in the workspace."""
+    return machine(target.options).bare
+
+
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
-    {**Schedules(shape_of).table(), "transpose": transpose}
+    {
+        **{
+            name: OnWorkspace(schedule, has_small_stack)
+            for name, schedule in Schedules(shape_of).table().items()
+        },
+        "transpose": transpose,
+    }
 )
 """Operator name to its schedule."""

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The plain C face of a model: typed structs of its tensors, and one function that runs it."""
+"""The plain C face of a model: typed structs of its tensors, and one function that runs it.
+
+Backends that become part of somebody's program share it: the header is the same, whatever is behind
+it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from intarsia.artifact.plan import (
+from ..artifact.plan import (
     ALIGNMENT,
     Argument,
     CallPlan,
@@ -17,11 +22,14 @@ from intarsia.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia.codegen.c_source import RESERVED
-from intarsia.codegen.names import Names
-from intarsia.dtype import DType
+from ..artifact.tensors import array_bytes
+from ..dtype import DType
+from .c_source import RESERVED
+from .names import Names
+from .spelling import STDINT
 
-from .spelling import C99
+if TYPE_CHECKING:
+    import numpy as np
 
 RegionCall: TypeAlias = Callable[[RegionStep], Sequence[str]]
 """Returns the statements that call a region."""
@@ -48,8 +56,8 @@ class Interface:
         linked: Whether the weights are part of the program, not an argument.
         alignment: Of the workspace's address, in bytes.
         constant_alignment: Of the weights' addresses, in bytes.
-        called: Regions whose functions are in the program: ``<prefix>_<region>_call``. Without them C
-            alone cannot run a plan that calls regions.
+        called: Regions whose functions are in the program: ``<prefix>_<region>_call``. Without
+            them C alone cannot run a plan that calls regions.
     """
 
     plan: CallPlan
@@ -236,11 +244,44 @@ class Interface:
         )
 
 
+def identifier(name: str) -> str:
+    """Return the name of a model as the start of names in C."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return plain if plain[:1].isalpha() else f"model_{plain}"
+
+
+def pack_weights(face: Interface, constants: Mapping[str, np.ndarray]) -> tuple[bytes, list[int]]:
+    """Return all weights as one piece of memory, and where in it each begins."""
+    packed = bytearray()
+    starts: list[int] = []
+    for name in face.plan.constants:
+        packed += bytes(-len(packed) % face.constant_alignment)
+        starts.append(len(packed))
+        packed += array_bytes(constants[name])
+    return bytes(packed), starts
+
+
+def mapping_declaration(face: Interface, size: int) -> str:
+    """Return what the header says of the function that finds ``size`` bytes of weights."""
+    return (
+        f"/* Points to the weights in the content of parameters/{face.prefix}.bin, {size}\n"
+        f"   bytes at a multiple of {face.constant_alignment}. */\n"
+        f"{mapping_signature(face.prefix)};\n"
+    )
+
+
+def mapping_signature(prefix: str) -> str:
+    """Return the declaration of the function that finds the weights in the file's bytes."""
+    return (
+        f"void {prefix}_map_constants(const void *parameters, struct {prefix}_constants *constants)"
+    )
+
+
 def _typed(address: str, arg: Argument) -> str:
     """An address as a pointer to the elements of an argument."""
     if arg.place is not Place.WORKSPACE:
         return address
-    return f"({C99.memory[arg.dtype]} *)(void *)({address})"
+    return f"({STDINT[arg.dtype]} *)(void *)({address})"
 
 
 def _no_region(_step: RegionStep) -> Sequence[str]:
@@ -256,7 +297,7 @@ def _struct(
     name: str, members: Sequence[str], specs: Sequence[TensorSpec], const: str
 ) -> list[str]:
     rows = [
-        f"    {const}{C99.memory[spec.dtype]} *{member}; "
+        f"    {const}{STDINT[spec.dtype]} *{member}; "
         f"/* {spec.dtype}[{', '.join(str(size) for size in spec.shape)}] */"
         for member, spec in zip(members, specs, strict=True)
     ]

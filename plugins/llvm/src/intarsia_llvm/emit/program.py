@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program sees of a model: the function that runs it, and the weights.
+
+The names and types are those of the header (:mod:`intarsia.codegen.c_interface`): its structs hold
+nothing but pointers, so an element's number is its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from intarsia.artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep
+from intarsia.artifact.tensors import array_bytes
+from intarsia.codegen.c_interface import Interface, pack_weights
+
+from .writer import Declarations, Writer
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def emit_run(face: Interface, declarations: Declarations) -> str:
+    """Return ``<prefix>_run(inputs, outputs, [constants,] workspace)``, whose result is 0."""
+    w = Writer(declarations)
+    for step in face.plan.steps:
+        match step:
+            case KernelStep():
+                args = ", ".join(f"ptr {_pointer(w, face, arg)}" for arg in step.args)
+                w.do(f"call void @{step.function}({args})")
+            case CopyStep():
+                kinds = ("ptr", "ptr", "i64", "i1")
+                copy = w.declarations.use("void", "llvm.memcpy.p0.p0.i64", kinds)
+                ends = [_pointer(w, face, arg) for arg in (step.destination, step.source)]
+                size = f"i64 {step.source.bytes}, i1 false"
+                w.do(f"call void {copy}(ptr {ends[0]}, ptr {ends[1]}, {size})")
+            case RegionStep():
+                raise AssertionError("regions were refused before")
+    names = ["inputs", "outputs", *(["constants"] if face.asks_constants else []), "workspace"]
+    head = f"define i32 @{face.prefix}_run({', '.join(f'ptr %{name}' for name in names)}) #0 {{"
+    return "\n".join([head, "start:", *w.allocas, *w.lines, "  ret i32 0", "}", ""])
+
+
+def _pointer(w: Writer, face: Interface, arg: Argument) -> str:
+    """Return the address of an argument's data."""
+    match arg.place:
+        case Place.INPUT:
+            return _member(w, "%inputs", arg.index)
+        case Place.OUTPUT:
+            return _member(w, "%outputs", arg.index)
+        case Place.CONSTANT:
+            return f"@weight.{arg.index}" if face.linked else _member(w, "%constants", arg.index)
+        case Place.WORKSPACE:
+            return w.emit(f"getelementptr i8, ptr %workspace, i64 {arg.index}")
+
+
+def _member(w: Writer, struct: str, number: int) -> str:
+    slot = w.emit(f"getelementptr ptr, ptr {struct}, i64 {number}")
+    return w.emit(f"load ptr, ptr {slot}")
+
+
+def emit_weights(face: Interface, constants: Mapping[str, np.ndarray]) -> str:
+    """Return the weights as constants, or the function that finds them in the file's bytes."""
+    if face.asks_constants:
+        return _mapping(face, pack_weights(face, constants)[1])
+    lines: list[str] = []
+    for number, name in enumerate(face.plan.constants):
+        data = array_bytes(constants[name])
+        text = "".join(f"\\{pair}" for pair in data.hex(" ").split())
+        kind = f"[{len(data)} x i8]"
+        aligned = f"align {face.constant_alignment}"
+        lines.append(f'@weight.{number} = internal constant {kind} c"{text}", {aligned}')
+    if lines:
+        rows = ", ".join(f"ptr @weight.{number}" for number in range(len(lines)))
+        lines.append(f"@{face.prefix}_parameters = constant [{len(lines)} x ptr] [{rows}]")
+    return "\n".join([*lines, ""])
+
+
+def _mapping(face: Interface, starts: list[int]) -> str:
+    w = Writer(Declarations())
+    for number, start in enumerate(starts):
+        slot = w.emit(f"getelementptr ptr, ptr %constants, i64 {number}")
+        data = w.emit(f"getelementptr i8, ptr %parameters, i64 {start}")
+        w.do(f"store ptr {data}, ptr {slot}")
+    head = f"define void @{face.prefix}_map_constants(ptr %parameters, ptr %constants) #0 {{"
+    return "\n".join([head, "start:", *w.lines, "  ret void", "}", ""])
