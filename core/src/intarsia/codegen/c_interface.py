@@ -26,7 +26,7 @@ from ..artifact.tensors import array_bytes
 from ..dtype import DType
 from .c_source import RESERVED
 from .names import Names
-from .spelling import STDINT
+from .spelling import MEMORY_TYPES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,7 +281,7 @@ def _typed(address: str, arg: Argument) -> str:
     """An address as a pointer to the elements of an argument."""
     if arg.place is not Place.WORKSPACE:
         return address
-    return f"({STDINT[arg.dtype]} *)(void *)({address})"
+    return f"({MEMORY_TYPES[arg.dtype]} *)(void *)({address})"
 
 
 def _no_region(_step: RegionStep) -> Sequence[str]:
@@ -297,7 +297,7 @@ def _struct(
     name: str, members: Sequence[str], specs: Sequence[TensorSpec], const: str
 ) -> list[str]:
     rows = [
-        f"    {const}{STDINT[spec.dtype]} *{member}; "
+        f"    {const}{MEMORY_TYPES[spec.dtype]} *{member}; "
         f"/* {spec.dtype}[{', '.join(str(size) for size in spec.shape)}] */"
         for member, spec in zip(members, specs, strict=True)
     ]

@@ -19,18 +19,20 @@ SHORT: Mapping[DType, str] = MappingProxyType(
 )
 """Element type to its name in the names of functions: ``i8``, ``u32``, ``f32``, ``bf16``."""
 
+_INTEGERS = {dtype: f"{dtype.value}_t" for dtype in DType if dtype.is_integer}
+_FLOATS = {DType.FLOAT32: "float", DType.FLOAT64: "double"}
 
-STDINT: Mapping[DType, str] = MappingProxyType(
-    {dtype: f"{dtype.value}_t" for dtype in DType if dtype.is_integer}
-    | {
-        DType.BOOL: "uint8_t",
-        DType.FLOAT16: "uint16_t",
-        DType.BFLOAT16: "uint16_t",
-        DType.FLOAT32: "float",
-        DType.FLOAT64: "double",
-    }
+VALUE_TYPES: Mapping[DType, str] = MappingProxyType(
+    _INTEGERS | _FLOATS | {DType.BOOL: "int", DType.FLOAT16: "float", DType.BFLOAT16: "float"}
 )
-"""Element type to the type of an element in memory, in C with ``<stdint.h>``."""
+"""Element type to the type of a value in C and in C++."""
+
+MEMORY_TYPES: Mapping[DType, str] = MappingProxyType(
+    _INTEGERS
+    | _FLOATS
+    | {DType.BOOL: "uint8_t", DType.FLOAT16: "uint16_t", DType.BFLOAT16: "uint16_t"}
+)
+"""Element type to the type of an element in memory, in C and in C++."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from intarsia.codegen.external import run_compiler
 from intarsia.plugin import ToolchainError
 
 from .target import COptions, this_machine
-
-TIMEOUT_SECONDS = 600
-MESSAGE_LINES = 8
 
 FLAGS = (
     "-std=c99",
@@ -124,27 +121,10 @@ def compiler_version(cc: str = "cc") -> str:
 
 
 def _run(argv: Sequence[str], folder: str | None) -> str:
-    compiler = argv[0]
-    try:
-        done = subprocess.run(
-            argv,
-            cwd=folder,
-            capture_output=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-            text=True,
-            errors="replace",
-        )
-    except FileNotFoundError:
-        raise ToolchainError(
-            f"the C compiler '{compiler}' is not installed",
-            hint="install gcc or clang, name another with -cc=PATH, or take sources only: "
-            "-freestanding",
-        ) from None
-    except (OSError, subprocess.TimeoutExpired) as cause:
-        raise ToolchainError(f"the C compiler '{compiler}' did not run: {cause}") from cause
-    if done.returncode != 0:
-        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()[-MESSAGE_LINES:]
-        text = "\n".join(lines)
-        raise ToolchainError(f"the C compiler '{compiler}' failed ({done.returncode}):\n{text}")
-    return done.stdout
+    return run_compiler(
+        argv,
+        folder,
+        language="C",
+        hint="install gcc or clang, name another with -cc=PATH, or take sources only: "
+        "-freestanding",
+    )

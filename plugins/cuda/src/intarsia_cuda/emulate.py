@@ -3,17 +3,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from intarsia.errors import ToolchainError
+from intarsia.codegen.external import run_compiler
 
 from .source import HEADER, emulation_header
-
-TIMEOUT_SECONDS = 600
-MESSAGE_LINES = 8
 
 FLAGS = (
     *("-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-math-errno"),
@@ -39,29 +35,11 @@ def compile_emulated(
     with tempfile.TemporaryDirectory(prefix="intarsia-cuda-") as folder:
         (Path(folder) / HEADER).write_text(emulation_header(), encoding="utf-8")
         (Path(folder) / "kernels.cpp").write_text(f"{text}\n{exports}", encoding="utf-8")
-        _run([cxx, *FLAGS, *flags, "-o", "emulated.so", "kernels.cpp", "-lm"], folder)
-        return (Path(folder) / "emulated.so").read_bytes()
-
-
-def _run(argv: Sequence[str], folder: str) -> None:
-    compiler = argv[0]
-    try:
-        done = subprocess.run(
-            argv,
-            cwd=folder,
-            capture_output=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-            text=True,
-            errors="replace",
-        )
-    except FileNotFoundError:
-        raise ToolchainError(
-            f"the C++ compiler '{compiler}' is not installed, and -emulate needs one",
+        run_compiler(
+            [cxx, *FLAGS, *flags, "-o", "emulated.so", "kernels.cpp", "-lm"],
+            folder,
+            language="C++",
+            need=", and -emulate needs one",
             hint="install g++ or clang++, or name another with -cxx=PATH",
-        ) from None
-    except (OSError, subprocess.TimeoutExpired) as cause:
-        raise ToolchainError(f"the C++ compiler '{compiler}' did not run: {cause}") from cause
-    if done.returncode != 0:
-        lines = "\n".join((done.stderr.strip() or done.stdout.strip()).splitlines()[:MESSAGE_LINES])
-        raise ToolchainError(f"the C++ compiler '{compiler}' failed ({done.returncode}):\n{lines}")
+        )
+        return (Path(folder) / "emulated.so").read_bytes()

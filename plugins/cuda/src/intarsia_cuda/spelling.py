@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from intarsia.codegen.spelling import Spelling
+from intarsia.codegen.c_math import MATH, by_type, of_both_types
+from intarsia.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
 from intarsia.dtype import DType
 from intarsia.plugin import Signature
 from intarsia.tir.intrinsic import Intrinsic
@@ -15,47 +16,7 @@ from intarsia.tir.stmt import Thread
 KIND = "cuda"
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT64})
 
-_INTEGERS = {dtype: f"{dtype.value}_t" for dtype in DType if dtype.is_integer}
-_MATH = {
-    Intrinsic.ABS: "fabs",
-    Intrinsic.ACOS: "acos",
-    Intrinsic.ACOSH: "acosh",
-    Intrinsic.ASIN: "asin",
-    Intrinsic.ASINH: "asinh",
-    Intrinsic.ATAN: "atan",
-    Intrinsic.ATAN2: "atan2",
-    Intrinsic.ATANH: "atanh",
-    Intrinsic.CBRT: "cbrt",
-    Intrinsic.CEIL: "ceil",
-    Intrinsic.COPYSIGN: "copysign",
-    Intrinsic.COS: "cos",
-    Intrinsic.COSH: "cosh",
-    Intrinsic.ERF: "erf",
-    Intrinsic.ERFC: "erfc",
-    Intrinsic.EXP: "exp",
-    Intrinsic.EXP10: "exp10",
-    Intrinsic.EXP2: "exp2",
-    Intrinsic.EXPM1: "expm1",
-    Intrinsic.FDIM: "fdim",
-    Intrinsic.FLOOR: "floor",
-    Intrinsic.FMA: "fma",
-    Intrinsic.FMAX: "fmax",
-    Intrinsic.FMIN: "fmin",
-    Intrinsic.HYPOT: "hypot",
-    Intrinsic.LOG: "log",
-    Intrinsic.LOG10: "log10",
-    Intrinsic.LOG2: "log2",
-    Intrinsic.LOG1P: "log1p",
-    Intrinsic.POW: "pow",
-    Intrinsic.ROUND: "rint",
-    Intrinsic.RSQRT: "rsqrt",
-    Intrinsic.SIN: "sin",
-    Intrinsic.SINH: "sinh",
-    Intrinsic.SQRT: "sqrt",
-    Intrinsic.TAN: "tan",
-    Intrinsic.TANH: "tanh",
-    Intrinsic.TRUNC: "trunc",
-}
+_MATH = {**MATH, Intrinsic.EXP10: "exp10", Intrinsic.RSQRT: "rsqrt"}
 _ONE = ("cbrt", "erfc", "exp10", "exp2", "expm1", "lgamma", "log10", "log2", "tgamma", "normcdf")
 _TWO = ("atan2", "copysign", "fdim", "fmod", "hypot", "nextafter", "remainder")
 
@@ -87,23 +48,6 @@ def target_function(name: str) -> Signature | None:
     return None
 
 
-_FUNCTIONS = frozenset(
-    f"{name}{suffix}" for name in (*_MATH.values(), *_ONE, *_TWO) for suffix in ("", "f")
-)
-_MEMORY = {
-    DType.BOOL: "uint8_t",
-    DType.FLOAT16: "uint16_t",
-    DType.BFLOAT16: "uint16_t",
-    DType.FLOAT32: "float",
-    DType.FLOAT64: "double",
-}
-_VALUES = {
-    DType.BOOL: "int",
-    DType.FLOAT16: "float",
-    DType.BFLOAT16: "float",
-    DType.FLOAT32: "float",
-    DType.FLOAT64: "double",
-}
 _THREADS = {
     thread: f"{'threadIdx' if thread.in_block else 'blockIdx'}.{thread.value[-1]}"
     for thread in Thread
@@ -114,13 +58,10 @@ def spelling(*, index: str) -> Spelling:
     """Return the table; ``index`` is ``int32_t``, or ``int64_t`` where that is too small."""
     return Spelling(
         kind=KIND,
-        values=MappingProxyType(_INTEGERS | _VALUES),
-        memory=MappingProxyType(_INTEGERS | _MEMORY),
-        intrinsics=MappingProxyType(
-            {(function, DType.FLOAT64): name for function, name in _MATH.items()}
-            | {(function, DType.FLOAT32): f"{name}f" for function, name in _MATH.items()}
-        ),
-        functions=_FUNCTIONS | frozenset(_OWN),
+        values=VALUE_TYPES,
+        memory=MEMORY_TYPES,
+        intrinsics=by_type(_MATH),
+        functions=of_both_types((*_MATH.values(), *_ONE, *_TWO)) | frozenset(_OWN),
         index=index,
         inline="static __device__ __forceinline__",
         kernel='extern "C" __global__ void',
