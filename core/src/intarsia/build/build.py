@@ -16,6 +16,7 @@ from ..host.host import Host
 from ..ir.module import IRModule
 from ..ir.verify import verify
 from ..lower.kernels import Delivery
+from ..partition.cost import Plan
 from ..partition.report import check_gates
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
@@ -23,6 +24,7 @@ from ..target.options import did_you_mean
 from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
 from .artifact import Artifact
+from .claims import measure_claims
 from .config import Executor, Runtime, check_combination, check_served
 from .dump import Dump
 from .dynamic import import_any, needs_program, pack_program
@@ -45,7 +47,7 @@ from .tuned import tuned_for, tuned_json
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..partition.cost import Plan
+    from ..partition.measured import Measured
     from ..partition.rules import PlaceRule
 
 A = TypeVar("A")
@@ -70,6 +72,7 @@ class BuildOptions:
         dump_ir: Folder for each stage's result as numbered text files.
         memory_budget: Bytes that a tensor, or all weights, may have; the machine's memory if
             ``None``.
+        measure: Measure what each claim of an accelerator costs, once; the plan by cost uses it.
         records: File with measured schedules, or ``none``; the user's own if ``None``.
         progress: Called with the name of each stage.
     """
@@ -81,6 +84,7 @@ class BuildOptions:
     max_regions: int | None = None
     dump_ir: str | os.PathLike[str] | None = None
     memory_budget: int | None = None
+    measure: bool = False
     records: str | os.PathLike[str] | None = None
     progress: Progress | None = None
 
@@ -194,7 +198,9 @@ def _compile(
     prepared = _prepare(settings, chosen.memory_budget)
     dump.module("prepared", prepared)
     stage("partition")
-    cutting = cut(host, prepared, parts, chosen.plan, chosen.rules)
+    by_cost = chosen.plan in (None, Plan.COST)
+    measured = measured_costs(host, prepared, parts) if chosen.measure and by_cost else None
+    cutting = cut(host, prepared, parts, chosen.plan, chosen.rules, measured)
     cutting.check(chosen.require_offload, chosen.max_regions)
     dump.module("partitioned", cutting.module)
     stage("regions")
@@ -211,6 +217,19 @@ def _compile(
     stage("pack")
     said = tuned_json(lowered, tuned)
     return pack(host, mod_name, settings, cutting, (main, *regions), lowered, tuned=said)
+
+
+def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Measured:
+    """Return what the claims of a prepared module cost on this machine; measures what is not known.
+
+    Raises:
+        PluginError: A plugin failed when it was asked.
+    """
+
+    def make(alone: IRModule, parts: CompositeTarget) -> Artifact:
+        return build(alone, parts, host=host, plan=Plan.GREEDY)
+
+    return measure_claims(host, module, target, make)
 
 
 def _chosen(options: Mapping[str, Any]) -> BuildOptions:

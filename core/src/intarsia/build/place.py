@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ..artifact.write import part_unit
 from ..diagnostics import Remark
@@ -22,6 +23,11 @@ from .stages import Cut, cut
 
 if TYPE_CHECKING:
     from ..frontend.onnx.dynamic import DynamicModel
+    from ..partition.measured import Measured
+
+
+Measure: TypeAlias = "Callable[[Host, IRModule, CompositeTarget], Measured]"
+"""Measures what the claims of a prepared module cost."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,22 +54,36 @@ def place_model(
     target: CompositeTarget,
     plan: Plan | None = None,
     rules: Sequence[PlaceRule] = (),
+    measure: Measure | None = None,
 ) -> Placed:
     """Prepare a model, or every piece of a program, and cut it among the accelerators.
+
+    Args:
+        host: Knows the accelerators.
+        model: What is cut.
+        target: What it is cut among.
+        plan: How regions are chosen; the cost model if ``None``.
+        rules: What the user says of single nodes.
+        measure: Measures what claims cost; ``None`` to estimate all.
 
     Raises:
         PluginError: A plugin failed or broke its contract.
         UsageError: A rule names no node.
     """
     remarks = Remarks()
+
+    def cut_one(piece: IRModule, rules: Sequence[PlaceRule]) -> Cut:
+        measured = None if measure is None else measure(host, piece, target)
+        return cut(host, piece, target, plan, rules, measured)
+
     if isinstance(model, IRModule):
         prepared = PREPARE.run(model, remarks=remarks)
-        cutting = cut(host, prepared, target, plan, rules)
+        cutting = cut_one(prepared, rules)
         found = tuple(remarks.found)
         return Placed({"main": prepared}, {"main": cutting}, cutting.placement, found)
     pieces = {name: PREPARE.run(piece, remarks=remarks) for name, piece in model.pieces.items()}
     inner = rules_of_parts(rules)
-    cuts = {name: cut(host, piece, target, plan, inner) for name, piece in pieces.items()}
+    cuts = {name: cut_one(piece, inner) for name, piece in pieces.items()}
     kinds = [accelerator.kind.name for accelerator in target.accelerators]
     placement = merge_placements(model, {k: v.placement for k, v in cuts.items()}, kinds)
     check_place_rules(placement, rules)
@@ -144,4 +164,5 @@ def _summed(costs: Sequence[PlanCosts | None]) -> PlanCosts | None:
         sum(cost.chosen for cost in known),
         sum(cost.greedy for cost in known),
         sum(cost.fallback for cost in known),
+        sum((Counter(cost.sources) for cost in known), Counter[str]()),
     )

@@ -29,6 +29,7 @@ from ..tir.func import PrimFunc
 from ..tir.target_call import verify_target_calls
 
 if TYPE_CHECKING:
+    from ..partition.measured import Measured
     from ..partition.rules import PlaceRule
     from ..target.kinds import Origin
     from ..target.read import OneSpec, TargetSpec
@@ -109,15 +110,24 @@ def cut(
     target: CompositeTarget,
     plan: Plan | None = None,
     rules: Sequence[PlaceRule] = (),
+    measured: Measured | None = None,
 ) -> Cut:
     """Ask every accelerator, and cut ``main`` among them and the fallback.
+
+    Args:
+        host: Knows the accelerators.
+        module: A prepared module.
+        target: What it is cut among.
+        plan: How regions are chosen; the cost model if ``None``.
+        rules: What the user says of single nodes.
+        measured: What was measured of the costs.
 
     Raises:
         PluginError: A plugin failed or broke its contract.
         UsageError: A rule names no node.
     """
     owners = {accelerator.kind.name: accelerator for accelerator in target.accelerators}
-    tables = [(kind, _support(host, owner)) for kind, owner in owners.items()]
+    tables = [(kind, support_of(host, owner)) for kind, owner in owners.items()]
     asked = {kind for kind in owners if host.has_hook(kind, "partition")}
 
     def keep(kind: str, regions: Sequence[Region]) -> Sequence[Region]:
@@ -130,7 +140,7 @@ def cut(
         module,
         tables,
         plan=plan or Plan.COST,
-        prices=Prices.of(target.fallback, target.accelerators),
+        prices=Prices.of(target.fallback, target.accelerators, measured),
         rules=rules,
         ask=keep if asked else None,
     )
@@ -285,7 +295,12 @@ def _generate(generate: Callable[..., object], module: TensorModule, target: Tar
     return generate(module, target)
 
 
-def _support(host: Host, accelerator: Target) -> SupportTable:
+def support_of(host: Host, accelerator: Target) -> SupportTable:
+    """Ask an accelerator what it takes.
+
+    Raises:
+        PluginError: Its plugin failed.
+    """
     return cast("SupportTable", host.call("annotate", accelerator.kind.name, target=accelerator))
 
 

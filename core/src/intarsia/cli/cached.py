@@ -65,6 +65,7 @@ class Keyed:
             "runtime": settings.runtime.to_json(),
             "placement": [
                 settings.plan.value, rules, settings.require_offload, settings.max_regions,
+                settings.measure,
             ],
             "plugins": plugins,
             "environment": {

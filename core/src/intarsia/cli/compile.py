@@ -96,6 +96,7 @@ def compile_model(model: Path, settings: BuildSettings) -> Artifact | KeptArtifa
             require_offload=settings.require_offload,
             max_regions=settings.max_regions,
             dump_ir=settings.dump_ir,
+            measure=settings.measure,
             records=settings.records,
             progress=stage,
         )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from ..build.build import measured_costs
 from ..build.config import Executor
 from ..build.dynamic import import_any
 from ..build.place import place_model
@@ -53,6 +54,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="How regions are chosen.",
 )
 @click.option("--place", multiple=True, metavar="NODES=KIND", help="Nodes that go to KIND only.")
+@click.option("--measure", is_flag=True, help="Measure each claim once; the plan by cost uses it.")
 @click.option("--require-offload", type=click.FloatRange(0, 100), metavar="PCT", help="A gate.")
 @click.option("--max-regions", type=click.IntRange(0), metavar="N", help="A gate.")
 @click.option("--html", type=_FILE, metavar="FILE", help="Write a page with the graph.")
@@ -71,6 +73,7 @@ def command(
     executor: str | None,
     plan: str,
     place: tuple[str, ...],
+    measure: bool,
     require_offload: float | None,
     max_regions: int | None,
     html: Path | None,
@@ -86,7 +89,10 @@ def command(
     shapes = largest(dict(parse_shape(text) for text in shape))
     chosen = None if executor is None else Executor(executor, host=host)
     imported = import_any(model, chosen, None, shapes, None)
-    placed = place_model(host, imported, parts, plan=Plan(plan), rules=rules)
+    by_cost = measure and Plan(plan) is Plan.COST
+    placed = place_model(
+        host, imported, parts, Plan(plan), rules, measured_costs if by_cost else None
+    )
     notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
     placement = placed.placement
     verdicts = _chosen(placement.verdicts, nodes)

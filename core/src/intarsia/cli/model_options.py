@@ -49,6 +49,7 @@ class BuildSettings:
     require_offload: float | None
     max_regions: int | None
     dump_ir: Path | None
+    measure: bool
     records: str | None
     use_cache: bool
 
@@ -107,6 +108,8 @@ def _build_options() -> list[Decorator]:
          "Fail if fewer nodes are offloaded."),
         (cut, "--max-regions", {"type": click.IntRange(0), "metavar": "N"},
          "Fail if there are more regions."),
+        (cut, "--measure", {"is_flag": True},
+         "Measure what accelerators need for each claim, once; the plan by cost uses it."),
         (model, "--records", {"metavar": "FILE"},
          "Measured schedules, or 'none'; else those of intarsia tune.  [env: INTARSIA_RECORDS]"),
         (model, "--no-cache", {"is_flag": True},
@@ -137,6 +140,7 @@ def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
         require_offload=values["build_require_offload"],
         max_regions=values["build_max_regions"],
         dump_ir=dump,
+        measure=values["build_measure"],
         records=values["build_records"],
         use_cache=not values["build_no_cache"] and not session.trace,
     )

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..artifact.archive import is_artifact
 from ..artifact.passport import Passport
+from ..build.build import measured_costs
 from ..build.config import Executor
 from ..build.dynamic import VM, import_any
 from ..build.place import place_model
@@ -21,6 +22,7 @@ from ..build.sizes import largest
 from ..build.stages import read_target
 from ..errors import UnsupportedError, UsageError
 from ..ir.module import IRModule
+from ..partition.cost import Plan
 from ..runtime.executors.graph import GraphExecutor, ProfileRow
 from ..runtime.executors.sizes import SizesExecutor
 from ..runtime.executors.vm import VmExecutor
@@ -171,7 +173,11 @@ def _regions(
             program, arrays = executable.fitted(inputs)
         imported = _imported(source, settings, passport, arrays)
         target = read_target(settings.host, passport.target, None)
-        placed = place_model(settings.host, imported, target, settings.plan, settings.rules)
+        by_cost = settings.measure and settings.plan is Plan.COST
+        measure = measured_costs if by_cost else None
+        placed = place_model(
+            settings.host, imported, target, settings.plan, settings.rules, measure
+        )
         rows = [row.to_json() for row in placed.placement.regions]
         if rows != program.passport.placement.get("regions"):
             click.echo("the regions cannot be compared: they were cut in another way", err=True)

@@ -9,6 +9,9 @@ The model, in whole picoseconds so that sums are exact and equal on every machin
   call (element-wise work, moving of data) costs nothing where its neighbours are: it is fused with
   them. What a plugin states of a match (:meth:`~intarsia.partition.support.Support.yes`) holds
   instead.
+* What was measured (:class:`~intarsia.partition.measured.Measured`) holds instead of the model, but
+  not instead of what a plugin states: a region of a match alone, less its launch and its borders,
+  is what the match costs.
 * A region costs a launch, and a copy of every value that enters or leaves it: latency and bytes.
 
 The cost of a placement is the sum over calls and regions, where the regions are those that
@@ -21,12 +24,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from ..ir.expr import Call
+from ..ir.expr import Call, Constant
 from ..ir.op import OpKind
 from ..ir.types import TensorType, TupleType, Type
 from ..target.kind import Performance
 from ..target.target import Target
 from .annotate import Placed
+from .measured import Measured, signature_of_calls
 
 HEAVY = frozenset({OpKind.ANCHOR, OpKind.REDUCTION, OpKind.OPAQUE})
 PICOSECONDS = 10**12
@@ -37,6 +41,14 @@ class Plan(Enum):
 
     GREEDY = "greedy"  # every call an accelerator takes goes to the first that takes it
     COST = "cost"  # the placement that costs least, by the model of this module
+
+
+class Source(Enum):
+    """Where a cost comes from."""
+
+    STATED = "stated"  # by the plugin, in seconds or in operations
+    MEASURED = "measured"
+    ESTIMATED = "estimated"  # by the model, from arithmetic and traffic
 
 
 def is_heavy(call: Call) -> bool:
@@ -94,10 +106,12 @@ class Prices:
     Attributes:
         fallback: Speeds of the fallback.
         accelerators: Speeds of each accelerator, by kind.
+        measured: What was measured; ``None`` if nothing was.
     """
 
     fallback: Performance
     accelerators: Mapping[str, Performance]
+    measured: Measured | None = None
 
     @classmethod
     def presumed(cls, kinds: Sequence[str]) -> Prices:
@@ -106,7 +120,12 @@ class Prices:
         return cls(base, dict.fromkeys(kinds, replace(base, flops=2 * base.flops)))
 
     @classmethod
-    def of(cls, fallback: Target, accelerators: Sequence[Target]) -> Prices:
+    def of(
+        cls,
+        fallback: Target,
+        accelerators: Sequence[Target],
+        measured: Measured | None = None,
+    ) -> Prices:
         """Return the prices of a target's parts.
 
         A kind that states no :class:`Performance` is taken to be an ordinary CPU as a fallback. As
@@ -124,19 +143,49 @@ class Prices:
                 or (presumed if part.kind.device_type == device else apart)
                 for part in accelerators
             },
+            measured,
         )
 
     def own(self, call: Call) -> int:
         """Return what the fallback needs for a call."""
         if not is_heavy(call):
             return 0
+        if self.measured is not None:
+            seconds = self.measured.own.get(signature_of_calls([call]))
+            if seconds is not None:
+                return _picoseconds(seconds)
         return _picoseconds(self.fallback.launch) + _roofline(self.fallback, [call])
+
+    def source(self, placed: Placed) -> Source:
+        """Return where the cost of a match on an accelerator comes from."""
+        if placed.said.seconds is not None:
+            return Source.STATED
+        if self._measured(placed) is not None:
+            return Source.MEASURED
+        return Source.ESTIMATED if placed.said.flops is None else Source.STATED
+
+    def _measured(self, placed: Placed) -> int | None:
+        """What was measured of a match, without region and borders."""
+        if self.measured is None:
+            return None
+        key = placed.kind, signature_of_calls(placed.match.calls)
+        seconds = self.measured.claims.get(key)
+        if seconds is None:
+            return None
+        match = placed.match
+        values = dict.fromkeys(v for v in match.inputs if not isinstance(v, Constant))
+        borders = [count_bytes(value.type) for value in (*values, match.root)]
+        outside = self.launch(placed.kind) + sum(self.crossing(placed.kind, b) for b in borders)
+        return max(0, _picoseconds(seconds) - outside)
 
     def claim(self, placed: Placed) -> int:
         """Return what an accelerator needs for a match, without region and borders."""
         speed = self.accelerators[placed.kind]
         if placed.said.seconds is not None:
             return _picoseconds(placed.said.seconds)
+        measured = self._measured(placed)
+        if measured is not None:
+            return measured
         if placed.said.flops is not None:
             return _picoseconds(placed.said.flops / speed.flops)
         return _roofline(speed, placed.match.calls)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .cost import PICOSECONDS
+from .cost import PICOSECONDS, Source
 from .labels import label_calls
 from .place import Priced
 from .region import Region
@@ -23,7 +23,7 @@ def with_costs(placement: Placement, regions: Sequence[Region], priced: Priced) 
     """
     calls = {label: call for call, label in label_calls(priced.annotated.calls).items()}
     verdicts = tuple(
-        replace(row, cost=None if offer is None else MatchCost(*map(_seconds, offer)))
+        replace(row, cost=None if offer is None else _match(*offer))
         for row in placement.verdicts
         for offer in [priced.offers.get((calls[row.node], row.accelerator))]
     )
@@ -35,8 +35,17 @@ def with_costs(placement: Placement, regions: Sequence[Region], priced: Priced) 
         found = next(costs[call] for call in region.origins.values() if call in costs)
         terms = (found.work, found.launch + found.border, found.own)
         rows.append(replace(row, cost=RegionCosts(*map(_seconds, terms))))
-    totals = PlanCosts(*map(_seconds, (priced.total, priced.greedy, priced.fallback)))
+    totals = PlanCosts(
+        _seconds(priced.total),
+        _seconds(priced.greedy),
+        _seconds(priced.fallback),
+        {source.value: count for source, count in priced.sources.items()},
+    )
     return replace(placement, regions=tuple(rows), verdicts=verdicts, cost=totals)
+
+
+def _match(here: int, fallback: int, source: Source) -> MatchCost:
+    return MatchCost(_seconds(here), _seconds(fallback), source.value)
 
 
 def _seconds(picoseconds: int) -> float:

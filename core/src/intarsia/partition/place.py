@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..ir.expr import Call
 from .annotate import Annotated, Placed, annotate
-from .cost import PICOSECONDS, Prices
+from .cost import PICOSECONDS, Prices, Source
 from .problem import Chosen, Claim, Problem, make_problem
 from .report import seconds_text
 from .search import cheapest
@@ -25,7 +26,8 @@ class Priced:
         greedy: What giving each call to the first accelerator that takes it costs.
         fallback: What the fallback alone costs.
         offers: For (call, accelerator) that takes it: what the accelerator needs for its match, and
-            what the fallback needs for the calls of that match.
+            what the fallback needs for the calls of that match, and where the first comes from.
+        sources: How many claims have a cost from where.
         problem: What was solved.
         chosen: The answer.
     """
@@ -34,7 +36,8 @@ class Priced:
     total: int
     greedy: int
     fallback: int
-    offers: Mapping[tuple[Call, str], tuple[int, int]]
+    offers: Mapping[tuple[Call, str], tuple[int, int, Source]]
+    sources: Mapping[Source, int]
     problem: Problem
     chosen: Chosen
 
@@ -58,7 +61,11 @@ def place_by_cost(
     chosen = cheapest(problem)
     calls = {number: node for number, node in enumerate(problem.nodes) if isinstance(node, Call)}
     offers = {
-        (calls[node], claim.placed.kind): (claim.cost, sum(problem.own[n] for n in claim.nodes))
+        (calls[node], claim.placed.kind): (
+            claim.cost,
+            sum(problem.own[n] for n in claim.nodes),
+            prices.source(claim.placed),
+        )
         for claim in problem.claims
         for node in claim.nodes
     }
@@ -68,6 +75,7 @@ def place_by_cost(
         problem.cost(problem.greedy),
         problem.cost(problem.tilings[0]),
         offers,
+        Counter(prices.source(claim.placed) for claim in problem.claims),
         problem,
         chosen,
     )
