@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -13,8 +15,9 @@ from intarsia.ir.match import match_pattern
 from intarsia.ir.types import TensorType
 from intarsia.ir.walk import count_uses
 from intarsia_dnnl.codegen import compile_region
+from intarsia_dnnl.draft import Draft
 from intarsia_dnnl.loader import load
-from intarsia_dnnl.support import support_table
+from intarsia_dnnl.support import all_rows, support_markdown, support_table
 from intarsia_dnnl.target import EXACT, DnnlOptions, exact_feature
 
 from .regions import (
@@ -173,6 +176,120 @@ def test_sum_of_tensors_in_the_callers_layout():
 def test_mean(keepdims):
     operands = [given_bytes(2, 16, 7, 7), number(0.0505), zero(120), number(0.01), zero(100)]
     within_one(apply("qnn.mean", *operands, axes=(2, 3), keepdims=keepdims))
+
+
+@needs_exact
+@pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])
+@pytest.mark.parametrize(
+    "attrs", [{}, {"padding": ((1, 0), (0, 1))}, {"output_padding": (1, 1)}, {"dilation": (2, 1)}]
+)
+def test_transposed_convolution(dtype, attrs):
+    window = {"strides": (2, 2), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
+    operands = [given_bytes(1, 16, 7, 6, dtype=dtype), number(0.02), zero(3, dtype)]
+    operands += [weights(16, 8, 3, 3), scales(8), zero(0, DType.INT8), number(0.07), zero(9)]
+    within_one(apply("qnn.conv_transpose", *operands, bias(8), **(window | attrs)))
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+@pytest.mark.parametrize("affine", [1, 2])
+def test_layer_norm(axis, affine):
+    x = given_bytes(3, 8, 16, dtype=DType.INT8)
+    shape = (8, 16)[axis - 1 :]
+    parts = [constant(RNG.uniform(0.5, 2, shape).astype(np.float32)) for _ in range(affine)]
+    result = (number(0.03), zero(100))
+    operands = (x, number(0.011), zero(-5, DType.INT8), *result, *parts)
+    within_one(apply("qnn.layer_norm", *operands, axis=axis, epsilon=0.01))
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_average_over_windows(padding):
+    window = {"kernel": (3, 2), "strides": (2, 1), "dilation": (1, 1)}
+    operands = [given_bytes(2, 16, 9, 7), number(0.0505), zero(120), number(0.041), zero(100)]
+    pads = ((padding, padding), (padding, 0))
+    within_one(apply("qnn.avg_pool", *operands, padding=pads, **window))
+
+
+def test_requantize():
+    x = given_bytes(2, 6, 5, dtype=DType.INT8)
+    within_one(
+        apply("qnn.requantize", x, number(0.05), zero(-3, DType.INT8), number(0.07), zero(9))
+    )
+
+
+def test_difference():
+    x, y = given_bytes(8, 9, 10), given_bytes(8, 9, 10, dtype=DType.INT8, name="y")
+    operands = [x, number(0.05), zero(9), y, number(0.03), zero(-4, DType.INT8)]
+    within_one(apply("qnn.subtract", *operands, number(0.061), zero(30)))
+
+
+def grouped() -> Expr:
+    operands = [given_bytes(1, 8, 5, 5), number(0.02), zero(3), weights(8, 2, 3, 3)]
+    operands += [number(0.01), zero(0, DType.INT8), number(0.05), zero(9)]
+    return apply("qnn.conv_transpose", *operands, **(PLAIN | {"groups": 2}))
+
+
+def widened(padding: int) -> Expr:
+    operands = [given_bytes(1, 8, 5), number(0.02), zero(3), weights(8, 2, 3), number(0.01)]
+    operands += [zero(0, DType.INT8), number(0.05), zero(9)]
+    pads = {"padding": ((padding, 0),), "strides": (1,), "dilation": (1,)}
+    return apply("qnn.conv_transpose", *operands, **pads)
+
+
+def averaged(*shape: int, to: DType = DType.UINT8, **attrs: object) -> Expr:
+    operands = [given_bytes(*shape), number(0.05), zero(3), number(0.05), zero(3, to)]
+    rank = len(shape) - 2
+    window = {"kernel": (2,) * rank, "strides": (1,) * rank, "dilation": (1,) * rank}
+    return apply("qnn.avg_pool", *operands, **({"padding": ((0, 0),) * rank} | window | attrs))
+
+
+def broadcast_norm() -> Expr:
+    operands = (given_bytes(3, 8), number(0.01), zero(3), number(0.03), zero(9), number(1.0))
+    return apply("qnn.layer_norm", *operands, axis=1, epsilon=0.01)
+
+
+def by_channel() -> Expr:
+    parameters = (scales(3), zero(3), number(0.02), zero(3))
+    return apply("qnn.requantize", given_bytes(2, 3), *parameters)
+
+
+def looked_up() -> Expr:
+    return apply("qnn.lookup", given_bytes(3), constant(np.arange(256, dtype=np.uint8)))
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (grouped(), "kernel is slow"),
+        (widened(-1), "adds to the result"),
+        (averaged(2, 16, 9, 7, to=DType.INT8), "one type"),
+        (averaged(1, 2, 3, 3, 3, 3), "3 to 5"),
+        (averaged(2, 16, 9, 7, ceil_mode=True), "ceil_mode"),
+        (averaged(2, 16, 9, 7, padding=((2, 2), (0, 0))), "as large as the window"),
+        (
+            averaged(2, 16, 9, 7, padding=((1, 1), (0, 0)), count_include_pad=True),
+            "padding that is counted",
+        ),
+        (broadcast_norm(), "is broadcast"),
+        (by_channel(), "scalar scales"),
+        (looked_up(), "no tables"),
+    ],
+)
+def test_refusals_in_words(body: Expr, words: str):
+    (said,) = verdicts(body).values()
+    assert words in said.detail
+
+
+def test_an_operator_that_is_never_taken_is_not_lowered():
+    (row,) = [row for row in all_rows() if row.name == "qnn.lookup"]
+    match = match_pattern(row.pattern, looked_up(), count_uses((looked_up(),)))
+    assert match is not None
+    with pytest.raises(NotImplementedError, match="no tables"):
+        row.lower(Draft("dnnl_0"), match)
+
+
+def test_the_readme_shows_the_table():
+    readme = Path(__file__).parents[1] / "README.md"
+    assert support_markdown() in readme.read_text()
 
 
 @pytest.mark.parametrize("dtype", [DType.UINT8, DType.INT8])

@@ -256,6 +256,7 @@ def _along(
 
 def _layer_norm(a: Assembly, node: Node) -> None:
     dnnl, source = a.dnnl, a.plain(node.args[0])
+    same = a.dtypes[node.result] == a.dtypes[node.args[0]]
     flags = USE_SCALE | (USE_SHIFT if len(node.args) > 2 else 0)
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
@@ -272,7 +273,7 @@ def _layer_norm(a: Assembly, node: Node) -> None:
         ]
         return [(Arg.SRC, source), *weights]
 
-    a.build(node, create, operands, [(source.desc,)])
+    a.build(node, create, operands, [(source.desc if same else a.row_major(node.result),)])
 
 
 def _batch_norm(a: Assembly, node: Node) -> None:

@@ -13,7 +13,15 @@ from types import MappingProxyType
 
 from .assembly import Assembly, Tensor
 from .grouping import grouped_shape, weights_layout
-from .names import BINARY, CONVOLUTION_DIRECT, FORWARD_INFERENCE, POOLING, Arg, Query
+from .names import (
+    BINARY,
+    CONVOLUTION_DIRECT,
+    DECONVOLUTION_DIRECT,
+    FORWARD_INFERENCE,
+    POOLING,
+    Arg,
+    Query,
+)
 from .program import Node
 from .sdk import longs
 
@@ -45,11 +53,16 @@ def _quantisation(
 
 def _convolution(a: Assembly, node: Node) -> None:
     dnnl, (source, weights, scales, *bias) = a.dnnl, node.args
+    transposed = node.kind == "qdeconv"
+    name = "deconvolution" if transposed else "convolution"
     shape = grouped_shape(a, node)
     channels = 1 if len(shape) == len(a.shapes[source]) else 3
     prepare, more = _quantisation(
         a, node, Arg.WEIGHTS, scales, channels if a.shapes[scales] != (1,) else 0
     )
+    if transposed:
+        inner = len(shape) - len(a.shapes[source])
+        shape = (*shape[:inner], shape[inner + 1], shape[inner], *shape[inner + 2 :])
     numbers = (
         longs(node.ints("strides")),
         longs([size - 1 for size in node.ints("dilation")]),
@@ -66,13 +79,15 @@ def _convolution(a: Assembly, node: Node) -> None:
 
     def create(_candidate: tuple[int, ...], attribute: int) -> int | None:
         return dnnl.try_make(
-            "convolution_forward_primitive_desc_create",
-            *(dnnl.engine, FORWARD_INFERENCE, CONVOLUTION_DIRECT, *layouts, *numbers, attribute),
+            f"{name}_forward_primitive_desc_create",
+            *(dnnl.engine, FORWARD_INFERENCE),
+            DECONVOLUTION_DIRECT if transposed else CONVOLUTION_DIRECT,
+            *(*layouts, *numbers, attribute),
         )
 
     def operands(made: int) -> list[tuple[int, Tensor]]:
         given = a.plain(weights)
-        kernel = Tensor(weights_layout(a, node, transposed=False), given.buffer, given.offset)
+        kernel = Tensor(weights_layout(a, node, transposed=transposed), given.buffer, given.offset)
         return [
             (Arg.SRC, a.in_layout(a.values[source], dnnl.queried(made, Query.SRC))),
             (Arg.WEIGHTS, a.in_layout(kernel, dnnl.queried(made, Query.WEIGHTS))),
@@ -181,8 +196,13 @@ def _pooling(a: Assembly, node: Node) -> None:
     """A mean over windows, then a linear function that takes it to the units of the result."""
     dnnl, source = a.dnnl, a.dense(node.args[0])
     spatial = node.ints("kernel")
-    zeros, ones = longs([0] * len(spatial)), longs([1] * len(spatial))
-    numbers = (ones, longs(spatial), zeros, zeros, zeros)
+    numbers = (
+        longs(node.ints("strides")),
+        longs(spatial),
+        longs([0] * len(spatial)),
+        longs(node.ints("padding_low")),
+        longs(node.ints("padding_high")),
+    )
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
         return dnnl.try_make(
@@ -206,6 +226,7 @@ def _pooling(a: Assembly, node: Node) -> None:
 BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
     {
         "qconv": _convolution,
+        "qdeconv": _convolution,
         "qmatmul": _matmul,
         "qadd": _add,
         "convert": _convert,

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from intarsia.ir.pattern import Match
 from intarsia.partition.support import Code, Support, SupportRow, SupportTable
 
@@ -44,6 +46,34 @@ def support_table(*, products: bool = True) -> SupportTable:
         refused = not products and row.name in quantised.PRODUCTS
         rows.append(SupportRow(row.name, row.pattern, _inexact if refused else row.predicate))
     return SupportTable(tuple(rows))
+
+
+def support_markdown() -> str:
+    """Return the table as the README shows it; a test compares."""
+    lines = ["| operator | element types | asks for |", "|---|---|---|"]
+    spelled = Counter(_function_of(row.name) for row in composite.ROWS)
+    written = {row.name for row in composite.ROWS}
+    for row in all_rows():
+        if row.name in written:
+            continue
+        constants = [f"argument {index} constant" for index in row.constant]
+        limits = "; ".join(filter(None, (row.limits, ", ".join(constants))))
+        never = row.limits.startswith("never")
+        types = "" if never else "float32, int8, uint8" if row.integers else "float32"
+        lines.append(f"| `{row.name}` | {types} | {limits} |")
+    lines += [
+        f"| {name}, spelled out | float32 | {count} ways to spell it |"
+        for name, count in spelled.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _function_of(name: str) -> str:
+    """Return the function that a row of several operators is: ``gelu_erf_divide_0``."""
+    for function in ("gelu_erf", "gelu_tanh", "hard_swish"):
+        if name.startswith(function):
+            return function
+    return name
 
 
 def _inexact(_match: Match) -> Support:

@@ -12,7 +12,8 @@ from intarsia.partition.support import Code, Support, SupportRow, SupportTable
 
 from .constraints import check
 from .describe import DTYPES, Sketch
-from .operators import Row, all_rows
+from .operators import all_rows
+from .row import Row
 from .target import EthosNOptions
 from .variants import Variant
 from .verdict import Level

@@ -77,12 +77,20 @@ def _lower_transposed(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row("nn.conv", op("nn.conv"), _supports_conv, _lower_conv, constant=(1, 2)),
+    Row(
+        "nn.conv",
+        op("nn.conv"),
+        _supports_conv,
+        _lower_conv,
+        constant=(1, 2),
+        limits="1 to 3 spatial dimensions",
+    ),
     Row(
         "nn.conv_transpose",
         op("nn.conv_transpose"),
         _supports_transposed,
         _lower_transposed,
         constant=(1, 2),
+        limits="1 to 3 spatial dimensions; output padding up to what padding cuts off",
     ),
 )

@@ -60,12 +60,19 @@ def _lower_batch_norm(draft: Draft, match: Match) -> int:
 ROWS = (
     Row("nn.softmax", op("nn.softmax"), always, _lower_softmax),
     Row("nn.log_softmax", op("nn.log_softmax"), always, _lower_softmax),
-    Row("nn.layer_norm", op("nn.layer_norm"), _supports_layer_norm, _lower_layer_norm),
+    Row(
+        "nn.layer_norm",
+        op("nn.layer_norm"),
+        _supports_layer_norm,
+        _lower_layer_norm,
+        limits="scale and bias of all normalised elements",
+    ),
     Row(
         "nn.batch_norm",
         op("nn.batch_norm"),
         _supports_batch_norm,
         _lower_batch_norm,
         constant=(1, 2, 3, 4),
+        limits="rank 2 to 5",
     ),
 )

@@ -141,9 +141,27 @@ def _lower_lrn(draft: Draft, match: Match) -> int:
     return draft.add("lrn", (value,), sizes(match.root), numbers, label=label_of(match.root))
 
 
+_WINDOWS = "1 to 3 spatial dimensions; no dilation; padding smaller than the kernel"
+
 ROWS = (
-    Row("nn.max_pool", op("nn.max_pool"), _supports_pool, _lower_pool, integers=True),
-    Row("nn.avg_pool", op("nn.avg_pool"), _supports_pool, _lower_pool),
-    *(Row(name, op(name), _supports_reduction, _lower_reduction) for name in _REDUCTIONS),
-    Row("nn.lrn", op("nn.lrn"), _supports_lrn, _lower_lrn),
+    Row(
+        "nn.max_pool",
+        op("nn.max_pool"),
+        _supports_pool,
+        _lower_pool,
+        integers=True,
+        limits=_WINDOWS,
+    ),
+    Row("nn.avg_pool", op("nn.avg_pool"), _supports_pool, _lower_pool, limits=_WINDOWS),
+    *(
+        Row(
+            name,
+            op(name),
+            _supports_reduction,
+            _lower_reduction,
+            limits="over all spatial axes" if name == "max" else "rank 5 at most",
+        )
+        for name in _REDUCTIONS
+    ),
+    Row("nn.lrn", op("nn.lrn"), _supports_lrn, _lower_lrn, limits="rank 4, odd windows"),
 )

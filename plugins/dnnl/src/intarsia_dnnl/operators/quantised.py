@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, label_of, sizes
 from ..program import PostOp
-from .row import Row
+from .row import Row, never
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -141,6 +142,42 @@ def _lower_conv(draft: Draft, match: Match) -> int:
     return _linear(draft, match, "qconv", draft.value(call.args[0]), _known(weight), numbers)
 
 
+def _supports_deconv(match: Match) -> Support:
+    call = match.root
+    attrs: Any = call.attrs
+    rank = len(sizes(call))
+    if not 3 <= rank <= 5:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"{rank - 2} spatial dimensions (1 to 3 are)")
+    if attrs.groups != 1:
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, f"groups={attrs.groups}: the library's kernel is slow"
+        )
+    extra = attrs.output_padding or (0,) * (rank - 2)
+    pads = zip(attrs.padding, extra, strict=True)
+    if any(low < 0 or high < more for (low, high), more in pads):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, "padding, less output padding, that adds to the result"
+        )
+    return _supports_linear(match, 1)
+
+
+def _lower_deconv(draft: Draft, match: Match) -> int:
+    call = match.root
+    attrs: Any = call.attrs
+    weight = _known(_symmetric(_array(call.args[3]), _array(call.args[5]), 1))
+    extra = attrs.output_padding or (0,) * len(attrs.strides)
+    numbers = {
+        "strides": attrs.strides,
+        "dilation": attrs.dilation,
+        "padding_low": tuple(low for low, _ in attrs.padding),
+        "padding_high": tuple(
+            high - more for (_, high), more in zip(attrs.padding, extra, strict=True)
+        ),
+        "groups": 1,
+    }
+    return _linear(draft, match, "qdeconv", draft.value(call.args[0]), weight, numbers)
+
+
 def _lower_matmul(draft: Draft, match: Match) -> int:
     call = _inner(match)
     attrs: Any = call.attrs
@@ -173,11 +210,12 @@ def _supports_add(match: Match) -> Support:
 
 
 def _lower_add(draft: Draft, match: Match) -> int:
-    """``a * (as / ys) + b * (bs / ys) + (yz - az * as / ys - bz * bs / ys)``"""
+    """``a * (as / ys) + b * (bs / ys) + (yz - az * as / ys - bz * bs / ys)``, or less ``b``."""
     call = _inner(match)
     numbers = [float(_array(call.args[index])) for index in (1, 2, 4, 5, 6, 7)]
     a_scale, a_zero, b_scale, b_zero, y_scale, y_zero = numbers
-    left, right = a_scale / y_scale, b_scale / y_scale
+    sign = -1.0 if call.name == "qnn.subtract" else 1.0
+    left, right = a_scale / y_scale, sign * b_scale / y_scale
     scales = [draft.constant(np.asarray([value], np.float32)) for value in (left, right)]
     args = (draft.value(call.args[0]), draft.value(call.args[3]), *scales)
     dtype = tensor_type(call).dtype.value
@@ -207,16 +245,103 @@ def _supports_mean(match: Match) -> Support:
 
 def _lower_mean(draft: Draft, match: Match) -> int:
     call = match.root
+    shape = sizes(call.args[0])
+    ones, none = (1,) * (len(shape) - 2), (0,) * (len(shape) - 2)
+    numbers = {"kernel": shape[2:], "strides": ones, "padding_low": none, "padding_high": none}
+    return draft.view(_mean(draft, call, (*shape[:2], *ones), numbers), sizes(call))
+
+
+def _mean(draft: Draft, call: Call, shape: tuple[int, ...], numbers: Any) -> int:
+    """Append a mean over windows that takes its result to other units."""
     scale, zero, y_scale, y_zero = (float(_array(arg)) for arg in call.args[1:])
-    value = draft.value(call.args[0])
-    shape = draft.shape(value)
-    kept = (*shape[:2], *(1,) * (len(shape) - 2))
-    dtype = tensor_type(call).dtype.value
-    numbers = {"kernel": shape[2:]}
-    result = draft.add("qmean", (value,), kept, numbers, label=label_of(call), dtype=dtype)
+    value, dtype = draft.value(call.args[0]), tensor_type(call).dtype.value
+    result = draft.add("qmean", (value,), shape, numbers, label=label_of(call), dtype=dtype)
     factor = scale / y_scale
     draft.then(PostOp("eltwise", "linear", factor, y_zero - zero * factor))
-    return draft.view(result, sizes(call))
+    return result
+
+
+def _supports_layer_norm(match: Match) -> Support:
+    call = match.root
+    refused = _refused(call, 1)
+    if refused is not None:
+        return refused
+    attrs: Any = call.attrs
+    inner = prod(sizes(call)[attrs.axis :])
+    for arg in call.args[5:]:
+        if prod(sizes(arg)) != inner:
+            return Support.no(
+                Code.UNSUPPORTED_SHAPE, f"scale or bias of shape {list(sizes(arg))} is broadcast"
+            )
+    return Support.yes()
+
+
+def _lower_layer_norm(draft: Draft, match: Match) -> int:
+    """Neither the scale of the data nor its zero point matters, but to ``epsilon``."""
+    call = match.root
+    attrs: Any = call.attrs
+    shape = sizes(call)
+    outer, inner = prod(shape[: attrs.axis]), prod(shape[attrs.axis :])
+    scale, _, y_scale, y_zero = (float(_array(arg)) for arg in call.args[1:5])
+    gamma, *beta = (_array(arg).reshape(inner).astype(np.float64) for arg in call.args[5:])
+    shift = (beta[0] if beta else np.zeros(inner)) / y_scale + y_zero
+    weights = [draft.constant(part.astype(np.float32)) for part in (gamma / y_scale, shift)]
+    args = (draft.view(draft.value(call.args[0]), (outer, inner)), *weights)
+    numbers = {"epsilon": attrs.epsilon / scale**2}
+    dtype, label = tensor_type(call).dtype.value, label_of(call)
+    result = draft.add("layer_norm", args, (outer, inner), numbers, label=label, dtype=dtype)
+    return draft.view(result, shape)
+
+
+def _supports_avg_pool(match: Match) -> Support:
+    call = match.root
+    refused = _refused(call, 1)
+    if refused is not None:
+        return refused
+    attrs: Any = call.attrs
+    rank = len(sizes(call.args[0]))
+    if tensor_type(call).dtype is not tensor_type(call.args[0]).dtype:
+        return Support.no(Code.UNSUPPORTED_DTYPE, "the mean and the data must have one type")
+    if not 3 <= rank <= 5:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {rank} (3 to 5 are)")
+    if attrs.ceil_mode or any(step != 1 for step in attrs.dilation):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "dilation or ceil_mode")
+    if any(max(pair) >= size for pair, size in zip(attrs.padding, attrs.kernel, strict=True)):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "padding as large as the window")
+    if attrs.count_include_pad and any(max(pair) for pair in attrs.padding):
+        return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "padding that is counted")
+    return Support.yes()
+
+
+def _lower_avg_pool(draft: Draft, match: Match) -> int:
+    attrs: Any = match.root.attrs
+    numbers = {
+        "kernel": attrs.kernel,
+        "strides": attrs.strides,
+        "padding_low": tuple(low for low, _ in attrs.padding),
+        "padding_high": tuple(high for _, high in attrs.padding),
+    }
+    return _mean(draft, match.root, sizes(match.root), numbers)
+
+
+def _supports_requantize(match: Match) -> Support:
+    refused = _refused(match.root, 1)
+    if refused is not None:
+        return refused
+    if any(_array(arg).size > 1 for arg in match.root.args[1:]):
+        return Support.no(
+            Code.UNSUPPORTED_ATTRIBUTE, "only constant scalar scales and zero points are taken"
+        )
+    return Support.yes()
+
+
+def _lower_requantize(draft: Draft, match: Match) -> int:
+    call = match.root
+    scale, zero, y_scale, y_zero = (_array(arg).reshape(-1) for arg in call.args[1:])
+    factor = draft.constant(np.asarray(scale / y_scale, np.float32))
+    attrs = {"src_zero": int(zero[0]), "dst_zero": int(y_zero[0])}
+    args, dtype = (draft.value(call.args[0]), factor), tensor_type(call).dtype.value
+    return draft.add("convert", args, sizes(call), attrs, label=label_of(call), dtype=dtype)
 
 
 def _supports_convert(match: Match) -> Support:
@@ -244,8 +369,11 @@ def _lower_convert(draft: Draft, match: Match) -> int:
     )
 
 
-PRODUCTS = frozenset({"qnn.conv", "qnn.matmul"})
+PRODUCTS = frozenset({"qnn.conv", "qnn.conv_transpose", "qnn.matmul"})
 """Rows whose kernels are exact on some processors only."""
+
+_PARAMETERS = "constant scalar scales and zero points"
+_WEIGHTS = "constant weights that fit in int8 less their zero point, one scale or one a channel"
 
 ROWS = (
     Row(
@@ -254,6 +382,7 @@ ROWS = (
         _supports_conv,
         _lower_conv,
         integers=True,
+        limits=f"1 to 3 spatial dimensions; {_WEIGHTS}; limits behind it",
     ),
     Row(
         "qnn.matmul",
@@ -261,15 +390,76 @@ ROWS = (
         _supports_matmul,
         _lower_matmul,
         integers=True,
+        limits=f"rows times a matrix; {_WEIGHTS}; limits behind it",
+    ),
+    *(
+        Row(
+            name,
+            Optional(op(name), _limited),
+            _supports_add,
+            _lower_add,
+            integers=True,
+            limits=f"operands of one shape; {_PARAMETERS}; limits behind it",
+        )
+        for name in ("qnn.add", "qnn.subtract")
     ),
     Row(
-        "qnn.add",
-        Optional(op("qnn.add"), _limited),
-        _supports_add,
-        _lower_add,
+        "qnn.conv_transpose",
+        op("qnn.conv_transpose"),
+        _supports_deconv,
+        _lower_deconv,
         integers=True,
+        limits=f"1 to 3 spatial dimensions, one group; {_WEIGHTS}",
     ),
-    Row("qnn.mean", op("qnn.mean"), _supports_mean, _lower_mean, integers=True),
-    Row("qnn.quantize", op("qnn.quantize"), _supports_convert, _lower_convert, integers=True),
-    Row("qnn.dequantize", op("qnn.dequantize"), _supports_convert, _lower_convert, integers=True),
+    Row(
+        "qnn.layer_norm",
+        op("qnn.layer_norm"),
+        _supports_layer_norm,
+        _lower_layer_norm,
+        integers=True,
+        limits=f"{_PARAMETERS}; constant scale and bias of all normalised elements",
+    ),
+    Row(
+        "qnn.mean",
+        op("qnn.mean"),
+        _supports_mean,
+        _lower_mean,
+        integers=True,
+        limits=f"over all spatial axes, to the type of the data; {_PARAMETERS}",
+    ),
+    Row(
+        "qnn.avg_pool",
+        op("qnn.avg_pool"),
+        _supports_avg_pool,
+        _lower_avg_pool,
+        integers=True,
+        limits="1 to 3 spatial dimensions, to the type of the data; no dilation, ceil_mode or"
+        f" counted padding; {_PARAMETERS}",
+    ),
+    Row(
+        "qnn.requantize",
+        op("qnn.requantize"),
+        _supports_requantize,
+        _lower_requantize,
+        integers=True,
+        limits=f"from 8 bits to 8 bits; {_PARAMETERS}",
+    ),
+    *(
+        Row(
+            name,
+            op(name),
+            _supports_convert,
+            _lower_convert,
+            integers=True,
+            limits=f"float32 and 8 bits; {_PARAMETERS}",
+        )
+        for name in ("qnn.quantize", "qnn.dequantize")
+    ),
+    never("qnn.softmax", "the library's softmax of bytes is many steps off, and no faster"),
+    never("qnn.multiply", "the library has no product of two tensors with zero points"),
+    never("qnn.lookup", "the library has no tables"),
+    *(
+        never(name, "no 32-bit sums are taken: an integer of a region is a byte")
+        for name in ("qnn.conv_integer", "qnn.matmul_integer")
+    ),
 )

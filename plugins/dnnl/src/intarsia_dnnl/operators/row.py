@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Constant
-from intarsia.ir.pattern import Match, Pattern
+from intarsia.ir.pattern import Match, Pattern, op
 from intarsia.ir.types import TensorType
 from intarsia.partition.support import Code, Support
 
@@ -31,6 +31,7 @@ class Row:
         lower: Appends nodes for a match, returns the value of its result.
         constant: Arguments of the root that must be known at compile time.
         integers: Tensors of other types than float32 are taken, as far as ``supports`` says.
+        limits: What ``supports`` asks for, in words for the table of what is taken.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Row:
     lower: Lower
     constant: tuple[int, ...] = ()
     integers: bool = False
+    limits: str = ""
 
     def predicate(self, match: Match) -> Support:
         """Say whether the plugin takes ``match``; the support table's predicate."""
@@ -52,6 +54,26 @@ class Row:
                     f"argument {index} of {match.root.name} must be known at compile time",
                 )
         return self.supports(match)
+
+
+@dataclass(frozen=True, slots=True)
+class _Never:
+    """An operator that is refused, always with the same reason."""
+
+    reason: str
+
+    def supports(self, _match: Match) -> Support:
+        return Support.no(Code.UNSUPPORTED_OP, self.reason)
+
+    def lower(self, _draft: Draft, match: Match) -> int:
+        raise NotImplementedError(f"{match.root.name} is never taken: {self.reason}")
+
+
+def never(name: str, reason: str) -> Row:
+    """Return the row of an operator that is not taken, and why."""
+    refusal = _Never(reason)
+    limits = f"never: {reason}"
+    return Row(name, op(name), refusal.supports, refusal.lower, integers=True, limits=limits)
 
 
 def always(_match: Match) -> Support:

@@ -112,7 +112,20 @@ def _lower_resize(draft: Draft, match: Match) -> int:
 ROWS = (
     Row("reshape", op("reshape"), moves, _lower_reshape, integers=True),
     Row("transpose", op("transpose"), moves, _lower_transpose, integers=True),
-    Row("strided_slice", op("strided_slice"), _supports_slice, _lower_slice, integers=True),
+    Row(
+        "strided_slice",
+        op("strided_slice"),
+        _supports_slice,
+        _lower_slice,
+        integers=True,
+        limits="strides of 1",
+    ),
     Row("concatenate", op("concatenate"), moves, _lower_concatenate, integers=True),
-    Row("nn.resize", op("nn.resize"), _supports_resize, _lower_resize),
+    Row(
+        "nn.resize",
+        op("nn.resize"),
+        _supports_resize,
+        _lower_resize,
+        limits="spatial axes; linear with half_pixel; nearest by whole factors",
+    ),
 )
