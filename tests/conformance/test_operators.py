@@ -14,6 +14,7 @@ from functools import cache
 import pytest
 from intarsia_testkit.cases import (
     elementwise_cases,
+    ordered_cases,
     quantised_cases,
     structure_cases,
     sum_cases,
@@ -38,6 +39,9 @@ FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
     structure_cases.made_cases,
     structure_cases.spatial_cases,
     structure_cases.sampling_cases,
+    ordered_cases.choice_cases,
+    ordered_cases.scatter_cases,
+    ordered_cases.sequence_cases,
     sum_cases.window_cases,
     sum_cases.product_cases,
     sum_cases.pool_cases,

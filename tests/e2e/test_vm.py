@@ -24,15 +24,18 @@ from intarsia.runtime.executors.vm import VmExecutor
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 
 F, I64 = TensorProto.FLOAT, TensorProto.INT64
+ML = "ai.onnx.ml"
 X = np.array([[1, -2, 3, 0.5], [0, 4, -1, 2]], np.float32)
 
 
 def top(sizes: tuple = (2, 4)) -> onnx.ModelProto:
-    """``-TopK(exp(x), k)``: two compiled pieces around a step, ``k`` an input of one element."""
+    """The two largest of ``exp(x)``, negated: compiled pieces around a step that marks all."""
     info = helper.make_tensor_value_info
     nodes = [
         helper.make_node("Exp", ["x"], ["e"]),
-        helper.make_node("TopK", ["e", "k"], ["v", "i"], name="best"),
+        helper.make_node("Binarizer", ["e"], ["b"], name="marks", domain=ML, threshold=0.0),
+        helper.make_node("Mul", ["e", "b"], ["m"]),
+        helper.make_node("TopK", ["m", "k"], ["v", "i"], name="best"),
         helper.make_node("Neg", ["v"], ["y"]),
     ]
     graph = helper.make_graph(
@@ -42,7 +45,8 @@ def top(sizes: tuple = (2, 4)) -> onnx.ModelProto:
         [info("y", F, None), info("i", I64, None)],
         [numpy_helper.from_array(np.array([2]), "k")],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
 def reshaped() -> onnx.ModelProto:
@@ -63,9 +67,9 @@ def artifact() -> intarsia.Artifact:
 
 
 def test_pieces_are_compiled_and_the_rest_is_said(artifact: intarsia.Artifact) -> None:
-    assert "1 node runs in NumPy on the host (TopK)" in str(artifact.placement)
+    assert "1 node runs in NumPy on the host (Binarizer)" in str(artifact.placement)
     (row,) = artifact.placement.to_json()["host"]
-    assert (row["node"], row["op"]) == ("best", "TopK")
+    assert (row["node"], row["op"]) == ("marks", "Binarizer")
     names = [unit.name for unit in artifact.units]
     assert names == ["main", "piece0.main", "piece1.main"]
     assert sorted(artifact.units[0].files) == ["program.bin", "program.json"]
@@ -123,12 +127,12 @@ def test_unknown_sizes_need_the_executor_to_be_asked_for() -> None:
     with pytest.raises(UnsupportedError):
         intarsia.build(data, "llvm")
     chosen = intarsia.build(data, "llvm", executor=intarsia.Executor("vm"))
-    assert len(chosen.placement.host) == 3
+    assert len(chosen.placement.host) == 5
     with chosen.load() as executable:
         assert executable.run([X[:1]])["i"].tolist() == [[2, 0]]
     static = intarsia.build(data, "llvm", shapes={"x": (1, 4)})
     assert len(static.placement.host) == 1
-    with pytest.raises(UnsupportedError, match="TopK"):
+    with pytest.raises(UnsupportedError, match="Binarizer"):
         intarsia.build(data, "llvm", executor=intarsia.Executor("aot"), shapes={"x": (1, 4)})
 
 
@@ -171,7 +175,7 @@ def test_the_command_line_says_what_runs_where(tmp_path: Path) -> None:
 
     compiled = run("compile", model, "--target", "llvm", "-o", out, "--json")
     assert compiled.returncode == 0, compiled.stderr
-    assert json.loads(compiled.stdout)["placement"]["host"][0]["op"] == "TopK"
+    assert json.loads(compiled.stdout)["placement"]["host"][0]["op"] == "Binarizer"
     ran = run("run", out, "--json")
     assert [row["shape"] for row in json.loads(ran.stdout)["outputs"]] == [[2, 2], [2, 2]]
     onnx.save(top(("N", 4)), model)

@@ -14,8 +14,12 @@ from onnx.reference import ReferenceEvaluator
 from intarsia.dtype import DType
 from intarsia.ir.types import TensorType, TupleType
 from intarsia.ops import OPERATORS
+from intarsia.ops.arrays import numpy_dtype
+from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import evaluate
+from intarsia.tir.interp import run as run_kernel
 from intarsia.tir.tensor import placeholder
+from intarsia.tir.verify import verify_func
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-10}
 
@@ -45,6 +49,9 @@ def _run(name: str, inputs: tuple[np.ndarray, ...], attrs: dict[str, Any]) -> li
     found = op.reference(values, *inputs)
     references = list(found) if isinstance(found, tuple) else [found]
     assert [type_of(r) for r in references] == list(types), "reference and type rule"
+    if op.loops is not None:
+        _check_loops(name, op.loops(values, *(type_of(x) for x in inputs)), inputs, references)
+        return references
     assert op.compute is not None
     feeds = {placeholder(f"x{n}", x.shape, DType(x.dtype.name)): x for n, x in enumerate(inputs)}
     tensors = op.compute(values, *feeds)
@@ -53,6 +60,20 @@ def _run(name: str, inputs: tuple[np.ndarray, ...], attrs: dict[str, Any]) -> li
         assert TensorType(tensor.shape, tensor.dtype) == type_of(reference)
         assert_same(evaluate(tensor, feeds), reference, what=f"compute of {name}")
     return references
+
+
+def _check_loops(
+    name: str,
+    kernel: PrimFunc,
+    inputs: tuple[np.ndarray, ...],
+    references: list[np.ndarray],
+) -> None:
+    verify_func(kernel)
+    made = [np.zeros(b.shape, numpy_dtype(b.dtype)) for b in kernel.output_params]
+    given = [x.reshape(b.shape) for x, b in zip(inputs, kernel.input_params, strict=True)]
+    run_kernel(kernel, *given, *made)
+    for mine, reference in zip(made, references, strict=True):
+        assert_same(mine.reshape(reference.shape), reference, what=f"loops of {name}")
 
 
 @pytest.fixture

@@ -271,6 +271,30 @@ REFUSED = [
     ("triangular", (f32(2),), {"upper": True}, "triangular: needs rank 2 or more, got (2,)"),
     ("cumsum", (f32(2),), {"axis": 1}, "cumsum: axis 1 is out of range"),
     ("cumsum", (b8(2),), {"axis": 0}, "cumsum: needs integer or floating-point"),
+    ("cumprod", (b8(2),), {"axis": 0}, "cumprod: needs integer or floating-point"),
+    ("top_k", (f32(3),), {"count": 4, "axis": 0}, "cannot take 4 elements along axis 0 of (3,)"),
+    ("scatter_elements", (f32(3), i32(2), f32(1)), {"axis": 0}, "and updates (1,) do not fit"),
+    (
+        "scatter_elements",
+        (f32(3), i32(2), f32(2)),
+        {"axis": 0, "reduction": "mean"},
+        "reduction 'mean' is none of none, add",
+    ),
+    ("scatter_nd", (f32(3), i32(2, 2), f32(2)), {}, "must be a number from 1 to 1"),
+    ("scatter_nd", (f32(3, 4), i32(2, 1), f32(2, 3)), {}, "updates are (2, 3), not (2, 4)"),
+    ("scatter_nd", (b8(3), i32(2, 1), b8(2)), {"reduction": "add"}, "needs integer or floating"),
+    (
+        "tensor_scatter",
+        (f32(2, 3), f32(2, 4), i32(2)),
+        {"axis": 1},
+        "update (2, 4) and starts (2,) do not fit a cache (2, 3) written along axis 1",
+    ),
+    (
+        "reverse_sequence",
+        (f32(2, 3), i32(2)),
+        {"time": 0, "batch": 1},
+        "lengths (2,) do not fit data (2, 3) with time 0 and batch 1",
+    ),
     ("nn.resize", (f32(2),), {"sizes": (4,), "mode": "area"}, "mode 'area' is none of nearest"),
     (
         "nn.resize",
@@ -387,7 +411,7 @@ def test_every_operator_is_complete():
         assert op.__doc__
         assert callable(op.type_rule)
         assert callable(op.reference)
-        assert op.compute is not None
+        assert (op.compute is None) != (op.loops is None)
         expected = "".join(part.capitalize() for part in name.split(".")[-1].split("_"))
         assert op.__name__.lower() == expected.lower()
         assert isinstance(op.kind, OpKind)

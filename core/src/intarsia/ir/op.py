@@ -40,12 +40,17 @@ class Op:
     """Base of all operators; never instantiated.
 
     A subclass is decorated with :func:`operator` and gives ``Attrs``, ``type_rule``,
-    ``reference`` and, unless it is only ever expressed by other operators, ``compute``:
+    ``reference`` and, unless it is only ever expressed by other operators, ``compute`` or
+    ``loops``:
 
     * ``type_rule(attrs, *types) -> Type`` raises :class:`~intarsia.errors.TypeRuleError`.
     * ``reference(attrs, *arrays) -> ndarray | tuple[ndarray, ...]`` is the NumPy definition.
     * ``compute(attrs, *tensors) -> Tensor | tuple[Tensor, ...]`` is the tensor expression
       (``intarsia.tir``).
+    * ``loops(attrs, *types) -> PrimFunc`` is the kernel itself, instead of ``compute``, where an
+      element depends on how others came out: a search, a running sum, writes at given places. It
+      has a buffer for each operand and then for each result, of any shape with as many elements;
+      such an operator is fused with no other.
     * ``products(attrs, result, *types) -> int`` counts the multiplications of an anchor whose types
       are static tensors; what it costs is judged by it.
     """
@@ -57,6 +62,7 @@ class Op:
     reference: ClassVar[Callable[..., Any]]
     # Not a ClassVar: pyright refuses a static method in place of an optional ClassVar.
     compute: Callable[..., Any] | None = None
+    loops: Callable[..., Any] | None = None
     products: Callable[..., int] | None = None
 
 

@@ -27,7 +27,7 @@ MAX_EPILOGUE = 24
 """Most calls in a group with a heavy operator."""
 
 _LIGHT = (OpKind.ELEMWISE, OpKind.INJECTIVE)
-_ALONE = ("concatenate", "split", "cumsum")  # many branches, or a loop for each element
+_ALONE = ("concatenate", "split")  # many branches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,7 +144,7 @@ class _Fuser:
         last = other.calls[-1]
         heavy = other.heavy
         calls = len(group.calls) + len(other.calls) + 1
-        if last.name in _ALONE or call.name in _ALONE or not isinstance(call.type, TensorType):
+        if _is_alone(last) or _is_alone(call) or not isinstance(call.type, TensorType):
             return False
         if heavy is not None:
             epilogue = call.op.kind is OpKind.ELEMWISE and _shape(last) == _shape(call)
@@ -166,6 +166,10 @@ class _Fuser:
                 return False
 
 
+def _is_alone(call: Call) -> bool:
+    return call.name in _ALONE or call.op.loops is not None
+
+
 def _shape(call: Call) -> Shape:
     return tensor_type(call).shape
 
@@ -178,6 +182,8 @@ def _region_call(node: CallFunction) -> RegionCall:
 
 def _kernel_call(group: _Group) -> KernelCall:
     """Outline a group as a function of what it reads from outside."""
+    if group.calls[-1].op.loops is not None:
+        return _written_call(group.calls[-1])
     params: dict[Value, Var] = {}
     inside: dict[Expr, Expr] = {}
 
@@ -204,3 +210,14 @@ def _kernel_call(group: _Group) -> KernelCall:
         nodes=tuple(dict.fromkeys(call.span.name for call in group.calls if call.span.name)),
     )
     return KernelCall(fused, tuple(params), results_of(last))
+
+
+def _written_call(call: Call) -> KernelCall:
+    """Outline an operator that writes its loops: a parameter for each operand, whatever it is."""
+    values = tuple(value_of(arg) for arg in call.args)
+    params = tuple(Var(f"p{number}", value.type) for number, value in enumerate(values))
+    alone = replace(call, args=params)
+    nodes = (call.span.name,) if call.span.name else ()
+    name = call.name.replace(".", "_")
+    fused = FusedGroup(name, Function(params, alone), alone, nodes)
+    return KernelCall(fused, values, results_of(call))

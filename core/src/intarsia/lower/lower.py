@@ -133,6 +133,10 @@ def _checked(kernel: object, group: FusedGroup, target: Target) -> PrimFunc:
 
 def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
     """Return the loops of a group without a schedule: the kind's own, or those for CPUs."""
+    call = group.function.body
+    if isinstance(call, Call) and call.op.loops is not None:
+        written: PrimFunc = call.op.loops(call.attrs, *(arg.type for arg in call.args))
+        return replace(written, name=group.name)
     stages = stages_of(group.function)
     if target.kind.loops is None:
         return default_loops(group.name, stages)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators whose elements depend on their own position: fills, ranges, triangles, running sums."""
+"""Operators whose elements depend on their own position: fills, ranges, triangles."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from ..dtype import DType
 from ..errors import TypeRuleError
 from ..ir.op import Op, OpAttrs, OpKind, operator
 from ..ir.types import TensorType, Type
-from ..tir.expr import PrimExpr, cast, const, if_then_else, select
-from ..tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
-from .arrays import Array, in_float32, numpy_dtype
-from .elements import narrowed, wide
-from .rules import check_axis, check_dtype, is_number, operands, shape_text
+from ..tir.expr import PrimExpr, cast, const, select
+from ..tir.tensor import Tensor, compute
+from .arrays import Array, numpy_dtype
+from .rules import is_number, operands, shape_text
 
 
 @operator("full", OpKind.INJECTIVE)
@@ -145,54 +144,3 @@ class Triangular(Op):
             return select(kept, x[indices], const(0, x.dtype))
 
         return compute(x.shape, element, name="triangular")
-
-
-@operator("cumsum", OpKind.REDUCTION)
-class Cumsum(Op):
-    """Sums of all elements up to each, along a dimension; integers wrap."""
-
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
-        """``exclusive``: without the element itself; ``reverse``: from the end."""
-
-        axis: int
-        exclusive: bool = False
-        reverse: bool = False
-
-    @classmethod
-    def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
-        """The type of the operand."""
-        (x,) = operands(cls.name, types, 1)
-        check_dtype(cls.name, is_number, "integer or floating-point", x)
-        check_axis(cls.name, attrs.axis, x.rank)
-        return x
-
-    @staticmethod
-    def reference(attrs: Attrs, x: Array) -> Array:
-        """NumPy's cumsum, flipped and shifted."""
-
-        def function(data: Array) -> Array:
-            ordered = np.flip(data, attrs.axis) if attrs.reverse else data
-            sums = np.cumsum(ordered, axis=attrs.axis, dtype=data.dtype)
-            if attrs.exclusive:
-                sums = np.roll(sums, 1, axis=attrs.axis)
-                first = (*[slice(None)] * attrs.axis, slice(0, 1))
-                sums[first] = 0
-            return np.flip(sums, attrs.axis) if attrs.reverse else sums
-
-        return np.ascontiguousarray(in_float32(function, x))
-
-    @staticmethod
-    def compute(attrs: Attrs, x: Tensor) -> Tensor:
-        """Sum over all elements with the others read as 0: quadratic in the dimension."""
-        at = attrs.axis
-        loop = reduce_axis(x.shape[at])
-
-        def element(*indices: PrimExpr) -> Reduction:
-            own, other = indices[at], loop.var
-            first, last = (own, other) if attrs.reverse else (other, own)
-            taken = first < last if attrs.exclusive else first <= last
-            value = wide(x[(*indices[:at], other, *indices[at + 1 :])])
-            return sum_over(if_then_else(taken, value, 0), (loop,))
-
-        return narrowed(compute(x.shape, element, name="cumsum"), x.dtype, "cumsum_rounded")

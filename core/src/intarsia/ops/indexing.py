@@ -247,3 +247,56 @@ class OneHot(Op):
 
         shape = (*indices.shape[:at], attrs.depth, *indices.shape[at:])
         return compute(shape, element, name="one_hot")
+
+
+@operator("reverse_sequence", OpKind.INJECTIVE)
+class ReverseSequence(Op):
+    """The first elements of each sequence of a batch reversed, as many as ``lengths`` says."""
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Attrs(OpAttrs):
+        """``time``: the dimension that is reversed; ``batch``: the one that lengths are for."""
+
+        time: int
+        batch: int
+
+    @classmethod
+    def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
+        """The type of the data."""
+        x, lengths = operands(cls.name, types, 2)
+        check_dtype(cls.name, is_index, "int32 or int64", lengths)
+        check_axis(cls.name, attrs.time, x.rank)
+        check_axis(cls.name, attrs.batch, x.rank)
+        fits = lengths.rank == 1 and same_size(lengths.shape[0], x.shape[attrs.batch])
+        if attrs.time == attrs.batch or not fits:
+            raise TypeRuleError(
+                f"{cls.name}: lengths {shape_text(lengths.shape)} do not fit data"
+                f" {shape_text(x.shape)} with time {attrs.time} and batch {attrs.batch}"
+            )
+        return x
+
+    @staticmethod
+    def reference(attrs: Attrs, x: Array, lengths: Array) -> Array:
+        """Take each position's counterpart."""
+        size = x.shape[attrs.time]
+        shape = [1] * x.ndim
+        shape[attrs.batch] = -1
+        ends = np.clip(lengths.astype(np.int64), 0, size).reshape(shape)
+        shape[attrs.batch], shape[attrs.time] = 1, size
+        steps = np.arange(size).reshape(shape)
+        places = np.where(steps < ends, ends - 1 - steps, steps)
+        return np.take_along_axis(x, np.broadcast_to(places, x.shape), attrs.time)
+
+    @staticmethod
+    def compute(attrs: Attrs, x: Tensor, lengths: Tensor) -> Tensor:
+        """Read the length, then the data at the counterpart."""
+        size = x.shape[attrs.time]
+
+        def element(*place: PrimExpr) -> PrimExpr:
+            step = place[attrs.time]
+            end = minimum(maximum(cast(lengths[place[attrs.batch]], INDEX), 0), size)
+            source = list(place)
+            source[attrs.time] = select(step < end, end - 1 - step, step)
+            return x[tuple(source)]
+
+        return compute(x.shape, element, name="reverse_sequence")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from intarsia.errors import UnsupportedError
 from intarsia.tir.buffer import Buffer
+from intarsia.tir.build import guarded
 from intarsia.tir.expr import CallTarget, IntImm, Load, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import (
@@ -22,7 +23,7 @@ from intarsia.tir.stmt import (
 )
 from intarsia.tir.walk import post_order, statement_exprs, statements, substitute_stmt
 
-from .schedules.build import bound, chunks, guarded
+from .schedules.build import bound, chunks
 from .target import CudaOptions
 
 Dims = tuple[int, int, int, int, int, int]

@@ -1,78 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shorthand for writing the loops of a device by hand."""
+"""Shorthand for what only the loops of a device have; the rest is ``intarsia.tir.build``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import prod
-
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import Load, PrimExpr, TirVar, index
-from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Stmt, Store, Thread
-
-
-def load(buffer: Buffer, *indices: PrimExpr | int) -> Load:
-    """Read one element."""
-    return Load(buffer, tuple([index(i) for i in indices]), buffer.dtype, 1)
-
-
-def store(buffer: Buffer, indices: Sequence[PrimExpr | int], value: PrimExpr) -> Stmt:
-    """Write one element."""
-    return Store(buffer, tuple([index(i) for i in indices]), value)
-
-
-def seq(*parts: Stmt) -> Stmt:
-    """Statements in order, nested sequences flattened."""
-    flat: list[Stmt] = []
-    for part in parts:
-        flat.extend(part.body if isinstance(part, Seq) else (part,))
-    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
-
-
-def serial(extent: int, body: Callable[[PrimExpr], Stmt], name: str = "i") -> Stmt:
-    """``for i in range(extent): body(i)``."""
-    var = TirVar(name)
-    return For(var, index(extent), ForKind.SERIAL, body(var))
-
-
-def unrolled(extent: int, body: Callable[[PrimExpr], Stmt], name: str = "u") -> Stmt:
-    """The same, written out by the compiler."""
-    var = TirVar(name)
-    return For(var, index(extent), ForKind.UNROLLED, body(var))
+from intarsia.tir.expr import TirVar, index
+from intarsia.tir.stmt import For, ForKind, Stmt, Thread
 
 
 def bound(thread: Thread, var: TirVar, extent: int, body: Stmt) -> Stmt:
     """One block or thread for each iteration."""
     return For(var, index(extent), ForKind.BOUND, body, thread)
-
-
-def allocate(buffers: Sequence[Buffer], body: Stmt) -> Stmt:
-    """Memory that lives for ``body``."""
-    for buffer in reversed(buffers):
-        body = Allocate(buffer, body)
-    return body
-
-
-def guarded(condition: PrimExpr | None, body: Stmt) -> Stmt:
-    """``body`` where a condition holds; everywhere if there is none."""
-    return body if condition is None else If(condition, body)
-
-
-def lets(variables: Sequence[TirVar], values: Sequence[PrimExpr], body: Stmt) -> Stmt:
-    """Variables that stand for values in ``body``."""
-    for var, value in zip(reversed(variables), reversed(values), strict=True):
-        body = LetStmt(var, value, body)
-    return body
-
-
-def unflatten(number: PrimExpr, extents: Sequence[int]) -> list[PrimExpr]:
-    """Return the indices of an element from its number in row-major order."""
-    found: list[PrimExpr] = []
-    for at, extent in enumerate(extents):
-        step = prod(extents[at + 1 :])
-        value = number // step if step > 1 else number
-        found.append(value % extent if at else value)
-    return found
 
 
 def chunks(extent: int, size: int) -> int:

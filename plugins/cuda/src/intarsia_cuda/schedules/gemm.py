@@ -13,15 +13,8 @@ from typing import TypeAlias
 
 from intarsia.dtype import DType
 from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
-from intarsia.tir.stmt import Barrier, If, Invoke, Stmt, Thread
-
-from ..spelling import KIND, MMA
-from ..target import WARP
-from .build import (
+from intarsia.tir.build import (
     allocate,
-    bound,
-    chunks,
     guarded,
     lets,
     load,
@@ -31,6 +24,12 @@ from .build import (
     unflatten,
     unrolled,
 )
+from intarsia.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
+from intarsia.tir.stmt import Barrier, If, Invoke, Stmt, Thread
+
+from ..spelling import KIND, MMA
+from ..target import WARP
+from .build import bound, chunks
 
 Element: TypeAlias = "Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]"
 """``element(batch, i, j)`` of a matrix, for indices inside it."""

@@ -19,6 +19,17 @@ from intarsia.lower.nests import Nest, loads, neutral
 from intarsia.lower.tensors import Stages
 from intarsia.target.target import Target
 from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.build import (
+    allocate,
+    guarded,
+    lets,
+    load,
+    seq,
+    serial,
+    store,
+    unflatten,
+    unrolled,
+)
 from intarsia.tir.expr import (
     CallTarget,
     IfThenElse,
@@ -37,19 +48,7 @@ from intarsia.tir.walk import post_order, rewrite, substitute, variables
 
 from ..spelling import COPY_16, KIND, SHUFFLE
 from ..target import WARP, CudaOptions
-from .build import (
-    allocate,
-    bound,
-    chunks,
-    guarded,
-    lets,
-    load,
-    seq,
-    serial,
-    store,
-    unflatten,
-    unrolled,
-)
+from .build import bound, chunks
 
 VECTOR = 16
 """Bytes that a thread moves in one instruction."""

@@ -14,12 +14,12 @@ from intarsia.lower.kernels import FusedGroup
 from intarsia.ops.nn import Conv, Matmul
 from intarsia.target.target import Target
 from intarsia.tir.buffer import Buffer
+from intarsia.tir.build import load, store, unflatten
 from intarsia.tir.expr import PrimExpr, all_of, cast, const, if_then_else, index
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import Stmt
 
 from ..target import CudaOptions
-from .build import load, store, unflatten
 from .gemm import Product, choose_tile, product_loops
 
 Schedule: TypeAlias = Callable[[FusedGroup, Target], PrimFunc | None]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 
-from . import elementwise_cases, quantised_cases, structure_cases, sum_cases
+from . import elementwise_cases, ordered_cases, quantised_cases, structure_cases, sum_cases
 from .case import Case
 
 PER_SIGNATURE = 3
@@ -23,6 +23,9 @@ _TABLES = (
     structure_cases.made_cases,
     structure_cases.spatial_cases,
     structure_cases.sampling_cases,
+    ordered_cases.choice_cases,
+    ordered_cases.scatter_cases,
+    ordered_cases.sequence_cases,
     sum_cases.window_cases,
     sum_cases.product_cases,
     sum_cases.pool_cases,

@@ -168,7 +168,7 @@ def reduction_cases() -> Iterator[Case]:
 
 
 def place_cases() -> Iterator[Case]:
-    """``argmax``, ``argmin`` with ties and NaN, and ``cumsum``."""
+    """``argmax``, ``argmin`` with ties and NaN, ``cumsum`` and ``cumprod``."""
     rng = np.random.default_rng(13)
     for name, dtype, last in product(("argmax", "argmin"), MANY, (False, True)):
         for shape, axis in (((3, 17), 0), ((3, 17), 1), ((2, 33, 3), 1), ((1,), 0)):
@@ -182,6 +182,7 @@ def place_cases() -> Iterator[Case]:
         for shape, axis in (((3, 17), 0), ((3, 17), 1), ((2, 5, 3), 1)):
             attrs = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
             yield Case("cumsum", (random_array(rng, shape, dtype),), attrs)
+            yield Case("cumprod", (random_array(rng, shape, dtype, 1, 2),), attrs)
 
 
 def statistics_cases() -> Iterator[Case]:

@@ -20,6 +20,7 @@ from . import (
     quantization,
     recurrent,
     reduction,
+    selection,
     shapes,
     spatial,
 )
@@ -38,6 +39,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **quantization.CONVERTERS,
         **recurrent.CONVERTERS,
         **reduction.CONVERTERS,
+        **selection.CONVERTERS,
         **shapes.CONVERTERS,
         **spatial.CONVERTERS,
     }

@@ -9,7 +9,8 @@ import numpy as np
 
 from ....dtype import DType
 from ....ir.expr import Expr
-from ....ops import compare, generate, indexing
+from ....ops import compare, indexing
+from ....ops import cumulative as running
 from ..builder import Builder, dtype_of, rank_of
 from ..context import NodeContext
 
@@ -17,7 +18,7 @@ from ..context import NodeContext
 def gather(node: NodeContext) -> Expr:
     """Convert Gather."""
     axis = node.axis("axis", rank_of(node.input(0)), 0)
-    _check_indices(node, axis)
+    check_indices(node, axis)
     return node.call(
         indexing.Take, node.input(0), node.input(1), attrs=indexing.Take.Attrs(axis=axis)
     )
@@ -26,12 +27,12 @@ def gather(node: NodeContext) -> Expr:
 def gather_elements(node: NodeContext) -> Expr:
     """Convert GatherElements."""
     axis = node.axis("axis", rank_of(node.input(0)), 0)
-    _check_indices(node, axis)
+    check_indices(node, axis)
     attrs = indexing.GatherElements.Attrs(axis=axis)
     return node.call(indexing.GatherElements, node.input(0), node.input(1), attrs=attrs)
 
 
-def _check_indices(node: NodeContext, axis: int) -> None:
+def check_indices(node: NodeContext, axis: int) -> None:
     """Refuse indices that are known and out of range."""
     size, indices = node.type_of(0).shape[axis], node.constant_value(1)
     if not isinstance(size, int) or indices is None or indices.size == 0:
@@ -80,15 +81,16 @@ def hot(
     return node.call(indexing.OneHot, indices, attrs=attrs)
 
 
-def cumulative_sum(node: NodeContext) -> Expr:
-    """Convert CumSum."""
+def cumulative(node: NodeContext) -> Expr:
+    """Convert CumSum and CumProd along a known axis."""
     axis = node.normal_axis(node.required_integer(1, "the axis"), rank_of(node.input(0)))
-    attrs = generate.Cumsum.Attrs(
+    attrs = running.RunningAttrs(
         axis=axis,
         exclusive=bool(node.integer("exclusive", 0)),
         reverse=bool(node.integer("reverse", 0)),
     )
-    return node.call(generate.Cumsum, node.input(0), attrs=attrs)
+    op = running.Cumprod if node.op_type == "CumProd" else running.Cumsum
+    return node.call(op, node.input(0), attrs=attrs)
 
 
 def compress(node: NodeContext) -> Expr:
@@ -106,7 +108,8 @@ def compress(node: NodeContext) -> Expr:
 CONVERTERS = MappingProxyType(
     {
         "Compress": compress,
-        "CumSum": cumulative_sum,
+        "CumProd": cumulative,
+        "CumSum": cumulative,
         "Gather": gather,
         "GatherElements": gather_elements,
         "GatherND": gather_nd,
