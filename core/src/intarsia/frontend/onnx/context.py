@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
@@ -38,7 +38,7 @@ class NodeContext(Builder):
         opset: int,
         folder: ConstantFolder,
         used: AbstractSet[str],
-        branch: Callable[[Graph], tuple[Expr, ...]],
+        branch: Callable[[Graph, Mapping[str, Expr]], tuple[Expr, ...]],
     ) -> None:
         super().__init__(node.span, folder)
         self.node = node
@@ -200,12 +200,34 @@ class NodeContext(Builder):
             return value
         raise self._bad_attribute(name, "a tensor")
 
-    def branch(self, name: str) -> tuple[Expr, ...]:
-        """Import the graph in an attribute and return its results."""
+    def graph(self, name: str) -> Graph:
+        """Return a graph attribute.
+
+        Raises:
+            ModelError: It is missing.
+        """
         value = self.node.attrs.get(name)
         if isinstance(value, Graph):
-            return self._branch(value)
+            return value
         raise self._bad_attribute(name, "a graph")
+
+    def branch(self, name: str) -> tuple[Expr, ...]:
+        """Import the graph in an attribute and return its results."""
+        return self._branch(self.graph(name), {})
+
+    def body(self, name: str, values: Sequence[Expr]) -> tuple[Expr, ...]:
+        """Import the graph in an attribute for values of its inputs and return its results.
+
+        Raises:
+            ModelError: The graph has another number of inputs.
+        """
+        graph = self.graph(name)
+        if len(values) != len(graph.inputs):
+            raise self.model_error(
+                f"'{name}' takes {len(graph.inputs)} values, {len(values)} are given"
+            )
+        names = (info.name for info in graph.inputs)
+        return self._branch(graph, dict(zip(names, values, strict=True)))
 
     def axis(self, name: str, rank: int, default: int | None = None) -> int:
         """Return an axis attribute, counted from the front."""

@@ -118,8 +118,8 @@ class Importer:
         if converter is None:
             return self._expanded(node, args, scope) or nothing
 
-        def branch(graph: Graph) -> tuple[Expr, ...]:
-            results = self._import(Scope(graph, scope, scope.opset))
+        def branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:
+            results = self._import(Scope(graph, scope, scope.opset, {**given}))
             whole = tuple(value for value in results if value is not None)
             if len(whole) < len(results):
                 raise _BranchFailed

@@ -113,5 +113,5 @@ def _constant(node: Node, value: Value) -> Expr:
     return constant(value)
 
 
-def _no_branch(graph: Graph) -> tuple[Expr, ...]:
+def _no_branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:
     raise UnsupportedError(f"graph '{graph.name}' inside a node that is no control flow")

@@ -50,21 +50,10 @@ class KernelCall(NodeContext):
         super().__init__(node, (), opset, ConstantFolder(), used, _no_branch)
         self.run_graph = run_graph
 
-    def graph(self, name: str) -> Graph:
-        """Return a graph attribute.
-
-        Raises:
-            ModelError: It is missing.
-        """
-        value = self.node.attrs.get(name)
-        if isinstance(value, Graph):
-            return value
-        raise self.model_error(f"attribute '{name}' is missing or no graph")
-
     def optional_numbers(self, name: str) -> tuple[float, ...] | None:
         """Return a list-of-floats attribute, ``None`` if it is not set."""
         return self.numbers(name) if self.has(name) else None
 
 
-def _no_branch(graph: Graph) -> tuple[Expr, ...]:
+def _no_branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:
     raise ModelError(f"graph '{graph.name}' cannot be imported at run time")
