@@ -14,10 +14,6 @@ from intarsia.tir.evaluate_intrinsic import apply_intrinsic
 from intarsia.tir.intrinsic import Intrinsic
 
 PRECISION = 160  # bits: three times those of float64
-PERIODIC = frozenset({Intrinsic.SIN, Intrinsic.COS, Intrinsic.TAN})
-LARGEST_ANGLE = 2.0**28
-"""Up to where circular functions are looked at: rules reduce angles in float64."""
-
 EDGES = (
     *(0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 0.5, -0.5, 2.0, -2.0, 3.0, 10.0),
     *(
@@ -134,10 +130,6 @@ def sweep(function: Intrinsic, dtype: np.dtype[Any], points: int) -> tuple[np.nd
         # Operands of one call are of different kinds.
         mixed = np.stack(np.roll(np.array(kinds), number, axis=0), 1).reshape(-1)[:points]
         columns.append(np.concatenate([np.asarray(grids[number]).reshape(-1), mixed]))
-    if function in PERIODIC:
-        with np.errstate(all="ignore"):
-            far = np.isfinite(columns[0]) & (np.abs(columns[0].astype(np.float64)) > LARGEST_ANGLE)
-        columns[0] = np.where(far, dtype.type(1), columns[0])
     # Arithmetic makes no signalling NaN, for which C's fmax may give NaN.
     return tuple(np.where(column != column, dtype.type(np.nan), column) for column in columns)
 

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import math
+import platform
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from intarsia.tir.expr import IntImm, Load, TirVar, intrinsic
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.intrinsic import Intrinsic
 from intarsia.tir.stmt import For, ForKind, Store
+from intarsia_llvm.emit.far_angle import TWO_BY_PI
 
 COUNT = 1 << 14
 _ERF = np.vectorize(math.erf, otypes=[np.float64])
@@ -53,7 +56,6 @@ EXACT = {
     "tanh": np.tanh,
     "trunc": np.trunc,
 }
-PERIODIC = ("sin", "cos", "tan")
 
 
 def kernel(function, dtype, arity, count, lanes=16):
@@ -115,10 +117,9 @@ def test_float32_is_within_four_units_in_the_last_place(load_module, unary, caps
     worst = {}
     with np.errstate(all="ignore"):
         for name, exact in EXACT.items():
-            data = np.where(np.abs(x) > 2.0**28, np.float32(1), x) if name in PERIODIC else x
-            got = np.zeros_like(data)
-            module.get_function(f"k_{name}_float32")(data, got)
-            want = exact(data.astype(np.float64))
+            got = np.zeros_like(x)
+            module.get_function(f"k_{name}_float32")(x, got)
+            want = exact(x.astype(np.float64))
             worst[name] = float(distance(got, want).max())
             zeros = (want == 0) & (got == 0)
             signs = np.signbit(want[zeros]) == np.signbit(got[zeros])
@@ -157,6 +158,51 @@ def test_float64(load_module):
         module.get_function(f"k_{name}_float64")(x, got)
         with np.errstate(all="ignore"):
             np.testing.assert_allclose(got, EXACT[name](x), rtol=4e-15, err_msg=name, atol=1e-300)
+
+
+CIRCULAR = {"sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan}
+CLOSEST = 6381956970095103 * 2.0**797
+"""Of all float64 the nearest to a multiple of pi/2 for its size: 61 bits are lost."""
+
+
+@pytest.mark.parametrize("cpu", ["native", "x86-64"])
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.FLOAT64], ids=str)
+@pytest.mark.parametrize("lanes", [1, 8])
+def test_angles_are_right_over_the_whole_range(load_module, cpu, dtype, lanes):
+    """Near, far and special angles stand side by side in one vector."""
+    if cpu != "native" and platform.machine() != "x86_64":
+        pytest.skip("the processor is one of x86")
+    kind = np.dtype(dtype.value)
+    rng = np.random.default_rng(3)
+    far = rng.uniform(1, 2, 240) * 2.0 ** rng.uniform(15, np.finfo(kind).maxexp - 1, 240)
+    quarters = np.pi / 2 * 2.0 ** np.arange(18, 34)
+    edges = [2.0**20, np.nextafter(2.0**20, 0), np.finfo(kind).max, CLOSEST, np.inf, np.nan, -0.0]
+    with np.errstate(over="ignore"):
+        x = np.array([*far, *quarters, *edges, *[0.5] * 249]).astype(kind)
+    x = rng.permutation(np.where(rng.random(512) < 0.5, -x, x)).astype(kind)
+    functions = [kernel(Intrinsic(name), dtype, 1, 512, lanes) for name in CIRCULAR]
+    module = load_module(functions, mcpu=cpu)
+    for name, exact in CIRCULAR.items():
+        got = np.zeros_like(x)
+        module.get_function(f"k_{name}_{dtype}")(x, got)
+        assert np.array_equal(np.isnan(got), ~np.isfinite(x))
+        finite = np.isfinite(x)
+        with mpmath.workprec(1400):
+            want = [exact(mpmath.mpf(float(angle))) for angle in x[finite]]
+            apart = [abs(mpmath.mpf(float(g)) - w) for g, w in zip(got[finite], want, strict=True)]
+        steps = np.spacing(np.abs(np.array([float(w) for w in want]).astype(kind)))
+        units = np.array([float(a) for a in apart]) / steps
+        assert units.max() < (0.51 if dtype is DType.FLOAT32 else 4.0), name
+        zeros = x == 0
+        assert name == "cos" or np.array_equal(np.signbit(got[zeros]), np.signbit(x[zeros]))
+
+
+def test_the_table_is_two_by_pi():
+    with mpmath.workprec(1400):
+        bits = int(mpmath.floor(mpmath.ldexp(2 / mpmath.pi, 64 * len(TWO_BY_PI))))
+    assert [bits >> 64 * place & (2**64 - 1) for place in reversed(range(len(TWO_BY_PI)))] == [
+        *TWO_BY_PI
+    ]
 
 
 def test_half_precision_goes_through_float32(load_module):

@@ -28,6 +28,12 @@ QUAD = "llvm.quad"
 PREFETCH = "llvm.prefetch"
 """Ask for an element ahead of its use; its argument is the load, its result means nothing."""
 
+ANGLE_REST = "llvm.angle.rest"
+"""A far angle less its quarter turns, within pi/4 of 0; one that is not far, as it is."""
+
+ANGLE_TURNS = "llvm.angle.turns"
+"""How many quarter turns :data:`ANGLE_REST` takes off, but for a multiple of four."""
+
 FUNCTIONS = {
     "llvm.fma": Signature(3, _REAL),
     "llvm.copysign": Signature(2, _REAL),
@@ -41,6 +47,8 @@ FUNCTIONS = {
     "llvm.bswap": Signature(1, _WIDE),
     "llvm.bitcast": Signature(1, result=frozenset(DType)),
     "llvm.fptosi": Signature(1, _REAL, _SIGNED),
+    ANGLE_REST: Signature(1, frozenset({DType.FLOAT64})),
+    ANGLE_TURNS: Signature(1, frozenset({DType.FLOAT64}), frozenset({DType.INT64})),
     QUAD: Signature(1, frozenset({DType.INT8, DType.UINT8}), frozenset({DType.INT32})),
     DOT: Signature(3, frozenset({DType.INT32})),
     PREFETCH: Signature(1, result=frozenset({DType.BOOL})),

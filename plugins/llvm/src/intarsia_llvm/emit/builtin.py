@@ -8,8 +8,9 @@ from intarsia.errors import UnsupportedError
 from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
 from intarsia.tir.intrinsic import Intrinsic
 
-from ..functions import DOT, EXCHANGES, FUNCTIONS, PREFETCH, QUAD
+from ..functions import ANGLE_REST, ANGLE_TURNS, DOT, EXCHANGES, FUNCTIONS, PREFETCH, QUAD
 from .arithmetic import emit_binary, emit_rounded
+from .far_angle import emit_far_angle
 from .spelling import float_text, overload, register_type, splat, vector_type
 from .writer import Writer
 
@@ -77,6 +78,8 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
     old = register_type(source.dtype, source.lanes)
     if call.function == "llvm.bitcast":
         return w.emit(f"bitcast {old} {args[0]} to {kind}")
+    if call.function in (ANGLE_REST, ANGLE_TURNS):
+        return emit_far_angle(w, args[0], call.lanes, turns=call.function == ANGLE_TURNS)
     if call.function in EXCHANGES:
         return _exchange(w, call, args)
     if call.function == DOT:

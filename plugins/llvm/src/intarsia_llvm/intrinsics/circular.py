@@ -7,36 +7,26 @@ Rules take float64 unless they say otherwise; float32 goes through float64 and b
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from intarsia.dtype import DType
-from intarsia.tir.expr import BinaryOp, PrimExpr, binary, equal, intrinsic, minimum
+from intarsia.tir.expr import BinaryOp, PrimExpr, binary, cast, equal, intrinsic, minimum
 from intarsia.tir.intrinsic import Intrinsic
 
 from .exponential import exp
-from .polynomial import bits_of, choose, copy_sign, horner, is_nan, magnitude, number, root
+from .polynomial import (
+    bits_of,
+    choose,
+    copy_sign,
+    horner,
+    is_nan,
+    magnitude,
+    number,
+    root,
+    without_turns,
+)
 
-_SIN = (
-    1.58969099521155010221e-10,
-    -2.50507602534068634195e-08,
-    2.75573137070700676789e-06,
-    -1.98412698298579493134e-04,
-    8.33333333332248946124e-03,
-    -1.66666666666666324348e-01,
-)
-_COS = (
-    -1.13596475577881948265e-11,
-    2.08757232129817482790e-09,
-    -2.75573143513906633035e-07,
-    2.48015872894767294178e-05,
-    -1.38888888888741095749e-03,
-    4.16666666666666019037e-02,
-)
-_HALF_PI = (
-    1.57079632673412561417e00,
-    6.07710050630396597660e-11,
-    2.02226624871116645580e-21,
-    8.47842766036889956997e-32,
-)
 _ATAN_TOP = (
     -8.750608600031904122785e-1,
     -1.615753718733365076637e1,
@@ -105,18 +95,77 @@ _ERFC_FAR_BOTTOM = (
 )
 
 
-def _quarter(x: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-    """Return the sine and cosine of ``x`` minus ``n`` quarter turns, and ``n``."""
+@dataclass(frozen=True, slots=True)
+class _Circle:
+    """How exactly sine and cosine are computed.
+
+    Attributes:
+        half_pi: Parts whose sum is pi/2; all but the last have 33 bits, so that they can be
+            multiplied by numbers up to 2**20 exactly.
+        sine: Factors of odd powers of the angle, from the highest down to the third.
+        cosine: Factors of even powers, from the highest down to the fourth.
+    """
+
+    half_pi: tuple[float, ...]
+    sine: tuple[float, ...]
+    cosine: tuple[float, ...]
+
+
+_FLOAT64 = _Circle(
+    half_pi=(
+        1.57079632673412561417e00,
+        6.07710050630396597660e-11,
+        2.02226624871116645580e-21,
+        8.47842766036889956997e-32,
+    ),
+    sine=(
+        1.58969099521155010221e-10,
+        -2.50507602534068634195e-08,
+        2.75573137070700676789e-06,
+        -1.98412698298579493134e-04,
+        8.33333333332248946124e-03,
+        -1.66666666666666324348e-01,
+    ),
+    cosine=(
+        -1.13596475577881948265e-11,
+        2.08757232129817482790e-09,
+        -2.75573143513906633035e-07,
+        2.48015872894767294178e-05,
+        -1.38888888888741095749e-03,
+        4.16666666666666019037e-02,
+    ),
+)
+_FLOAT32 = _Circle(
+    half_pi=(1.57079632673412561417e00, 6.07710050630396597660e-11, 2.0222662487959506e-21),
+    sine=(
+        2.7249925219936032e-06,
+        -1.98400867308877005e-04,
+        8.33333187470188411e-03,
+        -1.66666666638552681e-01,
+    ),
+    cosine=(
+        -2.73009587172088056e-07,
+        2.48006003734033816e-05,
+        -1.38888876720098425e-03,
+        4.16666666643211855e-02,
+    ),
+)
+"""Chebyshev fits; what they are off is 2**-35 and 2**-39 of the result."""
+
+
+def _quarter(x: PrimExpr, circle: _Circle) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+    """Return the sine and cosine of ``x`` minus ``n`` quarter turns, and ``n`` modulo 4."""
+    x, turns = without_turns(x)
     magic = 6755399441055744.0  # 1.5 * 2**52
     shifted = x * (2.0 / math.pi) + magic
     n = shifted - magic
     r = x
-    for part in _HALF_PI:
+    for part in circle.half_pi:
         r = r - n * part
     z = r * r
-    sine = r * z * horner(z, _SIN) + r
-    cosine = z * z * horner(z, _COS) + (number(1.0, x) - z * 0.5)
-    return sine, cosine, bits_of(shifted)
+    sine = r * z * horner(z, circle.sine) + r
+    cosine = z * z * horner(z, circle.cosine) + (number(1.0, x) - z * 0.5)
+    return sine, cosine, bits_of(shifted) + turns
 
 
 def _bit(n: PrimExpr, value: int) -> PrimExpr:
@@ -124,24 +173,43 @@ def _bit(n: PrimExpr, value: int) -> PrimExpr:
     return equal(masked, number(value, n))
 
 
+def _by_precision(rule: Callable[[PrimExpr, _Circle], PrimExpr], x: PrimExpr) -> PrimExpr:
+    """Apply a rule of float64 to float32 or float64, no more exactly than the result can say."""
+    if x.dtype is DType.FLOAT32:
+        return cast(rule(cast(x, DType.FLOAT64), _FLOAT32), DType.FLOAT32)
+    return rule(x, _FLOAT64)
+
+
 def sin(x: PrimExpr) -> PrimExpr:
-    """Polynomials on a quarter turn; accurate for arguments up to 2**30; NaN of infinity."""
-    sine, cosine, n = _quarter(x)
+    """Polynomials on a quarter turn; float32 or float64; NaN of infinity."""
+    return _by_precision(_sin, x)
+
+
+def _sin(x: PrimExpr, circle: _Circle) -> PrimExpr:
+    sine, cosine, n = _quarter(x, circle)
     value = choose(_bit(n, 1), cosine, sine)
     value = choose(_bit(n, 2), number(0.0, x) - value, value)
     return choose(equal(x, number(0.0, x)), x, value)
 
 
 def cos(x: PrimExpr) -> PrimExpr:
-    """Polynomials on a quarter turn; accurate for arguments up to 2**30; NaN of infinity."""
-    sine, cosine, n = _quarter(x)
+    """Polynomials on a quarter turn; float32 or float64; NaN of infinity."""
+    return _by_precision(_cos, x)
+
+
+def _cos(x: PrimExpr, circle: _Circle) -> PrimExpr:
+    sine, cosine, n = _quarter(x, circle)
     value = choose(_bit(n, 1), sine, cosine)
     return choose(_bit(n + 1, 2), number(0.0, x) - value, value)
 
 
 def tan(x: PrimExpr) -> PrimExpr:
-    """Sine by cosine."""
-    sine, cosine, n = _quarter(x)
+    """Sine by cosine; float32 or float64; NaN of infinity."""
+    return _by_precision(_tan, x)
+
+
+def _tan(x: PrimExpr, circle: _Circle) -> PrimExpr:
+    sine, cosine, n = _quarter(x, circle)
     odd = _bit(n, 1)
     top = choose(odd, number(0.0, x) - cosine, sine)
     value = top / choose(odd, sine, cosine)

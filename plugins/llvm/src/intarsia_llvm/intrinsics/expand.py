@@ -53,7 +53,7 @@ RULES: Mapping[Intrinsic, Rule] = MappingProxyType(
         Intrinsic.ATANH: _in(_DOUBLE, exponential.atanh),
         Intrinsic.CBRT: _in(_DOUBLE, elementary.cbrt),
         Intrinsic.COPYSIGN: _in(_BOTH, elementary.copysign),
-        Intrinsic.COS: _in(_DOUBLE, circular.cos),
+        Intrinsic.COS: _in(_BOTH, circular.cos),
         Intrinsic.COSH: _in(_DOUBLE, exponential.cosh),
         Intrinsic.ERF: _in(_BOTH, circular.erf),
         Intrinsic.ERFC: _in(_DOUBLE, circular.erfc),
@@ -74,9 +74,9 @@ RULES: Mapping[Intrinsic, Rule] = MappingProxyType(
         Intrinsic.RSQRT: _in(_BOTH, _rsqrt),
         Intrinsic.SIGMOID: _in(_BOTH, exponential.sigmoid),
         Intrinsic.SIGNBIT: _in(_BOTH, elementary.signbit),
-        Intrinsic.SIN: _in(_DOUBLE, circular.sin),
+        Intrinsic.SIN: _in(_BOTH, circular.sin),
         Intrinsic.SINH: _in(_DOUBLE, exponential.sinh),
-        Intrinsic.TAN: _in(_DOUBLE, circular.tan),
+        Intrinsic.TAN: _in(_BOTH, circular.tan),
         Intrinsic.TANH: _in(_BOTH, exponential.tanh),
     }
 )

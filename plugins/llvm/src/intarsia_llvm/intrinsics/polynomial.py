@@ -19,6 +19,8 @@ from intarsia.tir.expr import (
 )
 from intarsia.tir.intrinsic import Intrinsic
 
+from ..functions import ANGLE_REST, ANGLE_TURNS
+
 
 def number(value: float, like: PrimExpr) -> PrimExpr:
     """Return a constant of the type and lanes of ``like``."""
@@ -82,6 +84,12 @@ def shift_left(x: PrimExpr, count: int) -> PrimExpr:
 def shift_right(x: PrimExpr, count: int) -> PrimExpr:
     """Return an integer shifted right, keeping its sign."""
     return binary(BinaryOp.SHR, x, number(count, x))
+
+
+def without_turns(x: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Return a far angle less its quarter turns, and their number; one near 0 as it is, and 0."""
+    rest = CallTarget("llvm", ANGLE_REST, (x,), DType.FLOAT64, x.lanes)
+    return rest, CallTarget("llvm", ANGLE_TURNS, (x,), DType.INT64, x.lanes)
 
 
 def is_nan(x: PrimExpr) -> PrimExpr:
