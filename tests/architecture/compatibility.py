@@ -30,7 +30,7 @@ RESULTS = ROOT / "docs" / "reference" / "conformance.json"
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
 MINUTES = 20
 TIER = 1
-EXTRAS = ("intarsia-ethos-u[vela]",)
+EXTRAS = ("intarsia-ethos-u[vela]", "intarsia-tensorrt[tensorrt-rtx]")
 """What a plugin needs to compile anything and does not install by itself."""
 COUNTED = ("passed", "declined", "exempt")
 NOT_MEASURED = "not measured"

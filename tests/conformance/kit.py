@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-MINUTES = 10
+MINUTES = 20
 CASES = 6
 """Cases of each operator in the sample."""
 

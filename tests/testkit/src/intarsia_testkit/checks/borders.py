@@ -15,7 +15,7 @@ from intarsia.runtime.load import load
 
 from ..blocks import Block, Blocks, choose_blocks
 from ..marks import check, decline, refuse
-from ..running import compile_module, load_artifact, run_artifact, wrong_results
+from ..running import compile_module, load_artifact, not_run, run_artifact, wrong_results
 from ..subject import Subject
 
 
@@ -78,6 +78,7 @@ class BorderChecks:
         self, subject: Subject, tmp_path: object
     ) -> None:
         """Saved, loaded twice and run in turn, it gives the results of the one in memory."""
+        not_run(subject)  # it would compile everything once more, for nothing
         blocks, host = _blocks(subject), subject.host()
         x, y = Var("x", blocks.type), Var("y", blocks.type)
         module = _module((x, y), [b.apply(x, y, at=f"n{i}") for i, b in enumerate(blocks.taken)])
