@@ -3,6 +3,7 @@
 
 Networks are strongly typed, the only kind that TensorRT 11 has: every cast is a layer of its own.
 With ``-fp16`` the work type of float32 is float16; what is sensitive asks for the exact value.
+uint8 is a type of borders only, so its elements are int8 between them, less 128.
 """
 
 from __future__ import annotations
@@ -119,20 +120,41 @@ class Draft:
 
     def work_type(self, dtype: DType) -> DType:
         """Return the element type in which one is computed."""
+        if dtype is DType.UINT8:
+            return DType.INT8
         return DType.FLOAT16 if self.half and dtype is DType.FLOAT32 else dtype
 
     def _as(self, expr: Expr, dtype: DType) -> Tensor:
         if isinstance(expr, Constant):
             if (expr, dtype) not in self._cast:
-                self._cast[expr, dtype] = self.constant(expr.data, dtype)
+                moved = dtype is DType.INT8 and expr.data.dtype == np.uint8
+                data = (expr.data ^ np.uint8(128)).view(np.int8) if moved else expr.data
+                self._cast[expr, dtype] = self.constant(data, dtype)
             return self._cast[expr, dtype]
         whole = (expr.tuple, expr.index) if isinstance(expr, TupleGetItem) else (expr, 0)
         tensor = self._values[whole]
         if self.dtype_of(tensor) is dtype:
             return tensor
         if (expr, dtype) not in self._cast:
-            self._cast[expr, dtype] = self.cast(tensor, dtype)
+            self._cast[expr, dtype] = self._converted(tensor, dtype)
         return self._cast[expr, dtype]
+
+    def _converted(self, tensor: Tensor, dtype: DType) -> Tensor:
+        """Cast; between the two 8-bit types by 128."""
+        match self.dtype_of(tensor), dtype:
+            case DType.UINT8, DType.INT8:
+                levels = self.cast(tensor, DType.FLOAT32)
+                return self.stored(self.binary(levels, self.number(-128, levels), "SUM"))
+            case DType.INT8, DType.UINT8:
+                levels = self.cast(tensor, DType.FLOAT32)
+                return self.cast(self.binary(levels, self.number(128, levels), "SUM"), dtype)
+            case _:
+                return self.cast(tensor, dtype)
+
+    def stored(self, levels: Tensor) -> Tensor:
+        """Return float32 elements as int8: rounded, ties to even, and saturated."""
+        one = self.constant(np.ones((), np.float32), DType.FLOAT32)
+        return self.finish(self.network.add_quantize(levels, one, self._types[DType.INT8]))
 
     def type_of(self, dtype: DType) -> Any:
         """Return an element type as the library calls it."""

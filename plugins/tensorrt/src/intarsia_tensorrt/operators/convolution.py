@@ -36,7 +36,8 @@ def _high_padding(call: Call) -> tuple[int, ...]:
     return tuple(high - more for (_, high), more in zip(attrs.padding, extra, strict=True))
 
 
-def _supports_transposed(call: Call) -> Support:
+def supports_transposed(call: Call) -> Support:
+    """Refuse output padding beyond the padding, dilation, and more than three dimensions."""
     attrs: Any = call.attrs
     if min(_high_padding(call)) < 0 or any(low < 0 for low, _ in attrs.padding):
         return attribute("output padding beyond what the padding cuts off")
@@ -74,9 +75,15 @@ def _lower_conv(draft: Draft, call: Call) -> Tensor:
 
 
 def _lower_transposed(draft: Draft, call: Call) -> Tensor:
+    return convolve_back(draft, call, draft.value(call.args[0]), _weight_and_bias(draft, call))
+
+
+def convolve_back(
+    draft: Draft, call: Call, data: Tensor, weights: tuple[tuple[int, ...], Any, Any]
+) -> Tensor:
+    """Append a transposed convolution: the kernel's shape, weights and bias are given."""
     attrs: Any = call.attrs
-    data = draft.value(call.args[0])
-    kernel, weight, bias = _weight_and_bias(draft, call)
+    kernel, weight, bias = weights
     data = draft.reshape(data, with_height(draft.shape_of(data)))
     layer = draft.network.add_deconvolution_nd(data, sizes(call)[1], kernel, weight, bias)
     if layer is None:
@@ -104,7 +111,7 @@ ROWS = (
     Row(
         "nn.conv_transpose",
         _lower_transposed,
-        _supports_transposed,
+        supports_transposed,
         WEIGHED,
         constant=(1, 2),
         limits="1 to 3 spatial dimensions; no dilation; output padding up to the padding",

@@ -141,7 +141,12 @@ def _supports_cast(call: Call) -> Support:
 
 
 def _lower_cast(draft: Draft, call: Call) -> Tensor:
-    return draft.cast(draft.exact(call.args[0]), tensor_type(call).dtype)
+    source, result = tensor_type(call.args[0]).dtype, tensor_type(call).dtype
+    if source is not DType.UINT8:
+        return draft.cast(draft.exact(call.args[0]), result)
+    levels = draft.cast(draft.value(call.args[0]), DType.FLOAT32)
+    levels = draft.binary(levels, draft.number(128, levels), "SUM")
+    return levels if result is DType.FLOAT32 else draft.cast(levels, result)
 
 
 def _lower_clip(draft: Draft, call: Call) -> Tensor:

@@ -16,8 +16,13 @@ from .row import WEIGHED, Row, always
 
 def _lower_softmax(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
-    layer = draft.network.add_softmax(draft.exact(call.args[0]))
-    layer.axes = mask((attrs.axis,))
+    return softmax(draft, draft.exact(call.args[0]), attrs.axis)
+
+
+def softmax(draft: Draft, x: Tensor, axis: int) -> Tensor:
+    """Return the softmax along one axis."""
+    layer = draft.network.add_softmax(x)
+    layer.axes = mask((axis,))
     return draft.finish(layer)
 
 
@@ -38,7 +43,7 @@ def _standardized(
     affine = [n if axis in axes else 1 for axis, n in enumerate(whole)]
     if axes == tuple(range(2, len(whole))):  # scale and bias of this case run along the channels
         affine = [1, groups if groups > 1 else whole[1], *[1] * (len(whole) - 2)]
-    dtype = tensor_type(like).dtype
+    dtype = draft.dtype_of(x)
     ones, zeros = (draft.constant(np.full(affine, v, np.float32), dtype) for v in (1, 0))
     layer = draft.network.add_normalization(x, ones, zeros, mask(axes))
     if layer is None:
@@ -59,8 +64,13 @@ def _columns(draft: Draft, call: Call) -> list[Tensor]:
 
 
 def _lower_layer_norm(draft: Draft, call: Call) -> Tensor:
+    affine = [draft.exact(v) for v in call.args[1:]]
+    return layer_norm(draft, call, draft.exact(call.args[0]), affine)
+
+
+def layer_norm(draft: Draft, call: Call, x: Tensor, affine: list[Tensor]) -> Tensor:
+    """Return a tensor normalised over the last axes, by the layer norm ``call``, and scaled."""
     attrs: Any = call.attrs
-    x = draft.exact(call.args[0])
     axes = tuple(range(attrs.axis, len(sizes(call))))
     if attrs.axis == 0 or axes == tuple(range(2, len(sizes(call)))):
         # Statistics of everything, or scales that would run along the channels: in single layers.
@@ -68,7 +78,7 @@ def _lower_layer_norm(draft: Draft, call: Call) -> Tensor:
         result = _unit(draft, centred, axes, attrs.epsilon)
     else:
         result = _standardized(draft, x, call, axes, epsilon=attrs.epsilon)
-    return _scaled(draft, result, [draft.exact(v) for v in call.args[1:]])
+    return _scaled(draft, result, affine)
 
 
 def _unit(draft: Draft, x: Tensor, axes: tuple[int, ...], epsilon: float) -> Tensor:

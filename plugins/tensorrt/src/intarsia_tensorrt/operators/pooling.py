@@ -13,7 +13,7 @@ from intarsia.partition.support import Support
 
 from ..draft import Draft, Tensor, mask, member, sizes
 from .convolution import two, with_height
-from .row import NUMBERS, Row, attribute, never, shape
+from .row import BYTES, FLOATS, NUMBERS, Row, attribute, never, shape
 
 _BOOLS = (DType.BOOL,)
 
@@ -83,7 +83,11 @@ def _zero_padded(draft: Draft, data: Tensor, low: tuple[int, ...], high: tuple[i
 
 
 def _lower_pool(draft: Draft, call: Call) -> Tensor:
-    return pool(draft, call, draft.value(call.args[0]))
+    """Of 8-bit integers, the largest is that of the same numbers as floats."""
+    data = draft.value(call.args[0])
+    if draft.dtype_of(data) is not DType.INT8:
+        return pool(draft, call, data)
+    return draft.stored(pool(draft, call, draft.cast(data, DType.FLOAT32)))
 
 
 def _supports_lrn(call: Call) -> Support:
@@ -178,9 +182,10 @@ ROWS = (
             name,
             _lower_pool,
             supports_pool,
+            dtypes,
             limits="1 to 3 spatial dimensions, no dilation, padding smaller than the kernel",
         )
-        for name in ("nn.max_pool", "nn.avg_pool")
+        for name, dtypes in (("nn.max_pool", (*FLOATS, *BYTES)), ("nn.avg_pool", FLOATS))
     ),
     Row("nn.lrn", _lower_lrn, _supports_lrn, limits="rank 4, odd windows up to 15"),
     *(

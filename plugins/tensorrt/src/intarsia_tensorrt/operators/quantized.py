@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantised operators, as quantise and dequantise layers that the library fuses.
 
-Its 8-bit integers are signed and symmetric: zero points are 0, and only weights have a scale for
-each channel. Everything between the two layers is float32, as the operators are defined.
+Its 8-bit integers are signed and symmetric, and only weights have a scale for each channel. Where
+all zero points are 0, it may compute in 8 bits. Another zero point is added in layers of float32,
+which the library does not fuse: such an operator computes in float32, as it is defined.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -18,10 +20,11 @@ from intarsia.ir.expr import Call, Constant, Expr
 from intarsia.partition.support import Support
 
 from ..draft import Draft, Tensor, sizes
-from .convolution import two, with_height
+from .convolution import convolve_back, supports_transposed, two, with_height
 from .linear import product
+from .normalization import layer_norm, softmax
 from .pooling import pool, supports_pool
-from .row import INT8, Row, attribute, never, shape
+from .row import BYTES, Lower, Row, Supports, attribute, never, shape
 
 _FLOAT = (DType.FLOAT32,)
 
@@ -31,69 +34,108 @@ def _data(expr: Expr) -> np.ndarray:
     return expr.data
 
 
-def _symmetric(call: Call, zeros: tuple[int, ...], scales: tuple[int, ...]) -> Support:
-    """Refuse zero points that are not 0, and scales that are not one positive number."""
-    for index in zeros:
-        points = _data(call.args[index])
-        if points.any():
-            return attribute(f"a zero point of {points[points != 0].flat[0]}, only 0 is taken")
+def _single(call: Call, scales: tuple[int, ...]) -> Support:
+    """Refuse scales that are not one positive number with one zero point, the next argument."""
     for index in scales:
-        if _data(call.args[index]).size != 1:
+        if any(_data(call.args[at]).size != 1 for at in (index, index + 1)):
             return attribute(f"argument {index} of {call.name} is not one scale")
-    if any(not (_data(call.args[index]) > 0).all() for index in scales):
-        return attribute("a scale that is not positive")
+        if not (_data(call.args[index]) > 0).all():
+            return attribute("a scale that is not positive")
     return Support.yes()
 
 
-def dequantize(draft: Draft, x: Tensor, scale: np.ndarray, axis: int | None = None) -> Tensor:
-    """Return what 8-bit integers stand for, in float32; ``axis`` has a scale for each element."""
+def _zero(zero: np.ndarray) -> int:
+    """Return a zero point of the int8 elements that stand for it."""
+    return int(zero.reshape(-1)[0]) - (128 if zero.dtype == np.uint8 else 0)
+
+
+def _whole(draft: Draft, x: Tensor, zero: int) -> Tensor:
+    """Return 8-bit integers less their zero point, as float32."""
+    levels = draft.cast(x, DType.FLOAT32)
+    return draft.binary(levels, draft.number(-zero, levels), "SUM")
+
+
+def _placed(draft: Draft, x: Tensor, zero: int) -> Tensor:
+    """Round to whole numbers, then add a zero point: ties are even before it."""
+    whole = draft.unary(x, "ROUND")
+    return draft.stored(draft.binary(whole, draft.number(zero, whole), "SUM"))
+
+
+def dequantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
+    """Return what 8-bit integers stand for, in float32."""
+    by, at = _data(scale).reshape(()).astype(np.float32), _zero(_data(zero))
+    if at:
+        whole = _whole(draft, x, at)
+        return draft.binary(whole, draft.number(float(by), whole), "PROD")
+    factor = draft.constant(by, DType.FLOAT32)
+    return draft.finish(draft.network.add_dequantize(x, factor, draft.type_of(DType.FLOAT32)))
+
+
+def quantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
+    """Return float32 numbers as 8-bit integers; a zero point is added to what is rounded."""
+    by, at = _data(scale).reshape(()).astype(np.float32), _zero(_data(zero))
+    if at:
+        return _placed(draft, draft.binary(x, draft.number(float(by), x), "DIV"), at)
+    factor = draft.constant(by, DType.FLOAT32)
+    return draft.finish(draft.network.add_quantize(x, factor, draft.type_of(DType.INT8)))
+
+
+def _operand(draft: Draft, call: Call, place: int) -> Tensor:
+    """Return what an operand with a scale and a zero point behind it stands for."""
+    value, scale, zero = call.args[place : place + 3]
+    if isinstance(value, Constant):
+        numbers = (value.data.astype(np.int32) - _data(zero).astype(np.int32)) * _data(scale)
+        return draft.constant(numbers.astype(np.float32), DType.FLOAT32)
+    return dequantize(draft, draft.value(call.args[place]), scale, zero)
+
+
+def _real_weight(call: Call, axis: int) -> np.ndarray:
+    """Return constant weights as real numbers."""
+    stored, scale, zero = (_data(call.args[index]) for index in (3, 4, 5))
+    along = [-1 if d == axis else 1 for d in range(stored.ndim)]
+    by, at = (part.reshape(along) if part.size > 1 else part.reshape(()) for part in (scale, zero))
+    return ((stored.astype(np.int32) - at.astype(np.int32)) * by).astype(np.float32)
+
+
+def _weight(draft: Draft, call: Call, axis: int) -> Tensor:
+    """Return constant weights through a dequantise layer, or as real ones if that cannot be."""
+    stored, scale, zero = (_data(call.args[index]) for index in (3, 4, 5))
+    if zero.any() or stored.dtype == np.uint8:
+        real = _real_weight(call, axis)
+        return draft.constant(real.reshape(with_height(real.shape)), DType.FLOAT32)
     flat = scale.reshape(()) if scale.size == 1 else scale.reshape(-1)
-    by = draft.constant(flat.astype(np.float32), DType.FLOAT32)
-    layer = draft.network.add_dequantize(x, by, draft.type_of(DType.FLOAT32))
-    return _along(draft, layer, flat, axis)
-
-
-def quantize(draft: Draft, x: Tensor, scale: np.ndarray) -> Tensor:
-    """Return float32 numbers as 8-bit integers."""
-    by = draft.constant(scale.reshape(()).astype(np.float32), DType.FLOAT32)
-    layer = draft.network.add_quantize(x, by, draft.type_of(DType.INT8))
-    return _along(draft, layer, by, None)
-
-
-def _along(draft: Draft, layer: Any, scale: Any, axis: int | None) -> Tensor:
-    if layer is None:
-        raise draft.refused()
-    if axis is not None and np.ndim(scale):
+    factor = draft.constant(flat.astype(np.float32), DType.FLOAT32)
+    given = draft.constant(stored.reshape(with_height(stored.shape)))
+    layer = draft.network.add_dequantize(given, factor, draft.type_of(DType.FLOAT32))
+    if layer is not None and flat.ndim:
         layer.axis = axis
     return draft.finish(layer)
 
 
 @dataclass(frozen=True, slots=True)
-class Symmetric:
-    """Where an operator has zero points that must be 0, and scales that must be single."""
+class Single:
+    """Where an operator has scales that must be single, each before its zero point."""
 
-    zeros: tuple[int, ...]
     scales: tuple[int, ...]
 
     def supports(self, call: Call) -> Support:
         """Check them."""
-        return _symmetric(call, self.zeros, self.scales)
+        return _single(call, self.scales)
 
 
 def _lower_quantize(draft: Draft, call: Call) -> Tensor:
-    return quantize(draft, draft.exact(call.args[0]), _data(call.args[1]))
+    return quantize(draft, draft.exact(call.args[0]), *call.args[1:3])
 
 
 def _lower_dequantize(draft: Draft, call: Call) -> Tensor:
-    return dequantize(draft, draft.value(call.args[0]), _data(call.args[1]))
+    return _operand(draft, call, 0)
 
 
 def _lower_requantize(draft: Draft, call: Call) -> Tensor:
-    real = dequantize(draft, draft.value(call.args[0]), _data(call.args[1]))
-    return quantize(draft, real, _data(call.args[3]))
+    return quantize(draft, _operand(draft, call, 0), *call.args[3:5])
 
 
-_CONV_ZEROS, _LINEAR_SCALES = (2, 5, 7), (1, 6)
+_LINEAR_SCALES = (1, 6)
 
 
 def _supports_conv(call: Call) -> Support:
@@ -104,7 +146,7 @@ def _supports_conv(call: Call) -> Support:
 
 
 def _supports_linear(call: Call) -> Support:
-    verdict = _symmetric(call, _CONV_ZEROS, _LINEAR_SCALES)
+    verdict = _single(call, _LINEAR_SCALES)
     if verdict and not (_data(call.args[4]) > 0).all():
         return attribute("a scale that is not positive")
     return verdict
@@ -122,15 +164,14 @@ def _lower_conv(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     data = draft.value(call.args[0])
     data = draft.reshape(data, with_height(draft.shape_of(data)))
-    real = dequantize(draft, data, _data(call.args[1]))
-    stored = _data(call.args[3])
-    stored = stored.reshape(with_height(stored.shape))
-    weight = dequantize(draft, draft.constant(stored), _data(call.args[4]), 0)
+    real = dequantize(draft, data, *call.args[1:3])
+    weight = _weight(draft, call, 0)
+    shape = draft.shape_of(weight)
     bias, none = _real_bias(call), draft.trt.Weights(draft.type_of(DType.FLOAT32))
     layer = draft.network.add_convolution_nd(
         real,
-        stored.shape[0],
-        stored.shape[2:],
+        shape[0],
+        shape[2:],
         none,
         none if bias is None else draft.weights(bias, DType.FLOAT32),
     )
@@ -141,26 +182,30 @@ def _lower_conv(draft: Draft, call: Call) -> Tensor:
     layer.dilation_nd = two(attrs.dilation, 1)
     layer.pre_padding = two(tuple(low for low, _ in attrs.padding), 0)
     layer.post_padding = two(tuple(high for _, high in attrs.padding), 0)
-    result = quantize(draft, draft.finish(layer), _data(call.args[6]))
+    result = quantize(draft, draft.finish(layer), *call.args[6:8])
     return draft.reshape(result, sizes(call))
 
 
 def _supports_matmul(call: Call) -> Support:
-    if len(sizes(call.args[3])) != 2 and _data(call.args[4]).size > 1:
-        return attribute("a scale for each column of several matrices")
+    single = all(_data(call.args[index]).size == 1 for index in (4, 5))
+    if not single and not (isinstance(call.args[3], Constant) and len(sizes(call.args[3])) == 2):
+        return attribute("a scale for each column of what is no constant matrix")
     return _supports_linear(call)
 
 
 def _lower_matmul(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
-    left = dequantize(draft, draft.value(call.args[0]), _data(call.args[1]))
+    left = _operand(draft, call, 0)
     axis = 0 if attrs.transpose_b else 1
-    right = dequantize(draft, draft.value(call.args[3]), _data(call.args[4]), axis)
+    if isinstance(call.args[3], Constant) and len(sizes(call.args[3])) == 2:
+        right = _weight(draft, call, axis)
+    else:
+        right = _operand(draft, call, 3)
     result = product(draft, left, right, attrs)
     bias = _real_bias(call)
     if bias is not None:
         result = draft.binary(result, draft.constant(bias, DType.FLOAT32), "SUM")
-    return quantize(draft, result, _data(call.args[6]))
+    return quantize(draft, result, *call.args[6:8])
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +216,8 @@ class Binary:
 
     def lower(self, draft: Draft, call: Call) -> Tensor:
         """Dequantise both, apply it, quantise."""
-        a, b = (
-            dequantize(draft, draft.value(call.args[at]), _data(call.args[at + 1])) for at in (0, 3)
-        )
-        return quantize(draft, draft.binary(a, b, self.operation), _data(call.args[6]))
+        a, b = (_operand(draft, call, place) for place in (0, 3))
+        return quantize(draft, draft.binary(a, b, self.operation), *call.args[6:8])
 
 
 _BINARY = MappingProxyType({"qnn.add": "SUM", "qnn.subtract": "SUB", "qnn.multiply": "PROD"})
@@ -184,105 +227,114 @@ def _supports_mean(call: Call) -> Support:
     attrs: Any = call.attrs
     if not attrs.axes:
         return attribute("no axes: nothing is reduced")
-    return _symmetric(call, (2, 4), (1, 3))
+    return _single(call, (1, 3))
 
 
 def _lower_mean(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
-    real = dequantize(draft, draft.value(call.args[0]), _data(call.args[1]))
-    mean = draft.reduce(real, "AVG", attrs.axes, keep=attrs.keepdims)
-    return quantize(draft, mean, _data(call.args[3]))
+    if not _has_zeros(call):
+        mean = draft.reduce(_operand(draft, call, 0), "AVG", attrs.axes, keep=attrs.keepdims)
+        return quantize(draft, mean, *call.args[3:5])
+    whole = _whole(draft, draft.value(call.args[0]), _zero(_data(call.args[2])))
+    total = draft.reduce(whole, "SUM", attrs.axes, keep=attrs.keepdims)
+    count = np.float32(prod(sizes(call.args[0])[axis] for axis in attrs.axes))
+    return _averaged(draft, call, total, count)
+
+
+def _has_zeros(call: Call) -> bool:
+    """Whether a mean is of or to integers with a zero point."""
+    return any(_zero(_data(call.args[index])) for index in (2, 4))
+
+
+def _averaged(draft: Draft, call: Call, x: Tensor, count: np.float32) -> Tensor:
+    """Bring whole numbers, or sums of ``count`` of them, to the result's scale at once."""
+    scale, new = (_data(call.args[index]).reshape(()).astype(np.float32) for index in (1, 3))
+    factor = draft.number(float(scale / (new * count)), x)
+    return _placed(draft, draft.binary(x, factor, "PROD"), _zero(_data(call.args[4])))
 
 
 def _supports_avg_pool(call: Call) -> Support:
     verdict = supports_pool(call)
-    return _symmetric(call, (2, 4), (1, 3)) if verdict else verdict
+    return _single(call, (1, 3)) if verdict else verdict
 
 
 def _lower_avg_pool(draft: Draft, call: Call) -> Tensor:
-    real = dequantize(draft, draft.value(call.args[0]), _data(call.args[1]))
-    return quantize(draft, pool(draft, call, real), _data(call.args[3]))
+    if not _has_zeros(call):
+        return quantize(draft, pool(draft, call, _operand(draft, call, 0)), *call.args[3:5])
+    whole = _whole(draft, draft.value(call.args[0]), _zero(_data(call.args[2])))
+    return _averaged(draft, call, pool(draft, call, whole), np.float32(1))
 
 
-_WORDS = "zero points of 0"
+def _supports_transposed(call: Call) -> Support:
+    verdict = supports_transposed(call)
+    return _supports_linear(call) if verdict else verdict
+
+
+def _lower_transposed(draft: Draft, call: Call) -> Tensor:
+    """Weights of a transposed convolution cannot come from a layer: they are real numbers."""
+    real = _real_weight(call, 1)
+    bias = _real_bias(call)
+    none = draft.trt.Weights(draft.type_of(DType.FLOAT32))
+    kernel = with_height(real.shape)[2:]
+    given = draft.weights(real, DType.FLOAT32)
+    parts = (kernel, given, none if bias is None else draft.weights(bias, DType.FLOAT32))
+    result = convolve_back(draft, call, _operand(draft, call, 0), parts)
+    return quantize(draft, result, *call.args[6:8])
+
+
+def _lower_softmax(draft: Draft, call: Call) -> Tensor:
+    attrs: Any = call.attrs
+    result = softmax(draft, _operand(draft, call, 0), attrs.axis)
+    return quantize(draft, result, *call.args[3:5])
+
+
+def _lower_layer_norm(draft: Draft, call: Call) -> Tensor:
+    affine = [draft.exact(v) for v in call.args[5:]]
+    result = layer_norm(draft, call, _operand(draft, call, 0), affine)
+    return quantize(draft, result, *call.args[3:5])
+
+
+_ONE = "one scale"
 _EIGHT = (1, 2, 4, 5, 6, 7)
+_LINEAR = (*_FLOAT, DType.INT32)
+_NO_SUMS = "the library gives no 32-bit sums of 8-bit products"
+
+
+def _row(
+    name: str, lower: Lower, supports: Supports, constant: tuple[int, ...], limits: str
+) -> Row:
+    return Row(name, lower, supports, BYTES, others=_LINEAR, constant=constant, limits=limits)
+
 
 ROWS = (
     Row(
         "qnn.quantize",
         _lower_quantize,
-        Symmetric((2,), (1,)).supports,
+        Single((1,)).supports,
         _FLOAT,
-        others=INT8,
+        others=BYTES,
         constant=(1, 2),
-        limits=f"{_WORDS}; one scale",
+        limits=_ONE,
     ),
-    Row(
-        "qnn.dequantize",
-        _lower_dequantize,
-        Symmetric((2,), (1,)).supports,
-        INT8,
-        others=_FLOAT,
-        constant=(1, 2),
-        limits=f"{_WORDS}; one scale",
+    _row("qnn.dequantize", _lower_dequantize, Single((1,)).supports, (1, 2), _ONE),
+    _row("qnn.requantize", _lower_requantize, Single((1, 3)).supports, (1, 2, 3, 4), _ONE),
+    _row("qnn.conv", _lower_conv, _supports_conv, (*_EIGHT, 3, 8), "as nn.conv"),
+    _row(
+        "qnn.conv_transpose",
+        _lower_transposed,
+        _supports_transposed,
+        (*_EIGHT, 3, 8),
+        "as nn.conv_transpose",
     ),
-    Row(
-        "qnn.requantize",
-        _lower_requantize,
-        Symmetric((2, 4), (1, 3)).supports,
-        INT8,
-        others=_FLOAT,
-        constant=(1, 2, 3, 4),
-        limits=f"{_WORDS}; one scale",
-    ),
-    Row(
-        "qnn.conv",
-        _lower_conv,
-        _supports_conv,
-        INT8,
-        others=(*_FLOAT, DType.INT32),
-        constant=(*_EIGHT, 3, 8),
-        limits=f"{_WORDS}; as nn.conv",
-    ),
-    Row(
-        "qnn.matmul",
-        _lower_matmul,
-        _supports_matmul,
-        INT8,
-        others=(*_FLOAT, DType.INT32),
-        constant=(*_EIGHT, 8),
-        limits=_WORDS,
-    ),
+    _row("qnn.matmul", _lower_matmul, _supports_matmul, (*_EIGHT, 8), ""),
     *(
-        Row(
-            name,
-            Binary(operation).lower,
-            Symmetric((2, 5, 7), (1, 4, 6)).supports,
-            INT8,
-            others=_FLOAT,
-            constant=_EIGHT,
-            limits=_WORDS,
-        )
+        _row(name, Binary(operation).lower, Single((1, 4, 6)).supports, _EIGHT, "")
         for name, operation in _BINARY.items()
     ),
-    Row(
-        "qnn.mean",
-        _lower_mean,
-        _supports_mean,
-        INT8,
-        others=_FLOAT,
-        constant=(1, 2, 3, 4),
-        limits=f"{_WORDS}; at least one axis",
-    ),
-    Row(
-        "qnn.avg_pool",
-        _lower_avg_pool,
-        _supports_avg_pool,
-        INT8,
-        others=_FLOAT,
-        constant=(1, 2, 3, 4),
-        limits=f"{_WORDS}; as nn.avg_pool",
-    ),
-    never("qnn.conv_integer", "the library gives no 32-bit sums of 8-bit products"),
-    never("qnn.matmul_integer", "the library gives no 32-bit sums of 8-bit products"),
+    _row("qnn.mean", _lower_mean, _supports_mean, (1, 2, 3, 4), "at least one axis"),
+    _row("qnn.avg_pool", _lower_avg_pool, _supports_avg_pool, (1, 2, 3, 4), "as nn.avg_pool"),
+    _row("qnn.softmax", _lower_softmax, Single((1, 3)).supports, (1, 2, 3, 4), ""),
+    _row("qnn.layer_norm", _lower_layer_norm, Single((1, 3)).supports, (1, 2, 3, 4), ""),
+    never("qnn.conv_integer", _NO_SUMS),
+    never("qnn.matmul_integer", _NO_SUMS),
 )

@@ -27,7 +27,7 @@ WEIGHED = (DType.FLOAT32, DType.FLOAT16)
 WHOLE = (DType.INT32, DType.INT64)
 NUMBERS = (*FLOATS, *WHOLE)
 MOVED = (*NUMBERS, DType.BOOL)
-INT8 = (DType.INT8,)
+BYTES = (DType.INT8, DType.UINT8)
 
 
 def always(_call: Call) -> Support:

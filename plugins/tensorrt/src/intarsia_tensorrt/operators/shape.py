@@ -11,9 +11,9 @@ from intarsia.ir.expr import Call
 from intarsia.partition.support import Support
 
 from ..draft import Draft, Tensor, member, sizes
-from .row import INT8, MOVED, NUMBERS, Row, always, attribute, never, shape
+from .row import BYTES, MOVED, NUMBERS, Row, always, attribute, never, shape
 
-_VIEWED = (*MOVED, *INT8)
+_VIEWED = (*MOVED, *BYTES)
 
 
 def _lower_reshape(draft: Draft, call: Call) -> Tensor:
