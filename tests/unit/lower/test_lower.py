@@ -72,6 +72,16 @@ def test_computes_what_the_operator_defines(graphs, name, shape, attrs):
     graphs.check(graphs.apply(name, x, **attrs), x)
 
 
+@pytest.mark.parametrize("factor", [2, 3, 9])
+def test_neighbours_that_read_one_place_are_written_together(graphs, factor):
+    x = graphs.var("x", 2, 5, 7)
+    attrs = {"coordinate_mode": "asymmetric", "nearest_mode": "floor"}
+    wide = graphs.apply("nn.resize", x, sizes=(2, 5, 7 * factor), **attrs)
+    lowered = graphs.check(graphs.apply("negative", wide), x)
+    text = print_func(lowered.module.functions[0])
+    assert ("//" in text) == (factor > 8)
+
+
 def test_values_that_have_no_place(graphs):
     x, free = graphs.var("x", 4), graphs.var("free", 4)
     function = Function((x,), graphs.apply("add", x, free))

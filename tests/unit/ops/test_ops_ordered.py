@@ -107,3 +107,13 @@ def test_sequences_are_reversed_up_to_their_length(check_operator) -> None:
     x = np.arange(8, dtype=np.int8).reshape(4, 2)
     wanted = np.array([[4, 1], [2, 3], [0, 5], [6, 7]], np.int8)
     check_operator(wanted, "reverse_sequence", x, np.array([3, 1]), time=0, batch=1)
+
+
+def test_neighbours_are_weighed(check_operator) -> None:
+    x = RNG.standard_normal((2, 6, 3)).astype(np.float32)
+    matrix = np.zeros((4, 6), np.float32)
+    starts = np.array([0, 3, 1, 4])
+    weights = RNG.standard_normal((4, 2)).astype(np.float32)
+    for row, (start, pair) in enumerate(zip(starts, weights, strict=True)):
+        matrix[row, start : start + 2] = pair
+    check_operator(np.einsum("ij,ajb->aib", matrix, x), "nn.resample", x, starts, weights, axis=1)

@@ -308,6 +308,12 @@ REFUSED = [
     ("nn.resize", (f32(2),), {"sizes": (0,)}, "sizes (0,) and scales () must be positive"),
     ("nn.resize", (f32(2),), {"sizes": (2,), "scales": (0.0,)}, "must be positive"),
     ("nn.resize", (f32(0),), {"sizes": (2,)}, "nn.resize: (0,) has no elements to sample"),
+    (
+        "nn.resample",
+        (f32(2, 4), i32(3), f32(3, 5)),
+        {"axis": 1},
+        "starts (3,) and weights (3, 5) do not fit axis 1 of (2, 4)",
+    ),
     ("nn.depth_to_space", (f32(2, 4),), {"block": 2}, "needs a tensor (N, C, H, W) and a block"),
     ("nn.depth_to_space", (f32(1, 3, 2, 2),), {"block": 2}, "3 channels are no multiple of 2"),
     (

@@ -17,7 +17,10 @@ from ..tir.expr import (
     TirVar,
 )
 from ..tir.tensor import Axis
-from ..tir.walk import children, post_order
+from ..tir.walk import children, post_order, rewrite
+
+MAX_STEP = 8
+"""Most neighbours that are written out because they read one place."""
 
 
 def vectorizes(value: PrimExpr, var: TirVar) -> bool:
@@ -83,6 +86,43 @@ class _Strides:
                 return b * factor
             case _:
                 return None
+
+
+def shared_step(value: PrimExpr, axis: Axis) -> int:
+    """Return how many neighbours along an axis share a place that they read: 2 for ``x[i // 2]``.
+
+    1 if none do, if they are too many to be written out, or if the axis is no multiple of them.
+    """
+    steps = {
+        node.b.value
+        for node in post_order(value)
+        if isinstance(node, Binary)
+        and node.op in (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD)
+        and node.a is axis.var
+        and isinstance(node.b, IntImm)
+    }
+    step = steps.pop() if len(steps) == 1 else 1
+    return step if 2 <= step <= MAX_STEP and axis.extent % step == 0 else 1
+
+
+def at_step(value: PrimExpr, var: TirVar, step: int, whole: PrimExpr, rest: int) -> PrimExpr:
+    """Return ``value`` at ``var = whole * step + rest``, divisions of ``var`` carried out."""
+
+    def rule(node: PrimExpr) -> PrimExpr | None:
+        if not isinstance(node, Binary) or node.a is not place or not isinstance(node.b, IntImm):
+            return None
+        if node.b.value != step:
+            return None
+        match node.op:
+            case BinaryOp.FLOOR_DIV:
+                return whole
+            case BinaryOp.FLOOR_MOD:
+                return IntImm(rest)
+            case _:
+                return None
+
+    place = whole * step + rest
+    return rewrite(value, rule, {var: place})
 
 
 def is_linear(condition: PrimExpr, axes: Sequence[Axis]) -> tuple[int, int] | None:

@@ -32,7 +32,7 @@ from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Store
 from ..tir.tensor import ArgReduction, Axis, Reduction, Tensor, highest, lowest
 from ..tir.walk import map_statement, rewrite, substitute
-from .linear import is_linear, vectorizes
+from .linear import at_step, is_linear, shared_step, vectorizes
 
 BLOCK = 4096
 """Elements of a parallel iteration over a single long dimension."""
@@ -142,10 +142,25 @@ class Nest:
 
         if not vectorizes(value, last.var):
             at = TirVar(last.var.name)
+            step = shared_step(value, last)
+            if step > 1:
+                return self._outer(self._steps(value, last, at, step))
             return self._outer(For(at, IntImm(last.extent), ForKind.SERIAL, store(at)))
         if len(self.axes) == 1 and self.parallel and last.extent >= 2 * BLOCK:
             return self._blocks(last, store)
         return self._outer(vector_loops(last, self.lanes, store))
+
+    def _steps(self, value: PrimExpr, axis: Axis, at: TirVar, step: int) -> Stmt:
+        """Store ``step`` neighbours at a time, which read the same places."""
+        stores = [
+            Store(
+                self.buffer,
+                self._indices(at * step + rest),
+                at_step(value, axis.var, step, at, rest),
+            )
+            for rest in range(step)
+        ]
+        return For(at, IntImm(axis.extent // step), ForKind.SERIAL, Seq(tuple(stores)))
 
     def _blocks(self, axis: Axis, store: Emit) -> Stmt:
         """Split a single long axis among threads."""

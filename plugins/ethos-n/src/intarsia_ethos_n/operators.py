@@ -274,34 +274,9 @@ def _lookup(sketch: Sketch, call: Call) -> str | Support:
 
 def all_rows() -> tuple[Row, ...]:
     """Return every operator."""
-    weighted, pair = (1, 2, 3, 4, 5, 6, 7, BIAS), (1, 2, 4, 5, 6, 7)
+    pair = (1, 2, 4, 5, 6, 7)
     return (
-        Row(
-            "qnn.conv",
-            (0,),
-            weighted,
-            _conv,
-            "images; kernel sides 1, 2, 3, 5, 7, 9, depthwise square; strides equal, 1 or 2 (1"
-            " above 7 and for depthwise 1x1); padding up to 7 or keeping the size; no dilation;"
-            " groups 1 or one a channel; results scaled by less than 65536; one zero point for all"
-            " weights",
-        ),
-        Row(
-            "qnn.conv_transpose",
-            (0,),
-            weighted,
-            _conv_transpose,
-            "images; kernel sides 1, 2, 3, 5, 7, 9; strides of 2; padding smaller than the kernel,"
-            " and some above 7; no groups, dilation or output padding; one zero point for all"
-            " weights",
-        ),
-        Row(
-            "qnn.matmul",
-            (0,),
-            weighted,
-            _matmul,
-            "rows times a constant matrix; several rows or scales as a convolution of 1x1",
-        ),
+        *_product_rows(),
         Row("qnn.add", (0, 3), pair, _binary, "equal shapes and types"),
         Row("qnn.multiply", (0, 3), pair, _binary, "equal shapes and types"),
         Row(
@@ -335,6 +310,39 @@ def all_rows() -> tuple[Row, ...]:
             " padding behind), up to 417 wide; stride 1: up to 9, or 17 with the size kept",
         ),
         *_shaping_rows(),
+    )
+
+
+def _product_rows() -> tuple[Row, ...]:
+    """Return the operators that sum up products with weights."""
+    weighted = (1, 2, 3, 4, 5, 6, 7, BIAS)
+    return (
+        Row(
+            "qnn.conv",
+            (0,),
+            weighted,
+            _conv,
+            "images; kernel sides 1, 2, 3, 5, 7, 9, depthwise square; strides equal, 1 or 2 (1"
+            " above 7 and for depthwise 1x1); padding up to 7 or keeping the size; no dilation;"
+            " groups 1 or one a channel; results scaled by less than 65536; one zero point for all"
+            " weights",
+        ),
+        Row(
+            "qnn.conv_transpose",
+            (0,),
+            weighted,
+            _conv_transpose,
+            "images; kernel sides 1, 2, 3, 5, 7, 9; strides of 2; padding smaller than the kernel,"
+            " and some above 7; no groups, dilation or output padding; one zero point for all"
+            " weights",
+        ),
+        Row(
+            "qnn.matmul",
+            (0,),
+            weighted,
+            _matmul,
+            "rows times a constant matrix; several rows or scales as a convolution of 1x1",
+        ),
     )
 
 

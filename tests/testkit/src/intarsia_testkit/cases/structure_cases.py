@@ -152,7 +152,7 @@ def sampling_cases() -> Iterator[Case]:
 
 
 def spatial_cases() -> Iterator[Case]:
-    """``nn.depth_to_space``, ``nn.space_to_depth``, ``nn.resize``."""
+    """``nn.depth_to_space``, ``nn.space_to_depth``, ``nn.resize``, ``nn.resample``."""
     rng = np.random.default_rng(8)
     for dtype in FEW:
         for mode in ("DCR", "CRD"):
@@ -181,3 +181,12 @@ def spatial_cases() -> Iterator[Case]:
     for dtype in ("float64", "float16", "bfloat16"):
         tall = random_array(rng, (1, 1, 3, 3, 2), dtype)
         yield Case("nn.resize", (tall,), {"sizes": (1, 1, 5, 6, 3), "mode": "linear"})
+    for old, sizes in (((1, 2, 3, 5), (1, 2, 9, 10)), ((1, 2, 4, 3), (1, 2, 4, 24))):
+        wide = random_array(rng, old, "int8")
+        attrs = {"nearest_mode": "floor", "coordinate_mode": "asymmetric"}
+        yield Case("nn.resize", (wide,), {"sizes": sizes, **attrs})
+    for dtype, axis, taps in product(("float32", "float64", "float16"), (0, 1, 2), (1, 4, 9)):
+        image = random_array(rng, (9, 10, 19), dtype)
+        starts = random_array(rng, (7,), "int64", -2, 20)
+        weights = random_array(rng, (7, taps), "float32", -1, 1)
+        yield Case("nn.resample", (image, starts, weights), {"axis": axis}, (1, 2))

@@ -7,10 +7,15 @@ import math
 from collections.abc import Sequence
 from types import MappingProxyType
 
+import numpy as np
+
+from ....dtype import DType
 from ....ir.expr import Expr
+from ....ops import compare, resample, sampling, unary
 from ....ops import resize as resizing
-from ....ops import sampling
+from ..builder import dtype_of
 from ..context import NodeContext
+from ..resizing import is_crop, needs_matrices, resizings
 
 _MODES = ("nearest", "linear", "cubic")
 _COORDINATES = (
@@ -34,14 +39,14 @@ def resize(node: NodeContext) -> Expr:
     """Convert Resize by scales or sizes."""
     if node.opset < 11:
         return upsample(node)
+    if needs_matrices(node):
+        return _resized_by_matrices(node)
     sizes = node.static_shape(0)
     rank = len(sizes)
     axes = tuple(range(rank))
     if node.has("axes"):
         axes = tuple(node.normal_axis(axis, rank) for axis in node.integers("axes"))
         node.normal_axes(axes, rank)
-    if node.integer("antialias", 0):
-        raise node.unsupported("Resize with antialias")
     coordinates = node.string("coordinate_transformation_mode", "half_pixel")
     if coordinates not in _COORDINATES:
         raise node.unsupported(f"Resize with coordinate_transformation_mode='{coordinates}'")
@@ -126,6 +131,37 @@ def _resized(
         exclude_outside=bool(node.integer("exclude_outside", 0)),
     )
     return node.call(resizing.Resize, node.input(0), attrs=attrs)
+
+
+def _resized_by_matrices(node: NodeContext) -> Expr:
+    """Convert a Resize with an antialiasing filter, or of a known region."""
+    shape, dtype = node.static_shape(0), dtype_of(node.input(0))
+    roi, scales, sizes = (
+        None if node.optional(n) is None else node.required_value(n, what)
+        for n, what in enumerate(("the region", "the scales", "the sizes"), start=1)
+    )
+    x = node.input(0) if dtype.is_float else node.cast(node.input(0), DType.FLOAT32)
+    outside = np.zeros([1] * len(shape), bool)
+    for part in resizings(node, shape, roi, scales, sizes):
+        starts, weights = _bands(part.matrix)
+        attrs = resample.Resample.Attrs(axis=part.axis)
+        x = node.call(resample.Resample, x, node.array(starts), node.array(weights), attrs=attrs)
+        column = [-1 if axis == part.axis else 1 for axis in range(len(shape))]
+        outside = outside | part.outside.reshape(column)
+    if is_crop(node) and outside.any():
+        beyond = node.scalar(node.number("extrapolation_value", 0.0), dtype_of(x))
+        x = node.call(compare.Where, node.array(outside), beyond, x)
+    return x if dtype.is_float else node.cast(node.call(unary.Round, x), dtype)
+
+
+def _bands(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the elements of each row that are not 0 begin, and as many as the most are."""
+    marks = matrix != 0
+    first = marks.argmax(1)
+    taps = int((matrix.shape[1] - marks[:, ::-1].argmax(1) - first).max(initial=1))
+    starts = np.minimum(first, matrix.shape[1] - taps)
+    weights = np.take_along_axis(matrix, starts[:, None] + np.arange(taps), 1)
+    return starts, weights.astype(np.float32)
 
 
 def depth_to_space(node: NodeContext) -> Expr:

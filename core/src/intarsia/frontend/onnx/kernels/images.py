@@ -9,8 +9,8 @@ from types import MappingProxyType
 import numpy as np
 
 from ....ops.arrays import widen
+from ..resizing import is_crop, needs_matrices, resizings
 from .call import KernelCall
-from .sampling import cubic
 
 
 def col2im(call: KernelCall, x: np.ndarray, image: np.ndarray, block: np.ndarray) -> np.ndarray:
@@ -108,37 +108,15 @@ def resize(
     sizes: np.ndarray | None = None,
 ) -> np.ndarray:
     """Resize with an antialiasing filter, or a region of the image; else left to the converter."""
-    crop = call.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
-    if not crop and not call.integer("antialias", 0):
+    if not needs_matrices(call):
         return NotImplemented
-    if call.string("keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise call.unsupported("Resize of a region, or antialiased, that keeps the aspect ratio")
-    axes = call.normal_axes(call.integers("axes", tuple(range(x.ndim))), x.ndim)
-    given = call.integers("axes", tuple(range(x.ndim)))
-    order = [call.normal_axis(axis, x.ndim) for axis in given]
     wide = widen(x).astype(np.float64)
     outside = np.zeros([1] * x.ndim, bool)
-    for index, axis in enumerate(order):
-        size = x.shape[axis]
-        low, high = (0.0, 1.0)
-        if crop and roi is not None and roi.size:
-            low, high = float(roi[index]), float(roi[len(axes) + index])
-        if sizes is not None and sizes.size:
-            wanted = int(sizes[index])
-            scale = wanted / size
-        else:
-            assert scales is not None
-            scale = float(scales[index])
-            wanted = int(np.floor(size * (high - low) * scale if crop else size * scale))
-        if wanted == size and scale == 1 and (low, high) == (0.0, 1.0):
-            continue
-        spots = _places(call, size, wanted, scale, (low, high))
-        matrix = _weights(call, spots, size, scale)
-        wide = np.moveaxis(np.tensordot(matrix, wide, (1, axis)), 0, axis)
-        if crop:
-            away = (spots < 0) | (spots > size - 1)
-            outside = outside | away.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
-    if crop:
+    for part in resizings(call, x.shape, roi, scales, sizes):
+        wide = np.moveaxis(np.tensordot(part.matrix, wide, (1, part.axis)), 0, part.axis)
+        column = [-1 if axis == part.axis else 1 for axis in range(x.ndim)]
+        outside = outside | part.outside.reshape(column)
+    if is_crop(call):
         wide = np.where(outside, call.number("extrapolation_value", 0.0), wide)
     return _narrowed(wide, x.dtype)
 
@@ -148,69 +126,6 @@ def _narrowed(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         return x.astype(dtype)
     limits = np.iinfo(dtype)
     return np.clip(np.rint(x), limits.min, limits.max).astype(dtype)
-
-
-def _places(
-    call: KernelCall, size: int, wanted: int, scale: float, region: tuple[float, float]
-) -> np.ndarray:
-    """Return where in the old dimension each new element lies."""
-    index = np.arange(wanted, dtype=np.float64)
-    low, high = region
-    match call.string("coordinate_transformation_mode", "half_pixel"):
-        case "tf_crop_and_resize":
-            if wanted == 1:
-                return np.array([0.5 * (low + high) * (size - 1)])
-            return low * (size - 1) + index * (high - low) * (size - 1) / (wanted - 1)
-        case "align_corners":
-            return index * (size - 1) / (wanted - 1) if wanted > 1 else np.zeros(1)
-        case "asymmetric":
-            return index / scale
-        case "pytorch_half_pixel":
-            return (index + 0.5) / scale - 0.5 if wanted > 1 else np.zeros(1)
-        case "half_pixel_symmetric":
-            adjusted = wanted / (scale * size)
-            return size / 2 * (1 - adjusted) + (index + 0.5) / scale - 0.5
-        case _:
-            return (index + 0.5) / scale - 0.5
-
-
-def _weights(call: KernelCall, spots: np.ndarray, size: int, scale: float) -> np.ndarray:
-    """Return the matrix ``[new, old]`` of one dimension; the border repeats outside."""
-    mode = call.string("mode", "nearest")
-    matrix = np.zeros((len(spots), size))
-    rows = np.arange(len(spots))
-    if mode == "nearest":
-        places = _nearest(call, spots)
-        matrix[rows, np.clip(places, 0, size - 1).astype(np.int64)] = 1
-        return matrix
-    shrink = min(scale, 1.0) if call.integer("antialias", 0) else 1.0
-    reach = 1 if mode == "linear" else 2
-    start = int(np.floor(-reach / shrink)) + 1
-    exclude = bool(call.integer("exclude_outside", 0))
-    floors = np.floor(spots)
-    for offset in range(start, 2 * reach - start):
-        place = floors + offset
-        distance = np.abs(place - spots) * shrink
-        if mode == "linear":
-            weight = np.maximum(1 - distance, 0)
-        else:
-            weight = cubic(distance, call.number("cubic_coeff_a", -0.75))
-        if exclude:
-            weight = np.where((place >= 0) & (place < size), weight, 0)
-        np.add.at(matrix, (rows, np.clip(place, 0, size - 1).astype(np.int64)), weight)
-    return matrix / matrix.sum(1, keepdims=True)
-
-
-def _nearest(call: KernelCall, spots: np.ndarray) -> np.ndarray:
-    match call.string("nearest_mode", "round_prefer_floor"):
-        case "floor":
-            return np.floor(spots)
-        case "ceil":
-            return np.ceil(spots)
-        case "round_prefer_ceil":
-            return np.floor(spots + 0.5)
-        case _:
-            return np.ceil(spots - 0.5)
 
 
 KERNELS = MappingProxyType(

@@ -35,13 +35,6 @@ def sample_linear(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
     return total
 
 
-def cubic(distance: np.ndarray, a: float) -> np.ndarray:
-    """Keys' kernel of a distance; 0 from 2 on."""
-    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
-    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
-    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
-
-
 def roi_align(call: KernelCall, x: np.ndarray, rois: np.ndarray, images: np.ndarray) -> np.ndarray:
     """Average, or take the largest, of samples in the cells of each region."""
     shift = (

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Resize with a filter, or of a region, as one matrix for each dimension that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from .context import NodeContext
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resizing:
+    """What becomes of one dimension.
+
+    Attributes:
+        axis: The dimension.
+        spots: Where in the old dimension each new element lies.
+        matrix: ``[new, old]`` in float64: the share of each old element in each new one.
+    """
+
+    axis: int
+    spots: np.ndarray
+    matrix: np.ndarray
+
+    @property
+    def outside(self) -> np.ndarray:
+        """Which new elements lie outside of the old dimension."""
+        return (self.spots < 0) | (self.spots > self.matrix.shape[1] - 1)
+
+
+def needs_matrices(node: NodeContext) -> bool:
+    """Whether a Resize has an antialiasing filter, or takes a region."""
+    return is_crop(node) or bool(node.integer("antialias", 0))
+
+
+def is_crop(node: NodeContext) -> bool:
+    """Whether a Resize takes a region of the image."""
+    return node.string("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+
+
+def resizings(
+    node: NodeContext,
+    shape: tuple[int, ...],
+    roi: np.ndarray | None,
+    scales: np.ndarray | None,
+    sizes: np.ndarray | None,
+) -> Iterator[Resizing]:
+    """Yield what becomes of each dimension that changes.
+
+    Raises:
+        UnsupportedError: It is to keep the aspect ratio.
+        ModelError: Neither scales nor sizes, or not one for each axis.
+    """
+    if node.string("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise node.unsupported("Resize of a region, or antialiased, that keeps the aspect ratio")
+    rank = len(shape)
+    axes = [node.normal_axis(a, rank) for a in node.integers("axes", tuple(range(rank)))]
+    node.normal_axes(axes, rank)
+    given = scales if sizes is None or not sizes.size else sizes
+    if given is None or given.size != len(axes):
+        raise node.model_error(f"needs {len(axes)} scales or sizes")
+    crop = is_crop(node)
+    for index, axis in enumerate(axes):
+        size, region = shape[axis], (0.0, 1.0)
+        if crop and roi is not None and roi.size:
+            region = (float(roi[index]), float(roi[len(axes) + index]))
+        if given is scales:
+            scale = float(given[index])
+            part = region[1] - region[0] if crop else 1.0
+            wanted = int(np.floor(size * part * scale))
+        else:
+            wanted = int(given[index])
+            scale = wanted / size
+        if wanted == size and scale == 1 and region == (0.0, 1.0):
+            continue
+        spots = _places(node, size, wanted, scale, region)
+        yield Resizing(axis, spots, _weights(node, spots, size, scale))
+
+
+def _places(
+    node: NodeContext, size: int, wanted: int, scale: float, region: tuple[float, float]
+) -> np.ndarray:
+    """Return where in the old dimension each new element lies."""
+    index = np.arange(wanted, dtype=np.float64)
+    low, high = region
+    match node.string("coordinate_transformation_mode", "half_pixel"):
+        case "tf_crop_and_resize":
+            if wanted == 1:
+                return np.array([0.5 * (low + high) * (size - 1)])
+            return low * (size - 1) + index * (high - low) * (size - 1) / (wanted - 1)
+        case "align_corners":
+            return index * (size - 1) / (wanted - 1) if wanted > 1 else np.zeros(1)
+        case "asymmetric":
+            return index / scale
+        case "pytorch_half_pixel":
+            return (index + 0.5) / scale - 0.5 if wanted > 1 else np.zeros(1)
+        case "half_pixel_symmetric":
+            adjusted = wanted / (scale * size)
+            return size / 2 * (1 - adjusted) + (index + 0.5) / scale - 0.5
+        case _:
+            return (index + 0.5) / scale - 0.5
+
+
+def _weights(node: NodeContext, spots: np.ndarray, size: int, scale: float) -> np.ndarray:
+    """Return the matrix ``[new, old]`` of one dimension; the border repeats outside."""
+    mode = node.string("mode", "nearest")
+    matrix = np.zeros((len(spots), size))
+    rows = np.arange(len(spots))
+    if mode == "nearest":
+        places = _nearest(node, spots)
+        matrix[rows, np.clip(places, 0, size - 1).astype(np.int64)] = 1
+        return matrix
+    shrink = min(scale, 1.0) if node.integer("antialias", 0) else 1.0
+    reach = 1 if mode == "linear" else 2
+    start = int(np.floor(-reach / shrink)) + 1
+    exclude = bool(node.integer("exclude_outside", 0))
+    floors = np.floor(spots)
+    for offset in range(start, 2 * reach - start):
+        place = floors + offset
+        distance = np.abs(place - spots) * shrink
+        if mode == "linear":
+            weight = np.maximum(1 - distance, 0)
+        else:
+            weight = _cubic(distance, node.number("cubic_coeff_a", -0.75))
+        if exclude:
+            weight = np.where((place >= 0) & (place < size), weight, 0)
+        np.add.at(matrix, (rows, np.clip(place, 0, size - 1).astype(np.int64)), weight)
+    return matrix / matrix.sum(1, keepdims=True)
+
+
+def _nearest(node: NodeContext, spots: np.ndarray) -> np.ndarray:
+    match node.string("nearest_mode", "round_prefer_floor"):
+        case "floor":
+            return np.floor(spots)
+        case "ceil":
+            return np.ceil(spots)
+        case "round_prefer_ceil":
+            return np.floor(spots + 0.5)
+        case _:
+            return np.ceil(spots - 0.5)
+
+
+def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
+    """Keys' kernel of a distance; 0 from 2 on."""
+    near = ((a + 2) * distance - (a + 3)) * distance * distance + 1
+    far = ((a * distance - 5 * a) * distance + 8 * a) * distance - 4 * a
+    return np.where(distance <= 1, near, np.where(distance < 2, far, 0))
