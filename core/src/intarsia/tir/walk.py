@@ -249,11 +249,14 @@ def statement_exprs(stmt: Stmt) -> tuple[PrimExpr, ...]:
 def map_statement(
     stmt: Stmt, on_stmt: Callable[[Stmt], Stmt], on_expr: Callable[[PrimExpr], PrimExpr]
 ) -> Stmt:
-    """Rebuild one statement from its mapped parts; the same object if nothing changed."""
-    subs = sub_statements(stmt)
-    new_subs = tuple(on_stmt(sub) for sub in subs)
+    """Rebuild one statement from its mapped parts; the same object if nothing changed.
+
+    Its own expressions are mapped before the statements inside it.
+    """
     exprs = statement_exprs(stmt)
     new_exprs = tuple(on_expr(expr) for expr in exprs)
+    subs = sub_statements(stmt)
+    new_subs = tuple(on_stmt(sub) for sub in subs)
     same = all(a is b for a, b in zip(subs, new_subs, strict=True))
     if same and all(a is b for a, b in zip(exprs, new_exprs, strict=True)):
         return stmt

@@ -7,18 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from intarsia.artifact.plan import Argument, CallPlan, Place, RegionStep, TensorSpec
+from intarsia.codegen.arguments import dlpack_code, faults_of
 from intarsia.codegen.c_interface import Interface
-from intarsia.dtype import DType
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.func import PrimFunc
 
-from .entry_text import CHECKS, DESCRIBE, EXPECTED, FAIL, FAULTS, INCLUDE, SLOT, STEPS, TYPES
+from .entry_text import CHECKS, DESCRIBE, EXPECTED, FAIL, INCLUDE, SLOT, STEPS, TYPES
 from .spelling import C99
 
 SIGNATURE = (
     "(void *handle, const struct intarsia_value *args, int32_t n, struct intarsia_value *result)"
 )
-_CODES = {DType.BOOL: 6, DType.BFLOAT16: 4}
 
 
 def print_entry(module: TensorModule, interface: Interface) -> str:
@@ -58,11 +57,9 @@ class Statics:
         """Return the descriptions of arguments, each given as ``input 'x'`` and its type."""
         rows: list[str] = []
         for name, spec in called:
-            dims = ", ".join(str(size) for size in spec.shape)
-            shape = f"({dims},)" if len(spec.shape) == 1 else f"({dims})"
-            said = [f"{name} {f.format(dtype=spec.dtype, shape=shape)}" for f in FAULTS]
+            said = faults_of(name, spec)
             texts = ",\n    ".join(_quoted(text) for text in said)
-            messages = self._add("faults", tuple(said), "char *const {}[]", f"{{\n    {texts}}}")
+            messages = self._add("faults", said, "char *const {}[]", f"{{\n    {texts}}}")
             rows.append(
                 f"{{{dlpack_code(spec.dtype)}, {spec.dtype.bits}, {len(spec.shape)}, "
                 f"{self.shape(spec.shape)}, {messages}}}"
@@ -88,13 +85,6 @@ def fill_structs(face: Interface) -> list[str]:
         value = pointer_to(C99.memory[spec.dtype], len(face.plan.inputs) + number)
         lines.append(f"    outputs.{name} = {value};")
     return lines
-
-
-def dlpack_code(dtype: DType) -> int:
-    """Return DLPack's type code."""
-    if dtype in _CODES:
-        return _CODES[dtype]
-    return 2 if dtype.is_float else 0 if dtype.is_signed else 1
 
 
 def _quoted(text: str) -> str:

@@ -19,7 +19,7 @@ from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
 from ..func import PrimFunc
 from ..stmt import For, ForKind, Seq, Stmt, Store
 from ..walk import post_order, substitute_stmt
-from .rebuild import rebuild_stmt
+from .rebuild import replace_statements
 
 
 def merge_lanes(function: PrimFunc) -> PrimFunc:
@@ -31,11 +31,7 @@ def merge_lanes(function: PrimFunc) -> PrimFunc:
 
 
 def _merge(stmt: Stmt) -> Stmt:
-    return rebuild_stmt(stmt, _keep, _merge_sequence)
-
-
-def _keep(expr: PrimExpr) -> PrimExpr | None:
-    return expr
+    return replace_statements(stmt, _merge_sequence)
 
 
 def _merge_sequence(stmt: Stmt) -> Stmt | None:

@@ -8,12 +8,11 @@ not change stays the same object.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
-from typing import TypeAlias, assert_never
+from typing import TypeAlias
 
 from ..expr import PrimExpr
-from ..stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
-from ..walk import children, statement_exprs, with_children, with_operands
+from ..stmt import Stmt
+from ..walk import children, map_statement, with_children
 
 ExprRule: TypeAlias = Callable[[PrimExpr], PrimExpr | None]
 """Given a node, its replacement, or ``None`` to rebuild the node from its operands."""
@@ -67,48 +66,36 @@ def rebuild_stmt(
         rule: Replaces expressions.
         on_stmt: Asked first for every statement; what it returns is final.
     """
-    if on_stmt is not None:
-        replaced = on_stmt(stmt)
-        if replaced is not None:
-            return replaced
-    memo: dict[int, PrimExpr] = {}
-    match stmt:
-        case For():
-            extent = rebuild_expr(stmt.extent, rule, memo)
-            body = rebuild_stmt(stmt.body, rule, on_stmt)
-            same = extent is stmt.extent and body is stmt.body
-            return stmt if same else replace(stmt, extent=extent, body=body)
-        case Store():
-            indices = tuple([rebuild_expr(i, rule, memo) for i in stmt.indices])
-            value = rebuild_expr(stmt.value, rule, memo)
-            same = value is stmt.value and all(
-                a is b for a, b in zip(indices, stmt.indices, strict=True)
-            )
-            return stmt if same else replace(stmt, indices=indices, value=value)
-        case Seq():
-            parts = tuple([rebuild_stmt(part, rule, on_stmt) for part in stmt.body])
-            return (
-                stmt if all(a is b for a, b in zip(parts, stmt.body, strict=True)) else Seq(parts)
-            )
-        case If():
-            orelse = None if stmt.orelse is None else rebuild_stmt(stmt.orelse, rule, on_stmt)
-            condition = rebuild_expr(stmt.condition, rule, memo)
-            return replace(
-                stmt,
-                condition=condition,
-                body=rebuild_stmt(stmt.body, rule, on_stmt),
-                orelse=orelse,
-            )
-        case Allocate():
-            body = rebuild_stmt(stmt.body, rule, on_stmt)
-            return stmt if body is stmt.body else replace(stmt, body=body)
-        case LetStmt():
-            value = rebuild_expr(stmt.value, rule, memo)
-            return replace(stmt, value=value, body=rebuild_stmt(stmt.body, rule, on_stmt))
-        case Invoke():
-            operands = tuple([rebuild_expr(e, rule, memo) for e in statement_exprs(stmt)])
-            return with_operands(stmt, operands)
-        case Barrier():
-            return stmt
-        case _:
-            assert_never(stmt)
+    replaced = None if on_stmt is None else on_stmt(stmt)
+    if replaced is not None:
+        return replaced
+    memo: dict[int, PrimExpr] = {}  # one for each statement: expressions share no more than that
+
+    def on_expr(expr: PrimExpr) -> PrimExpr:
+        return rebuild_expr(expr, rule, memo)
+
+    def below(part: Stmt) -> Stmt:
+        return rebuild_stmt(part, rule, on_stmt)
+
+    return map_statement(stmt, below, on_expr)
+
+
+def replace_statements(stmt: Stmt, on_stmt: Callable[[Stmt], Stmt | None]) -> Stmt:
+    """Replace statements and leave expressions alone.
+
+    Args:
+        stmt: Where to begin.
+        on_stmt: Asked for every statement, outer ones first; what it returns is final.
+    """
+    replaced = on_stmt(stmt)
+    if replaced is not None:
+        return replaced
+
+    def below(part: Stmt) -> Stmt:
+        return replace_statements(part, on_stmt)
+
+    return map_statement(stmt, below, _same)
+
+
+def _same(expr: PrimExpr) -> PrimExpr:
+    return expr

@@ -18,7 +18,7 @@ from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
 from ..func import PrimFunc
 from ..stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..walk import post_order, rewrite_stmt
-from .rebuild import rebuild_stmt
+from .rebuild import replace_statements
 
 
 def split_registers(function: PrimFunc) -> PrimFunc:
@@ -26,18 +26,14 @@ def split_registers(function: PrimFunc) -> PrimFunc:
 
     Buffers whose vectors do not lie at constant places stay as they are.
     """
-    body = rebuild_stmt(function.body, _keep, _split)
+    body = replace_statements(function.body, _split)
     return function if body is function.body else replace(function, body=body)
-
-
-def _keep(expr: PrimExpr) -> PrimExpr | None:
-    return expr
 
 
 def _split(stmt: Stmt) -> Stmt | None:
     if not isinstance(stmt, Allocate) or stmt.buffer.scope is not Scope.REGISTER:
         return None
-    body = rebuild_stmt(stmt.body, _keep, _split)
+    body = replace_statements(stmt.body, _split)
     pieces = _Pieces(stmt.buffer)
     if not pieces.collect(body, {}):
         return stmt if body is stmt.body else replace(stmt, body=body)
@@ -150,7 +146,7 @@ class _Pieces:
             buffer, lane = self._place(part.indices)
             return Store(buffer, (lane,), part.value)
 
-        return rebuild_stmt(rewrite_stmt(stmt, on_load), _keep, on_store)
+        return replace_statements(rewrite_stmt(stmt, on_load), on_store)
 
     def _place(self, indices: tuple[PrimExpr, ...]) -> tuple[Buffer, TirVar]:
         found = self._start(indices)

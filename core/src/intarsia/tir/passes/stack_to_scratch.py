@@ -13,16 +13,16 @@ from ..expr import Load, PrimExpr
 from ..func import PrimFunc
 from ..stmt import Allocate, Stmt, Store
 from ..walk import rewrite_stmt
-from .rebuild import rebuild_stmt
+from .rebuild import replace_statements
 
 
 def stack_to_scratch(function: PrimFunc) -> PrimFunc:
     """Return ``function`` with its STACK buffers as scratch parameters."""
     moved = _Moved()
-    body = rebuild_stmt(function.body, moved.keep, moved.allocate)
+    body = replace_statements(function.body, moved.allocate)
     if not moved.buffers:
         return function
-    body = rebuild_stmt(rewrite_stmt(body, moved.load), moved.keep, moved.store)
+    body = replace_statements(rewrite_stmt(body, moved.load), moved.store)
     return replace(
         function,
         body=body,
@@ -37,17 +37,13 @@ class _Moved:
 
     buffers: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])
 
-    def keep(self, expr: PrimExpr) -> PrimExpr | None:
-        """Leave expressions alone."""
-        return expr
-
     def allocate(self, stmt: Stmt) -> Stmt | None:
         """Take the allocation away."""
         if not isinstance(stmt, Allocate) or stmt.buffer.scope is not Scope.STACK:
             return None
         name = f"{stmt.buffer.name}_{len(self.buffers)}"
         self.buffers[stmt.buffer] = replace(stmt.buffer, name=name, scope=Scope.GLOBAL)
-        return rebuild_stmt(stmt.body, self.keep, self.allocate)
+        return replace_statements(stmt.body, self.allocate)
 
     def load(self, expr: PrimExpr) -> PrimExpr | None:
         """Read the parameter."""

@@ -6,11 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...errors import VerifyError
-from ..expr import IntImm, PrimExpr
+from ..expr import IntImm
 from ..func import PrimFunc
 from ..stmt import For, ForKind, Seq, Stmt
 from ..walk import substitute_stmt
-from .rebuild import rebuild_stmt
+from .rebuild import replace_statements
 
 
 def unroll(function: PrimFunc) -> PrimFunc:
@@ -24,11 +24,7 @@ def unroll(function: PrimFunc) -> PrimFunc:
 
 
 def _unroll(stmt: Stmt) -> Stmt:
-    return rebuild_stmt(stmt, _keep, _write_out)
-
-
-def _keep(expr: PrimExpr) -> PrimExpr | None:
-    return expr
+    return replace_statements(stmt, _write_out)
 
 
 def _write_out(stmt: Stmt) -> Stmt | None:
@@ -45,7 +41,7 @@ def _write_out(stmt: Stmt) -> Stmt | None:
 
 def _renamed(stmt: Stmt) -> Stmt:
     """Give loops variables of their own: passes remember what they know of a variable."""
-    return rebuild_stmt(stmt, _keep, _rename_loop)
+    return replace_statements(stmt, _rename_loop)
 
 
 def _rename_loop(stmt: Stmt) -> Stmt | None:

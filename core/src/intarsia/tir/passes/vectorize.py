@@ -33,7 +33,7 @@ from ..expr import (
 from ..func import PrimFunc
 from ..stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..walk import children
-from .rebuild import rebuild_stmt, unknown_below
+from .rebuild import replace_statements, unknown_below
 
 
 def vectorize(function: PrimFunc) -> PrimFunc:
@@ -43,11 +43,7 @@ def vectorize(function: PrimFunc) -> PrimFunc:
 
 
 def _vectorize(stmt: Stmt) -> Stmt:
-    return rebuild_stmt(stmt, _keep, _replace_loop)
-
-
-def _keep(expr: PrimExpr) -> PrimExpr | None:
-    return expr
+    return replace_statements(stmt, _replace_loop)
 
 
 def _replace_loop(stmt: Stmt) -> Stmt | None:

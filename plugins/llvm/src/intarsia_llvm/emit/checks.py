@@ -2,34 +2,15 @@
 """Arguments of exported functions: checked against static descriptors before anything reads them.
 
 A descriptor is ``{i8 code, i8 bits, i16 lanes, i32 ndim, ptr shape, ptr messages}``; ``messages``
-are the six sentences of :data:`FAULTS` about this argument, in their order.
+are the sentences of :mod:`intarsia.codegen.arguments` about this argument, in their order.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
 
 from intarsia.artifact.plan import TensorSpec
-from intarsia.dtype import DType
-
-FAULTS = (
-    "is not a tensor",
-    "is not on the CPU",
-    "has the wrong element type; it must be {dtype}",
-    "has the wrong shape; it must be {shape}",
-    "is not contiguous in row-major order",
-    "is not aligned to its element size",
-)
-
-_CODES = {DType.BOOL: 6, DType.BFLOAT16: 4}
-
-
-def dlpack_code(dtype: DType) -> int:
-    """Return DLPack's type code."""
-    if dtype in _CODES:
-        return _CODES[dtype]
-    return 2 if dtype.is_float else 0 if dtype.is_signed else 1
+from intarsia.codegen.arguments import dlpack_code, faults_of
 
 
 @dataclass(slots=True)
@@ -68,14 +49,7 @@ class Statics:
         """Return the descriptors of arguments, each given as ``input 'x'`` and its type."""
         rows: list[str] = []
         for called, spec in what:
-            dims = ", ".join(str(size) for size in spec.shape)
-            shape = f"({dims},)" if len(spec.shape) == 1 else f"({dims})"
-            messages = self.pointers(
-                tuple(
-                    self.string(f"{called} {fault.format(dtype=spec.dtype, shape=shape)}")
-                    for fault in FAULTS
-                )
-            )
+            messages = self.pointers(tuple(self.string(fault) for fault in faults_of(called, spec)))
             rows.append(
                 "{ i8, i8, i16, i32, ptr, ptr } "
                 f"{{ i8 {dlpack_code(spec.dtype)}, i8 {spec.dtype.bits}, i16 1, "
@@ -83,11 +57,6 @@ class Statics:
             )
         kind = "{ i8, i8, i16, i32, ptr, ptr }"
         return self._add("args", what, f"[{len(rows)} x {kind}] [{', '.join(rows)}], align 8")
-
-
-def elements(spec: TensorSpec) -> int:
-    """Return the number of elements."""
-    return prod(spec.shape)
 
 
 CHECK_TEXT = """

@@ -15,10 +15,11 @@ from intarsia.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
+from intarsia.codegen.arguments import dlpack_code
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.func import PrimFunc
 
-from .checks import Statics, dlpack_code
+from .checks import Statics
 from .writer import Declarations, Writer
 
 _SIGNATURE = "(ptr %handle, ptr %args, i32 %n, ptr %result)"

@@ -12,9 +12,8 @@ from typing import assert_never
 
 from intarsia.errors import UnsupportedError
 from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import IntImm, Load, PrimExpr, TirVar
+from intarsia.tir.expr import IntImm, Load, TirVar
 from intarsia.tir.func import PrimFunc
-from intarsia.tir.passes.rebuild import rebuild_stmt
 from intarsia.tir.stmt import (
     Allocate,
     Barrier,
@@ -27,6 +26,7 @@ from intarsia.tir.stmt import (
     Stmt,
     Store,
 )
+from intarsia.tir.walk import post_order, statement_exprs, statements
 
 from .effort import is_worth_sharing
 from .expressions import Expressions
@@ -213,14 +213,7 @@ def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
     own_buffers: set[Buffer] = set()
     own_variables = {loop.var}
 
-    def rule(expr: PrimExpr) -> PrimExpr | None:
-        if isinstance(expr, Load):
-            buffers.setdefault(expr.buffer)
-        elif isinstance(expr, TirVar):
-            variables.setdefault(expr)
-        return None
-
-    def on_stmt(stmt: Stmt) -> None:
+    for stmt in statements(loop.body):
         match stmt:
             case For() | LetStmt():
                 own_variables.add(stmt.var)
@@ -232,8 +225,11 @@ def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
                 pass
             case _:
                 assert_never(stmt)
-
-    rebuild_stmt(loop.body, rule, on_stmt)
+        for node in post_order(*statement_exprs(stmt)):
+            if isinstance(node, Load):
+                buffers.setdefault(node.buffer)
+            elif isinstance(node, TirVar):
+                variables.setdefault(node)
     return (
         [b for b in buffers if b not in own_buffers],
         [v for v in variables if v not in own_variables],
