@@ -19,7 +19,7 @@ import intarsia
 from intarsia import Executor, Runtime
 from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place, TensorSpec
 from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
+from intarsia.errors import ArtifactError, UnsupportedError
 from intarsia.ir.expr import Function, Var, call, constant
 from intarsia.ir.module import IRModule
 from intarsia.ir.types import TensorType
@@ -117,6 +117,13 @@ def test_the_header_is_that_of_the_sources(tmp_path: Path) -> None:
         # Each packs weights for its own tiles, and needs a workspace of its own size.
         texts.append(re.sub(r"\d+", "N", header))
     assert texts[0] == texts[1]
+
+
+def test_the_passport_names_the_machine() -> None:
+    artifact = build("llvm -mtriple=thumbv7em-none-eabihf -mcpu=cortex-m4", link_params=True)
+    assert artifact.passport.arch == "arm"
+    with pytest.raises(ArtifactError, match=f"'{PROGRAM}', which this process cannot run|is for"):
+        artifact.load()
 
 
 def test_the_library_format_has_a_place_for_objects(tmp_path: Path) -> None:

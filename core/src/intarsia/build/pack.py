@@ -22,7 +22,8 @@ from .artifact import Artifact, collect_constants
 from .config import Executor, Runtime
 from .stages import Cut
 
-_ELF_MACHINES = MappingProxyType({62: "x86_64", 183: "aarch64", 243: "riscv64"})
+_ELF = (b"\x7fELF\x01\x01", b"\x7fELF\x02\x01")  # 32 and 64 bits, little-endian
+_ELF_MACHINES = MappingProxyType({40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64"})
 
 
 def pack(
@@ -102,11 +103,9 @@ def _check_one_machine(units: Sequence[CompiledUnit]) -> None:
 
 
 def _arch(unit: CompiledUnit, default: str) -> str:
-    """Return the instruction set a shared library is for, from its ELF header."""
+    """Return the instruction set a library or an object is for, from its ELF header."""
     for name, content in unit.files.items():
-        if (
-            name.endswith((".so", ".o")) and content[:6] == b"\x7fELF\x02\x01"
-        ):  # 64 bits, little-endian
+        if name.endswith((".so", ".o")) and content[:6] in _ELF:
             number = int.from_bytes(content[18:20], "little")
             return _ELF_MACHINES.get(number, f"elf-{number}")
     return default
