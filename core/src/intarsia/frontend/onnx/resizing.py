@@ -10,6 +10,9 @@ import numpy as np
 
 from .context import NodeContext
 
+LARGEST = 1e6
+"""Scales and sizes are less than this."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resizing:
@@ -52,7 +55,8 @@ def resizings(
 
     Raises:
         UnsupportedError: It is to keep the aspect ratio.
-        ModelError: Neither scales nor sizes, or not one for each axis.
+        ModelError: Neither scales nor sizes, not one for each axis, one that is not positive, or a
+            region that is not two numbers for each.
     """
     if node.string("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise node.unsupported("Resize of a region, or antialiased, that keeps the aspect ratio")
@@ -62,10 +66,15 @@ def resizings(
     given = scales if sizes is None or not sizes.size else sizes
     if given is None or given.size != len(axes):
         raise node.model_error(f"needs {len(axes)} scales or sizes")
+    if not ((given > 0) & (given < LARGEST)).all():
+        what = "scales" if given is scales else "sizes"
+        raise node.model_error(f"{what} {tuple(given.tolist())} for shape {shape}")
     crop = is_crop(node)
+    if crop and (roi is None or roi.size != 2 * len(axes)):
+        raise node.model_error(f"tf_crop_and_resize needs a region of {2 * len(axes)} numbers")
     for index, axis in enumerate(axes):
         size, region = shape[axis], (0.0, 1.0)
-        if crop and roi is not None and roi.size:
+        if crop and roi is not None:
             region = (float(roi[index]), float(roi[len(axes) + index]))
         if given is scales:
             scale = float(given[index])

@@ -39,6 +39,13 @@ def resize(node: NodeContext) -> Expr:
     """Convert Resize by scales or sizes."""
     if node.opset < 11:
         return upsample(node)
+    coordinates = node.string("coordinate_transformation_mode", "half_pixel")
+    if coordinates not in _COORDINATES and not is_crop(node):
+        raise node.unsupported(f"Resize with coordinate_transformation_mode='{coordinates}'")
+    nearest = node.string("nearest_mode", "round_prefer_floor")
+    if nearest not in _NEAREST:
+        raise node.model_error(f"nearest_mode='{nearest}' is not defined")
+    _mode(node)
     if needs_matrices(node):
         return _resized_by_matrices(node)
     sizes = node.static_shape(0)
@@ -47,12 +54,6 @@ def resize(node: NodeContext) -> Expr:
     if node.has("axes"):
         axes = tuple(node.normal_axis(axis, rank) for axis in node.integers("axes"))
         node.normal_axes(axes, rank)
-    coordinates = node.string("coordinate_transformation_mode", "half_pixel")
-    if coordinates not in _COORDINATES:
-        raise node.unsupported(f"Resize with coordinate_transformation_mode='{coordinates}'")
-    nearest = node.string("nearest_mode", "round_prefer_floor")
-    if nearest not in _NEAREST:
-        raise node.model_error(f"nearest_mode='{nearest}' is not defined")
     given = node.optional(3)
     if given is None:
         part = _scales(node, 2)
@@ -108,6 +109,14 @@ def _scaled(node: NodeContext, sizes: Sequence[int], scales: Sequence[float]) ->
     return tuple(math.floor(size * scale) for size, scale in zip(sizes, scales, strict=True))
 
 
+def _mode(node: NodeContext) -> str:
+    mode = node.string("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
+    if mode not in _MODES:
+        raise node.model_error(f"mode='{mode}' is not defined")
+    return mode
+
+
 def _resized(
     node: NodeContext,
     sizes: tuple[int, ...],
@@ -115,10 +124,7 @@ def _resized(
     coordinates: str,
     nearest: str,
 ) -> Expr:
-    mode = node.string("mode", "nearest")
-    mode = "linear" if mode == "bilinear" else mode
-    if mode not in _MODES:
-        raise node.model_error(f"mode='{mode}' is not defined")
+    mode = _mode(node)
     if sizes == node.static_shape(0) and all(scale == 1.0 for scale in scales):
         return node.input(0)
     attrs = resizing.Resize.Attrs(
