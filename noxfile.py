@@ -46,6 +46,8 @@ PLUGINS = tuple(f"./plugins/{p.parent.name}" for p in sorted(ROOT.glob("plugins/
 PACKAGES = ("./core[onnx,images]", *PLUGINS, "./tests/testkit")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
+NODE_TARGETS = ("llvm", "dnnl, llvm", "c -opt-level=0", "cuda -emulate", "emx-onnx-cgen")
+NODE_RESULTS = ROOT / "docs" / "reference" / "onnx-nodes.json"
 ZIG_TESTS = ("compilers", "package")
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 
@@ -102,11 +104,20 @@ def unit(session: nox.Session) -> None:
 
 @nox.session
 def conformance(session: nox.Session) -> None:
-    """Run all of ONNX's backend tests; names every one that does not pass, with the reason."""
+    """Run all of ONNX's backend tests, and write the page that names every one that does not pass.
+
+    About ten minutes a target; with arguments, those alone: ``-- --target llvm --filter conv``.
+    """
     install(session, "test")
-    session.install("pillow")
-    targets = ("--target", "llvm", "--target", "dnnl, llvm")
-    session.run("python", "-m", "tests.conformance.onnx_nodes", *(session.posargs or targets))
+    session.install("pillow", "emx-onnx-cgen==1.4.*")
+    command = ("python", "-m", "tests.conformance.onnx_nodes")
+    if session.posargs:
+        session.run(*command, *session.posargs)
+        return
+    targets = (word for target in NODE_TARGETS for word in ("--target", target))
+    # 1 says that a test does not pass and is not refused: the page names it.
+    session.run(*command, *targets, "--record", str(NODE_RESULTS), success_codes=[0, 1])
+    session.run("python", "-m", "tests.architecture.reference_pages")
 
 
 @nox.session

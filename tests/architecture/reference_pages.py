@@ -28,7 +28,7 @@ from intarsia.host.host import Host
 from intarsia.ops import OPERATORS
 from intarsia.target.options import option_rows
 
-from . import accuracy_page, compatibility, support_page
+from . import accuracy_page, compatibility, nodes_page, support_page
 from .source_tree import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -47,6 +47,7 @@ def pages() -> dict[Path, Callable[[], str]]:
         "text-formats.md": text_formats,
         "support.md": support_page.render,
         "intrinsics.md": accuracy_page.render,
+        "onnx-nodes.md": nodes_page.render,
     }
     return {REFERENCE / name: make for name, make in made.items()} | {STABILITY: stability}
 
