@@ -61,3 +61,15 @@ def test_shifts_are_defined_for_every_amount(run_operator) -> None:
             moved = (value << amount) & 255 if inside else 0
             assert int(left[row, column]) & 255 == moved
             assert right[row, column] == (value >> amount if inside else -(value < 0))
+
+
+@pytest.mark.parametrize("half_pixel", [True, False])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_are_sampled_as_onnx_says(check_operator, onnx_node, mode, half_pixel) -> None:
+    rois = np.array([[0, 0, 3, 2], [1.5, 0.5, 4, 4], [-3, -3, 9, 1]], np.float32)
+    images = np.array([0, 1, 0])
+    attrs = {"mode": mode, "sampling_ratio": 2, "output_height": 2, "output_width": 3}
+    where = "half_pixel" if half_pixel else "output_half_pixel"
+    wanted = onnx_node("RoiAlign", X, rois, images, **attrs, coordinate_transformation_mode=where)
+    own = {"size": (2, 3), "samples": 2, "half_pixel": half_pixel, "largest": mode == "max"}
+    check_operator(wanted, "nn.roi_align", X, rois, images, **own)

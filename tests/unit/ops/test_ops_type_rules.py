@@ -309,6 +309,18 @@ REFUSED = [
     ("nn.resize", (f32(2),), {"sizes": (2,), "scales": (0.0,)}, "must be positive"),
     ("nn.resize", (f32(0),), {"sizes": (2,)}, "nn.resize: (0,) has no elements to sample"),
     (
+        "nn.roi_align",
+        (f32(1, 2, 4, 4), f32(3, 5), i32(3)),
+        {"size": (2, 2), "samples": 1},
+        "regions (3, 5) and (3,) do not fit images (1, 2, 4, 4)",
+    ),
+    (
+        "nn.roi_align",
+        (f32(1, 2, 4, 4), f32(3, 4), i32(3)),
+        {"size": (2, 2), "samples": 0},
+        "size (2, 2) and samples 0 must be positive",
+    ),
+    (
         "nn.resample",
         (f32(2, 4), i32(3), f32(3, 5)),
         {"axis": 1},

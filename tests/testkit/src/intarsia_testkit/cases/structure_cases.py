@@ -129,7 +129,7 @@ def made_cases() -> Iterator[Case]:
 
 
 def sampling_cases() -> Iterator[Case]:
-    """``nn.grid_sample``: places inside, on edges, far outside and not numbers."""
+    """``nn.grid_sample``, ``nn.roi_align``: places inside, on edges, far outside, not numbers."""
     rng = np.random.default_rng(10)
     x = random_array(rng, (2, 3, 4, 5), "float32")
     grid = random_array(rng, (2, 6, 7, 2), "float32", -2, 2)

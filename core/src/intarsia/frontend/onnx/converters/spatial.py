@@ -11,9 +11,9 @@ import numpy as np
 
 from ....dtype import DType
 from ....ir.expr import Expr
-from ....ops import compare, resample, sampling, unary
+from ....ops import compare, regions, resample, sampling, unary
 from ....ops import resize as resizing
-from ..builder import dtype_of
+from ..builder import STATIC_HINT, dtype_of
 from ..context import NodeContext
 from ..resizing import is_crop, needs_matrices, resizings
 
@@ -190,6 +190,29 @@ def grid_sample(node: NodeContext) -> Expr:
     return node.call(sampling.GridSample, node.input(0), node.input(1), attrs=attrs)
 
 
+def roi_align(node: NodeContext) -> Expr:
+    """Convert RoiAlign with a fixed number of samples in each cell."""
+    samples = node.integer("sampling_ratio", 0)
+    if samples < 1:
+        raise node.unsupported("RoiAlign with as many samples as a region has pixels", STATIC_HINT)
+    mode = node.string("mode", "avg")
+    where = node.string("coordinate_transformation_mode", _roi_default(node))
+    if mode not in ("avg", "max") or where not in ("half_pixel", "output_half_pixel"):
+        raise node.model_error(f"mode='{mode}', coordinate_transformation_mode='{where}'")
+    attrs = regions.RoiAlign.Attrs(
+        size=(node.integer("output_height", 1), node.integer("output_width", 1)),
+        samples=samples,
+        scale=node.number("spatial_scale", 1.0),
+        half_pixel=where == "half_pixel",
+        largest=mode == "max",
+    )
+    return node.call(regions.RoiAlign, *node.variadic(), attrs=attrs)
+
+
+def _roi_default(node: NodeContext) -> str:
+    return "half_pixel" if node.opset >= 16 else "output_half_pixel"
+
+
 def space_to_depth(node: NodeContext) -> Expr:
     """Convert SpaceToDepth; mode CRD is written out."""
     if node.string("mode", "DCR") == "CRD":
@@ -214,6 +237,7 @@ CONVERTERS = MappingProxyType(
         "DepthToSpace": depth_to_space,
         "GridSample": grid_sample,
         "Resize": resize,
+        "RoiAlign": roi_align,
         "SpaceToDepth": space_to_depth,
         "Upsample": upsample,
     }

@@ -37,9 +37,8 @@ def sample_linear(x: np.ndarray, places: Sequence[np.ndarray]) -> np.ndarray:
 
 def roi_align(call: KernelCall, x: np.ndarray, rois: np.ndarray, images: np.ndarray) -> np.ndarray:
     """Average, or take the largest, of samples in the cells of each region."""
-    shift = (
-        0.5 if call.string("coordinate_transformation_mode", "half_pixel") == "half_pixel" else 0
-    )
+    usual = "half_pixel" if call.opset >= 16 else "output_half_pixel"
+    shift = 0.5 if call.string("coordinate_transformation_mode", usual) == "half_pixel" else 0
     scale = call.number("spatial_scale", 1.0)
     rows, columns = call.integer("output_height", 1), call.integer("output_width", 1)
     ratio = call.integer("sampling_ratio", 0)
