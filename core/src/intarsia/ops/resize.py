@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +23,9 @@ from .elements import narrowed, wide
 from .rules import check_dtype, floor_divide, is_float, operands, shape_text, times
 
 P = TypeVar("P", Array, PrimExpr)
+
+MAX_PERIOD = 8
+"""Most elements after which weights repeat that are numbers in the code."""
 
 _MODES = ("nearest", "linear", "cubic")
 _NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
@@ -243,12 +247,12 @@ def _interpolated(attrs: Resize.Attrs, x: Array, axis: int, along: Resampling) -
 
 def _interpolated_tensor(attrs: Resize.Attrs, x: Tensor, axis: int, along: Resampling) -> Tensor:
     """Return ``x`` sampled along one dimension, in float32 for half precision."""
+    place = _places(along)
 
     def element(*indices: PrimExpr) -> PrimExpr:
-        place = along.position(indices[axis])
-        whole = tir.intrinsic(Intrinsic.FLOOR, place)
-        pairs = _weights(attrs, place - whole)
-        places = [cast(whole, INDEX) + offset for offset, _ in pairs]
+        whole, rest = place(indices[axis])
+        pairs = _weights(attrs, rest)
+        places = [whole + offset for offset, _ in pairs]
         weights: list[PrimExpr] = [weight for _, weight in pairs]
         if attrs.exclude_outside:
             weights = [
@@ -266,6 +270,56 @@ def _interpolated_tensor(attrs: Resize.Attrs, x: Tensor, axis: int, along: Resam
 
     shape = (*x.shape[:axis], along.new, *x.shape[axis + 1 :])
     return compute(shape, element, name=f"nn_resize_{axis}")
+
+
+def _places(along: Resampling) -> Callable[[PrimExpr], tuple[PrimExpr, PrimExpr]]:
+    """Return what gives the whole position before a place, and how far behind it the place is.
+
+    At a ratio of small numbers, new to old as 3 to 2, the rest repeats after 3 elements, which are
+    2 old ones apart. It is then a number chosen by the remainder of a division, which loops that
+    write as many elements at a time know. Otherwise both are computed once for the dimension.
+    """
+    common = math.gcd(along.old, along.new)
+    period, step = along.new // common, along.old // common
+    numbers, spots = np.arange(along.new), along.positions()
+    whole = np.floor(spots)
+    offsets = (whole - numbers // period * step).astype(np.int64)
+    rests = spots - whole
+    again = numbers % period
+    apart = np.abs(rests - rests[again]).max()
+    if period > MAX_PERIOD or not np.array_equal(offsets[again], offsets) or apart > 1e-12:
+        return _computed_places(along)
+
+    def chosen(index: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        phase = index % period
+        offset: PrimExpr = tir.IntImm(int(offsets[0]))
+        rest: PrimExpr = tir.const(float(rests[0]), DType.FLOAT64)
+        for number in range(1, period):
+            here = tir.equal(phase, number)
+            offset = tir.select(here, tir.IntImm(int(offsets[number])), offset)
+            rest = tir.select(here, tir.const(float(rests[number]), DType.FLOAT64), rest)
+        return index // period * step + offset, rest
+
+    return chosen
+
+
+def _computed_places(along: Resampling) -> Callable[[PrimExpr], tuple[PrimExpr, PrimExpr]]:
+    """Return the same for any ratio: read from two vectors."""
+
+    def whole(index: PrimExpr) -> PrimExpr:
+        return cast(tir.intrinsic(Intrinsic.FLOOR, along.position(index)), INDEX)
+
+    def rest(index: PrimExpr) -> PrimExpr:
+        position = along.position(index)
+        return position - tir.intrinsic(Intrinsic.FLOOR, position)
+
+    wholes = compute((along.new,), whole, name="nn_resize_places")
+    rests = compute((along.new,), rest, name="nn_resize_rests")
+
+    def read(index: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+        return wholes[index], rests[index]
+
+    return read
 
 
 def _added(terms: Sequence[PrimExpr]) -> PrimExpr:
