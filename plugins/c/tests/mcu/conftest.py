@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from .boards import BOARDS
+
 _BOTH = ("c", "llvm")
 
 
@@ -22,7 +24,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         costs.setdefault((net, processor), {})[backend] = [f"{int(n):,}" for n in numbers]
     heads = [f"{what}, {backend}" for what in ("flash", "RAM", "instructions") for backend in _BOTH]
     lines = [f"| net | processor | {' | '.join(heads)} |", f"|---|---|{'--:|' * len(heads)}"]
-    for (net, processor), by in sorted(costs.items()):
+    processors = [board.cpu for board in BOARDS]
+    for net, processor in sorted(costs, key=lambda key: (key[0], processors.index(key[1]))):
+        by = costs[net, processor]
         shown = [by.get(backend, ["-"] * 3)[column] for column in range(3) for backend in _BOTH]
         lines.append(f"| {net} | {processor} | {' | '.join(shown)} |")
     terminalreporter.write_line("\n".join(lines))
