@@ -28,6 +28,10 @@ DTYPES = (
 )
 SHAPES = ((1, 4, 6, 6), (4, 6), (24,))
 LARGE = ((4, 8, 128, 128), (1, 16, 128, 128))
+"""Worth several threads."""
+
+DEEP = ((1, 64, 8, 8), (64, 96))
+"""With weights that are worth a layout of their own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,12 +163,14 @@ def choose_blocks(table: SupportTable | None) -> Blocks:
     return best
 
 
-def large_blocks(blocks: Blocks, table: SupportTable | None) -> Blocks:
-    """The blocks of the same element type for tensors that are worth several threads.
+def other_blocks(
+    blocks: Blocks, table: SupportTable | None, shapes: Sequence[tuple[int, ...]]
+) -> Blocks:
+    """The blocks of the same element type for tensors of other shapes.
 
     Of the shapes the first of which anything is taken; the blocks themselves if there is none.
     """
-    every = (_judged(TensorType(shape, blocks.type.dtype), table) for shape in LARGE)
+    every = (_judged(TensorType(shape, blocks.type.dtype), table) for shape in shapes)
     return next((made for made in every if made.taken), blocks)
 
 
@@ -209,10 +215,18 @@ def sample_graph(blocks: Blocks) -> IRModule:
 
 
 def plain_graphs(blocks: Blocks, length: int) -> list[IRModule]:
-    """A chain of taken calls, and each kind of heavy call alone: what a plugin may give back."""
-    heavy = {b.name: n for n, b in enumerate(blocks.taken) if _is_anchor(b)}
+    """A chain of taken calls, and each kind of heavy call alone: what a plugin may give back.
+
+    Of each kind the call with the largest weights.
+    """
+    by_weights = sorted(enumerate(blocks.taken), key=_weight_bytes)
+    heavy = {block.name: number for number, block in by_weights if _is_anchor(block)}
     chains = [[number] for number in heavy.values()] + [[*range(length)]]
     return [random_graph(blocks, [(3 * n, 0, 1) for n in chain], (0,)) for chain in chains]
+
+
+def _weight_bytes(numbered: tuple[int, Block]) -> int:
+    return sum(weight.nbytes for weight in numbered[1].weights)
 
 
 def _is_anchor(block: Block) -> bool:

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TypeAlias
 
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.build.stages import compile_regions, cut
@@ -20,10 +21,15 @@ from intarsia.partition.cost import Plan
 from intarsia.partition.support import Code, SupportTable
 from intarsia.target.options import OptionRow
 
-from .blocks import choose_blocks, large_blocks, plain_graphs, sample_graph
+from .blocks import DEEP, LARGE, choose_blocks, other_blocks, plain_graphs, sample_graph
 from .cases.case import Case
 from .running import Batch, compile_module
 from .subject import Subject
+
+Shapes: TypeAlias = "Sequence[tuple[int, ...]]"
+SIZES: tuple[Shapes, ...] = ((), LARGE, DEEP)
+"""Of the graphs that options are observed on, the small ones first: what concerns threads, tiles or
+the layout of weights shows in larger tensors only."""
 
 _LONG = 24
 """Calls of a long chain: some plugins give back regions by their number of calls."""
@@ -84,10 +90,10 @@ def observe_options(subject: Subject, rows: Sequence[OptionRow]) -> list[str]:
     """One line for every option of which no value changes anything that can be seen."""
     host = Host()
     silent = tuple(rows)
-    for large in (False, True):  # what concerns threads or tiles shows in large tensors only
+    for shapes in SIZES:
         if silent:
-            default = list(_observations(subject, host, "", large=large))
-            silent = tuple(r for r in silent if not _shows(subject, host, r, default, large=large))
+            default = list(_observations(subject, host, "", shapes))
+            silent = tuple(r for r in silent if not _shows(subject, host, r, default, shapes))
     return [
         f"-{row.flag} changes nothing (tried {', '.join(_values(row)) or 'none to try'})"
         for row in silent
@@ -95,12 +101,12 @@ def observe_options(subject: Subject, rows: Sequence[OptionRow]) -> list[str]:
 
 
 def _shows(
-    subject: Subject, host: Host, row: OptionRow, default: Sequence[str], *, large: bool
+    subject: Subject, host: Host, row: OptionRow, default: Sequence[str], shapes: Shapes
 ) -> bool:
     """Whether a value of an option changes what is seen; looks no further than the first change."""
     for value in _values(row):
         try:
-            seen = _observations(subject, host, f"-{row.flag}={value}", large=large)
+            seen = _observations(subject, host, f"-{row.flag}={value}", shapes)
             if any(one != other for one, other in zip_longest(seen, default)):
                 return True
         except IntarsiaError:  # an option that refuses a value looks at it
@@ -127,7 +133,7 @@ def _values(row: OptionRow) -> list[str]:
             return ["none", "/nonexistent", "+x"]
 
 
-def _observations(subject: Subject, host: Host, options: str, *, large: bool) -> Iterator[str]:
+def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) -> Iterator[str]:
     """All that a build shows, what is cheap to see first: verdicts, regions kept, units."""
     target = subject.composite(host, options)
     if subject.is_accelerator:
@@ -138,14 +144,13 @@ def _observations(subject: Subject, host: Host, options: str, *, large: bool) ->
                 yield from (f"{said[0].code} {said[0].detail}" for said in verdicts.values())
     own = subject.table(host) if subject.is_accelerator else None
     blocks = choose_blocks(own)
-    used = large_blocks(blocks, own) if large else blocks
+    used = other_blocks(blocks, own, shapes) if shapes else blocks
     module = sample_graph(used)
-    for made in (module, *plain_graphs(used, _LONG)):
-        kept = cut(host, made, target, Plan.GREEDY)
-        yield from (" ".join(region.nodes) for region in kept.regions)
-    for region in cut(host, module, target, Plan.GREEDY).regions[:1]:
-        (unit,) = compile_regions(host, [region], target)
-        yield from _digests(unit)
+    cuts = [cut(host, made, target, Plan.GREEDY) for made in (module, *plain_graphs(used, _LONG))]
+    yield from (" ".join(region.nodes) for kept in cuts for region in kept.regions)
+    for kept in cuts if shapes == DEEP else cuts[:1]:
+        for unit in compile_regions(host, kept.regions[:1], target):
+            yield from _digests(unit)
     for unit in compile_module(subject, module, options=options).units:
         yield from _digests(unit)
 
