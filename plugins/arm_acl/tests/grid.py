@@ -11,6 +11,7 @@ from itertools import permutations
 from pathlib import Path
 
 import numpy as np
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from intarsia.dtype import DType
 from intarsia.errors import TypeRuleError
@@ -25,7 +26,7 @@ from intarsia_arm_acl.prelude import ADAPTERS, INCLUDES
 from intarsia_arm_acl.support import all_rows
 
 from .emulation import compile_program, emulator
-from .regions import apply, integers, number, var, weight
+from .regions import integers
 
 _FUNCTIONS = 40
 """Cases of one C++ function; the compiler's time grows faster than a function's length."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 import intarsia
 from intarsia.artifact.archive import open_artifact
@@ -18,7 +19,6 @@ from intarsia.ir.module import IRModule
 
 from .aarch64_python import Unavailable, make_python
 from .emulation import ROOT, missing
-from .regions import apply, expected, fresh, function_of, var, weight
 
 TARGET = "arm_acl, llvm -mtriple=aarch64-linux-gnu"
 RUN = """

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from intarsia.ir.expr import constant
 
-from .regions import Bench, apply, number, var, weight
+from .regions import Bench
 
 BROADCASTS = [
     ((3, 4), (3, 4)),

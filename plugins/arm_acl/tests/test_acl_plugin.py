@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 from intarsia.dtype import DType
 from intarsia.errors import PluginError, ToolchainError
@@ -25,7 +26,7 @@ from intarsia_arm_acl.support import all_rows, support_markdown
 from intarsia_arm_acl.toolchain import Toolchain, compile_unit, find_toolchain
 
 from .emulation import missing
-from .regions import apply, function_of, region_of, var, verdicts, weight
+from .regions import region_of, verdicts
 
 README = Path(__file__).parents[1] / "README.md"
 CONV = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}

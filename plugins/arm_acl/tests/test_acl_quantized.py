@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, function_of, number, var
 
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
@@ -15,7 +16,7 @@ from intarsia.ir.expr import Call, Constant, Expr, constant
 from intarsia_arm_acl.codegen import write_region
 from intarsia_arm_acl.plugin import partition
 
-from .regions import Bench, apply, function_of, integers, number, region_of, var, verdicts
+from .regions import Bench, integers, region_of, verdicts
 
 TYPES = [DType.UINT8, DType.INT8]
 

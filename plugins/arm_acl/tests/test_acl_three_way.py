@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var
 
 import intarsia
 from intarsia.errors import TargetError
@@ -17,7 +18,7 @@ from intarsia.partition.cost import Plan
 
 from .aarch64_python import Unavailable, make_python
 from .emulation import ROOT, missing
-from .regions import apply, expected, fresh, function_of, integers, number, var
+from .regions import integers
 from .test_acl_composite import RUN
 
 TARGET = "ethos-n, arm_acl, llvm -mtriple=aarch64-linux-gnu"

@@ -6,15 +6,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from intarsia_testkit.expressions import expected, fresh, function_of, verdicts_of, whole_region
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, Function, Var, call, constant
+from intarsia.ir.expr import Expr, Function
 from intarsia.ir.types import TensorType
-from intarsia.ir.walk import post_order
-from intarsia.ops import OPERATORS
-from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
 from intarsia.runtime.loading import LoadRequest, NativeCall
@@ -55,55 +52,14 @@ def _unset(spec: TensorSpec) -> np.ndarray:
     return np.full(spec.shape, np.nan if kind.kind == "f" else 77, kind)
 
 
-def fresh(*shape: int, positive: bool = False, seed: float = 0) -> np.ndarray:
-    """Return random numbers that depend on shape and seed only."""
-    data = (
-        np.random.default_rng([int(seed * 1e6), *shape]).standard_normal(shape).astype(np.float32)
-    )
-    return np.abs(data) + np.float32(0.1) if positive else data
-
-
-def var(name: str, *shape: int) -> Var:
-    """Return an fp32 parameter."""
-    return Var(name, TensorType(shape, DType.FLOAT32))
-
-
-def weight(*shape: int, positive: bool = False, seed: float = 1) -> Constant:
-    """Return a random constant."""
-    return constant(fresh(*shape, positive=positive, seed=seed))
-
-
-def number(value: float) -> Constant:
-    """Return a scalar constant."""
-    return constant(np.array(value, np.float32))
-
-
-def apply(name: str, *args: Expr, **attrs: object) -> Call:
-    """Call an operator by name."""
-    op = OPERATORS[name]
-    return call(op, *args, attrs=op.Attrs(**attrs))
-
-
-def function_of(body: Expr) -> Function:
-    """Return a function with the variables below ``body`` as parameters, in order of first use."""
-    return Function(tuple(node for node in post_order(body) if isinstance(node, Var)), body)
-
-
 def verdicts(body: Expr) -> dict[str, Support]:
     """Return what the plugin says of every operator below ``body``."""
-    annotated = annotate(function_of(body), [("dnnl", support_table())])
-    return {node.name: said[0] for node, said in annotated.verdicts.items()}
+    return verdicts_of(body, "dnnl", support_table())
 
 
 def region_of(function: Function) -> Region:
     """Return the whole function as a region; every call must be taken."""
-    annotated = annotate(function, [("dnnl", support_table())])
-    refused = {
-        node.name: said[0].detail for node, said in annotated.verdicts.items() if not said[0]
-    }
-    assert refused == {}
-    rows = {node: placed.row for node, placed in annotated.placed.items()}
-    return Region("dnnl_0", "dnnl", function, rows, ())
+    return whole_region(function, "dnnl", support_table())
 
 
 def make(body: Expr, *, threads: int = 1, **options: object) -> Made:
@@ -128,17 +84,6 @@ def request_for(
 def _spec(name: str, value: Expr) -> TensorSpec:
     assert isinstance(value.type, TensorType)
     return TensorSpec(name, value.type.static_shape, value.type.dtype)
-
-
-def expected(function: Function, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Return what the operators' NumPy definitions give."""
-    values: dict[Expr, np.ndarray] = dict(zip(function.params, arrays, strict=True))
-    for node in post_order(*function.outputs):
-        if isinstance(node, Constant):
-            values[node] = node.data
-        elif isinstance(node, Call):
-            values[node] = node.op.reference(node.attrs, *(values[arg] for arg in node.args))
-    return [values[output] for output in function.outputs]
 
 
 def check(

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType
@@ -30,7 +31,7 @@ from intarsia_dnnl.steps import Step
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_dnnl.worth import count_flops
 
-from .regions import apply, expected, fresh, function_of, make, region_of, request_for, var, weight
+from .regions import make, region_of, request_for
 
 
 def small_network() -> Call:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, fresh, function_of, var, weight
 
 from intarsia.ir.expr import Expr
 from intarsia.runtime.cpu import this_machine
@@ -15,7 +16,7 @@ from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
 from intarsia_dnnl.program import Node, Program
 
-from .regions import Made, apply, fresh, function_of, make, region_of, var, weight
+from .regions import Made, make, region_of
 from .test_dnnl_fusion import attention, conv, dense
 from .test_dnnl_plugin import kept_of, target
 from .test_dnnl_random import random_graph

@@ -10,10 +10,11 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from intarsia.ir.expr import make_tuple
 
-from .regions import apply, check, number, var, weight
+from .regions import check
 
 SHAPES = [(5,), (2, 3), (1, 7, 5, 3), (2, 3, 4, 5, 6, 2)]
 POSITIVE = {"sqrt", "rsqrt", "reciprocal"}

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 from intarsia.errors import ArtifactError
 from intarsia.ir.expr import Call
@@ -25,18 +26,7 @@ from intarsia_dnnl.packed import Layout, PackedWeight, packed_from_json
 from intarsia_dnnl.program import FILE, parse_program, print_program
 from intarsia_dnnl.target import DnnlOptions
 
-from .regions import (
-    Made,
-    apply,
-    check,
-    expected,
-    fresh,
-    function_of,
-    make,
-    region_of,
-    var,
-    weight,
-)
+from .regions import Made, check, make, region_of
 
 ATTRS = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
 

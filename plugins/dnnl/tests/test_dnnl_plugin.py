@@ -9,6 +9,7 @@ from importlib import resources
 from importlib.metadata import PackageNotFoundError
 
 import pytest
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 from intarsia.ir.expr import Expr
 from intarsia.plugin import Region, Target
@@ -17,7 +18,7 @@ from intarsia_dnnl import plugin
 from intarsia_dnnl.program import FILE
 from intarsia_dnnl.target import DNNL, DnnlOptions, env_version
 
-from .regions import apply, function_of, region_of, var, weight
+from .regions import region_of
 
 
 def target(**options: object) -> Target:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, expected, function_of, number
 
 from intarsia.dtype import DType
 from intarsia.errors import ArtifactError
@@ -20,17 +21,7 @@ from intarsia_dnnl.loader import load
 from intarsia_dnnl.support import all_rows, support_markdown, support_table
 from intarsia_dnnl.target import EXACT, DnnlOptions, exact_feature
 
-from .regions import (
-    Made,
-    apply,
-    expected,
-    function_of,
-    make,
-    number,
-    region_of,
-    request_for,
-    verdicts,
-)
+from .regions import Made, make, region_of, request_for, verdicts
 
 RNG = np.random.default_rng(4)
 PLAIN = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}

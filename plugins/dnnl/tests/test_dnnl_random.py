@@ -10,10 +10,11 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from intarsia.ir.expr import Call, Expr, make_tuple
 
-from .regions import apply, check, number, var, verdicts, weight
+from .regions import check, verdicts
 
 Shape = tuple[int, ...]
 

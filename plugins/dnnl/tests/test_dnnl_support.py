@@ -7,6 +7,7 @@ import itertools
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Expr, Var, constant
@@ -19,7 +20,7 @@ from intarsia_dnnl.operators.elementwise import fast_broadcast
 from intarsia_dnnl.sdk import Dnnl
 from intarsia_dnnl.support import all_rows
 
-from .regions import apply, number, var, verdicts, weight
+from .regions import verdicts
 from .test_dnnl_operators import convolution
 
 IMAGE = (1, 4, 9, 9)

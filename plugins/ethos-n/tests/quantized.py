@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 import numpy as np
+from intarsia_testkit.expressions import apply, function_of, whole_region
+from intarsia_testkit.quantised_expressions import scale, zero
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, Function, Var, call, constant
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import post_order
-from intarsia.ops import OPERATORS
-from intarsia.ops.evaluate import evaluate
+from intarsia.ir.expr import Call, Constant, Expr, constant
 from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
@@ -19,39 +16,6 @@ from intarsia_ethos_n.target import EthosNOptions
 
 KEPT = ((1, 1), (1, 1))
 WINDOW = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
-
-
-def var(name: str, *shape: int, dtype: str = "int8") -> Var:
-    """Return an 8-bit parameter."""
-    return Var(name, TensorType(shape, DType(dtype)))
-
-
-def scale(*values: float) -> Constant:
-    """Return one scale, or one for each channel."""
-    return constant(np.asarray(values[0] if len(values) == 1 else values, np.float32))
-
-
-def zero(value: int, dtype: str = "int8") -> Constant:
-    """Return a zero point."""
-    return constant(np.asarray(value, dtype))
-
-
-def numbers(*shape: int, seed: int = 0, dtype: str = "int8") -> np.ndarray:
-    """Return random elements over the whole range of a type."""
-    limits = np.iinfo(dtype)
-    generator = np.random.default_rng([seed, *shape])
-    return generator.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
-
-
-def weights(*shape: int, seed: int = 1, dtype: str = "int8") -> Constant:
-    """Return random constant weights."""
-    return constant(numbers(*shape, seed=seed, dtype=dtype))
-
-
-def apply(name: str, *args: Expr, **attrs: object) -> Call:
-    """Call an operator by name."""
-    op = OPERATORS[name]
-    return call(op, *args, attrs=op.Attrs(**attrs))
 
 
 def conv(x: Expr, weight: Constant, *, dtype: str = "int8", **attrs: object) -> Call:
@@ -109,11 +73,6 @@ def pooled(x: Expr, kernel: int, stride: int, **attrs: object) -> Call:
     return apply("nn.max_pool", x, **window)
 
 
-def function_of(body: Expr) -> Function:
-    """Return a function with the variables below ``body`` as parameters, in order of first use."""
-    return Function(tuple(node for node in post_order(body) if isinstance(node, Var)), body)
-
-
 def verdict(body: Call, **options: object) -> Support:
     """Return what the plugin says of the last operator."""
     table = support_table(EthosNOptions(**options))
@@ -122,26 +81,4 @@ def verdict(body: Call, **options: object) -> Support:
 
 def region_of(body: Expr) -> Region:
     """Return the whole function as a region; every call must be taken."""
-    function = function_of(body)
-    annotated = annotate(function, [("ethos-n", support_table(EthosNOptions()))])
-    refused = {
-        node.name: said[0].detail for node, said in annotated.verdicts.items() if not said[0]
-    }
-    assert refused == {}
-    rows = {node: placed.row for node, placed in annotated.placed.items()}
-    return Region("ethos_n_0", "ethos-n", function, rows, ())
-
-
-def inputs_for(function: Function) -> list[np.ndarray]:
-    """Return random inputs."""
-    return [
-        numbers(*param.type.static_shape, seed=number, dtype=str(param.type.dtype))
-        for number, param in enumerate(function.params)
-        if isinstance(param.type, TensorType)
-    ]
-
-
-def expected(function: Function, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Return what the operators' NumPy definitions give."""
-    named = {param.name: array for param, array in zip(function.params, arrays, strict=True)}
-    return list(evaluate(function, named))
+    return whole_region(function_of(body), "ethos-n", support_table(EthosNOptions()))

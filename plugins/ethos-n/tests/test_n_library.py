@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from intarsia_testkit.qdq_models import mobile_net
 
 import intarsia
 from intarsia.errors import ResourceError, ToolchainError
@@ -24,7 +25,6 @@ from intarsia_ethos_n.verdict import Level
 
 from .cases import CASES, chain, parts
 from .grid import grid
-from .qdq_models import mobile_net
 from .quantized import region_of
 
 ROUNDS = 60

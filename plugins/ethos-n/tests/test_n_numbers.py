@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import expected
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from intarsia.errors import ArtifactError
 from intarsia.ir.expr import Expr
@@ -21,7 +23,7 @@ from intarsia_ethos_n.execute import execute
 from intarsia_ethos_n.network import Border, Network, Operation, Tensor
 
 from .cases import CASES, doubled, parts, spread, widened, widened_far
-from .quantized import expected, inputs_for, region_of
+from .quantized import region_of
 
 
 def by_reference_model(region: Region, inputs: list[np.ndarray], folder: Path) -> list[np.ndarray]:

@@ -12,6 +12,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from intarsia_testkit.expressions import expected
+from intarsia_testkit.qdq_models import residual_net
+from intarsia_testkit.quantised_expressions import inputs_for
 
 import intarsia
 from intarsia.artifact.plan import TensorSpec
@@ -36,8 +39,7 @@ from intarsia_ethos_n.target import ETHOS_N, EthosNOptions, canonicalise, env_ve
 from intarsia_ethos_n.variants import VARIANTS, library_name
 
 from .cases import chain, requantized, unsigned_conv
-from .qdq_models import residual_net
-from .quantized import expected, inputs_for, region_of
+from .quantized import region_of
 
 
 def target(**options: object) -> Target:

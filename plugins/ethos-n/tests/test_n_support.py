@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, function_of
+from intarsia_testkit.quantised_expressions import scale, var, weights, zero
 
 from intarsia.dtype import DType
 from intarsia.errors import PluginError
@@ -24,20 +26,14 @@ from intarsia_ethos_n.target import EthosNOptions
 from .quantized import (
     KEPT,
     WINDOW,
-    apply,
     averaged,
     binary,
     conv,
     conv_transpose,
-    function_of,
     mean,
     pooled,
     product,
-    scale,
-    var,
     verdict,
-    weights,
-    zero,
 )
 
 

@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from intarsia_testkit.expressions import apply
+from intarsia_testkit.quantised_expressions import numbers, scale, var, weights, zero
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Expr, constant
 
-from .quantized import apply, conv, numbers, scale, var, weights, zero
+from .quantized import conv
 
 U8 = DType.UINT8
 SAME = ((1, 1), (1, 1))

@@ -4,51 +4,16 @@
 from __future__ import annotations
 
 import numpy as np
+from intarsia_testkit.expressions import apply, expected, function_of, whole_region
+from intarsia_testkit.quantised_expressions import inputs_for, scale, zero
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, Function, Var, call, constant
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import post_order
-from intarsia.ops import OPERATORS
+from intarsia.ir.expr import Call, Constant, Expr, constant
 from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
 from intarsia_ethos_u.codegen import emit
 from intarsia_ethos_u.support import support_table
 from intarsia_ethos_u.tosa.execute import execute
-
-
-def var(name: str, *shape: int, dtype: DType = DType.INT8) -> Var:
-    """Return an 8-bit parameter."""
-    return Var(name, TensorType(shape, dtype))
-
-
-def scale(*values: float) -> Constant:
-    """Return one scale, or one for each channel."""
-    return constant(np.asarray(values[0] if len(values) == 1 else values, np.float32))
-
-
-def zero(value: int, dtype: str = "int8") -> Constant:
-    """Return a zero point."""
-    return constant(np.asarray(value, dtype))
-
-
-def numbers(*shape: int, seed: int = 0, dtype: str = "int8") -> np.ndarray:
-    """Return random elements over the whole range of a type."""
-    limits = np.iinfo(dtype)
-    generator = np.random.default_rng([seed, *shape])
-    return generator.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
-
-
-def weights(*shape: int, seed: int = 1, dtype: str = "int8") -> Constant:
-    """Return random constant weights."""
-    return constant(numbers(*shape, seed=seed, dtype=dtype))
-
-
-def apply(name: str, *args: Expr, **attrs: object) -> Call:
-    """Call an operator by name."""
-    op = OPERATORS[name]
-    return call(op, *args, attrs=op.Attrs(**attrs))
 
 
 def conv(
@@ -81,11 +46,6 @@ def conv(
     return apply("qnn.conv", *operands, **(window | attrs))
 
 
-def function_of(body: Expr) -> Function:
-    """Return a function with the variables below ``body`` as parameters, in order of first use."""
-    return Function(tuple(node for node in post_order(body) if isinstance(node, Var)), body)
-
-
 def verdict(body: Call) -> Support:
     """Return what the plugin says of the last operator."""
     return annotate(function_of(body), [("ethos-u", support_table())]).verdicts[body][0]
@@ -93,34 +53,7 @@ def verdict(body: Call) -> Support:
 
 def region_of(body: Expr) -> Region:
     """Return the whole function as a region; every call must be taken."""
-    function = function_of(body)
-    annotated = annotate(function, [("ethos-u", support_table())])
-    refused = {
-        node.name: said[0].detail for node, said in annotated.verdicts.items() if not said[0]
-    }
-    assert refused == {}
-    rows = {node: placed.row for node, placed in annotated.placed.items()}
-    return Region("ethos_u_0", "ethos-u", function, rows, ())
-
-
-def expected(function: Function, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Return what the operators' NumPy definitions give."""
-    values: dict[Expr, np.ndarray] = dict(zip(function.params, arrays, strict=True))
-    for node in post_order(*function.outputs):
-        if isinstance(node, Constant):
-            values[node] = node.data
-        elif isinstance(node, Call):
-            values[node] = node.op.reference(node.attrs, *(values[arg] for arg in node.args))
-    return [values[output] for output in function.outputs]
-
-
-def inputs_for(function: Function) -> list[np.ndarray]:
-    """Return random inputs."""
-    return [
-        numbers(*param.type.static_shape, seed=number, dtype=str(param.type.dtype))
-        for number, param in enumerate(function.params)
-        if isinstance(param.type, TensorType)
-    ]
+    return whole_region(function_of(body), "ethos-u", support_table())
 
 
 def differences(body: Expr) -> np.ndarray:

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intarsia_testkit.qdq_models import channelled_residual_net
+from intarsia_testkit.quantised_expressions import inputs_for
 
 import intarsia
 from intarsia.ir.expr import Expr
@@ -22,8 +24,7 @@ from intarsia_ethos_u.tosa.execute import inwards, outwards
 from intarsia_ethos_u.vela import Place
 
 from .cases import binary, chain, unsigned_conv
-from .qdq_models import residual_net
-from .quantized import inputs_for, region_of
+from .quantized import region_of
 from .tools import needs_vela
 
 DRIVER = """
@@ -136,7 +137,7 @@ def test_host_and_region_compile_for_a_microcontroller(core: str, tmp_path: Path
     if compiler is None:
         pytest.skip("no arm-none-eabi-gcc")
     artifact = tmp_path / "model.intarsia"
-    intarsia.build(residual_net().SerializeToString(), "arm/corstone-300").save(artifact)
+    intarsia.build(channelled_residual_net().SerializeToString(), "arm/corstone-300").save(artifact)
     with zipfile.ZipFile(artifact) as members:
         members.extractall(tmp_path)
     flags = [core, "-mthumb", "-mfloat-abi=hard", "-O2", "-c", *STRICT]

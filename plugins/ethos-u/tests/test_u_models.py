@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
+from intarsia_testkit.qdq_models import channelled_residual_net
 
 import intarsia
 
-from .qdq_models import residual_net
 from .tools import needs_vela
 
 pytestmark = needs_vela
@@ -20,7 +20,7 @@ pytestmark = needs_vela
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_quantised_model_against_onnx_runtime(dtype: str, tmp_path: Path) -> None:
-    model = residual_net(dtype).SerializeToString()
+    model = channelled_residual_net(dtype).SerializeToString()
     artifact = intarsia.build(
         model, "ethos-u -accelerator-config=ethos-u85-256, c", require_offload=75
     )

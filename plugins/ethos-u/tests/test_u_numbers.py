@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from intarsia.errors import ArtifactError
 from intarsia.ir.expr import Expr
@@ -21,7 +22,7 @@ from intarsia_ethos_u.tosa.program import Border, Program, TosaNode, TosaTensor
 from intarsia_ethos_u.tosa.scale import MAX_SHIFT, fits, multiplier_and_shift
 
 from .cases import CASES
-from .quantized import differences, inputs_for, region_of
+from .quantized import differences, region_of
 from .tools import by_reference_model
 
 

@@ -7,6 +7,8 @@ import json
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import expected
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType
@@ -17,7 +19,7 @@ from intarsia_ethos_u.loader import load
 from intarsia_ethos_u.tosa.program import FILE, parse_program, print_program
 
 from .cases import chain, unsigned_conv
-from .quantized import expected, inputs_for, region_of
+from .quantized import region_of
 
 
 def request(files: dict[str, bytes], constants: dict[str, np.ndarray], shape: tuple[int, ...]):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intarsia_testkit.qdq_models import channelled_residual_net
 
 import intarsia
 from intarsia import Artifact, Executor, Runtime
 from intarsia_ethos_u.tosa.execute import execute, inwards
 from intarsia_ethos_u.tosa.program import FILE, parse_program
 
-from .qdq_models import residual_net
 from .test_u_glue import DRIVER, STRICT, places
 from .tools import needs_vela
 
@@ -65,7 +65,7 @@ class One(ctypes.Structure):
 def sources(folder: Path, executor: dict[str, object] | None = None, name: str = "net") -> Artifact:
     """Write the folder of the model; return what it was made of."""
     artifact = intarsia.build(
-        residual_net().SerializeToString(),
+        channelled_residual_net().SerializeToString(),
         TARGET,
         executor=Executor("aot", TYPED if executor is None else executor),
         runtime=Runtime("c", {"link-params": True}),
@@ -90,7 +90,7 @@ def test_the_program_gives_the_reference_result(tmp_path: Path) -> None:
 
     image = np.random.default_rng(4).uniform(-2, 2, (1, 3, 16, 16)).astype(np.float32)
     here = TARGET.removesuffix(" -mcpu=cortex-m55")
-    whole = intarsia.build(residual_net().SerializeToString(), here)
+    whole = intarsia.build(channelled_residual_net().SerializeToString(), here)
     expected = whole.load().run({"image": image})["scores"]
 
     unit = artifact.units[1]

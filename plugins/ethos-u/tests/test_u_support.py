@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply
+from intarsia_testkit.quantised_expressions import scale, var, weights, zero
 
 from intarsia.dtype import DType
 from intarsia.errors import PluginError
@@ -19,7 +21,7 @@ from intarsia_ethos_u.codegen import emit
 from intarsia_ethos_u.support import support_text
 
 from .cases import SAME
-from .quantized import apply, conv, scale, var, verdict, weights, zero
+from .quantized import conv, verdict
 
 ONE = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
 

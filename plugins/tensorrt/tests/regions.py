@@ -5,26 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import fresh, function_of, verdicts_of, whole_region
 
 from intarsia.artifact.plan import TensorSpec
-from intarsia.dtype import DType
 from intarsia.errors import ToolchainError
 from intarsia.ir.expr import (
-    Call,
-    Constant,
     Expr,
     Function,
-    TupleGetItem,
-    Var,
-    call,
-    constant,
     tensor_type,
 )
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import post_order
-from intarsia.ops import OPERATORS
 from intarsia.ops.arrays import numpy_dtype
-from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
 from intarsia_tensorrt.codegen import write_network
@@ -40,64 +30,14 @@ def library() -> Library:
         pytest.skip(str(error))
 
 
-def var(name: str, *shape: int, dtype: DType = DType.FLOAT32) -> Var:
-    """Return a parameter."""
-    return Var(name, TensorType(shape, dtype))
-
-
-def fresh(*shape: int, seed: int = 0) -> np.ndarray:
-    """Return random float32 numbers that depend on shape and seed only."""
-    rng = np.random.default_rng([seed, *shape])
-    return rng.standard_normal(shape).astype(np.float32)
-
-
-def weight(*shape: int, seed: int = 1) -> Constant:
-    """Return a random constant."""
-    return constant(fresh(*shape, seed=seed))
-
-
-def apply(name: str, *args: Expr, **attrs: object) -> Call:
-    """Call an operator by name."""
-    op = OPERATORS[name]
-    return call(op, *args, attrs=op.Attrs(**attrs))
-
-
-def function_of(body: Expr) -> Function:
-    """Return a function with the variables below ``body`` as parameters, in order of first use."""
-    return Function(tuple(node for node in post_order(body) if isinstance(node, Var)), body)
-
-
 def verdicts(body: Expr) -> dict[str, Support]:
     """Return what the plugin says of every operator below ``body``."""
-    annotated = annotate(function_of(body), [("tensorrt", support_table())])
-    return {node.name: said[0] for node, said in annotated.verdicts.items()}
+    return verdicts_of(body, "tensorrt", support_table())
 
 
 def region_of(function: Function) -> Region:
     """Return the whole function as a region; every call must be taken."""
-    annotated = annotate(function, [("tensorrt", support_table())])
-    refused = {
-        node.name: said[0].detail for node, said in annotated.verdicts.items() if not said[0]
-    }
-    assert refused == {}
-    rows = {node: placed.row for node, placed in annotated.placed.items()}
-    return Region("tensorrt_0", "tensorrt", function, rows, ())
-
-
-def expected(function: Function, arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """Return what the operators' NumPy definitions give."""
-    values: dict[Expr, np.ndarray] = dict(zip(function.params, arrays, strict=True))
-    for node in post_order(*function.outputs):
-        match node:
-            case Constant():
-                values[node] = node.data
-            case Call():
-                values[node] = node.op.reference(node.attrs, *(values[arg] for arg in node.args))
-            case TupleGetItem():
-                values[node] = values[node.tuple][node.index]
-            case _:
-                assert node in values
-    return [values[output] for output in function.outputs]
+    return whole_region(function, "tensorrt", support_table())
 
 
 def inputs_of(function: Function, *, seed: int = 0) -> list[np.ndarray]:

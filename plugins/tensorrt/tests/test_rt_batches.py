@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, expected, function_of, var, weight
 
 from intarsia.errors import TargetError
 from intarsia.ir.expr import Expr, Function, make_tuple
@@ -16,7 +17,7 @@ from intarsia_tensorrt.signature import FILE, parse_signature
 from intarsia_tensorrt.target import TensorrtOptions, canonicalise
 
 from .readback import evaluate
-from .regions import apply, expected, function_of, inputs_of, library, region_of, var, weight
+from .regions import inputs_of, library, region_of
 
 OPTIONS = TensorrtOptions(dynamic_batch=(1, 2, 5))
 ONES = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, expected, function_of, var
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType
@@ -22,7 +23,7 @@ from intarsia_tensorrt.signature import FILE, PLAN_FILE, Border, Signature, pars
 from intarsia_tensorrt.target import TensorrtOptions
 
 from .host_gpu import Engine, HostDriver, module
-from .regions import apply, expected, function_of, inputs_of, library, region_of, spec, var
+from .regions import inputs_of, library, region_of, spec
 
 SHAPES = {"input_0": (2, 3), "input_1": (3,), "output_0": (2, 3)}
 SIGNATURE = Signature(

@@ -11,6 +11,7 @@ from types import ModuleType
 import numpy as np
 import onnxruntime
 import pytest
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 import intarsia
 from intarsia.build.stages import cut
@@ -23,7 +24,7 @@ from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.target import TensorrtOptions
 
 from .readback import evaluate
-from .regions import apply, function_of, library, var, weight
+from .regions import library
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits" / "digits.onnx"

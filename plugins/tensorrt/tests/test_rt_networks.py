@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, expected, function_of, var, weight
 
 from intarsia.dtype import DType
 from intarsia.errors import PluginError, TargetError, ToolchainError
@@ -19,17 +20,7 @@ from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.target import ARCHITECTURES, TensorrtOptions
 
 from .readback import evaluate
-from .regions import (
-    apply,
-    expected,
-    function_of,
-    inputs_of,
-    library,
-    network_of,
-    region_of,
-    var,
-    weight,
-)
+from .regions import inputs_of, library, network_of, region_of
 
 SAME = ((1, 1), (1, 1))
 ONES = {"strides": (1, 1), "padding": SAME, "dilation": (1, 1)}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from intarsia_testkit.cases import cases_by_operator
 from intarsia_testkit.cases.case import Case, difference, graph_of
+from intarsia_testkit.expressions import expected
 
 from intarsia.ir.expr import Function, make_tuple
 from intarsia.partition.annotate import annotate
@@ -20,7 +21,7 @@ from intarsia_tensorrt.support import support_table
 from intarsia_tensorrt.target import TensorrtOptions
 
 from .readback import evaluate
-from .regions import expected, library, region_of
+from .regions import library, region_of
 
 CASES = cases_by_operator()
 TOGETHER = 24

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 import intarsia
 from intarsia.errors import TargetError, ToolchainError, WorkerLost
@@ -31,7 +32,7 @@ from intarsia_tensorrt.support import all_rows, support_markdown, support_table
 from intarsia_tensorrt.target import TENSORRT, TensorrtOptions, env_version
 
 from .host_gpu import HostDriver
-from .regions import apply, function_of, library, region_of, var, weight
+from .regions import library, region_of
 
 README = Path(__file__).parents[1] / "README.md"
 FOLDER = cache.plan_folder

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply, expected, var
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Constant, Expr, Var, constant
@@ -14,7 +15,7 @@ from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.target import TensorrtOptions
 
 from .readback import evaluate
-from .regions import apply, expected, network_of, var, verdicts
+from .regions import network_of, verdicts
 
 ONE = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
 
