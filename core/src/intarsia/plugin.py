@@ -25,6 +25,13 @@ from .ir.pattern import ANY, CONST, Match, OpPattern, Wildcard, op
 from .ir.types import TensorType
 from .ir.walk import post_order
 from .lower.kernels import FusedGroup, TensorModule
+from .partition.answers import (
+    count_macs,
+    drop_regions,
+    region_matches,
+    too_few_macs,
+    unknown_call,
+)
 from .partition.program import RegionProgram, RegionStep, region_program
 from .partition.region import Region, keep_calls
 from .partition.support import Code, Support, SupportRow, SupportTable
@@ -84,10 +91,15 @@ __all__ = [
     "Var",
     "Wildcard",
     "call_target_intrinsic",
+    "count_macs",
+    "drop_regions",
     "hookimpl",
     "keep_calls",
     "op",
     "option",
     "post_order",
+    "region_matches",
     "region_program",
+    "too_few_macs",
+    "unknown_call",
 ]

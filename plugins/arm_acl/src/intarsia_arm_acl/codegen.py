@@ -6,16 +6,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import PluginError, UnsupportedError
-from intarsia.ir.expr import Expr, tensor_type
-from intarsia.ir.match import match_pattern
-from intarsia.ir.pattern import Match
-from intarsia.ir.walk import calls, count_uses
+from intarsia.errors import UnsupportedError
+from intarsia.ir.expr import tensor_type
+from intarsia.partition.answers import region_matches
 from intarsia.partition.region import Region
 
-from .draft import Draft, Tensor, label_of
+from .draft import Draft, Tensor
 from .emit import emit_unit, used_constants
-from .operators.row import Row
 from .support import all_rows
 from .target import ArmAclOptions
 from .toolchain import compile_unit, find_toolchain
@@ -72,7 +69,7 @@ def write_region(region: Region, *, threads: int = 0) -> Source:
     for param in function.params:
         spec = tensor_type(param)
         draft.values[param] = draft.new_tensor(spec.static_shape, spec.dtype)
-    for row, match in _matches(region):
+    for row, match in region_matches(region, all_rows()):
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
     outputs = _own_outputs(draft, inputs, tuple(draft.value(out) for out in function.outputs))
@@ -81,13 +78,13 @@ def write_region(region: Region, *, threads: int = 0) -> Source:
     return Source(draft, text, used_constants(draft))
 
 
-def has_one_meaning(region: Region) -> bool:
-    """Whether all operators of a region agree on what its integers stand for."""
+def has_two_meanings(region: Region) -> str:
+    """Object to a region whose operators differ on what the same integers stand for."""
     try:
         write_region(region)
     except UnsupportedError:
-        return False
-    return True
+        return "a tensor of its region would have two scales or zero points; the library keeps one"
+    return ""
 
 
 def _own_outputs(
@@ -101,25 +98,3 @@ def _own_outputs(
         taken.add(tensor)
         own.append(tensor)
     return tuple(own)
-
-
-def _matches(region: Region) -> list[tuple[Row, Match]]:
-    """Return the matches that cover the region, operands before users."""
-    rows = {row.name: row for row in all_rows()}
-    uses = count_uses(region.function.outputs)
-    found: list[tuple[Row, Match]] = []
-    covered: set[Expr] = set()
-    for call in reversed(list(calls(region.function))):
-        if call in covered:
-            continue
-        row = rows.get(region.rows.get(call, ""))
-        match = None if row is None else match_pattern(row.pattern, call, uses)
-        if row is None or match is None:
-            raise PluginError(
-                f"region '{region.name}' has {label_of(call)} ({call.name}), which no row of the "
-                "support table takes",
-                where=str(call.span),
-            )
-        covered.update(match.calls)
-        found.append((row, match))
-    return found[::-1]

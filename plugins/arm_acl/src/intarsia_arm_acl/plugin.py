@@ -14,11 +14,11 @@ from intarsia.plugin import (
     SupportTable,
     Target,
     TargetKind,
+    drop_regions,
     hookimpl,
-    keep_calls,
 )
 
-from .codegen import compile_region, has_one_meaning
+from .codegen import compile_region, has_two_meanings
 from .support import support_table
 from .target import ARM_ACL, ArmAclOptions
 from .toolchain import find_toolchain
@@ -39,8 +39,7 @@ def annotate(target: Target) -> SupportTable:
 @hookimpl
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep the regions whose integers mean one thing each: the library keeps it with the tensor."""
-    why = "a tensor of its region would have two scales or zero points, and the library keeps one"
-    return tuple(r if has_one_meaning(r) else keep_calls(r, (), why) for r in regions)
+    return drop_regions(regions, has_two_meanings)
 
 
 @hookimpl

@@ -4,16 +4,12 @@
 from __future__ import annotations
 
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import PluginError
-from intarsia.ir.expr import Expr, tensor_type
-from intarsia.ir.match import match_pattern
-from intarsia.ir.pattern import Match
-from intarsia.ir.walk import calls, count_uses
+from intarsia.ir.expr import tensor_type
+from intarsia.partition.answers import region_matches
 from intarsia.partition.region import Region
 
 from .draft import Draft
 from .fuse import fuse
-from .operators.row import Row
 from .pack import pack_weights
 from .program import FILE, Program, print_program
 from .support import all_rows
@@ -33,7 +29,7 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     for param in function.params:
         kind = tensor_type(param)
         draft.values[param] = draft.new_value(kind.static_shape, kind.dtype.value)
-    for row, match in _matches(region):
+    for row, match in region_matches(region, all_rows()):
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
     outputs = tuple(draft.value(output) for output in function.outputs)
@@ -65,27 +61,6 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
 
 def _needed(draft: Draft, options: DnnlOptions) -> tuple[str, ...]:
     """Return the processor features without which the library would compute something else."""
-    products = any(node.kind in ("qconv", "qmatmul") for node in draft.nodes)
+    products = any(node.kind in ("qconv", "qdeconv", "qmatmul") for node in draft.nodes)
     feature = exact_feature() if products and options.int8 == "auto" else ""
     return (feature,) if feature else ()
-
-
-def _matches(region: Region) -> list[tuple[Row, Match]]:
-    """Return the matches that cover the region, operands before users."""
-    rows = {row.name: row for row in all_rows()}
-    uses = count_uses(region.function.outputs)
-    found: list[tuple[Row, Match]] = []
-    covered: set[Expr] = set()
-    for call in reversed(list(calls(region.function))):
-        if call in covered:
-            continue
-        row = rows.get(region.rows.get(call, ""))
-        match = None if row is None else match_pattern(row.pattern, call, uses)
-        if row is None or match is None:
-            raise PluginError(
-                f"region '{region.name}' has a {call.name} that no row of the support table takes",
-                where=str(call.span),
-            )
-        covered.update(match.calls)
-        found.append((row, match))
-    return found[::-1]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 from intarsia.plugin import (
@@ -14,8 +15,8 @@ from intarsia.plugin import (
     SupportTable,
     Target,
     TargetKind,
+    drop_regions,
     hookimpl,
-    keep_calls,
 )
 
 from .codegen import compile_region
@@ -41,8 +42,7 @@ def annotate(target: Target) -> SupportTable:
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep the regions that do enough work: in all, for a byte reordered, and for a call."""
     options = cast("DnnlOptions", target.options)
-    said = [(region, objection(region, options)) for region in regions]
-    return tuple(keep_calls(region, (), why) if why else region for region, why in said)
+    return drop_regions(regions, partial(objection, options=options))
 
 
 @hookimpl

@@ -8,10 +8,9 @@ import json
 import numpy as np
 
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import PluginError
 from intarsia.ir.expr import Expr
 from intarsia.ir.walk import calls
-from intarsia.partition.cost import count_products
+from intarsia.partition.answers import unknown_call
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
 
@@ -45,10 +44,7 @@ def emit(region: Region) -> tuple[Network, dict[str, np.ndarray]]:
         row = rows.get(call.name)
         described = None if row is None else row.describe(sketch, call)
         if described is None or isinstance(described, Support):
-            raise PluginError(
-                f"region '{region.name}' has a {call.name} that no row of the support table takes",
-                where=str(call.span),
-            )
+            raise unknown_call(region, call)
         sketch.names[call] = described
     outputs = tuple(_border(value, sketch.operand(value)) for value in region.function.outputs)
     network = Network(
@@ -99,8 +95,3 @@ def print_options(options: EthosNOptions) -> bytes:
         "performance": options.performance,
     }
     return (json.dumps(value, indent=1) + "\n").encode()
-
-
-def count_macs(region: Region) -> int:
-    """Return the multiply-accumulates of a region's convolutions and products."""
-    return sum(count_products(call) for call in calls(region.function))

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import PluginError
 from intarsia.ir.walk import calls
-from intarsia.partition.cost import count_products
+from intarsia.partition.answers import unknown_call
 from intarsia.partition.region import Region
 
 from .draft import Draft
@@ -42,10 +41,7 @@ def emit(region: Region) -> tuple[Program, dict[str, np.ndarray]]:
     for call in calls(function):
         row = rows.get(call.name)
         if row is None:
-            raise PluginError(
-                f"region '{region.name}' has a {call.name} that no row of the support table takes",
-                where=str(call.span),
-            )
+            raise unknown_call(region, call)
         draft.bind(call, row.lower(draft, call))
     return draft.finish(inputs, [draft.output(value) for value in function.outputs])
 
@@ -108,8 +104,3 @@ def _estimate(program: Program, result: VelaResult, options: EthosUOptions) -> b
         "estimates": dict(result.estimates),
     }
     return (json.dumps(body, indent=1) + "\n").encode()
-
-
-def count_macs(region: Region) -> int:
-    """Return the multiply-accumulates of a region's convolutions and products."""
-    return sum(count_products(call) for call in calls(region.function))

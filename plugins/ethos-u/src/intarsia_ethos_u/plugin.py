@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 from intarsia.plugin import (
@@ -14,11 +15,12 @@ from intarsia.plugin import (
     SupportTable,
     Target,
     TargetKind,
+    drop_regions,
     hookimpl,
-    keep_calls,
+    too_few_macs,
 )
 
-from .codegen import compile_region, count_macs
+from .codegen import compile_region
 from .support import support_table
 from .target import ETHOS_U, EthosUOptions
 from .vela import find_vela, version_of
@@ -40,8 +42,7 @@ def annotate(target: Target) -> SupportTable:
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep the regions with at least ``-min-macs`` multiply-accumulates."""
     least = cast("EthosUOptions", target.options).min_macs
-    why = f"its region does fewer multiply-accumulates than -min-macs={least}"
-    return tuple(r if count_macs(r) >= least else keep_calls(r, (), why) for r in regions)
+    return drop_regions(regions, partial(too_few_macs, least=least))
 
 
 @hookimpl

@@ -11,6 +11,7 @@ from intarsia.errors import PluginError, TargetError
 from intarsia.ir.expr import Call, Constant, Expr, Var, tensor_type
 from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
+from intarsia.partition.answers import count_macs, unknown_call
 from intarsia.partition.region import Region
 
 from .cache import cached_plan, plan_key
@@ -110,10 +111,7 @@ def write_network(
     for call in calls(region.function):
         row = rows.get(call.name)
         if row is None or not row.check(call):
-            raise PluginError(
-                f"region '{region.name}' has a {call.name} that no row of the support table takes",
-                where=str(call.span),
-            )
+            raise unknown_call(region, call)
         draft.label = label_of(call)
         draft.messages.clear()
         if batch is not None and _works_along_batch(call):
@@ -164,14 +162,11 @@ def _mark_outputs(draft: Draft, region: Region) -> None:
         draft.network.mark_output(tensor)
 
 
-def has_macs(region: Region) -> bool:
-    """Whether a region has a convolution, a matrix product or a reduction."""
-    return any(call.name in _HEAVY for call in calls(region.function))
+def no_heavy_call(region: Region) -> str:
+    """Object to a region without a convolution, a matrix product or a reduction."""
+    if count_macs(region) or any(call.name in _REDUCTIONS for call in calls(region.function)):
+        return ""
+    return "its region has no convolution, product or reduction (-remove-no-mac-regions)"
 
 
-_HEAVY = frozenset(
-    {
-        *("nn.conv", "nn.conv_transpose", "matmul", "qnn.conv", "qnn.matmul"),
-        *("sum", "prod", "max", "min", "mean", "qnn.mean"),
-    }
-)
+_REDUCTIONS = frozenset({"sum", "prod", "max", "min", "mean", "qnn.mean"})

@@ -14,11 +14,11 @@ from intarsia.plugin import (
     SupportTable,
     Target,
     TargetKind,
+    drop_regions,
     hookimpl,
-    keep_calls,
 )
 
-from .codegen import compile_region, has_macs
+from .codegen import compile_region, no_heavy_call
 from .device import Gpu
 from .sdk import find_library
 from .support import support_table
@@ -42,8 +42,7 @@ def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep all regions, or with ``-remove-no-mac-regions`` those with heavy arithmetic."""
     if not cast("TensorrtOptions", target.options).remove_no_mac_regions:
         return regions
-    why = "its region has no convolution, product or reduction (-remove-no-mac-regions)"
-    return tuple(r if has_macs(r) else keep_calls(r, (), why) for r in regions)
+    return drop_regions(regions, no_heavy_call)
 
 
 @hookimpl
