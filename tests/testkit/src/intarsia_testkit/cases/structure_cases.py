@@ -149,6 +149,12 @@ def sampling_cases() -> Iterator[Case]:
     reflected = {"padding": "reflection", "align_corners": True}
     yield Case("nn.grid_sample", (single, random_array(rng, (1, 2, 2, 2), "float32")), reflected)
     yield Case("nn.grid_sample", (x, random_array(rng, (2, 0, 7, 2), "float32")))
+    corners = random_array(rng, (4, 2), "float32", -2, 3)
+    rois = np.concatenate([corners, corners + random_array(rng, (4, 2), "float32", 0, 5)], 1)
+    for dtype, largest, half in product(("float32", "float16"), (False, True), (False, True)):
+        attrs = {"size": (3, 2), "samples": 2, "half_pixel": half, "largest": largest}
+        operands = (x.astype(dtype), rois, np.array([0, 1, -1, 5]))
+        yield Case("nn.roi_align", operands, {**attrs, "scale": 0.8})
 
 
 def spatial_cases() -> Iterator[Case]:
