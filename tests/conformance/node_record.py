@@ -59,14 +59,14 @@ def record(path: Path, target: str, outcomes: Sequence[Outcome]) -> None:
 def versions() -> dict[str, str]:
     """Return the versions of what computed, by name."""
     found = {"python": platform.python_version()}
-    commit = _said("git", "rev-parse", "--short", "HEAD")
-    if commit:
-        found["commit"] = commit
     for package in _PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             continue
+    commit = _said("git", "rev-parse", "--short", "HEAD")
+    if commit and "intarsia" in found:
+        found["commit"] = commit
     compiler = _said("cc", "--version")
     if compiler:
         found["cc"] = compiler
