@@ -116,7 +116,8 @@ def table() -> str:
     heads = " | ".join(f"Python {version}" for version in columns)
     lines = [
         f"`intarsia` {metadata.version('intarsia')}: hook API {HOOK_API}, Python {needs}. Each "
-        f"cell is a run of the kit's tier {TIER}.", "",
+        f"cell is a run of the kit's tier {TIER}. What is compiled and not run is for a device "
+        "that the machine which measured does not have.", "",
         f"| plugin | version | hook API | {heads} | measured |",
         f"|---|---|---|{'---|' * len(columns)}---|",
     ]  # fmt: skip
@@ -139,5 +140,6 @@ def _cell(found: Mapping[str, Any]) -> str:
         return f"cannot compile on the machine that measured: {found['missing']}"
     counts = ", ".join(f"{found[name]} {name}" for name in COUNTED if found.get(name))
     how = " compiled, not run" if "compile_only" in found else ""
-    text = f"tier {found['tier']}{how}: {counts}"
+    target = f" with `{found['target']}`" if "target" in found else ""
+    text = f"tier {found['tier']}{how}{target}: {counts}"
     return text if not found["failed"] else f"{text}, fails {', '.join(found['failed'])}"
