@@ -171,7 +171,10 @@ def _cpu() -> str:
 
 def _versions() -> str:
     names = ("intarsia", "onnxruntime", "openvino", "llvmlite", "onednn-cpu-gomp")
-    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    installed = {made.name for made in importlib.metadata.distributions()}
+    return ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in names if name in installed
+    )
 
 
 def main() -> int:
