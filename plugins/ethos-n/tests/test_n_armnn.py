@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from intarsia_ethos_n.codegen import emit
 from intarsia_ethos_n.execute import execute
@@ -11,7 +12,7 @@ from intarsia_ethos_n.network import Network
 
 from .armnn import KINDS, ArmNN
 from .cases import CASES
-from .quantized import inputs_for, region_of
+from .quantized import region_of
 
 
 def comparable(network: Network) -> bool:
