@@ -165,19 +165,18 @@ def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
 
 
 def _suppressed(corners: np.ndarray, order: np.ndarray, limit: int, threshold: float) -> list[int]:
-    areas = np.prod(corners[:, 2:] - corners[:, :2], axis=1)
+    """Choose boxes in their order, at most ``limit``; drop what overlaps a chosen one too far."""
+    low_y, low_x, high_y, high_x = corners[order].T
+    left = np.stack([low_y, low_x, high_y, high_x, (high_y - low_y) * (high_x - low_x)])
     chosen: list[int] = []
-    left = order
-    while len(left) and len(chosen) < limit:
-        best = int(left[0])
-        chosen.append(best)
-        low = np.maximum(corners[best, :2], corners[left, :2])
-        high = np.minimum(corners[best, 2:], corners[left, 2:])
-        shared = np.prod(np.maximum(high - low, 0), axis=1)
-        union = areas[best] + areas[left] - shared
-        keep = shared <= threshold * union
-        keep[0] = False
-        left = left[keep]
+    while order.size and len(chosen) < limit:
+        chosen.append(int(order[0]))
+        best, left, order = left[:, 0], left[:, 1:], order[1:]
+        height = np.minimum(best[2], left[2]) - np.maximum(best[0], left[0])
+        width = np.minimum(best[3], left[3]) - np.maximum(best[1], left[1])
+        shared = np.maximum(height, 0) * np.maximum(width, 0)
+        keep = shared <= threshold * (best[4] + left[4] - shared)
+        left, order = left[:, keep], order[keep]
     return chosen
 
 
