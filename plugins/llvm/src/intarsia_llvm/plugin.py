@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from intarsia.ir.expr import Function
-from intarsia.lower.cpu.layout import use_channels_last
+from intarsia.lower.cpu.fit import fit_function
 from intarsia.lower.cpu.spaces import cpu_spaces
 from intarsia.lower.space import ScheduleSpaces
 from intarsia.plugin import (
@@ -61,8 +61,8 @@ def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
 
 @hookimpl
 def rewrite_relay(function: Function, target: Target) -> Function:
-    """Channels last, and weights packed for the machine's registers."""
-    return use_channels_last(function, tile_shape(machine(target.options)))
+    """Operators that have fast loops, channels last, and weights packed for the registers."""
+    return fit_function(function, tile_shape(machine(target.options)))
 
 
 @hookimpl

@@ -32,7 +32,7 @@ from ...ir.walk import children, post_order, with_children
 from ...ops import qnn_linear
 from ...ops.binary import Add
 from ...ops.nn import Conv, Matmul
-from ...ops.pooling import AvgPool
+from ...ops.pooling import AvgPool, PoolAttrs
 from ...ops.qnn import Lookup
 from ...ops.qnn_elements import Mean
 from ...ops.reduce import ReduceOp
@@ -47,6 +47,9 @@ from .tile import Shape, block_width
 TO_LAST = (0, 2, 3, 1)
 TO_FIRST = (0, 3, 1, 2)
 _FLOATS = (DType.FLOAT32,)
+_POOLS = ("nn.max_pool", "nn.avg_pool")
+_LEAST_WINDOW = 4
+"""Elements of a window from which on a pool is worth a picture turned round."""
 
 
 def use_channels_last(function: Function, shape: Shape) -> Function:
@@ -117,6 +120,8 @@ class _Layout:
             return self._quantised(node)
         if node.op is Transpose:
             return self._transpose(node)
+        if node.name in _POOLS and self._is_worth_turning(node):
+            return self._pool(node)
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
         if not ready or not _is_picture(node.args[0].type):
             return False
@@ -125,7 +130,7 @@ class _Layout:
         if node.op is Concatenate:
             args = [self.channels_last(arg) for arg in node.args]
             return self._set(node, call(node.op, *args, attrs=_at(node.attrs), span=node.span))
-        if node.name in ("nn.max_pool", "nn.avg_pool"):
+        if node.name in _POOLS:
             return self._pool(node)
         if issubclass(node.op, ReduceOp) or node.op is Mean:
             return self._reduce(node)
@@ -277,6 +282,13 @@ class _Layout:
             moved = plain.data.reshape(shape).transpose(TO_LAST)
             return constant(np.ascontiguousarray(moved), name=plain.name, span=plain.span)
         return _moved(call(Reshape, plain, attrs=Reshape.Attrs(shape=shape)), TO_LAST)
+
+    def _is_worth_turning(self, node: Call) -> bool:
+        """Whether a pool gains more channels last than turning its picture round costs."""
+        kind, attrs = tensor_type(node.args[0]), node.attrs
+        if kind.rank != 4 or kind.dtype not in _FLOATS or not isinstance(attrs, PoolAttrs):
+            return False
+        return kind.static_shape[1] >= self.shape.lanes and prod(attrs.kernel) >= _LEAST_WINDOW
 
     def _pool(self, node: Call) -> bool:
         op = LastAvgPool if node.op is AvgPool else LastMaxPool

@@ -190,7 +190,7 @@ def _pool_type(attrs: PoolAttrs, x: TensorType, name: str) -> TensorType:
     return x.with_shape((x.shape[0], *attrs.windows.output_shape(name, x.shape[1:3]), x.shape[3]))
 
 
-@operator("cpu.max_pool", OpKind.REDUCTION)
+@operator("cpu.max_pool", OpKind.ANCHOR)
 class LastMaxPool(Op):
     """``nn.max_pool`` of ``x[N, H, W, C]``."""
 
@@ -214,7 +214,7 @@ class LastMaxPool(Op):
         return _pool_compute(MaxPool, attrs, x)
 
 
-@operator("cpu.avg_pool", OpKind.REDUCTION)
+@operator("cpu.avg_pool", OpKind.ANCHOR)
 class LastAvgPool(Op):
     """``nn.avg_pool`` of ``x[N, H, W, C]``."""
 

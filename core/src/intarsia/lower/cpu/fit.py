@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a backend for CPUs does to a function before it makes loops of it."""
+
+from __future__ import annotations
+
+from ...ir.expr import Function
+from .halves import widen_halves
+from .layout import use_channels_last
+from .tile import Shape
+from .transposed import expand_transposed
+from .volumes import flatten_volumes
+
+
+def fit_function(function: Function, shape: Shape) -> Function:
+    """Return an equivalent function of operators that have fast loops, channels last.
+
+    Args:
+        function: What the backend compiles; shapes are static.
+        shape: Register tile of the machine.
+    """
+    in_float32 = widen_halves(function)
+    pictures = flatten_volumes(expand_transposed(in_float32))
+    return use_channels_last(pictures, shape)

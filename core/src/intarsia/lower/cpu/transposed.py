@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transposed convolutions as convolutions, for which there are fast loops.
+
+With stride ``s`` the result falls into ``s`` phases along each dimension: elements ``s * q + r``
+get only the taps ``k`` with ``k % s == r``, from the places ``q - (k - r) / s`` of the data. So one
+convolution with ``ceil(K / s)`` taps computes all phases as channels, and moving them side by side
+gives the result (Shi et al. 2016, "Is the deconvolution layer the same as a convolutional layer?").
+A kernel whose size the stride does not divide has more taps, of 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ...dtype import DType
+from ...ir.expr import Call, Constant, Expr, Function, call, constant, tensor_type
+from ...ir.types import TensorType
+from ...ir.walk import rewrite_function
+from ...ops import nn, qnn_linear
+from ...ops.shape import Reshape, Transpose
+from ...ops.slicing import StridedSlice
+
+_PARAMETERS = 8
+"""Operands of a quantised convolution in front of its bias."""
+
+
+def expand_transposed(function: Function) -> Function:
+    """Return an equivalent function with convolutions for the transposed ones that can be.
+
+    These have one or two spatial dimensions, no dilation, and constant weights and parameters.
+    """
+    return rewrite_function(function, _expanded)
+
+
+def _expanded(node: Expr) -> Expr | None:
+    if not isinstance(node, Call):
+        return None
+    if node.op is nn.ConvTranspose and tensor_type(node).dtype is DType.FLOAT32:
+        return _of_line(node, 1) if _is_line(node) else _expanded_float(node)
+    if node.op is qnn_linear.ConvTranspose:
+        return _of_line(node, 3) if _is_line(node) else _expanded_quantised(node)
+    return None
+
+
+def _is_line(node: Call) -> bool:
+    return tensor_type(node).rank == 3 and tensor_type(node).is_static
+
+
+def _of_line(node: Call, position: int) -> Expr | None:
+    """Expand a one-dimensional one as that of a picture of height 1.
+
+    Args:
+        node: The call.
+        position: Which operand the weight is.
+    """
+    data, weight, given = node.args[0], node.args[position], node.attrs
+    if not isinstance(weight, Constant) or not isinstance(given, nn.ConvTranspose.Attrs):
+        return None
+    batch, channels, width = tensor_type(data).static_shape
+    operands = list(node.args)
+    operands[0] = _reshaped(data, (batch, channels, 1, width))
+    flat = weight.data[:, :, None, :]
+    operands[position] = constant(flat, name=weight.name, span=weight.span)
+    attrs = nn.ConvTranspose.Attrs(
+        strides=(1, *given.strides),
+        padding=((0, 0), *given.padding),
+        dilation=(1, *given.dilation),
+        groups=given.groups,
+        output_padding=(0, *given.output_padding) if given.output_padding else (),
+    )
+    found = _expanded(call(node.op, *operands, attrs=attrs, span=node.span))
+    return None if found is None else _reshaped(found, tensor_type(node).static_shape)
+
+
+def _expanded_float(node: Call) -> Expr | None:
+    weight, *bias = node.args[1:]
+    phases = _phases(node, weight)
+    if phases is None or not isinstance(weight, Constant):
+        return None
+    if not all(isinstance(vector, Constant) for vector in bias):
+        return None
+    operands = [node.args[0], constant(phases.weights(weight.data, np.float32(0)))]
+    operands += [constant(phases.each(one.data)) for one in bias if isinstance(one, Constant)]
+    return phases.side_by_side(call(nn.Conv, *operands, attrs=phases.attrs(), span=node.span))
+
+
+def _expanded_quantised(node: Call) -> Expr | None:
+    weight, parameters = node.args[3], node.args[1:]
+    phases = _phases(node, weight)
+    if phases is None or not all(isinstance(one, Constant) for one in parameters):
+        return None
+    values = [one.data for one in parameters if isinstance(one, Constant)]
+    x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = values
+    missing = w_zero.reshape(-1, 1, 1) if w_zero.ndim else w_zero
+    new = [x_scale, x_zero, phases.weights(w, missing), phases.each(w_scale), phases.each(w_zero)]
+    new += [phases.each(y_scale), phases.each(y_zero), *(phases.each(one) for one in bias)]
+    operands = [node.args[0], *(constant(one) for one in new)]
+    computed = call(qnn_linear.Conv, *operands, attrs=phases.attrs(), span=node.span)
+    return phases.side_by_side(computed)
+
+
+def _phases(node: Call, weight: Expr) -> _Phases | None:
+    """Describe the convolution of a transposed one; ``None`` if it is left as it is."""
+    attrs, kinds = node.attrs, (tensor_type(node.args[0]), tensor_type(weight), tensor_type(node))
+    if not isinstance(attrs, nn.ConvTranspose.Attrs) or kinds[0].rank != 4:
+        return None
+    static = all(kind.is_static for kind in kinds)
+    low = [before for before, _ in attrs.padding]
+    if not static or set(attrs.dilation) != {1} or min(low) < 0 or not kinds[0].elements:
+        return None
+    return _Phases(attrs, *kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Phases:
+    """How the phases of one transposed convolution are computed.
+
+    Attributes:
+        given: Its attributes.
+        data: ``[N, C, H, W]``.
+        weight: ``[C, O / groups, *K]``.
+        result: ``[N, O, *S]``.
+    """
+
+    given: nn.ConvTranspose.Attrs
+    data: TensorType
+    weight: TensorType
+    result: TensorType
+
+    @property
+    def taps(self) -> list[int]:
+        """Taps of a phase in each dimension."""
+        kernel = self.weight.static_shape[2:]
+        return [-(-size // step) for size, step in zip(kernel, self.given.strides, strict=True)]
+
+    def _window(self, d: int) -> tuple[int, int, int]:
+        """Return padding at both ends, and where in the phases side by side the result begins."""
+        step, taps, low = self.given.strides[d], self.taps[d], self.given.padding[d][0]
+        last = (low + self.result.static_shape[2 + d] - 1) // step
+        before = max(0, taps - 1 - low // step)
+        first = taps - 1 - before
+        after = max(0, last - first - self.data.static_shape[2 + d] - before + taps)
+        return before, after, low - step * first
+
+    def attrs(self) -> nn.Conv.Attrs:
+        """Return the attributes of the convolution."""
+        ends = [self._window(d)[:2] for d in range(2)]
+        return nn.Conv.Attrs(
+            strides=(1, 1), padding=tuple(ends), dilation=(1, 1), groups=self.given.groups
+        )
+
+    def weights(self, data: np.ndarray, missing: np.ndarray | np.generic) -> np.ndarray:
+        """Return the weights of the convolution, ``[O * phases, C / groups, *taps]``.
+
+        Args:
+            data: Weights of the transposed convolution.
+            missing: What stands for taps that it has not, ``[O / groups, 1, 1]`` or a scalar.
+        """
+        (high, wide), (down, across) = self.taps, self.given.strides
+        inputs, inner, *kernel = data.shape
+        whole = np.empty((inputs, inner, high * down, wide * across), data.dtype)
+        whole[...] = missing
+        whole[:, :, : kernel[0], : kernel[1]] = data
+        groups = self.given.groups
+        parts = whole.reshape(groups, inputs // groups, inner, high, down, wide, across)
+        turned = parts[:, :, :, ::-1, :, ::-1].transpose(0, 2, 4, 6, 1, 3, 5)
+        shape = (groups * inner * down * across, inputs // groups, high, wide)
+        return np.ascontiguousarray(turned).reshape(shape)
+
+    def each(self, vector: np.ndarray) -> np.ndarray:
+        """Repeat what belongs to a channel for each of its phases."""
+        return np.repeat(vector, prod(self.given.strides)) if vector.ndim else vector
+
+    def side_by_side(self, phases: Expr) -> Expr:
+        """Move the phases, which are channels, to their places; cut off what is not the result."""
+        down, across = self.given.strides
+        batch, channels, *sizes = self.result.static_shape
+        _, _, high, wide = tensor_type(phases).static_shape
+        value = phases
+        if (down, across) != (1, 1):
+            value = _reshaped(value, (batch, channels, down, across, high, wide))
+            order = Transpose.Attrs(axes=(0, 1, 4, 2, 5, 3))
+            value = call(Transpose, value, attrs=order)
+            value = _reshaped(value, (batch, channels, high * down, wide * across))
+        begin = (0, 0, *(self._window(d)[2] for d in range(2)))
+        end = (batch, channels, *(b + size for b, size in zip(begin[2:], sizes, strict=True)))
+        if tensor_type(value).static_shape == self.result.static_shape:
+            return value
+        attrs = StridedSlice.Attrs(begin=begin, end=end, strides=(1, 1, 1, 1))
+        return call(StridedSlice, value, attrs=attrs)
+
+
+def _reshaped(value: Expr, shape: Sequence[int]) -> Expr:
+    return call(Reshape, value, attrs=Reshape.Attrs(shape=tuple(shape)))

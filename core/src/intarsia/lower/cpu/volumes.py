@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions of volumes as convolutions of pictures: taps of the depth become channels."""
+
+from __future__ import annotations
+
+from ...dtype import DType
+from ...ir.expr import Call, Constant, Expr, Function, call, constant, tensor_type
+from ...ir.walk import rewrite_function
+from ...ops.nn import Conv
+from ...ops.shape import Concatenate, Reshape, Transpose
+from ...ops.slicing import Pad, StridedSlice
+
+_DEPTH_FIRST = (0, 2, 1, 3, 4)
+"""Swaps channels and depth."""
+
+
+def flatten_volumes(function: Function) -> Function:
+    """Return an equivalent function; three-dimensional convolutions in one group are changed."""
+    return rewrite_function(function, _flattened)
+
+
+def _flattened(node: Expr) -> Expr | None:
+    if not isinstance(node, Call) or node.op is not Conv or not isinstance(node.attrs, Conv.Attrs):
+        return None
+    data, weight, *bias = node.args
+    kind, attrs = tensor_type(data), node.attrs
+    if kind.rank != 5 or kind.dtype is not DType.FLOAT32 or attrs.groups != 1:
+        return None
+    if not isinstance(weight, Constant) or not kind.is_static:
+        return None
+    batch, _, depth, *_ = tensor_type(node).static_shape
+    outputs, inner, taps, *kernel = weight.data.shape
+    stacked = _depth_as_channels(data, attrs, taps, depth)
+    _, channels, _, *sides = tensor_type(stacked).static_shape
+    pictures = _reshaped(_swapped(stacked), (batch * depth, channels, *sides))
+    flat = weight.data.transpose(_DEPTH_FIRST).reshape(outputs, taps * inner, *kernel)
+    flat_attrs = Conv.Attrs(
+        strides=attrs.strides[1:], padding=attrs.padding[1:], dilation=attrs.dilation[1:]
+    )
+    operands = (pictures, constant(flat, name=weight.name, span=weight.span), *bias)
+    result = call(Conv, *operands, attrs=flat_attrs, span=node.span)
+    _, _, *sides = tensor_type(result).static_shape
+    return _swapped(_reshaped(result, (batch, depth, outputs, *sides)))
+
+
+def _depth_as_channels(data: Expr, attrs: Conv.Attrs, taps: int, depth: int) -> Expr:
+    """Put the slices that each tap of the depth reads behind each other as channels."""
+    (low, high), step, apart = attrs.padding[0], attrs.strides[0], attrs.dilation[0]
+    if low or high:
+        widths = ((0, 0), (0, 0), (low, high), (0, 0), (0, 0))
+        data = call(Pad, data, attrs=Pad.Attrs(widths=widths))
+    batch, channels, _, *sides = tensor_type(data).static_shape
+    parts: list[Expr] = []
+    for tap in range(taps):
+        first = tap * apart
+        cut = StridedSlice.Attrs(
+            begin=(0, 0, first, 0, 0),
+            end=(batch, channels, first + (depth - 1) * step + 1, *sides),
+            strides=(1, 1, step, 1, 1),
+        )
+        parts.append(call(StridedSlice, data, attrs=cut))
+    return parts[0] if taps == 1 else call(Concatenate, *parts, attrs=Concatenate.Attrs(axis=1))
+
+
+def _swapped(value: Expr) -> Expr:
+    return call(Transpose, value, attrs=Transpose.Attrs(axes=_DEPTH_FIRST))
+
+
+def _reshaped(value: Expr, shape: tuple[int, ...]) -> Expr:
+    return call(Reshape, value, attrs=Reshape.Attrs(shape=shape))

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transposed convolutions become convolutions that compute the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from intarsia_testkit.expressions import expected, function_of
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import Call, Constant, Var, call, constant, tensor_type
+from intarsia.ir.types import TensorType
+from intarsia.ir.walk import calls
+from intarsia.lower.cpu.transposed import expand_transposed
+from intarsia.ops import nn, qnn_linear
+
+
+def data(kind: DType, *shape: int) -> Var:
+    return Var("x", TensorType(shape, kind))
+
+
+def weights(*shape: int, dtype: str = "float32") -> Constant:
+    drawn = np.random.default_rng(sum(shape)).integers(-9, 9, shape)
+    return constant(drawn.astype(dtype))
+
+
+def names(body: Call) -> list[str]:
+    return [node.name for node in calls(expand_transposed(function_of(body)))]
+
+
+@st.composite
+def transposed(draw: st.DrawFn) -> Call:
+    """Any that has two spatial dimensions, a kernel and strides up to 4, and groups."""
+    groups, inner, depth = (draw(st.integers(1, 3)) for _ in range(3))
+    kernel = tuple(draw(st.integers(1, 4)) for _ in range(2))
+    strides = tuple(draw(st.integers(1, 4)) for _ in range(2))
+    extra = tuple(draw(st.integers(0, step - 1)) for step in strides)
+    sizes = tuple(draw(st.integers(2, 5)) for _ in range(2))
+    padding = []
+    for d in range(2):
+        whole = (sizes[d] - 1) * strides[d] + kernel[d] + extra[d]
+        low = draw(st.integers(0, min(4, whole - 1)))
+        padding.append((low, draw(st.integers(-1, min(4, whole - 1 - low)))))
+    attrs = nn.ConvTranspose.Attrs(
+        strides=strides,
+        padding=tuple(padding),
+        dilation=(1, 1),
+        groups=groups,
+        output_padding=extra,
+    )
+    x = data(DType.FLOAT32, 2, groups * depth, *sizes)
+    weight = weights(groups * depth, inner, *kernel)
+    bias = [weights(groups * inner)] if draw(st.booleans()) else []
+    return call(nn.ConvTranspose, x, weight, *bias, attrs=attrs)
+
+
+@settings(deadline=None)
+@given(transposed())
+def test_what_is_computed_stays_the_same(body: Call) -> None:
+    function = function_of(body)
+    changed = expand_transposed(function)
+    assert [node.name for node in calls(changed)].count("nn.conv") == 1
+    shape = tensor_type(function.params[0]).static_shape
+    x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
+    for got, want in zip(expected(changed, [x]), expected(function, [x]), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+ONCE = nn.ConvTranspose.Attrs(strides=(2, 2), padding=((1, 1), (1, 1)), dilation=(1, 1))
+
+
+@pytest.mark.parametrize("channels", [None, 5], ids=["one scale", "a scale for each channel"])
+def test_quantised_ones_too(channels: int | None) -> None:
+    scale = np.linspace(0.01, 0.05, channels or 1).astype(np.float32)
+    zero = np.arange(channels or 1).astype(np.int8)
+    if channels is None:
+        scale, zero = scale[0], zero[0]
+    parameters = [constant(np.float32(0.02)), constant(np.uint8(7))]
+    parameters += [weights(3, 5, 3, 3, dtype="int8"), constant(scale), constant(zero)]
+    parameters += [constant(np.float32(0.05)), constant(np.uint8(100))]
+    bias = constant(np.arange(5, dtype=np.int32) * 30)
+    x = data(DType.UINT8, 1, 3, 6, 4)
+    function = function_of(call(qnn_linear.ConvTranspose, x, *parameters, bias, attrs=ONCE))
+    changed = expand_transposed(function)
+    assert "qnn.conv" in [node.name for node in calls(changed)]
+    array = np.random.default_rng(1).integers(0, 255, (1, 3, 6, 4)).astype(np.uint8)
+    (want,), (got,) = expected(function, [array]), expected(changed, [array])
+    np.testing.assert_array_equal(got, want)
+    assert np.unique(want).size > 10
+
+
+def test_a_stride_of_1_needs_no_phases() -> None:
+    attrs = nn.ConvTranspose.Attrs(strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1))
+    x = data(DType.FLOAT32, 1, 3, 5, 5)
+    assert names(call(nn.ConvTranspose, x, weights(3, 4, 3, 3), attrs=attrs)) == ["nn.conv"]
+
+
+@pytest.mark.parametrize(
+    ("x", "change"),
+    [
+        (data(DType.FLOAT32, 1, 3, 5, 5), {"dilation": (2, 2)}),
+        (data(DType.FLOAT32, 1, 3, 5, 5), {"padding": ((-1, 0), (0, 0))}),
+        (data(DType.FLOAT64, 1, 3, 5, 5), {}),
+        (data(DType.FLOAT32, "n", 3, 5, 5), {}),
+    ],
+    ids=["dilation", "padding that adds in front", "float64", "open size"],
+)
+def test_others_are_left(x: Var, change: dict[str, object]) -> None:
+    settings_ = {"strides": (2, 2), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+    attrs = nn.ConvTranspose.Attrs(**settings_ | change)
+    weight = weights(3, 4, 3, 3, dtype=tensor_type(x).dtype.value)
+    assert names(call(nn.ConvTranspose, x, weight, attrs=attrs)) == ["nn.conv_transpose"]
+
+
+def test_weights_that_are_not_known_are_left() -> None:
+    weight = Var("w", TensorType((3, 4, 3, 3), DType.FLOAT32))
+    x = data(DType.FLOAT32, 1, 3, 5, 5)
+    assert names(call(nn.ConvTranspose, x, weight, attrs=ONCE)) == ["nn.conv_transpose"]
