@@ -15,10 +15,12 @@ from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
 from intarsia.lower.cpu.halves import widen_halves
 from intarsia.lower.cpu.layout import use_channels_last
+from intarsia.lower.cpu.searches import split_searches
 from intarsia.lower.cpu.tile import Shape
 from intarsia.lower.cpu.volumes import flatten_volumes
 from intarsia.ops import nn
 from intarsia.ops.pooling import MaxPool
+from intarsia.ops.reduce import Argmax, Argmin, ArgOp
 
 PLAIN = {"padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
 
@@ -119,3 +121,29 @@ def test_a_pool_is_turned_if_it_pays(channels: int, window: int, pool: str) -> N
     changed = use_channels_last(function, Shape(lanes=8, rows=4))
     assert pool in names(changed)
     same(function, changed)
+
+
+@pytest.mark.parametrize("op", [Argmax, Argmin], ids=["argmax", "argmin"])
+@pytest.mark.parametrize("last", [False, True], ids=["first", "last"])
+@pytest.mark.parametrize("keepdims", [False, True], ids=["dropped", "kept"])
+def test_a_search_is_two_reductions(op: type[ArgOp], last: bool, keepdims: bool) -> None:
+    attrs = ArgOp.Attrs(axis=1, last=last, keepdims=keepdims)
+    function = function_of(call(op, var(DType.FLOAT32, 5, 40), attrs=attrs))
+    changed = split_searches(function)
+    assert op.name not in names(changed)
+    x = np.random.default_rng(0).integers(-3, 3, (5, 40)).astype(np.float32)
+    x[1, 7] = x[1, 9] = x[2, 39] = np.nan
+    x[3], x[4] = -np.inf, np.inf
+    (want,), (got,) = expected(function, [x]), expected(changed, [x])
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "axis"),
+    [(DType.INT32, (2, 40), 1), (DType.FLOAT32, (2, 31), 1), (DType.FLOAT32, (40, 40), 0)],
+    ids=["integers", "short row", "column"],
+)
+def test_other_searches_are_left(kind: DType, shape: tuple[int, ...], axis: int) -> None:
+    function = function_of(call(Argmax, var(kind, *shape), attrs=ArgOp.Attrs(axis=axis)))
+    assert split_searches(function) is function

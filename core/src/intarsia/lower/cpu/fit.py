@@ -6,6 +6,7 @@ from __future__ import annotations
 from ...ir.expr import Function
 from .halves import widen_halves
 from .layout import use_channels_last
+from .searches import split_searches
 from .tile import Shape
 from .transposed import expand_transposed
 from .volumes import flatten_volumes
@@ -18,6 +19,6 @@ def fit_function(function: Function, shape: Shape) -> Function:
         function: What the backend compiles; shapes are static.
         shape: Register tile of the machine.
     """
-    in_float32 = widen_halves(function)
+    in_float32 = widen_halves(split_searches(function))
     pictures = flatten_volumes(expand_transposed(in_float32))
     return use_channels_last(pictures, shape)
