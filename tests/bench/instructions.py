@@ -2,7 +2,7 @@
 """Instructions of vector variants that this machine's clock cannot tell: AVX2 and NEON.
 
 ``python -m tests.bench.instructions`` compiles kernels for both, calls them from a small C program
-once and three times, and counts what the two more calls took: under callgrind, and under QEMU with
+once and some times more, and counts what those took: under callgrind, and under QEMU with
 the counting plugin of the microcontroller tests. ONNX Runtime chooses its AVX2 kernels under
 callgrind too, and is counted in the same way. Needs valgrind, qemu-user and a cross compiler.
 """
@@ -176,8 +176,13 @@ def _axes(number: int, spec: TensorSpec) -> str:
     return f"static int64_t s{number}[] = {{{sizes}}}, t{number}[] = {{{strides}}};"
 
 
-def callgrind(command: list[str]) -> int:
-    """Return the instructions of one call, run by callgrind."""
+def callgrind(command: list[str], calls: int = 2) -> int:
+    """Return the instructions of one call, run by callgrind.
+
+    Args:
+        command: A program that takes the number of calls.
+        calls: How many are counted; more even out what else the program does.
+    """
 
     def total(calls: int) -> int:
         tool = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
@@ -192,7 +197,7 @@ def callgrind(command: list[str]) -> int:
         assert found is not None, done.stderr
         return int(found.group(1))
 
-    return (total(3) - total(1)) // 2
+    return (total(1 + calls) - total(1)) // calls
 
 
 def emulated(command: list[str], counter: Path, folder: Path) -> int:
@@ -231,7 +236,7 @@ def measure(case: Case, counter: Path, folder: Path) -> str:
             counts[name] = emulated(command, counter, place)
     script = folder / "peer.py"
     script.write_text(ONNXRUNTIME)
-    theirs = callgrind([sys.executable, str(script), str(model)])
+    theirs = callgrind([sys.executable, str(script), str(model)], calls=8)
     least = prod(case.result) * case.products
     return (
         f"| {case.name} | {counts['avx2'] / 1e6:.1f} | {least / 8 / counts['avx2']:.0%} "
