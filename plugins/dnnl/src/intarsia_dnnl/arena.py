@@ -96,3 +96,9 @@ class Pool:
         address = self._next
         self._next += -(-size // ALIGNMENT) * ALIGNMENT
         return address
+
+    def view(self, address: int, size: int) -> np.ndarray:
+        """Return the bytes at an address that :meth:`allocate` gave; they keep their block."""
+        starts = ((address - block.ctypes.data, block) for block in self.blocks)
+        start, block = next(pair for pair in starts if 0 <= pair[0] < pair[1].nbytes)
+        return block[start : start + size]

@@ -6,7 +6,6 @@ The primitives are made as the loader will make them, and what it would have reo
 
 from __future__ import annotations
 
-import ctypes
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
@@ -79,8 +78,8 @@ def _packed(
         weight = _described(assembly, value, source, target)
         if weight is not None:
             packed[value] = weight
-            memory = ctypes.string_at(target.buffer.where, FLOAT * weight.layout.elements)
-            stored[name] = np.frombuffer(memory, np.float32)
+            size = FLOAT * weight.layout.elements
+            stored[name] = assembly.pool.view(target.buffer.where, size).view(np.float32)
     return replace(program, packed=packed), stored
 
 
