@@ -7,7 +7,10 @@ import ctypes
 
 import ml_dtypes
 import numpy as np
+import onnx
+import onnxruntime
 
+import intarsia
 from intarsia.artifact.plan import KernelStep, Place
 from intarsia.dtype import DType
 
@@ -100,3 +103,14 @@ def walk(library, plan, inputs, constants, rename):
         else:
             place(step.destination)[...] = place(step.source)
     return outputs
+
+
+def holds_here(model: onnx.ModelProto, x: np.ndarray) -> None:
+    """Hold what a model gives on this machine to ONNX Runtime's result, element by element."""
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    (want,) = session.run(None, {"x": x})
+    built = intarsia.build(intarsia.from_onnx(model), target="c -opt-level=1")
+    (got,) = built.load().run({"x": x}).values()
+    np.testing.assert_array_equal(got, want)

@@ -11,14 +11,13 @@ import subprocess
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import intarsia
 from intarsia import Executor, Runtime
 from intarsia_c.procedures import print_procedures, target_function
 
-from .calling import STRICT
+from .calling import STRICT, holds_here
 from .mcu.tiny_nets import windows
 
 CHANNELS, WIDTH = 5, 7
@@ -89,11 +88,4 @@ def test_only_windows_are_known_by_name():
 def test_windows_on_this_machine(kind):
     """The same net by the loops for this machine."""
     x = np.random.default_rng(8).normal(size=(1, 21, 7, 6)).astype(np.float32)
-    model = windows(x, kind)
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    (want,) = session.run(None, {"x": x})
-    built = intarsia.build(intarsia.from_onnx(model), target="c -opt-level=1")
-    (got,) = built.load().run({"x": x}).values()
-    np.testing.assert_array_equal(got, want)
+    holds_here(windows(x, kind), x)

@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-def has_loader(name: str) -> bool:
-    """Whether an installed distribution provides the loader ``name``."""
-    return bool(_points(LOADER_GROUP, name))
+def has_loader(name: str, plugin: str = "") -> bool:
+    """Whether an installed distribution provides a loader; ``plugin`` is asked first, if named.
+
+    Args:
+        name: The loader.
+        plugin: Who made the unit, as a passport says it: ``intarsia-x==1.0``.
+    """
+    return bool(_points(LOADER_GROUP, name, _distribution_of(plugin)))
 
 
 def find_loader(unit: UnitEntry) -> Loader:
@@ -36,8 +41,12 @@ def find_loader(unit: UnitEntry) -> Loader:
     needs = unit.plugin or f"a plugin with the loader '{unit.loader}'"
     wanted = f"unit '{unit.name}' needs {needs}"
     hint = f"pip install '{unit.plugin}'" if unit.plugin else "install that plugin"
-    maker = unit.plugin.partition("==")[0]
+    maker = _distribution_of(unit.plugin)
     return cast("Loader", _find("loader", LOADER_GROUP, unit.loader, wanted, hint, maker))
+
+
+def _distribution_of(plugin: str) -> str:
+    return plugin.partition("==")[0]
 
 
 def _points(group: str, name: str, maker: str = "") -> list[EntryPoint]:

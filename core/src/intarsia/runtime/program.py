@@ -255,7 +255,7 @@ def _open_main(opened: OpenedArtifact) -> NativeCode | LoadFunction:
         ArtifactError: Nothing here runs what it holds.
     """
     unit = opened.passport.unit("main")
-    if unit.loader != SHARED_LIBRARY and not has_loader(unit.loader):
+    if unit.loader != SHARED_LIBRARY and not has_loader(unit.loader, unit.plugin):
         raise _not_for_here(unit)
     return _open(opened, unit)
 

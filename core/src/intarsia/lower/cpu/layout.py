@@ -214,7 +214,7 @@ class _Layout:
         if not isinstance(weight, Constant) or not isinstance(plain, Conv.Attrs):
             return False
         n, c, width = tensor_type(data).static_shape
-        line = call(Reshape, self.plain(data), attrs=Reshape.Attrs(shape=(n, c, 1, width)))
+        line = reshaped(self.plain(data), (n, c, 1, width))
         flat = constant(weight.data[:, :, None, :], name=weight.name, span=weight.span)
         attrs = Conv.Attrs(
             strides=(1, *plain.strides),
@@ -281,7 +281,7 @@ class _Layout:
         if isinstance(plain, Constant):
             moved = plain.data.reshape(shape).transpose(TO_LAST)
             return constant(np.ascontiguousarray(moved), name=plain.name, span=plain.span)
-        return _moved(call(Reshape, plain, attrs=Reshape.Attrs(shape=shape)), TO_LAST)
+        return _moved(reshaped(plain, shape), TO_LAST)
 
     def _is_worth_turning(self, node: Call) -> bool:
         """Whether a pool gains more channels last than turning its picture round costs."""
@@ -309,6 +309,11 @@ class _Layout:
             return self._set(node, result)
         self.first[node] = result
         return True
+
+
+def reshaped(value: Expr, shape: tuple[int, ...]) -> Expr:
+    """Return the elements of a value in another shape."""
+    return call(Reshape, value, attrs=Reshape.Attrs(shape=shape))
 
 
 def _is_picture(kind: object) -> bool:

@@ -10,7 +10,6 @@ A kernel whose size the stride does not divide has more taps, of 0.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -21,8 +20,9 @@ from ...ir.expr import Call, Constant, Expr, Function, call, constant, tensor_ty
 from ...ir.types import TensorType
 from ...ir.walk import rewrite_function
 from ...ops import nn, qnn_linear
-from ...ops.shape import Reshape, Transpose
+from ...ops.shape import Transpose
 from ...ops.slicing import StridedSlice
+from .layout import reshaped
 
 _PARAMETERS = 8
 """Operands of a quantised convolution in front of its bias."""
@@ -62,7 +62,7 @@ def _of_line(node: Call, position: int) -> Expr | None:
         return None
     batch, channels, width = tensor_type(data).static_shape
     operands = list(node.args)
-    operands[0] = _reshaped(data, (batch, channels, 1, width))
+    operands[0] = reshaped(data, (batch, channels, 1, width))
     flat = weight.data[:, :, None, :]
     operands[position] = constant(flat, name=weight.name, span=weight.span)
     attrs = nn.ConvTranspose.Attrs(
@@ -73,7 +73,7 @@ def _of_line(node: Call, position: int) -> Expr | None:
         output_padding=(0, *given.output_padding) if given.output_padding else (),
     )
     found = _expanded(call(node.op, *operands, attrs=attrs, span=node.span))
-    return None if found is None else _reshaped(found, tensor_type(node).static_shape)
+    return None if found is None else reshaped(found, tensor_type(node).static_shape)
 
 
 def _expanded_float(node: Call) -> Expr | None:
@@ -182,17 +182,13 @@ class _Phases:
         _, _, high, wide = tensor_type(phases).static_shape
         value = phases
         if (down, across) != (1, 1):
-            value = _reshaped(value, (batch, channels, down, across, high, wide))
+            value = reshaped(value, (batch, channels, down, across, high, wide))
             order = Transpose.Attrs(axes=(0, 1, 4, 2, 5, 3))
             value = call(Transpose, value, attrs=order)
-            value = _reshaped(value, (batch, channels, high * down, wide * across))
+            value = reshaped(value, (batch, channels, high * down, wide * across))
         begin = (0, 0, *(self._window(d)[2] for d in range(2)))
         end = (batch, channels, *(b + size for b, size in zip(begin[2:], sizes, strict=True)))
         if tensor_type(value).static_shape == self.result.static_shape:
             return value
         attrs = StridedSlice.Attrs(begin=begin, end=end, strides=(1, 1, 1, 1))
         return call(StridedSlice, value, attrs=attrs)
-
-
-def _reshaped(value: Expr, shape: Sequence[int]) -> Expr:
-    return call(Reshape, value, attrs=Reshape.Attrs(shape=tuple(shape)))

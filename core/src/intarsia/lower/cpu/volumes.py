@@ -7,8 +7,9 @@ from ...dtype import DType
 from ...ir.expr import Call, Constant, Expr, Function, call, constant, tensor_type
 from ...ir.walk import rewrite_function
 from ...ops.nn import Conv
-from ...ops.shape import Concatenate, Reshape, Transpose
+from ...ops.shape import Concatenate, Transpose
 from ...ops.slicing import Pad, StridedSlice
+from .layout import reshaped
 
 _DEPTH_FIRST = (0, 2, 1, 3, 4)
 """Swaps channels and depth."""
@@ -32,7 +33,7 @@ def _flattened(node: Expr) -> Expr | None:
     outputs, inner, taps, *kernel = weight.data.shape
     stacked = _depth_as_channels(data, attrs, taps, depth)
     _, channels, _, *sides = tensor_type(stacked).static_shape
-    pictures = _reshaped(_swapped(stacked), (batch * depth, channels, *sides))
+    pictures = reshaped(_swapped(stacked), (batch * depth, channels, *sides))
     flat = weight.data.transpose(_DEPTH_FIRST).reshape(outputs, taps * inner, *kernel)
     flat_attrs = Conv.Attrs(
         strides=attrs.strides[1:], padding=attrs.padding[1:], dilation=attrs.dilation[1:]
@@ -40,7 +41,7 @@ def _flattened(node: Expr) -> Expr | None:
     operands = (pictures, constant(flat, name=weight.name, span=weight.span), *bias)
     result = call(Conv, *operands, attrs=flat_attrs, span=node.span)
     _, _, *sides = tensor_type(result).static_shape
-    return _swapped(_reshaped(result, (batch, depth, outputs, *sides)))
+    return _swapped(reshaped(result, (batch, depth, outputs, *sides)))
 
 
 def _depth_as_channels(data: Expr, attrs: Conv.Attrs, taps: int, depth: int) -> Expr:
@@ -64,7 +65,3 @@ def _depth_as_channels(data: Expr, attrs: Conv.Attrs, taps: int, depth: int) -> 
 
 def _swapped(value: Expr) -> Expr:
     return call(Transpose, value, attrs=Transpose.Attrs(axes=_DEPTH_FIRST))
-
-
-def _reshaped(value: Expr, shape: tuple[int, ...]) -> Expr:
-    return call(Reshape, value, attrs=Reshape.Attrs(shape=shape))
