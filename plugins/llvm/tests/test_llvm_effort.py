@@ -3,14 +3,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from intarsia.dtype import DType
 from intarsia.lower.cpu.loops import load, parallel, serial, store
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import PrimExpr, TirVar, index
 from intarsia.tir.stmt import Allocate, For, If, Seq, Stmt
-from intarsia_llvm.emit.effort import effort, is_worth_sharing
+from intarsia_llvm.emit.effort import effort, is_worth_sharing, is_worth_waking
 
 A = Buffer("a", (4096, 4096), DType.FLOAT32)
 SUM = Buffer("sum", (1,), DType.FLOAT32, Scope.REGISTER)
@@ -38,10 +36,18 @@ def test_the_longer_branch_counts_and_loops_of_unknown_length_run_a_few_times() 
     assert effort(serial(n, lambda i: written(i, i))) == 32
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(1, False), (6, False), (7, True)])
-def test_threads_share_what_takes_long(rows: int, expected: bool) -> None:
-    loop = parallel(rows, lambda i: serial(4096, lambda j: written(i, j)))
-    assert shared(loop) is expected
+def test_threads_share_what_takes_a_microsecond_and_wake_for_more() -> None:
+    def rows(count: int) -> tuple[bool, bool]:
+        loop = parallel(count, lambda i: serial(375, lambda j: written(i, j)))
+        assert isinstance(loop, For)
+        return is_worth_sharing(loop), is_worth_waking(loop)
+
+    assert [rows(n) for n in (1, 2, 66, 67)] == [
+        (False, False),
+        (True, False),
+        (True, False),
+        (True, True),
+    ]
 
 
 def test_one_round_is_not_shared_and_an_unknown_number_is() -> None:

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from intarsia.runtime.executors.graph import GraphExecutor
 from intarsia.runtime.library import NativeLibrary
 from intarsia.runtime.load import load
 from intarsia.runtime.program import Program
-from intarsia.runtime.threads import available_threads, load_openmp, thread_setter
+from intarsia.runtime.threads import available_threads, load_openmp, thread_pool, thread_setter
 
 COMPILER = (
     "ir",
@@ -155,6 +156,20 @@ def test_openmp_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("intarsia.runtime.threads._OPENMP", "libabsent.so.9")
     assert load_openmp() is None
     assert thread_setter(None) is None
+
+
+def test_the_threads_of_the_process_have_a_place_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = thread_pool()
+    assert (place % 64, thread_pool()) == (0, place)
+
+    def full(*_: object) -> None:
+        """Stand for ctypes' function, which takes attributes too."""
+
+    monkeypatch.setattr(ctypes, "pythonapi", SimpleNamespace(PyMem_RawCalloc=full))
+    with pytest.raises(ResourceError, match="no memory for threads"):
+        thread_pool.__wrapped__()
 
 
 def test_waiting_threads_spin_briefly_unless_the_user_says_otherwise(

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import weakref
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,7 +38,7 @@ class NativeLibrary(NativeCode):
             self._library, descriptor = _open(content, name)
         except MemoryError:
             raise ResourceError(f"no memory to load '{name}'") from None
-        self._close = weakref.finalize(self, _unload, self._library, descriptor)
+        self._close = weakref.finalize(self, _unload, self._library, descriptor, self._endings)
         # A finaliser at exit could unload code that another thread still runs.
         self._close.atexit = False
 
@@ -90,7 +91,9 @@ def _dlopen(path: str, name: str) -> ctypes.CDLL:
         raise ArtifactError(f"the dynamic linker refuses {reason}") from None
 
 
-def _unload(library: ctypes.CDLL, descriptor: int) -> None:
+def _unload(library: ctypes.CDLL, descriptor: int, endings: Iterable[Callable[[], object]]) -> None:
+    for end in endings:
+        end()
     with suppress(AttributeError, OSError):
         dlclose = ctypes.CDLL(None).dlclose
         dlclose.argtypes = (ctypes.c_void_p,)

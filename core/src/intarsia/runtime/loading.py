@@ -33,6 +33,7 @@ number and status, and the call returns -1.
 
 from __future__ import annotations
 
+import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from ..artifact.plan import CallPlan, TensorSpec
 from ..artifact.signature import ValueSpec
 from ..errors import ArtifactError
+from .threads import thread_pool
 
 if TYPE_CHECKING:
     import numpy as np
@@ -185,12 +187,19 @@ class DeviceModel:
 class NativeCode(ABC):
     """Compiled code in this process, whatever put it there; each load has a state of its own.
 
+    Code may have threads of its own. Then it exports ``int32_t intarsia_begin_threads(void *pool,
+    int32_t count)``, after which its loops run on ``count`` threads of the ``pool`` (see
+    :func:`intarsia.runtime.threads.thread_pool`), and ``void intarsia_end_threads(void)``, which
+    leaves the pool. The first does nothing and returns another value than 0 if it cannot. A
+    subclass calls ``_endings`` before it unloads the code.
+
     Args:
         name: Of the unit, for messages.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self._endings: list[Callable[[], object]] = []
 
     @abstractmethod
     def address(self, symbol: str) -> int:
@@ -199,6 +208,23 @@ class NativeCode(ABC):
     @abstractmethod
     def close(self) -> None:
         """Unload the code: no address may be called any more. Harmless when repeated."""
+
+    def begin_threads(self, count: int) -> bool:
+        """Let the code run its loops on ``count`` threads of its own; false if it has none.
+
+        In a process that was forked since, call it again.
+        """
+        begin = self.address("intarsia_begin_threads")
+        if not begin:
+            return False
+        # One at a time: PYFUNCTYPE keeps the interpreter's lock.
+        function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(begin)
+        if function(thread_pool(), count):
+            return False
+        if not self._endings:
+            end = self.required("intarsia_end_threads")
+            self._endings.append(ctypes.CFUNCTYPE(None)(end))
+        return True
 
     def required(self, symbol: str) -> int:
         """Return the address of an exported symbol.

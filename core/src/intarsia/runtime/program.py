@@ -73,6 +73,7 @@ class Program:
         self.threads = choose_threads(threads)
         self._set_threads = thread_setter(load_openmp())
         self._process = os.getpid()
+        self._has_own_threads = False
         self._failure: BaseException | None = None
         self._closed = False
         self.apply_threads()
@@ -91,6 +92,7 @@ class Program:
         self.device: DeviceModel | None = None
         self._kernels: list[NativeCall] = []
         self.main, self.leading = self._load_main(opened, opened_main)
+        self._begin_threads()
 
     def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
         """Call compiled code; not 0 if it failed. The caller holds ``lock``."""
@@ -100,11 +102,15 @@ class Program:
         return self._invoke_forked(call, arguments)
 
     def _invoke_forked(self, call: Callable[..., int], arguments: tuple[int | None, ...]) -> int:
-        """Call compiled code in a process forked after loading.
+        """Call compiled code in a process forked after loading: no thread survived the fork.
 
-        OpenMP's threads did not survive the fork, and the forking thread would wait for them for
-        ever; a new thread gets new ones.
+        OpenMP does not know, and the forking thread would wait for its threads for ever; a new
+        thread gets new ones.
         """
+        if self._has_own_threads:
+            self._begin_threads()
+            self._process = os.getpid()
+            return call(*arguments)
         status: list[int] = []
 
         def work() -> None:
@@ -116,9 +122,17 @@ class Program:
         worker.join()
         return status[0]
 
+    def _begin_threads(self) -> None:
+        """Let the code have threads of its own, unless regions bring libraries that have theirs.
+
+        Threads of two kinds that wait actively would take the processors from each other.
+        """
+        if self.code is not None and not self.regions:
+            self._has_own_threads = self.code.begin_threads(self.threads)
+
     def apply_threads(self) -> None:
         """Set the number of threads of the calling thread; OpenMP keeps one for each."""
-        if self._set_threads is not None:
+        if self._set_threads is not None and not self._has_own_threads:
             self._set_threads(self.threads)
 
     def check_open(self) -> None:

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads of compiled code: GNU OpenMP, loaded once for the process and shared by all parts."""
+"""Threads of compiled code: of its own, or GNU OpenMP's where it shares them with libraries."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 from collections.abc import Callable
+from functools import cache
 
-from ..errors import UsageError
+from ..errors import ResourceError, UsageError
 
 _OPENMP = "libgomp.so.1"
 _SPIN = "GOMP_SPINCOUNT"
 _SPIN_COUNT = "20000"
+
+POOL_BYTES = 18_944
+"""Bytes in which compiled code keeps the threads of the process (see :func:`thread_pool`)."""
 
 
 def load_openmp() -> ctypes.CDLL | None:
@@ -34,6 +38,22 @@ def load_openmp() -> ctypes.CDLL | None:
     finally:
         if ours:
             del os.environ[_SPIN]
+
+
+@cache
+def thread_pool() -> int:
+    """Return the address of ``POOL_BYTES`` at a multiple of 64, zero at first, never freed.
+
+    All code that shares its loops between threads of its own keeps them there, so that a process
+    has one pool however many artifacts it loads. Threads look into it until the process ends,
+    which is after Python has freed its objects.
+    """
+    allocate = ctypes.pythonapi.PyMem_RawCalloc
+    allocate.argtypes, allocate.restype = (ctypes.c_size_t, ctypes.c_size_t), ctypes.c_void_p
+    start = allocate(1, POOL_BYTES + 63)
+    if not start:
+        raise ResourceError("no memory for threads")
+    return start + -start % 64
 
 
 def available_threads() -> int:

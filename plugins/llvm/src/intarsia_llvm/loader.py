@@ -8,7 +8,7 @@ in memory (ORC with JITLink).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from intarsia.errors import ArtifactError
@@ -59,7 +59,7 @@ class ObjectCode(NativeCode):
         except RuntimeError as cause:
             raise ArtifactError(f"LLVM refuses the code of '{name}': {cause}") from None
         self._trackers = [linked]
-        self._close = weakref.finalize(self, _unload, self._trackers, self._jit)
+        self._close = weakref.finalize(self, _unload, self._trackers, self._jit, self._endings)
         # A finaliser at exit could unload code that another thread still runs.
         self._close.atexit = False
 
@@ -77,8 +77,14 @@ class ObjectCode(NativeCode):
         self._close()
 
 
-def _unload(trackers: list[binding.ResourceTracker], jit: binding.LLJIT) -> None:
+def _unload(
+    trackers: list[binding.ResourceTracker],
+    jit: binding.LLJIT,
+    endings: Iterable[Callable[[], object]],
+) -> None:
     """Free the code; any tracker that is closed, also by the garbage collector, frees all of it."""
+    for end in endings:
+        end()
     for tracker in trackers:
         tracker.close()
     trackers.clear()

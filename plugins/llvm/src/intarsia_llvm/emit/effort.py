@@ -9,11 +9,17 @@ from intarsia.tir.buffer import Scope
 from intarsia.tir.expr import IntImm, PrimExpr
 from intarsia.tir.stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
 
-LEAST_EFFORT = 200_000
-"""Effort below which a parallel loop runs on the calling thread: some 25 us.
+LEAST_SHARED = 6_000
+"""Effort below which a parallel loop runs on the calling thread: some 0.8 us.
 
-Two threads gain half of that at best. Sharing a loop costs 1 us while the other threads wait
-actively, up to 100 us to wake them, and milliseconds where other programs keep the processors busy.
+To share a loop takes 0.2 us, and no thread is waited for that does not come.
+"""
+
+LEAST_WOKEN = 200_000
+"""Effort below which a parallel loop is not for OpenMP: some 25 us.
+
+All its threads must come: within 1 us while they wait actively, up to 100 us if they sleep, and
+milliseconds where other programs keep the processors busy.
 """
 
 _MEMORY = 8  # a vector written to memory, with what was read for it, by one kept in a register
@@ -22,9 +28,18 @@ _UNKNOWN = 4  # rounds of a loop whose extent is known at run time only: the tap
 
 def is_worth_sharing(loop: For) -> bool:
     """Whether a loop does enough work for more than one thread."""
+    return _takes(loop, LEAST_SHARED)
+
+
+def is_worth_waking(loop: For) -> bool:
+    """Whether a loop does so much that threads may be woken and waited for."""
+    return _takes(loop, LEAST_WOKEN)
+
+
+def _takes(loop: For, least: int) -> bool:
     if not isinstance(loop.extent, IntImm):
         return True
-    return loop.extent.value > 1 and loop.extent.value * effort(loop.body) >= LEAST_EFFORT
+    return loop.extent.value > 1 and loop.extent.value * effort(loop.body) >= least
 
 
 def effort(stmt: Stmt) -> int:

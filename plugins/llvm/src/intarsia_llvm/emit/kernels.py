@@ -28,7 +28,7 @@ from intarsia.tir.stmt import (
 )
 from intarsia.tir.walk import post_order, statement_exprs, statements
 
-from .effort import is_worth_sharing
+from .effort import is_worth_sharing, is_worth_waking
 from .expressions import Expressions
 from .spelling import memory_type
 from .writer import Declarations, Writer
@@ -192,7 +192,9 @@ class _Kernel:
         for number, (kind, value) in enumerate(values):
             slot = w.emit(f"getelementptr i64, ptr {frame}, i64 {number}")
             w.do(f"store {kind} {value}, ptr {slot}, align 8")
-        w.do(f"call void @intarsia.parallel(ptr @{name}.thunk, ptr {frame}, i64 {extent})")
+        loop_is_long = "true" if is_worth_waking(loop) else "false"
+        call = f"ptr @{name}.thunk, ptr {frame}, i64 {extent}, i1 {loop_is_long}"
+        w.do(f"call void @intarsia.parallel({call})")
 
     def _thunk(self, name: str, parameters: list[str]) -> None:
         """Write the function that unpacks the frame."""

@@ -34,7 +34,7 @@ def emit_module(
     Args:
         module: Kernels and the call plan.
         triple: LLVM's name of the machine.
-        threads: Threads of parallel loops; 0 leaves it to OpenMP.
+        threads: Threads of parallel loops; 0 leaves it to who runs the code.
         vector_bits: Width of the vector registers to use.
         tune: Processor to schedule instructions for.
         half: Whether the machine converts float16 itself.
@@ -48,7 +48,7 @@ def emit_module(
         [
             f'source_filename = "{module.name}"',
             f'target triple = "{triple}"',
-            threads_text(threads),
+            threads_text(threads, triple),
             CHECK_TEXT,
             RUN_STEPS_TEXT,
             *statics.lines,

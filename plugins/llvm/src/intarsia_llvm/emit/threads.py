@@ -1,19 +1,50 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parallel loops run on libgomp's pool, which the runtime preloads; without it, serially."""
+"""Parallel loops run on threads of our own (``pool.ll``), or on OpenMP's where libraries use those.
+
+Threads of both kinds that wait actively would take the processors from each other, so the runtime
+calls ``intarsia_begin_threads`` only if nothing but compiled code runs.
+"""
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.resources import files
 
-def threads_text(count: int) -> str:
-    """Return ``@intarsia.parallel(body, frame, extent)`` and the exported ``intarsia_set_threads``.
+_PAUSES = {
+    "x86_64": "call void @llvm.x86.sse2.pause()",
+    "aarch64": "call void @llvm.aarch64.hint(i32 1)",
+    "riscv64": "fence acquire",
+}
+"""Machines that have a pool, and how a thread says that it waits."""
+
+
+def threads_text(count: int, triple: str) -> str:
+    """Return ``@intarsia.parallel(body, frame, extent, long)`` and what the runtime calls.
 
     Args:
-        count: Number of threads at first; 0 leaves it to OpenMP.
+        count: Number of threads at first; 0 leaves it to who runs the code.
+        triple: LLVM's name of the machine.
     """
-    return _TEXT.replace("COUNT", str(count))
+    pause = _PAUSES.get(triple.partition("-")[0])
+    text = _PARALLEL.replace("COUNT", str(count))
+    if pause is None or "linux" not in triple:
+        return text.replace("OWN", "")
+    return "\n".join([text.replace("OWN", _OWN), _pool(), _PAUSE.replace("PAUSE", pause)])
 
 
-_TEXT = """
+@cache
+def _pool() -> str:
+    return files(__package__).joinpath("pool.ll").read_text(encoding="utf-8")
+
+
+_PAUSE = """
+define internal void @intarsia.pause() alwaysinline nounwind {
+  PAUSE
+  ret void
+}
+"""
+
+_PARALLEL = """
 @intarsia.threads = internal global i32 COUNT, align 4
 
 declare extern_weak void @GOMP_parallel(ptr, ptr, i32, i32)
@@ -44,14 +75,17 @@ define internal void @intarsia.worker(ptr %job) #0 {
   ret void
 }
 
-define internal void @intarsia.parallel(ptr %body, ptr %frame, i64 %extent) noinline #0 {
+define internal void @intarsia.parallel(ptr %body, ptr %frame, i64 %extent, i1 %long) noinline #0 {
 start:
   %threads = load i32, ptr @intarsia.threads, align 4
   %one = icmp eq i32 %threads, 1
-  %absent = icmp eq ptr @GOMP_parallel, null
   %short = icmp sle i64 %extent, 1
-  %or = or i1 %one, %absent
-  %serial = or i1 %or, %short
+  %lone = or i1 %one, %short
+  br i1 %lone, label %alone, label %several
+several:
+OWN  %absent = icmp eq ptr @GOMP_parallel, null
+  %brief = xor i1 %long, true
+  %serial = or i1 %absent, %brief
   br i1 %serial, label %alone, label %together
 alone:
   call void %body(ptr %frame, i64 0, i64 %extent)
@@ -66,4 +100,16 @@ together:
   call void @GOMP_parallel(ptr @intarsia.worker, ptr %job, i32 %threads, i32 0)
   ret void
 }
+"""
+
+_OWN = """\
+  %pool = load ptr, ptr @intarsia.pool, align 8
+  %foreign = icmp eq ptr %pool, null
+  br i1 %foreign, label %openmp, label %own
+own:
+  %shared = call i1 @intarsia.share(ptr %pool, i32 %threads, ptr %body, ptr %frame, i64 %extent)
+  br i1 %shared, label %over, label %alone
+over:
+  ret void
+openmp:
 """
