@@ -6,6 +6,7 @@ from __future__ import annotations
 from ...ir.expr import Function
 from .halves import widen_halves
 from .layout import use_channels_last
+from .pointwise import flatten_pointwise
 from .searches import split_searches
 from .tile import Shape
 from .transposed import expand_transposed
@@ -21,4 +22,4 @@ def fit_function(function: Function, shape: Shape) -> Function:
     """
     in_float32 = widen_halves(split_searches(function))
     pictures = flatten_volumes(expand_transposed(in_float32))
-    return use_channels_last(pictures, shape)
+    return use_channels_last(flatten_pointwise(pictures), shape)

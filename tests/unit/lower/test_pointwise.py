@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""1x1 convolutions that stand alone become products of matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var, weight
+
+from intarsia.ir.expr import Expr, Function, Var, tensor_type
+from intarsia.ir.walk import calls
+from intarsia.lower.cpu.pointwise import flatten_pointwise
+
+NONE = ((0, 0), (0, 0))
+
+
+def conv(data: Expr, *operands: Expr, size: int = 1, **attrs: object) -> Expr:
+    inner = tensor_type(data).static_shape[1]
+    given = {"strides": (1, 1), "padding": NONE, "dilation": (1, 1), "groups": 1} | attrs
+    matrix = weight(6, inner // int(given["groups"]), size, size)
+    return apply("nn.conv", data, matrix, *operands, **given)
+
+
+def relu(data: Expr) -> Expr:
+    return apply("nn.relu", data)
+
+
+def flat(function: Function) -> list[str]:
+    return [node.name for node in calls(flatten_pointwise(function))]
+
+
+def same(function: Function) -> None:
+    arrays = [fresh(*tensor_type(p).static_shape, seed=n) for n, p in enumerate(function.params)]
+    changed = flatten_pointwise(function)
+    pairs = zip(expected(changed, arrays), expected(function, arrays), strict=True)
+    for got, want in pairs:
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+X = var("x", 2, 4, 5, 7)
+
+
+def test_one_alone_is_a_product_and_what_follows_is_computed_before_it_is_reshaped() -> None:
+    function = function_of(relu(conv(X, weight(6))))
+    assert flat(function) == ["reshape", "matmul", "reshape", "add", "nn.relu", "reshape"]
+    same(function)
+
+
+def test_a_line_has_them_too() -> None:
+    line = var("x", 2, 4, 9)
+    body = apply(
+        "nn.conv", line, weight(6, 4, 1), strides=(1,), padding=((0, 0),), dilation=(1,), groups=1
+    )
+    assert flat(function_of(body)) == ["reshape", "matmul", "reshape"]
+    same(function_of(body))
+
+
+def test_two_in_a_row_with_a_sum_and_a_number_between() -> None:
+    first = conv(X)
+    body = conv(apply("multiply", apply("add", first, relu(first)), number(0.5)))
+    assert flat(function_of(body)).count("matmul") == 2
+    assert flat(function_of(body)).count("reshape") == 2
+    same(function_of(body))
+
+
+def test_operands_that_are_stretched_stay_pictures() -> None:
+    body = apply("add", conv(X), weight(1, 6, 1, 1))
+    assert flat(function_of(body)) == ["reshape", "matmul", "reshape", "add"]
+    same(function_of(body))
+
+
+def test_several_results() -> None:
+    function = function_of(conv(X), relu(X))
+    assert "matmul" in flat(function)
+    same(function)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        conv(conv(X, size=3, padding=((1, 1), (1, 1)))),
+        conv(relu(conv(X)), size=3),
+        apply("nn.max_pool", conv(X), kernel=(2, 2), strides=(2, 2), padding=NONE, dilation=(1, 1)),
+        conv(X, strides=(2, 2)),
+        conv(X, padding=((1, 0), (0, 0))),
+        conv(X, groups=2),
+        conv(X, size=3),
+        apply(
+            "nn.conv", X, Var("w", weight(6, 4, 1, 1).type), strides=(1, 1), padding=NONE,
+            dilation=(1, 1), groups=1,
+        ),
+    ],
+    ids=["behind", "before", "pool", "stride", "padding", "groups", "window", "open weights"],
+)  # fmt: skip
+def test_others_are_left(body: Expr) -> None:
+    function = function_of(body)
+    assert flatten_pointwise(function) is function
