@@ -216,4 +216,4 @@ def test_a_process_ends_with_threads_that_still_run(tmp_path: Path, make_target)
 def test_code_without_a_pool_leaves_loops_to_openmp(make_target, tmp_path: Path) -> None:
     for triple in ("armv7-linux-gnueabihf", "x86_64-apple-darwin"):
         assert "intarsia_begin_threads" not in threads_text(0, triple)
-    assert "call void @llvm.aarch64.hint" in threads_text(0, "aarch64-linux-gnu")
+    assert "call void @llvm.aarch64.isb" in threads_text(0, "aarch64-linux-gnu")

@@ -13,7 +13,9 @@
 ;         int64_t extent; int32_t chunks, threads;               the newest loop
 ;   128   int32_t done           its chunks that are done
 ;   192   int32_t asleep         threads
+;   196   int32_t waiting        whether who shares the loop sleeps until it is done
 ;   256   sem_t wake
+;   288   sem_t over             of 32 bytes, as everywhere with 64-bit pointers
 ;   320   int32_t busy           whether a loop runs
 ;   384   int32_t started        threads, beside those that share loops
 ;   388   int32_t stop           whether they shall end
@@ -57,6 +59,8 @@ fresh:
   call void @llvm.memset.p0.i64(ptr %pool, i8 0, i64 18944, i1 false)
   %wake = getelementptr i8, ptr %pool, i64 256
   %made = call i32 @sem_init(ptr %wake, i32 0, i32 0)
+  %finished = getelementptr i8, ptr %pool, i64 288
+  %ended = call i32 @sem_init(ptr %finished, i32 0, i32 0)
   store i32 %now, ptr %process.slot, align 4
   br label %ready
 ready:
@@ -217,21 +221,32 @@ post:
   br i1 %more, label %post, label %work
 work:
   call void @intarsia.work(ptr %pool, i32 0, i32 %epoch)
+  %waiting = getelementptr i8, ptr %pool, i64 196
+  %finished = getelementptr i8, ptr %pool, i64 288
   br label %wait
 wait:
-  %w = phi i32 [ 0, %work ], [ %w.next, %pause ], [ 0, %yield ]
+  %w = phi i32 [ 0, %work ], [ %w.next, %pause ], [ 0, %sleep ]
   %done = load atomic i32, ptr %done.slot acquire, align 4
   %all = icmp eq i32 %done, %chunks.short
   br i1 %all, label %over, label %still
 still:
-  %long = icmp sgt i32 %w, 20000
-  br i1 %long, label %yield, label %pause
+  %long = icmp sgt i32 %w, 1000
+  br i1 %long, label %tire, label %pause
 pause:
   call void @intarsia.pause()
   %w.next = add i32 %w, 1
   br label %wait
-yield:
-  %yielded = call i32 @sched_yield()
+tire:
+  store atomic i32 1, ptr %waiting seq_cst, align 4
+  %again = load atomic i32, ptr %done.slot seq_cst, align 4
+  %now = icmp eq i32 %again, %chunks.short
+  br i1 %now, label %retract, label %sleep
+retract:
+  %told = atomicrmw xchg ptr %waiting, i32 0 seq_cst
+  %untold = icmp eq i32 %told, 1
+  br i1 %untold, label %over, label %sleep
+sleep:
+  %woken = call i32 @sem_wait(ptr %finished)
   br label %wait
 over:
   store atomic i32 0, ptr %busy release, align 4
@@ -290,7 +305,7 @@ spin:
   %same = icmp eq i32 %epoch, %seen
   br i1 %same, label %still, label %go
 still:
-  %long = icmp sgt i32 %rounds, 20000
+  %long = icmp sgt i32 %rounds, 5000
   br i1 %long, label %tire, label %pause
 pause:
   call void @intarsia.pause()
@@ -386,7 +401,23 @@ leave:
   %some = icmp sgt i32 %counted, 0
   br i1 %some, label %tell, label %over
 tell:
-  %told = atomicrmw add ptr %done.slot, i32 %counted acq_rel
+  %chunks.now = load atomic i32, ptr %chunks.slot monotonic, align 4
+  %before = atomicrmw add ptr %done.slot, i32 %counted seq_cst
+  %done = add i32 %before, %counted
+  %all = icmp eq i32 %done, %chunks.now
+  br i1 %all, label %final, label %over
+final:
+  %waiting = getelementptr i8, ptr %pool, i64 196
+  %asked = load atomic i32, ptr %waiting seq_cst, align 4
+  %sleeps = icmp eq i32 %asked, 1
+  br i1 %sleeps, label %answer, label %over
+answer:
+  %was = atomicrmw xchg ptr %waiting, i32 0 seq_cst
+  %still = icmp eq i32 %was, 1
+  br i1 %still, label %rouse, label %over
+rouse:
+  %finished = getelementptr i8, ptr %pool, i64 288
+  %posted = call i32 @sem_post(ptr %finished)
   br label %over
 over:
   ret void

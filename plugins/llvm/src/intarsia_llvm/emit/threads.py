@@ -12,7 +12,7 @@ from importlib.resources import files
 
 _PAUSES = {
     "x86_64": "call void @llvm.x86.sse2.pause()",
-    "aarch64": "call void @llvm.aarch64.hint(i32 1)",
+    "aarch64": "call void @llvm.aarch64.isb(i32 15)",
     "riscv64": "fence acquire",
 }
 """Machines that have a pool, and how a thread says that it waits."""
