@@ -64,6 +64,7 @@ def test_the_page_gets_every_number_between_its_marks() -> None:
         "memory net [llvm]": 0.5,
     }  # fmt: skip
     text = page_text(rows, COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
+    assert "that of the fastest of ONNX Runtime and OpenVINO in the same round" in text
     ours = "2 | 0.80 | 0.40 to 0.60"
     assert f"| net | 4 | 2.5 | {ours} | {ours} |" in text
     assert "| **geometric mean, fp32** | | | | **0.80** | | | **0.80** | |" in text
@@ -74,6 +75,21 @@ def test_the_page_gets_every_number_between_its_marks() -> None:
     assert updated(page, "new") == f"a\n{BEGIN}\nnew\n{END}\nb\n"
     with pytest.raises(ValueError, match="no marks"):
         updated("a", "new")
+
+
+def test_a_peer_that_takes_some_models_has_a_column_with_gaps() -> None:
+    measured = [
+        replace(row, target=target)
+        for target in ("dnnl, llvm", "llvm")
+        for row in (ROW, replace(ROW, peer="inductor", peer_ms=1.0, ratio=2.0))
+    ]
+    rows = by_fastest([*measured, *(replace(row, model="other") for row in measured[::2])])
+    text = page_text(rows, COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
+    assert "ONNX Runtime and PyTorch (inductor), which takes 1 of the models, in the" in text
+    assert "| model | ONNX Runtime, ms | PyTorch (inductor), ms | `dnnl, llvm`, ms |" in text
+    assert "| net | 4 | 1 | 2 | 2.00 |" in text
+    assert "| other | 4 | | 2 | 0.50 |" in text
+    assert "| **geometric mean, fp32** | | | | **1.00** |" in text
 
 
 def test_growth_is_one_for_a_line_and_more_for_a_curve() -> None:

@@ -228,7 +228,7 @@ def test_only_the_reader_imports_onnx() -> None:
     assert [Path(name).name for name in importers] in ([], ["reader.py"])
 
 
-def test_only_one_file_imports_torch() -> None:
+def test_only_the_importer_and_the_program_of_a_peer_import_torch() -> None:
     importers = [
         s.name
         for s in CORE_SOURCES
@@ -236,4 +236,5 @@ def test_only_one_file_imports_torch() -> None:
             r"^\s*(import torch|from torch)\b|import_module\(.torch.\)", s.text, re.MULTILINE
         )
     ]
-    assert importers == ["core/src/intarsia/frontend/torch.py"]
+    package = "core/src/intarsia"
+    assert importers == [f"{package}/cli/inductor.py", f"{package}/frontend/torch.py"]

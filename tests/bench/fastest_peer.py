@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Latency of a folder of models beside the faster of two other runtimes, and its table."""
+"""Latency of a folder of models beside the fastest of other runtimes, and its table."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ from .gate import regressions
 
 TARGETS = ("dnnl, llvm", "llvm")
 PEERS = ("onnxruntime", "openvino")
+INDUCTOR = "inductor"
+TORCH = "INTARSIA_TORCH_PYTHON"
+"""Environment variable with a Python that has torch; without it, ``inductor`` takes no part."""
+
+TITLES = {"onnxruntime": "ONNX Runtime", "openvino": "OpenVINO", INDUCTOR: "PyTorch (inductor)"}
 THREADS = (1, 2)
 TRIES = 3
 """A row that seems worse is measured again: other work is more likely than a regression."""
@@ -31,8 +36,8 @@ class Latency:
     """One model for one target and number of threads, in one run with its peers.
 
     Attributes:
-        fastest: The comparison with the faster peer.
-        peers: Milliseconds of each peer.
+        fastest: The comparison with the fastest peer.
+        peers: Milliseconds of each peer that takes the model.
     """
 
     fastest: BenchRow
@@ -51,7 +56,7 @@ def measure(models: Sequence[Path], rounds: int, committed: dict[str, float]) ->
     for model in models:
         best: dict[str, Latency] = {}
         for _ in range(TRIES):
-            for one in by_fastest(_rows(model, rounds)):
+            for one in by_fastest(_rows(model, rounds, peers_here())):
                 known = best.get(one.name, one)
                 best[one.name] = min(known, one, key=_ratio)
             was = {name: committed[name] for name in best if name in committed}
@@ -62,14 +67,24 @@ def measure(models: Sequence[Path], rounds: int, committed: dict[str, float]) ->
     return found
 
 
-def _rows(model: Path, rounds: int) -> list[BenchRow]:
-    """Measure one model through the command line; no rows if a peer does not take it."""
+def peers_here() -> tuple[str, ...]:
+    """Return who takes part in this environment."""
+    return (*PEERS, INDUCTOR) if os.environ.get(TORCH) else PEERS
+
+
+def _rows(model: Path, rounds: int, peers: tuple[str, ...]) -> list[BenchRow]:
+    """Measure one model through the command line; no rows if a peer does not take it.
+
+    ``inductor`` takes few models: it stays out of those that it does not.
+    """
     argv = [sys.executable, "-m", "intarsia", "bench", str(model), "--rounds", str(rounds)]
     argv += [word for target in TARGETS for word in ("--target", target)]
-    argv += [word for peer in PEERS for word in ("--vs", peer)]
+    argv += [word for peer in peers for word in ("--vs", peer)]
     argv += ["--threads", ",".join(map(str, THREADS)), "--json"]
     env = {**os.environ, "INTARSIA_RECORDS": "none"}
     run = subprocess.run(argv, capture_output=True, text=True, check=False, env=env)
+    if run.returncode == BAD_MODEL and f"'{INDUCTOR}' does not take" in run.stderr:
+        return _rows(model, rounds, PEERS)
     if run.returncode == BAD_MODEL:
         print(f"{model.stem} is left out: {run.stderr.strip().splitlines()[-1]}", flush=True)
         return []
@@ -90,11 +105,13 @@ def by_fastest(rows: Iterable[BenchRow]) -> list[Latency]:
 
 def table(found: Sequence[Latency], threads: int) -> list[str]:
     """Return the lines of a table of one number of threads, fp32 and 8-bit models apart."""
+    peers = took_part(found)
     lines = [
-        "| model | ONNX Runtime, ms | OpenVINO, ms "
+        "| model "
+        + "".join(f"| {TITLES[peer]}, ms " for peer in peers)
         + "".join(f"| `{target}`, ms | ratio | quartiles " for target in TARGETS)
         + "|",
-        "|---|--:|--:" + "|--:|--:|--:" * len(TARGETS) + "|",
+        "|---" + "|--:" * len(peers) + "|--:|--:|--:" * len(TARGETS) + "|",
     ]
     mine = [one for one in found if one.fastest.threads == threads]
     names = list(dict.fromkeys(one.fastest.model for one in mine))
@@ -104,25 +121,31 @@ def table(found: Sequence[Latency], threads: int) -> list[str]:
     ):
         if not group:
             continue
-        lines += [_line(name, mine) for name in group]
+        lines += [_line(name, mine, peers) for name in group]
         means = [
             geometric_mean(_ratio(one) for one in mine if _is(one, target, group))
             for target in TARGETS
         ]
         cells = "".join(f"| | **{mean:.2f}** | " for mean in means)
-        lines.append(f"| **{title}** | | {cells}|")
+        lines.append(f"| **{title}** {'| ' * len(peers)}{cells}|")
     return lines
 
 
-def _line(model: str, found: Sequence[Latency]) -> str:
+def took_part(found: Sequence[Latency]) -> list[str]:
+    """Return the peers that were measured on a model at least."""
+    return [peer for peer in TITLES if any(peer in one.peers for one in found)]
+
+
+def _line(model: str, found: Sequence[Latency], peers: Sequence[str]) -> str:
     mine = [one for target in TARGETS for one in found if _is(one, target, [model])]
-    peers = "".join(f"| {_ms(mine[0].peers[peer])} " for peer in PEERS)
+    times = mine[0].peers
+    theirs = "".join(f"| {_ms(times[peer])} " if peer in times else "| " for peer in peers)
     cells = "".join(
         f"| {_ms(one.fastest.median_ms)} | {round(_ratio(one), 3):.2f} "
         f"| {one.fastest.ratio_low:.2f} to {one.fastest.ratio_high:.2f} "
         for one in mine
     )
-    return f"| {model} {peers}{cells}|"
+    return f"| {model} {theirs}{cells}|"
 
 
 def _is(one: Latency, target: str, models: Sequence[str]) -> bool:

@@ -4,6 +4,8 @@
 ``INTARSIA_MODELS=FOLDER python -m tests.bench.report`` measures, fails if a ratio is more than 15 %
 worse than the one in ``ratios.json``, and else writes that file, the tables between the marks of
 ``docs/performance.md`` and the charts below ``docs/performance/``. ``--accept`` writes them anyway.
+With ``INTARSIA_TORCH_PYTHON=PYTHON``, one that has torch, PyTorch's inductor takes part where it
+takes the model; see ``torch_modules.py``.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import importlib.metadata
 import itertools
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,7 +26,17 @@ from pathlib import Path
 from intarsia.cli.bench_plot import plot_rows
 
 from .costs import Opened, compare_opening, compile_seconds, compile_times, growth
-from .fastest_peer import TARGETS, THREADS, Latency, measure, table
+from .fastest_peer import (
+    INDUCTOR,
+    TARGETS,
+    THREADS,
+    TITLES,
+    TORCH,
+    Latency,
+    measure,
+    table,
+    took_part,
+)
 from .gate import read_ratios, regressions, write_ratios
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,8 +102,8 @@ def page_text(rows: Sequence[Latency], costs: Sequence[Costs], times: dict[int, 
     lines = [
         f"Measured {today} on {os.cpu_count()} processors ({_cpu()}), {platform.system()}, Python "
         f"{platform.python_version()}, {_versions()}; batch 1; load average "
-        f"{os.getloadavg()[2]:.1f} from other work. A ratio is our time by that of the faster of "
-        "the two others in the same round, the median over the rounds.",
+        f"{os.getloadavg()[2]:.1f} from other work. A ratio is our time by that of the fastest of "
+        f"{_contest(rows)} in the same round, the median over the rounds.",
     ]
     for threads in THREADS:
         lines += ["", f"{threads} thread{'s' * (threads > 1)}:", "", *table(rows, threads)]
@@ -118,6 +131,14 @@ def page_text(rows: Sequence[Latency], costs: Sequence[Costs], times: dict[int, 
         "![Compile time by number of nodes](performance/compile-time.svg)",
     ]
     return "\n".join(lines)
+
+
+def _contest(rows: Sequence[Latency]) -> str:
+    """Who took part, and how many models the one takes that does not take all."""
+    peers = took_part(rows)
+    models = {row.fastest.model for row in rows if INDUCTOR in row.peers}
+    several = f", which takes {len(models)} of the models" if INDUCTOR in peers else ""
+    return " and ".join(TITLES[peer] for peer in peers) + several + ("," if several else "")
 
 
 def _cost_line(cost: Costs) -> str:
@@ -172,9 +193,17 @@ def _cpu() -> str:
 def _versions() -> str:
     names = ("intarsia", "onnxruntime", "openvino", "llvmlite", "onednn-cpu-gomp")
     installed = {made.name for made in importlib.metadata.distributions()}
-    return ", ".join(
-        f"{name} {importlib.metadata.version(name)}" for name in names if name in installed
-    )
+    here = [f"{name} {importlib.metadata.version(name)}" for name in names if name in installed]
+    return ", ".join([*here, *_torch()])
+
+
+def _torch() -> list[str]:
+    """The version of torch where the variable names a Python that has it."""
+    python = os.environ.get(TORCH)
+    code = "import torch; print('torch', torch.__version__)"
+    if not python:
+        return []
+    return [subprocess.run([python, "-c", code], capture_output=True, text=True).stdout.strip()]
 
 
 def main() -> int:
@@ -202,7 +231,7 @@ def main() -> int:
     write_ratios(new)
     CHARTS.mkdir(exist_ok=True)
     bars = [row.fastest for row in rows if row.fastest.threads == 1]
-    plot_rows(bars, CHARTS / "latency.svg", "latency beside the faster of two runtimes, one thread")
+    plot_rows(bars, CHARTS / "latency.svg", "latency beside the fastest other runtime, one thread")
     plot_times(times, CHARTS / "compile-time.svg")
     PAGE.write_text(updated(PAGE.read_text(), page_text(rows, costs, times)))
     return 0

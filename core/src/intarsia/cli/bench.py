@@ -23,6 +23,7 @@ from . import bench_plot, contestant
 from .bench_row import BenchRow
 from .composed import ComposedCommand, help_all_option
 from .contestant import Contestant
+from .foreign import FOREIGN, ForeignContestant
 from .model_options import parse_shape
 from .output import emit_json, progress, table
 from .peers import PEERS
@@ -57,7 +58,7 @@ class Timed(Protocol):
     "--vs",
     "peers",
     multiple=True,
-    type=click.Choice(sorted(PEERS)),
+    type=click.Choice(sorted({*PEERS, *FOREIGN})),
     help="Another runtime; once for each.",
 )
 @click.option("--threads", default="1", show_default=True, help="Numbers, e.g. 1,2.")
@@ -117,7 +118,7 @@ def _measure(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="intarsia-bench-")))
         inputs = folder / "inputs.npz"
-        contestants: dict[tuple[str, str], Contestant] = {}
+        contestants: dict[tuple[str, str], Timed] = {}
         for index, (target, parts) in enumerate(targets.items()):
             path = folder / f"{index}.intarsia"
             build(model, parts, host=session.host(), shapes=shapes, mod_name=model.stem).save(path)
@@ -126,8 +127,7 @@ def _measure(
             opened = functools.partial(contestant.ours, path, inputs, threads)
             contestants["ours", target] = stack.enter_context(Contestant(target, opened))
         for peer in peers:
-            opened = functools.partial(contestant.peers, peer, model, inputs, threads)
-            contestants["peer", peer] = stack.enter_context(Contestant(peer, opened))
+            contestants["peer", peer] = stack.enter_context(_peer(peer, model, inputs, threads))
         times = interleave(contestants, rounds)
     rows: list[BenchRow] = []
     for target in targets:
@@ -137,6 +137,14 @@ def _measure(
         ]
         rows += found or [BenchRow(model.stem, target, "", threads, 1e3 * statistics.median(ours))]
     return rows
+
+
+def _peer(name: str, model: Path, inputs: Path, threads: int) -> Contestant | ForeignContestant:
+    """Open a model in another runtime."""
+    if name in FOREIGN:
+        return ForeignContestant(name, model, inputs, threads)
+    opened = functools.partial(contestant.peers, name, model, inputs, threads)
+    return Contestant(name, opened)
 
 
 def interleave(
