@@ -116,6 +116,16 @@ def test_convolutions_run_on_kernels_of_the_processor():
 
 
 @needs_exact
+@pytest.mark.parametrize(("x_zero", "packed"), [(0, 1), (3, 0)])
+def test_weights_are_stored_as_kernels_read_them(x_zero, packed):
+    """With a zero point of the data, sums of the weights lie behind them: those are not stored."""
+    made = within_one(conv(given_bytes(1, 32, 9, 9), weights(48, 32, 3, 3), x_zero=x_zero))
+    assert len(made.program.packed) == packed
+    constants = made.unit.constants.values()
+    assert sum(data.dtype == np.int8 and data.ndim == 1 for data in constants) == packed
+    assert (made.region.reordered_bytes == 0) == bool(packed)
+
+
 def test_weights_with_a_zero_point_are_moved():
     x, w = given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3, low=0, dtype="uint8")
     operands = [x, number(0.02), zero(3), w, number(0.002), zero(127), number(0.05), zero(9)]

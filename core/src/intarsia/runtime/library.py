@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -73,6 +72,8 @@ def _open(content: bytes, name: str) -> tuple[ctypes.CDLL, int]:
 
 
 def _open_file(content: bytes, name: str) -> ctypes.CDLL:
+    import tempfile  # the usual way needs no file
+
     try:
         folder = tempfile.TemporaryDirectory(prefix="intarsia-", ignore_cleanup_errors=True)
     except OSError as error:

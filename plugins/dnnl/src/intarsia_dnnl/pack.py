@@ -16,14 +16,11 @@ from intarsia.errors import PluginError, UnsupportedError
 from intarsia.runtime.threads import available_threads
 
 from .assembly import Assembly, Tensor
-from .names import F32
+from .names import BYTES
 from .packed import PackedWeight
 from .primitives import build_node
 from .program import Program
 from .sdk import Dnnl
-
-FLOAT = 4
-"""Bytes of an element of fp32."""
 
 SMALLEST = 4096
 """Bytes of a constant below which it is not worth a description of its layout."""
@@ -32,7 +29,7 @@ SMALLEST = 4096
 def pack_weights(
     program: Program, constants: Mapping[str, np.ndarray]
 ) -> tuple[Program, dict[str, np.ndarray]]:
-    """Return the program and its constants, large ones of fp32 as its products read them.
+    """Return the program and its constants, large ones as its products read them.
 
     They come back as they are where there is no library, or it has no kernel for a node.
     """
@@ -78,20 +75,24 @@ def _packed(
         weight = _described(assembly, value, source, target)
         if weight is not None:
             packed[value] = weight
-            size = FLOAT * weight.layout.elements
-            stored[name] = assembly.pool.view(target.buffer.where, size).view(np.float32)
+            kind = constants[name].dtype
+            size = kind.itemsize * weight.layout.elements
+            stored[name] = assembly.pool.view(target.buffer.where, size).view(kind)
     return replace(program, packed=packed), stored
 
 
 def _described(
     assembly: Assembly, value: int, source: Tensor, target: Tensor
 ) -> PackedWeight | None:
-    """Describe how a constant is stored; ``None`` if it is small or there are no words for it."""
-    dnnl, size = assembly.dnnl, source.buffer.bytes
-    if assembly.dtypes[value] != F32 or size < SMALLEST or source.offset:
+    """Describe how a constant is stored; ``None`` if it is small or there are no words for it.
+
+    Behind weights of 8 bits there may be sums of them, which a layout does not tell.
+    """
+    dnnl, size, item = assembly.dnnl, source.buffer.bytes, BYTES[assembly.dtypes[value]]
+    if size < SMALLEST or source.offset:
         return None
     view, layout = dnnl.layout(source.desc), dnnl.layout(target.desc)
-    if view is None or layout is None or view.blocks or view.elements * FLOAT != size:
+    if view is None or layout is None or view.blocks or view.elements * item != size:
         return None
-    dense = layout.elements * FLOAT == dnnl.size(target.desc)
+    dense = layout.elements * item == dnnl.size(target.desc)
     return PackedWeight(view, layout) if dense else None

@@ -63,7 +63,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class PackedWeight:
-    """A constant of fp32 that is stored in another layout than row-major.
+    """A constant that is stored in another layout than row-major.
 
     Attributes:
         view: How its reader sees the row-major constant: shape and strides, no blocks.

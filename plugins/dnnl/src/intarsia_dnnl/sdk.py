@@ -7,19 +7,20 @@ The only file that touches the library. Any oneDNN 3.x with an OpenMP CPU runtim
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 from collections.abc import Sequence
 from ctypes import c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
-from importlib import metadata
 from pathlib import Path
 
 from intarsia.errors import PluginError, ResourceError, ToolchainError
+from intarsia.runtime.installed import read_fact
 from intarsia.runtime.threads import load_openmp, thread_setter
 
 from .names import ANY_TAG, BLOCKED, F32, STATUS, Query
 from .packed import Layout
 
 DISTRIBUTION = "onednn-cpu-gomp"
+USUAL = "2023.2.0"
+"""The version of it that is looked for first; it brings oneDNN 3.2."""
 FILE_NAME = "libdnnl.so.3"
 SUPPORTED = "oneDNN >= 3.0, < 4"
 
@@ -35,7 +36,6 @@ _PROTOTYPES = {
     "memory_desc_reshape": (_P, _P, _I, _P),
     "memory_desc_permute_axes": (_P, _P, _P),
     "memory_desc_query": (_P, _I, _P),
-    "memory_desc_clone": (_P, _P),
     "memory_desc_destroy": (_P,),
     "memory_create": (_P, _P, _P, _P),
     "memory_destroy": (_P,),
@@ -100,17 +100,25 @@ def find_library(path: str = "") -> Path:
         # `pip install --target` lists the library in RECORD and leaves it out on disk.
         if file.name == FILE_NAME and file.is_file():
             return file
-    found = ctypes.util.find_library("dnnl")
+    from ctypes.util import find_library as find_in_system  # slow to import, and the last resort
+
+    found = find_in_system("dnnl")
     if found is not None and found.endswith(".so.3"):
         return Path(found)
     raise PluginError(
         f"no {SUPPORTED} was found",
-        hint=f"pip install {DISTRIBUTION}==2023.2.0, or name a file with 'dnnl -library=PATH'",
+        hint=f"pip install {DISTRIBUTION}=={USUAL}, or name a file with 'dnnl -library=PATH'",
         where="dnnl",
     )
 
 
 def _distribution_files() -> list[Path]:
+    fact = read_fact(DISTRIBUTION, USUAL, "RECORD")
+    if fact is not None:
+        folder, record = fact
+        return [folder / line.partition(",")[0] for line in record.splitlines()]
+    from importlib import metadata  # slow to import
+
     try:
         distribution = metadata.distribution(DISTRIBUTION)
     except metadata.PackageNotFoundError:
@@ -150,6 +158,8 @@ class Dnnl:
             )
         self._bind()
         self._owned: dict[str, list[int]] = {}
+        self._plain: dict[tuple[object, ...], int] = {}
+        self._names: dict[int, str] = {}
         self.engine = self.make("engine_create", 1, 0)
         self.stream = self.make("stream_create", self.engine, 1)
 
@@ -225,9 +235,13 @@ class Dnnl:
         return self.strided(shape, strides, dtype)
 
     def strided(self, shape: Sequence[int], strides: Sequence[int], dtype: int = F32) -> int:
-        """Describe a tensor by its strides in elements."""
-        sizes = (len(shape), longs(shape))
-        return self.make("memory_desc_create_with_strides", *sizes, dtype, longs(strides))
+        """Describe a tensor by its strides in elements; the same descriptor for the same."""
+        key = (*shape, *strides, dtype)
+        if key not in self._plain:
+            sizes = (len(shape), longs(shape))
+            made = self.make("memory_desc_create_with_strides", *sizes, dtype, longs(strides))
+            self._plain[key] = made
+        return self._plain[key]
 
     def any_layout(self, shape: Sequence[int], dtype: int = F32) -> int:
         """Describe a tensor whose layout the primitive may choose."""
@@ -289,12 +303,15 @@ class Dnnl:
     # Primitives ---------------------------------------------------------------------------------
 
     def queried(self, primitive_desc: int, what: Query, index: int = 0) -> int:
-        """Return a copy of a memory descriptor that a primitive descriptor holds.
+        """Return a memory descriptor that a primitive descriptor holds, valid as long as that.
 
         Raises:
             ToolchainError: The primitive has no such argument.
         """
-        return self.make("memory_desc_clone", self._query_md(primitive_desc, what, index))
+        found: int | None = self._query_md(primitive_desc, what, index)
+        if found is None:
+            raise ToolchainError(f"a primitive has no argument {what.name}", where="dnnl")
+        return found
 
     def scratchpad_bytes(self, primitive_desc: int) -> int:
         """Return the bytes of scratch memory that a primitive needs."""
@@ -306,14 +323,20 @@ class Dnnl:
 
     def implementation(self, primitive_desc: int) -> str:
         """Return the library's name for the chosen implementation, e.g. ``brgconv:avx512_core``."""
-        text = c_char_p()
-        self.call(
-            "primitive_desc_query", primitive_desc, Query.IMPLEMENTATION, 0, ctypes.byref(text)
-        )
-        return (text.value or b"").decode()
+        if primitive_desc not in self._names:
+            text = c_char_p()
+            self.call(
+                "primitive_desc_query", primitive_desc, Query.IMPLEMENTATION, 0, ctypes.byref(text)
+            )
+            self._names[primitive_desc] = (text.value or b"").decode()
+        return self._names[primitive_desc]
 
     def release(self, family: str) -> None:
         """Destroy everything made of one family: ``memory_desc``, ``primitive_desc``, ..."""
+        if family == "memory_desc":
+            self._plain.clear()
+        if family == "primitive_desc":
+            self._names.clear()
         destroy = self._functions[f"{family}_destroy"]
         for made in reversed(self._owned.pop(family, [])):
             destroy(made)

@@ -36,7 +36,7 @@ class DnnlOptions:
     library: str = option("", doc="path of libdnnl.so.3; empty finds it when the model is loaded")
     prepack: bool = option(
         True,
-        doc="store fp32 weights in the layout that the library of the building machine wants; one"
+        doc="store weights in the layout that the library of the building machine wants; one"
         " that wants another reorders them when the model is loaded, as it does all without this",
     )
     min_flops: int = option(
@@ -51,7 +51,7 @@ class DnnlOptions:
         minimum=0,
     )
     min_grain: int = option(
-        2_000_000,
+        10_000_000,
         doc="drop regions of a dozen operators or more that do fewer operations each than this,"
         " as a call of the library costs; 0 keeps them",
         minimum=0,

@@ -7,7 +7,6 @@ import ctypes
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import TypeAlias
 
 import numpy as np
@@ -71,7 +70,7 @@ class GraphExecutor(PlanExecutor):
         results = self._outputs.allocate()
         self._execute(arrays, results)
         rounds = [self._execute(arrays, results) for _ in range(repeat)]
-        times = [median(column) for column in zip(*rounds, strict=True)]
+        times = [float(middle) for middle in np.median(rounds, axis=0)]
         whole = sum(times) or 1.0
         return tuple(
             ProfileRow(step.label, step.nodes, seconds * 1e3, seconds / whole)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -92,11 +91,13 @@ class Signature:
         return values
 
     def _wrong_names(self, values: Mapping[str, object]) -> ModelError:
+        from difflib import get_close_matches  # opening a model does without
+
         unknown = [str(name) for name in values if name not in self.names]
         missing = [name for name in self.names if name not in values]
         hint = ""
         for name in unknown:
-            close = difflib.get_close_matches(name, missing or self.names, 1)
+            close = get_close_matches(name, missing or self.names, 1)
             if close:
                 hint = f"did you mean '{close[0]}' instead of '{name}'?"
                 break

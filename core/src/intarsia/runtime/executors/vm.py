@@ -8,7 +8,6 @@ operators, one after the other: right for any value, and slow beside compiled co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from statistics import median
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -106,7 +105,8 @@ class VmExecutor(Closing):
         for _ in range(repeat):
             rounds.append([])
             self.watch(inputs, rounds[-1].append)
-        times = [median(step.seconds for step in column) for column in zip(*rounds, strict=True)]
+        seen = [[step.seconds for step in steps] for steps in rounds]
+        times = [float(middle) for middle in np.median(seen, axis=0)]
         whole = sum(times) or 1.0
         return tuple(
             ProfileRow(step.label, (step.node,) * bool(step.node), 1e3 * seconds, seconds / whole)
