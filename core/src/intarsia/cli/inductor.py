@@ -98,7 +98,7 @@ def convert(model: Path) -> tuple[Callable[..., object], list[str]]:
     proto = onnx.load(str(model))
     constants = {tensor.name for tensor in proto.graph.initializer}
     names = [value.name for value in proto.graph.input if value.name not in constants]
-    return importlib.import_module("onnx2torch").convert(proto).eval(), names
+    return importlib.import_module("onnx2torch").convert(proto).train(mode=False), names
 
 
 def stand_in() -> Mapping[str, ModuleType]:
