@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 from intarsia.errors import ArtifactError
-from intarsia.ir.expr import Call
+from intarsia.ir.expr import Call, Constant, Expr
+from intarsia.ir.walk import post_order, substitute
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import LoadedRegion, load
 from intarsia_dnnl.packed import Layout, PackedWeight, packed_from_json
@@ -122,6 +123,30 @@ def test_an_older_processor_gives_the_same_results(body: Any, tmp_path: Path) ->
     assert int(child.stdout) > 0
     found = np.load(f"{saved}.npy")
     np.testing.assert_allclose(found, expected(made.function, [x])[0], rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("body", [convolution, product, turned_product])
+def test_a_weight_at_an_odd_address_is_packed_the_same(body: Any) -> None:
+    function = function_of(body())
+    constants = [node for node in post_order(function.body) if isinstance(node, Constant)]
+    moved: dict[Expr, Expr] = {n: replace(n, data=_displaced(n.data)) for n in constants}
+    elsewhere = replace(function, body=substitute(function.body, moved))
+    found, wanted = (
+        compile_region(region_of(each), DnnlOptions()) for each in (elsewhere, function)
+    )
+    assert {k: v.tobytes() for k, v in found.constants.items()} == {
+        k: v.tobytes() for k, v in wanted.constants.items()
+    }
+
+
+def _displaced(array: np.ndarray) -> np.ndarray:
+    block = np.zeros(array.nbytes + 8, np.uint8)
+    start = 1 - block.ctypes.data % 4 + 4
+    place = block[start : start + array.nbytes]
+    place[:] = array.reshape(-1).view(np.uint8)
+    displaced = place.view(array.dtype).reshape(array.shape)
+    assert not displaced.flags.aligned
+    return displaced
 
 
 def test_the_user_may_keep_weights_as_the_model_has_them() -> None:

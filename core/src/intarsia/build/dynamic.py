@@ -53,13 +53,13 @@ def import_any(
     from ..frontend.onnx.dynamic import plan_onnx  # a module that exists needs no importer
 
     if wanted == VM:
-        return plan_onnx(model, shapes=shapes, constants=params)
+        return plan_onnx(model, shapes=shapes, constants=params, mapped=True)
     try:
         return import_model(model, shapes, params)
     except UnsupportedError as error:
         refused = error
     try:
-        planned = plan_onnx(model, shapes=shapes, constants=params)
+        planned = plan_onnx(model, shapes=shapes, constants=params, mapped=True)
     except IntarsiaError:
         raise refused from None
     if isinstance(planned, IRModule):

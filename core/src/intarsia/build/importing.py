@@ -42,7 +42,7 @@ def import_model(
     if not isinstance(model, IRModule):
         from ..frontend.onnx import from_onnx  # a module that exists needs no importer
 
-        model = from_onnx(model, shapes=shapes)
+        model = from_onnx(model, shapes=shapes, mapped=True)
     elif shapes:
         raise ModelError(
             "shapes are given when a model is imported, this module has been",

@@ -35,7 +35,7 @@ class Constant:
     """A tensor known at compile time.
 
     Attributes:
-        data: C-contiguous array; never written to.
+        data: C-contiguous array, at any address; never written to.
         name: Name of the weight in the model; empty for a constant made by a pass.
     """
 

@@ -139,6 +139,7 @@ class Assembly:
         self._stored: dict[int, StoredWeight] = {}
         self._alternates: dict[tuple[int, int], list[Tensor]] = {}
         self._buffers = 0
+        self._borrowed = aligned_bytes(0)
         self._scratch = self.new_buffer(Home.SCRATCH)
         for position, value in enumerate(program.inputs):
             self.values[value] = Tensor(
@@ -164,8 +165,7 @@ class Assembly:
         return len(self.shapes) - 1
 
     def _constant(self, value: int, stored: StoredWeight) -> Tensor:
-        where = stored.data.ctypes.data if stored.packed is None else 0
-        buffer = self.new_buffer(Home.CONSTANT, stored.plain_bytes, where)
+        buffer = self.new_buffer(Home.CONSTANT, stored.plain_bytes)
         self._stored[buffer.number] = stored
         self.keep_alive.append(stored)
         return Tensor(self.row_major(value), buffer)
@@ -249,12 +249,23 @@ class Assembly:
             "reorder_primitive_desc_create", source, engine, target, engine, attribute
         )
 
+    def _operand(self, buffer: Buffer) -> int:
+        """Return where a constant can be read until this is asked again."""
+        stored = self._stored.get(buffer.number)
+        if stored is None or stored.packed is not None or stored.data.flags.aligned:
+            return self.address(buffer)
+        # A copy of each would take as much memory as all weights do.
+        if self._borrowed.nbytes < stored.data.nbytes:
+            self._borrowed = aligned_bytes(stored.data.nbytes)
+        self._borrowed[: stored.data.nbytes] = stored.data.reshape(-1).view(np.uint8)
+        return self._borrowed.ctypes.data
+
     def _run_now(self, primitive_desc: int, source: Tensor, target: Tensor) -> None:
         dnnl = self.dnnl
         scratch = aligned_bytes(dnnl.scratchpad_bytes(primitive_desc))
         arguments = (ExecutionArgument * 3)()
         memories = (
-            (Arg.SRC, source.desc, self.address(source.buffer) + source.offset),
+            (Arg.SRC, source.desc, self._operand(source.buffer) + source.offset),
             (Arg.DST, target.desc, target.buffer.where),
             (Arg.SCRATCHPAD, dnnl.scratchpad(primitive_desc), scratch.ctypes.data),
         )

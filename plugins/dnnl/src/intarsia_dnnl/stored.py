@@ -18,7 +18,7 @@ class StoredWeight:
     """A constant, and its row-major form once somebody asks for it.
 
     Args:
-        data: What is stored, aligned to its element size.
+        data: What is stored, at any address.
         packed: In which layout it lies; ``None`` means row-major.
         plain_bytes: Size of the row-major form.
 
@@ -34,14 +34,16 @@ class StoredWeight:
         self.packed = packed
         self.plain_bytes = plain_bytes
         self.unpacked_bytes = 0
-        self._plain = data if packed is None else None
+        self._plain: np.ndarray | None = None
 
     def plain(self) -> np.ndarray:
-        """Return the row-major constant."""
+        """Return the row-major constant, which the library wants aligned to its element size."""
         if self._plain is None:
-            assert self.packed is not None
-            self._plain = self.packed.unpack(self.data)
-            self.unpacked_bytes = self._plain.nbytes
+            if self.packed is None:
+                self._plain = np.require(self.data, requirements=["A"])
+            else:
+                self._plain = self.packed.unpack(self.data)
+                self.unpacked_bytes = self._plain.nbytes
         return self._plain
 
 
@@ -64,8 +66,7 @@ def stored_weight(
             f"the constant '{name}' is {data.dtype}{list(data.shape)}, not {dtype}{list(stored)}",
             where="dnnl",
         )
-    # The library wants its operands aligned to their element size at least.
-    dense = np.require(data, requirements=["C", "A"])
+    dense = np.require(data, requirements=["C"])
     if packed is not None:
         dense = dense.reshape(-1)
     return StoredWeight(dense, packed, prod(shape) * dense.itemsize)

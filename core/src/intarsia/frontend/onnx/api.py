@@ -29,6 +29,7 @@ def from_onnx(
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     max_bytes: int = MAX_MODEL_BYTES,
+    mapped: bool = False,
 ) -> IRModule:
     """Import an ONNX model.
 
@@ -38,6 +39,7 @@ def from_onnx(
         shapes: Shape of an input by its name; inputs left out keep the model's shape.
         constants: Value of an input by its name; such an input is no parameter of the result.
         max_bytes: Limit on the size of the model file itself.
+        mapped: Leave large weights in the file, which must then stay as it is while they are used.
 
     Returns:
         A module whose ``main`` has the graph's inputs as parameters, under their names, in order,
@@ -49,7 +51,7 @@ def from_onnx(
         UsageError: ``shapes`` or ``constants`` do not fit the model.
         ResourceError: The model is too large.
     """
-    read = read_model(model, max_bytes=max_bytes)
+    read = read_model(model, max_bytes=max_bytes, mapped=mapped)
     shapes = {} if shapes is None else shapes
     constants = {} if constants is None else constants
     try:
@@ -72,7 +74,7 @@ def declared_types(
         ModelError: The file is no model, or a broken one.
         ResourceError: The model is too large.
     """
-    graph = read_model(model, max_bytes=max_bytes, any_value=True).graph
+    graph = read_model(model, max_bytes=max_bytes, any_value=True, mapped=True).graph
     return {info.name: info.type for info in graph.inputs if info.type is not None}
 
 

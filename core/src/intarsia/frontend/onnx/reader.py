@@ -7,14 +7,16 @@ operator sets, functions, tensors, operator signatures, names and order.
 
 from __future__ import annotations
 
+import mmap
 import os
 import stat
 from collections.abc import Iterable, Mapping
-from hashlib import sha256
+from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, TypeAlias
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, TypeAlias, overload
 
+from ...artifact.digest import member_digest
 from ...diagnostics import Span
 from ...errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
 from ...ir.types import Dim, TensorType
@@ -31,6 +33,7 @@ from .tensors import (
     element_type,
     is_element_type,
 )
+from .wire import slim_model
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,8 +43,10 @@ if TYPE_CHECKING:
 
 MAX_MODEL_BYTES = (1 << 31) - 1  # protobuf's own limit
 OLDEST_OPSET = 7
+MAPPED = 1 << 20  # bytes of a file from which it is mapped instead of read
 MAX_NESTING = 28  # graphs inside graphs; protobuf itself gives up soon after
 STANDARD = ("", "ai.onnx")
+_NO_WEIGHTS: Mapping[int, memoryview] = MappingProxyType({})
 _LOCATION = b"\x08location"  # the key, with its length, in front of every name of a file
 
 
@@ -50,6 +55,7 @@ def read_model(
     *,
     max_bytes: int = MAX_MODEL_BYTES,
     any_value: bool = False,
+    mapped: bool = False,
 ) -> Model:
     """Read a model from a path, its bytes, or an ``onnx.ModelProto`` (which is not changed).
 
@@ -58,6 +64,7 @@ def read_model(
         max_bytes: Limit on the size of the model file itself.
         any_value: Let values be what no compiled function takes: strings, narrow numbers,
             sequences, optionals, tensors of unknown rank. If not, they are refused.
+        mapped: Leave large weights in the file, which must then stay as it is while they are used.
 
     Raises:
         ModelError: Not an ONNX model, or one that contradicts itself.
@@ -67,20 +74,22 @@ def read_model(
     """
     onnx = _import_onnx()
     folder, source = None, "<model>"
+    weights = _NO_WEIGHTS
     if isinstance(model, str | os.PathLike):
         path = Path(model)
         folder, source = path.parent, path.name
-        message = _parse(onnx, _read_file(path, max_bytes), source)
+        message, weights = _parse_slim(onnx, _read_file(path, max_bytes, mapped), source)
     elif isinstance(model, bytes):
         if len(model) > max_bytes:
             raise ResourceError(f"{len(model)} bytes; the limit is {max_bytes}", where=source)
-        message = _parse(onnx, model, source)
+        message, weights = _parse_slim(onnx, model, source)
     elif isinstance(model, onnx.ModelProto):
         message = model
     else:
         raise UsageError(f"expected a path, bytes or onnx.ModelProto, got {type(model).__name__}")
     try:
-        return _Reader(onnx, ExternalFiles(folder), source, any_value=any_value).read(message)
+        files = ExternalFiles(folder)
+        return _Reader(onnx, files, source, any_value=any_value).read(message, weights)
     except IntarsiaError as error:
         error.where = f"{source}: {error.where}" if error.where else source
         raise
@@ -123,13 +132,15 @@ def model_digests(path: Path) -> dict[str, str]:
         ResourceError: Larger than protobuf allows.
         UsageError: The ``onnx`` package is missing.
     """
-    data = _read_file(path, MAX_MODEL_BYTES)
-    found = {"": sha256(data).hexdigest()}
-    if _LOCATION not in data:
+    data = _read_file(path, MAX_MODEL_BYTES, mapped=True)
+    found = {"": member_digest(memoryview(data))}
+    slim = slim_model(memoryview(data))
+    if _LOCATION not in (bytes(data) if slim is None else slim.message):
         return found
-    message = _parse(_import_onnx(), data, path.name)
+    message, _ = _parse_slim(_import_onnx(), data, path.name)
     for location in sorted(_locations(message)):
-        found[location] = sha256(map_file(path.parent, location, path.name)).hexdigest()
+        mapped = map_file(path.parent, location, path.name)
+        found[location] = member_digest(memoryview(mapped))
     return found
 
 
@@ -169,7 +180,16 @@ def _import_onnx() -> ModuleType:
     return onnx
 
 
-def _read_file(path: Path, max_bytes: int) -> bytes:
+@overload
+def _read_file(path: Path, max_bytes: int) -> bytes: ...
+
+
+@overload
+def _read_file(path: Path, max_bytes: int, mapped: bool) -> bytes | mmap.mmap: ...
+
+
+def _read_file(path: Path, max_bytes: int, mapped: bool = False) -> bytes | mmap.mmap:
+    """Return the bytes of a file, or map them if it may be and it is large."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         handle = os.open(path, flags)
@@ -189,10 +209,29 @@ def _read_file(path: Path, max_bytes: int) -> bytes:
                 where=str(path),
                 hint="store weights as external data",
             )
+        if mapped and status.st_size >= MAPPED:
+            return mmap.mmap(handle, status.st_size, access=mmap.ACCESS_READ)
         with os.fdopen(handle, "rb", closefd=False) as file:
             return file.read()
     finally:
         os.close(handle)
+
+
+def _parse_slim(
+    onnx: ModuleType, data: bytes | mmap.mmap, source: str
+) -> tuple[onnx.ModelProto, Mapping[int, memoryview]]:
+    """Parse a model, and return the large weights of its main graph apart, by position.
+
+    A model that has to be rewritten by the ``onnx`` package is parsed whole.
+    """
+    slim = slim_model(memoryview(data))
+    if slim is not None:
+        with suppress(ModelError):  # what is wrong is said of the whole
+            message = _parse(onnx, slim.message, source)
+            old = any(entry.version < OLDEST_OPSET for entry in message.opset_import)
+            if not (message.functions or old):
+                return message, slim.weights
+    return _parse(onnx, bytes(data), source), _NO_WEIGHTS
 
 
 def _parse(onnx: ModuleType, data: bytes, source: str) -> onnx.ModelProto:
@@ -227,14 +266,14 @@ class _Reader:
         self._dims = 0
         self._schemas: dict[tuple[str, int], Schema | None] = {}
 
-    def read(self, message: onnx.ModelProto) -> Model:
+    def read(self, message: onnx.ModelProto, large: Mapping[int, memoryview]) -> Model:
         opset = self._opset(message)
         if message.functions:
             verify_functions(message.graph, message.functions)
             message = self._inlined(message)
         if opset < OLDEST_OPSET:
             message, opset = self._upgrade(message, opset)
-        graph = self._graph(message.graph, opset, 0)
+        graph = self._graph(message.graph, opset, 0, large)
         verify_graph(graph)
         return Model(graph, opset, self._source, self.bodies(message))
 
@@ -288,17 +327,24 @@ class _Reader:
                 self._schemas[key] = None
         return self._schemas[key]
 
-    def _graph(self, message: onnx.GraphProto, opset: int, depth: int) -> Graph:
+    def _graph(
+        self,
+        message: onnx.GraphProto,
+        opset: int,
+        depth: int,
+        large: Mapping[int, memoryview] = _NO_WEIGHTS,
+    ) -> Graph:
         if depth > MAX_NESTING:
             raise ModelError(f"graphs nested more than {MAX_NESTING} deep", where=message.name)
         weights: dict[str, np.ndarray] = {}
         _check_text(message.name)
-        for tensor in message.initializer:
+        for position, tensor in enumerate(message.initializer):
             _check_text(tensor.name)
             if not tensor.name or tensor.name in weights:
                 raise ModelError(f"two weights are called '{tensor.name}'")
             where = f"weight '{tensor.name}'"
-            weights[tensor.name] = self._decode(tensor, self._files, where)
+            raw = large.get(position)
+            weights[tensor.name] = self._decode(tensor, self._files, where, raw)
         if message.sparse_initializer:
             name = message.sparse_initializer[0].values.name
             raise UnsupportedError(f"weight '{name}' is sparse")

@@ -15,6 +15,7 @@ from ...errors import ModelError, ResourceError, UnsupportedError
 from ...ops.arrays import numpy_dtype
 from .external import ExternalFiles
 from .graph import MAX_TENSOR_BYTES
+from .wire import LARGE
 
 _DTYPES = {
     1: DType.FLOAT32,
@@ -169,8 +170,17 @@ def onnx_code(dtype: DType) -> int:
     return next(code for code, known in _DTYPES.items() if known is dtype)
 
 
-def decode_tensor(tensor: _TensorMessage, files: ExternalFiles, where: str) -> np.ndarray:
+def decode_tensor(
+    tensor: _TensorMessage, files: ExternalFiles, where: str, raw: memoryview | None = None
+) -> np.ndarray:
     """Return the array of one tensor message; external data stay memory-mapped.
+
+    Args:
+        tensor: The message.
+        files: Where external data are.
+        where: The tensor, for messages.
+        raw: Its ``raw_data``, if they were cut out of the message. They are not copied, nor are
+            external data, if they are large; such an array may begin at any address.
 
     Raises:
         ModelError: The message contradicts itself (sizes, two sources of data, bad range).
@@ -186,28 +196,31 @@ def decode_tensor(tensor: _TensorMessage, files: ExternalFiles, where: str) -> n
     array_type = numpy_dtype(dtype)
     fields = _typed_fields(tensor)
     if tensor.data_location == 1:
-        if fields or tensor.raw_data:
+        if fields or raw is not None or tensor.raw_data:
             raise ModelError("both external and inline data are set", where=where)
         entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         view = files.read(entries, count * dtype.bytes, where)
         return _aligned(np.frombuffer(view, array_type)).reshape(dims)
-    if tensor.raw_data:
+    data = tensor.raw_data if raw is None else raw
+    if data:
         if fields:
             raise ModelError(f"both raw_data and {fields[0]} are set", where=where)
-        raw = tensor.raw_data
-        if len(raw) != count * dtype.bytes:
+        if len(data) != count * dtype.bytes:
             raise ModelError(
-                f"{len(raw)} bytes of data; {dims} of {dtype} needs {count * dtype.bytes}",
+                f"{len(data)} bytes of data; {dims} of {dtype} needs {count * dtype.bytes}",
                 where=where,
             )
-        return _aligned(np.frombuffer(raw, array_type)).reshape(dims)
+        return _aligned(np.frombuffer(data, array_type)).reshape(dims)
     return _from_fields(tensor, dtype, dims, count, fields, where)
 
 
-def decode_any_tensor(tensor: _TensorMessage, files: ExternalFiles, where: str) -> np.ndarray:
+def decode_any_tensor(
+    tensor: _TensorMessage, files: ExternalFiles, where: str, raw: memoryview | None = None
+) -> np.ndarray:
     """Return the array of a tensor message of any element type that arrays have.
 
     Strings become an array of objects; numbers of less than a byte are unpacked, one an element.
+    The arguments are those of :func:`decode_tensor`.
 
     Raises:
         ModelError: The message contradicts itself.
@@ -215,7 +228,7 @@ def decode_any_tensor(tensor: _TensorMessage, files: ExternalFiles, where: str) 
     """
     code, dims = tensor.data_type, tuple(tensor.dims)
     if code != _STRING and code not in _NARROW:
-        return decode_tensor(tensor, files, where)
+        return decode_tensor(tensor, files, where, raw)
     if any(size < 0 for size in dims) or len(dims) > MAX_RANK:
         raise ModelError(f"shape {dims}", where=where)
     count = math.prod(dims)
@@ -229,8 +242,8 @@ def decode_any_tensor(tensor: _TensorMessage, files: ExternalFiles, where: str) 
     if tensor.data_location == 1:
         entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         packed = np.frombuffer(files.read(entries, needed, where), np.uint8)
-    elif tensor.raw_data:
-        packed = np.frombuffer(tensor.raw_data, np.uint8)
+    elif raw is not None or tensor.raw_data:
+        packed = np.frombuffer(tensor.raw_data if raw is None else raw, np.uint8)
     else:
         packed = np.array(tensor.int32_data, np.int64).astype(np.uint8)
     if packed.size != needed:
@@ -315,4 +328,5 @@ def _from_fields(
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:
-    return array if array.flags.aligned else array.copy()
+    """Return a small array at a multiple of its element size, a large one where it is."""
+    return array if array.flags.aligned or array.nbytes >= LARGE else array.copy()

@@ -60,6 +60,7 @@ def plan_onnx(
     shapes: Mapping[str, Sequence[int]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     max_bytes: int = MAX_MODEL_BYTES,
+    mapped: bool = False,
 ) -> IRModule | DynamicModel:
     """Import a model of which a part may only be known at run time.
 
@@ -69,6 +70,7 @@ def plan_onnx(
             program, and what depends on them is no part of a compiled piece.
         constants: Value of an input by its name; such an input is no input of the result.
         max_bytes: Limit on the size of the model file itself.
+        mapped: Leave large weights in the file, which must then stay as it is while they are used.
 
     Returns:
         A module if nothing depends on run time, else a program with its piece.
@@ -79,7 +81,7 @@ def plan_onnx(
         UsageError: ``shapes`` or ``constants`` do not fit the model.
         ResourceError: The model is too large.
     """
-    read = read_model(model, max_bytes=max_bytes, any_value=True)
+    read = read_model(model, max_bytes=max_bytes, any_value=True, mapped=mapped)
     fixed = {} if constants is None else constants
     try:
         return _Planner(read, input_types(read.graph, shapes or {}, fixed), fixed).plan()
