@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """``params.safetensors``: every tensor at a multiple of 64 bytes, to be mapped.
 
-The ``safetensors`` library writes the file. It packs tensors without gaps, by element type and then
-by name, so a gap is a tensor of its own behind the one it follows, of the same type and named after
-it. The header (a length and JSON) is read by hand: the library cannot map a member inside a zip.
+The format has no gaps between tensors, which lie by element type and then by name, so a gap is a
+tensor of its own behind the one it follows, of the same type and named after it. The header (a
+length and JSON) is read and written by hand, to the byte as the ``safetensors`` library does: that
+maps no member inside a zip, and writes none.
 """
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..dtype import DType, parse_dtype
 from ..errors import ArtifactError, UnsupportedError
@@ -25,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 _METADATA = "__metadata__"
+_HEADER_ALIGNMENT = 8
 _GAP = "\0"
 """Behind a tensor's name: the gap that follows it. No other name sorts in between."""
 
@@ -43,6 +41,11 @@ _NAMES = {
     DType.FLOAT32: "F32",
     DType.FLOAT64: "F64",
 }
+_ORDER = (
+    "U64", "I64", "F64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16", "I8", "U8", "BOOL",
+)  # fmt: skip
+"""Element types as they follow one another in a file."""
+
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
@@ -59,44 +62,47 @@ class StoredTensor:
     offset: int
 
 
-def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
-    """Write C-contiguous arrays, in one pass and without a copy.
+def tensor_pieces(arrays: Mapping[str, np.ndarray]) -> list[memoryview]:
+    """Return the file that holds C-contiguous arrays, in pieces: the header, then views of them.
 
     Raises:
         UnsupportedError: A tensor has a name that the format or the gaps keep for themselves, or an
             element type that cannot be stored.
-        OSError: The file cannot be written.
-
-    Returns:
-        Number of bytes in front of the data.
     """
-    from numpy import zeros
-    from safetensors import SafetensorError, serialize_file
-    from safetensors import TensorSpec as Row
-
-    def row(dtype: DType, shape: tuple[int, ...], pointer: int, size: int) -> Row:
-        return Row(dtype=dtype.value, shape=shape, data_ptr=pointer, data_len=size)
-
-    rows: dict[str, Row] = {}
-    gaps = zeros(ALIGNMENT, "uint8")
+    rows: list[_Row] = []
     for name, array in arrays.items():
         if name == _METADATA or _GAP in name:
             raise UnsupportedError(f"a weight cannot be called {name!r}", hint="rename it")
         dtype = parse_dtype(array.dtype.name)
-        pointer = array.ctypes.data if array.nbytes else gaps.ctypes.data
-        rows[name] = row(dtype, array.shape, pointer, array.nbytes)
+        rows.append(_Row(_NAMES[dtype], name, array.shape, array_bytes(array)))
         gap = -array.nbytes % ALIGNMENT
         if gap:
-            size = (gap // dtype.bytes,)
-            rows[name + _GAP] = row(dtype, size, gaps.ctypes.data, gap)
-    try:
-        serialize_file(rows, path, metadata=None)
-    except SafetensorError as error:
-        number = re.search(r"os error (\d+)", str(error))
-        code = int(number[1]) if number is not None else errno.EIO
-        raise OSError(code, os.strerror(code)) from error
-    with open(path, "rb") as file:
-        return 8 + int.from_bytes(file.read(8), "little")
+            shape = (gap // dtype.bytes,)
+            rows.append(_Row(_NAMES[dtype], name + _GAP, shape, memoryview(bytes(gap))))
+    rows.sort(key=_place)
+    header: dict[str, object] = {}
+    end = 0
+    for row in rows:
+        offsets = (end, end + len(row.data))
+        header[row.name] = {"dtype": row.dtype, "shape": row.shape, "data_offsets": offsets}
+        end += len(row.data)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % _HEADER_ALIGNMENT)
+    head = memoryview(len(text).to_bytes(8, "little") + text)
+    return [head, *(row.data for row in rows if len(row.data))]
+
+
+class _Row(NamedTuple):
+    """A tensor of the file: its element type as the header spells it, its name, shape and bytes."""
+
+    dtype: str
+    name: str
+    shape: tuple[int, ...]
+    data: memoryview
+
+
+def _place(row: _Row) -> tuple[int, str]:
+    return _ORDER.index(row.dtype), row.name
 
 
 def array_bytes(array: np.ndarray) -> memoryview:

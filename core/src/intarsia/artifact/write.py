@@ -6,19 +6,18 @@ from __future__ import annotations
 import errno
 import os
 import zipfile
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from io import BufferedReader
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
 from ..errors import PluginError, ResourceError, UsageError
-from .digest import MemberDigest
+from .digest import hashing
 from .passport import Member, Passport, print_passport
 from .plan import ALIGNMENT
-from .tensors import write_tensors
+from .tensors import tensor_pieces
 from .unit import CompiledUnit
 
 if TYPE_CHECKING:
@@ -73,14 +72,16 @@ def write_artifact(
         raise UsageError(f"'{path}' is a folder", hint="name a file, e.g. model.intarsia")
     with written_beside(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         members = {
-            name: _write_member(archive, file, name, len(data), [memoryview(data)])
+            name: _write_member(archive, file, name, [memoryview(data)])
             for name, data in _unit_files(units)
         }
         if constants:
-            members[PARAMS] = _write_params(archive, file, path, constants)
+            pieces = tensor_pieces(constants)
+            lead = len(pieces[0])
+            members[PARAMS] = _write_member(archive, file, PARAMS, pieces, lead=lead)
         written = replace(passport, members=MappingProxyType(members))
         text = print_passport(written)
-        _write_member(archive, file, PASSPORT, len(text), [memoryview(text)])
+        _write_member(archive, file, PASSPORT, [memoryview(text)])
     return written
 
 
@@ -134,27 +135,6 @@ def _unit_files(units: Sequence[CompiledUnit]) -> Iterator[tuple[str, bytes]]:
             yield member_name(unit.name, name), data
 
 
-def _write_params(
-    archive: zipfile.ZipFile, whole: IO[bytes], path: Path, constants: Mapping[str, np.ndarray]
-) -> Member:
-    """Let the library write the weights beside the artifact, and move them into it."""
-    beside = _temporary(path)
-    try:
-        head = write_tensors(beside, constants)
-        with open(beside, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            return _write_member(archive, whole, PARAMS, size, _pieces(file), lead=head)
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def _pieces(file: BufferedReader) -> Iterator[memoryview]:
-    buffer = bytearray(1 << 20)
-    with memoryview(buffer) as view:
-        while count := file.readinto(buffer):
-            yield view[:count]
-
-
 def _unit_name(unit: CompiledUnit) -> str:
     return unit.name
 
@@ -176,12 +156,12 @@ def _write_member(
     archive: zipfile.ZipFile,
     whole: IO[bytes],
     name: str,
-    size: int,
-    content: Iterable[memoryview],
+    pieces: Sequence[memoryview],
     *,
     lead: int = 0,
 ) -> Member:
     """Write one member so that its byte ``lead`` lies at a multiple of 64; return its digest."""
+    size = sum(map(len, pieces))
     entry = zipfile.ZipInfo(name, _DATE)
     entry.create_system = 3
     entry.external_attr = 0o644 << 16
@@ -190,9 +170,7 @@ def _write_member(
     start = whole.tell() + len(entry.FileHeader(zip64))
     gap = -(start + 4 + lead) % ALIGNMENT
     entry.extra = _PADDING_ID.to_bytes(2, "little") + gap.to_bytes(2, "little") + bytes(gap)
-    digest = MemberDigest()
-    with archive.open(entry, "w", force_zip64=zip64) as file:
-        for piece in content:
-            digest.update(piece)
+    with hashing(pieces) as digest, archive.open(entry, "w", force_zip64=zip64) as file:
+        for piece in pieces:
             file.write(piece)
     return Member(size, digest.hexdigest())
