@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import random
+import shutil
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -24,7 +26,7 @@ from intarsia.artifact.passport import Passport, UnitEntry
 from intarsia.artifact.plan import Argument, CallPlan, CopyStep, Place, RegionStep, TensorSpec
 from intarsia.artifact.tensors import tensor_pieces
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.artifact.write import write_artifact
+from intarsia.artifact.write import copy_artifact, write_artifact
 from intarsia.dtype import DType
 from intarsia.errors import (
     ArtifactError,
@@ -374,6 +376,47 @@ def test_a_digest_that_cannot_be_taken_leaves_the_old_file(
         write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(BESIDE, np.uint8)})
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("fault", [None, OSError(errno.EXDEV, "Invalid cross-device link"), 0])
+def test_a_copy_is_the_same_whatever_the_system_can_do(
+    path: Path, monkeypatch: pytest.MonkeyPatch, fault: OSError | int | None
+) -> None:
+    calls: list[int] = []
+    real = os.copy_file_range
+
+    def copy(source: int, target: int, count: int, *places: int) -> int:
+        calls.append(count)
+        if len(calls) > 1 and isinstance(fault, OSError):
+            raise fault
+        return 0 if fault == 0 else real(source, target, 100, *places)
+
+    if fault is not None:
+        monkeypatch.setattr(os, "copy_file_range", copy)
+    target = path.with_name("copy.intarsia")
+    target.write_bytes(b"old")
+    with path.open("rb") as file:
+        file.read(7)
+        copy_artifact(file, target)
+    assert target.read_bytes() == path.read_bytes()
+    assert sorted(file.name for file in path.parent.iterdir()) == [target.name, path.name]
+    assert fault is None or calls
+
+
+def test_a_copy_that_fails_leaves_the_old_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = path.read_bytes()
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "copy_file_range", refuse)
+    monkeypatch.setattr(shutil, "copyfileobj", refuse)
+    with path.open("rb") as file, pytest.raises(ResourceError, match="No space left"):
+        copy_artifact(file, path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_missing_folder_is_a_usage_error(tmp_path: Path) -> None:

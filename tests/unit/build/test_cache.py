@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from intarsia.artifact.archive import read_passport
+from intarsia.build import artifact as artifact_module
 from intarsia.build import cache as cache_module
 from intarsia.build.artifact import Artifact
 from intarsia.build.build import build
@@ -44,6 +45,13 @@ def yes() -> bool:
     return True
 
 
+def close(found: Artifact | KeptArtifact) -> None:
+    """Close the file that an artifact from the cache lies in."""
+    file = found.file if isinstance(found, KeptArtifact) else found.written
+    if file is not None:
+        file.close()
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> BuildCache:
     found = open_cache({"INTARSIA_CACHE_DIR": str(tmp_path)})
@@ -62,6 +70,21 @@ def test_what_was_built_is_found_under_its_key_alone(cache: BuildCache, tmp_path
     assert copy.read_bytes() == (tmp_path / "plain.intarsia").read_bytes()
     assert cache.find({**KEY, "target": "toy -x=1"}) is None
     assert [entry.key for entry in cache.entries()] == [KEY]
+
+
+def test_what_was_kept_is_copied_from_there(
+    cache: BuildCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = cache.fetch(KEY, make, yes)
+    cache.clear()  # takes nothing from who has it
+    make().save(tmp_path / "plain.intarsia")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("it has been written before")
+
+    monkeypatch.setattr(artifact_module, "write_artifact", refuse)
+    copy = built.save(tmp_path / "copy.intarsia")
+    assert copy.read_bytes() == (tmp_path / "plain.intarsia").read_bytes()
 
 
 def test_a_kept_artifact_is_no_source_code(cache: BuildCache, tmp_path: Path) -> None:
@@ -110,11 +133,11 @@ def test_a_damaged_entry_is_said_and_made_anew(cache: BuildCache, how: str) -> N
 
 @pytest.mark.filterwarnings("error")
 def test_an_entry_that_is_not_whole_is_none(cache: BuildCache) -> None:
-    cache.fetch(KEY, make, yes)
+    close(cache.fetch(KEY, make, yes))
     (entry,) = cache.entries()
     entry.artifact.unlink()
     assert cache.find(KEY) is None
-    cache.fetch(KEY, make, yes)
+    close(cache.fetch(KEY, make, yes))
     entry.artifact.with_suffix(".json").write_text("{")
     assert cache.find(KEY) is None
     assert cache.entries() == []
@@ -178,7 +201,9 @@ def test_building_goes_on_while_somebody_clears(cache: BuildCache) -> None:
     thread.start()
     try:
         for number in range(30):
-            assert cache.fetch({"number": number % 3}, make, yes).passport.target == "toy"
+            found = cache.fetch({"number": number % 3}, make, yes)
+            assert found.passport.target == "toy"
+            close(found)
     finally:
         done.set()
         thread.join()

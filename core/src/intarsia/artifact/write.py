@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import sys
 import zipfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -27,6 +29,7 @@ PASSPORT = "passport.json"
 PARAMS = "params.safetensors"
 UNITS = "units"
 
+_STEP = 8 << 20
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PADDING_ID = 0xD935  # the zip extra field that Android's zipalign uses for the same purpose
 _EXHAUSTED = frozenset(
@@ -102,6 +105,32 @@ def written_beside(path: Path) -> Generator[IO[bytes]]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def copy_artifact(source: IO[bytes], path: Path) -> None:
+    """Copy a whole file beside ``path`` and rename it, so that ``path`` is old or new, never torn.
+
+    What is copied is meant to be read from the copy: it leaves the system's memory of files, where
+    the copy takes its place.
+
+    Raises:
+        As :func:`write_artifact`.
+    """
+    with written_beside(path) as copy:
+        done = _copy_in_system(source.fileno(), copy.fileno()) if sys.platform == "linux" else 0
+        source.seek(done)
+        copy.seek(done)
+        shutil.copyfileobj(source, copy)
+
+
+def _copy_in_system(source: int, copy: int) -> int:
+    """Let the system copy an open file, as far as it does; return the number of bytes."""
+    done = 0
+    with suppress(OSError):  # file systems that do not: the rest is read and written
+        while count := os.copy_file_range(source, copy, _STEP, done, done):
+            os.posix_fadvise(source, done, count, os.POSIX_FADV_DONTNEED)
+            done += count
+    return done
 
 
 def _temporary(path: Path) -> Path:

@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO, TypeAlias, cast
 
 from ..artifact.archive import SUFFIX, OpenedArtifact, open_artifact
 from ..artifact.passport import Passport
-from ..artifact.write import written_beside
+from ..artifact.write import copy_artifact, written_beside
 from ..errors import ArtifactError, IntarsiaError, ResourceError, UsageError
 from ..host.trial import cache_folder
 from ..runtime.load import Executable, instantiate
@@ -98,9 +97,7 @@ class KeptArtifact:
         """
         if output_format not in (None, "artifact") or os.fspath(path).endswith(("/", os.sep)):
             raise UsageError("compiled code can be written as an artifact only", hint="-o FILE")
-        with written_beside(Path(path)) as copy:
-            self.file.seek(0)
-            shutil.copyfileobj(self.file, copy)
+        copy_artifact(self.file, Path(path))
         return Path(path)
 
     def load(self, *, threads: int | None = None, executor: str | None = None) -> Executable:
@@ -174,10 +171,11 @@ class BuildCache:
                 return found
             artifact = make()
             if locked and holds():
-                self._keep(path, key, artifact)
+                artifact = self._keep(path, key, artifact)
         return artifact
 
-    def _keep(self, path: Path, key: Key, artifact: Artifact) -> None:
+    def _keep(self, path: Path, key: Key, artifact: Artifact) -> Artifact:
+        """Write an entry; return the artifact, which knows where it has been written."""
         try:
             artifact.save(path)
             with written_beside(_key_file(path)) as file:
@@ -185,8 +183,11 @@ class BuildCache:
         except (ResourceError, UsageError) as error:
             warnings.warn(f"the build is not cached: {error.message}", stacklevel=2)
             self._remove(path)
-            return
+            return artifact
+        with suppress(OSError):  # removed meanwhile
+            artifact = replace(artifact, written=path.open("rb"))
         self._trim(path)
+        return artifact
 
     def entries(self) -> list[Entry]:
         """All entries, the one used last first; those without a readable key are left out."""
