@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import mmap
 import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,7 @@ from intarsia.build.importing import (
     check_static,
     import_model,
     physical_memory,
+    release_files,
 )
 from intarsia.dtype import DType
 from intarsia.errors import ModelError, ResourceError, UnsupportedError
@@ -99,3 +102,35 @@ def test_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert physical_memory() > 1 << 28
     monkeypatch.delattr(os, "sysconf")
     assert physical_memory() == 1 << 48
+
+
+def _resident(address: int) -> int:
+    """Bytes in memory of the mapping that an address lies in."""
+    inside = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        first = line.split()[0]
+        if "-" in first and not first.endswith(":"):
+            start, end = (int(part, 16) for part in first.split("-"))
+            inside = start <= address < end
+        elif inside and first == "Rss:":
+            return int(line.split()[1]) << 10
+    raise AssertionError(hex(address))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_weights_in_a_mapped_file_leave_memory_and_come_back(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    values = np.arange(1 << 18, dtype=np.float32)
+    values.tofile(path)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    weight = np.frombuffer(memoryview(mapped)[4:], np.float32).reshape(-1, 1)
+    written = np.memmap(path, np.float32, "c")
+    written[0] = 7.0
+    whole = make_tuple([constant(data) for data in (weight, written[:1], values)])
+    assert weight.sum() > 0
+    assert _resident(weight.ctypes.data) >= values.nbytes // 2
+    release_files(IRModule.from_function(Function((), whole)))
+    assert _resident(weight.ctypes.data) == 0
+    assert weight[:, 0].tolist() == values[1:].tolist()
+    assert written[0] == 7.0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.build.records import Record, append_record
+from intarsia.cli import cached
 from intarsia.cli.cache import differences
 from intarsia.cli.main import main
 from intarsia.frontend.onnx.reader import model_digests
@@ -129,6 +131,25 @@ def test_weights_in_a_file_of_their_own_are_in_the_key(run: Run, tmp_path: Path)
     assert why(run, path, *TARGET)["differs"] == ["model.net.bin"]
     run("run", path, *TARGET, "--outputs", second)
     np.testing.assert_allclose(np.load(second)["y"], 2 * np.load(first)["y"], rtol=1e-5)
+
+
+def test_a_model_is_hashed_again_after_the_build_only_if_it_may_have_changed(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[Path] = []
+
+    def digests(path: Path) -> dict[str, str]:
+        hashed.append(path)
+        return model_digests(path)
+
+    monkeypatch.setattr(cached, "model_digests", digests)
+    run("compile", model, *TARGET, "-o", tmp_path / "a.intarsia")
+    assert len(hashed) == 2  # it was written just now
+    monkeypatch.setattr(cached, "_CLOCKS", -(10**12))
+    save(model, 2.0)
+    run("compile", model, *TARGET, "-o", tmp_path / "b.intarsia")
+    assert len(hashed) == 3
+    assert not cached.untouched([tmp_path / "none"], time.time_ns())
 
 
 def test_weights_outside_the_folder_are_refused_before_they_are_read(

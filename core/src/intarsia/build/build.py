@@ -28,7 +28,7 @@ from .claims import measure_claims
 from .config import Executor, Runtime, check_combination, check_served
 from .dump import Dump
 from .dynamic import import_any, needs_program, pack_program
-from .importing import Model, check_budget, check_static
+from .importing import Model, check_budget, check_static, release_files
 from .pack import pack
 from .place import check_place_rules, rules_of_parts
 from .shapes import build_shapes, check_one_program, find_choices, static_shapes
@@ -205,11 +205,13 @@ def _compile(
     dump.module("partitioned", cutting.module)
     stage("regions")
     regions = compile_regions(host, cutting.regions, parts)
+    release_files(prepared)
     stage("lower")
     rest = rewrite_rest(host, cutting.module, parts.fallback)
     tuned = tuned_for(host, parts, chosen.records)
     delivery = _delivery(mod_name, settings, regions)
     lowered = lower_rest(host, rest, cutting.regions, parts.fallback, delivery, tuned)
+    release_files(prepared)
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias, cast
+
+import numpy as np
 
 from ..errors import ModelError, ResourceError, UnsupportedError
 from ..ir.expr import Constant, Expr, Var, constant
@@ -14,9 +18,6 @@ from ..ir.module import IRModule
 from ..ir.types import TensorType, TupleType, Type
 from ..ir.walk import post_order, substitute
 from ..target.options import did_you_mean
-
-if TYPE_CHECKING:
-    import numpy as np
 
 Model: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
 """A module, or an ONNX model: its path or its bytes."""
@@ -70,6 +71,33 @@ def bind_params(module: IRModule, params: Mapping[str, np.ndarray]) -> IRModule:
         values[named[name]] = value
     kept = tuple(param for param in main.params if param not in values)
     return module.with_main(replace(main, params=kept, body=substitute(main.body, values)))
+
+
+def release_files(module: IRModule) -> None:
+    """Take weights that lie in mapped files out of memory until they are read again.
+
+    Each weight is read once or twice while compiling, and the whole file would stay meanwhile.
+    """
+    files: dict[int, mmap.mmap] = {}
+    for function in module.functions.values():
+        for node in post_order(function.body):
+            file = _mapped_file(node.data) if isinstance(node, Constant) else None
+            if file is not None:
+                files[id(file)] = file
+    for file in files.values():
+        file.madvise(mmap.MADV_DONTNEED)
+
+
+def _mapped_file(array: np.ndarray) -> mmap.mmap | None:
+    """The mapped file that an array is a view of, if it can be read only."""
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = cast("object", base.base)
+    if isinstance(base, memoryview):
+        base = base.obj
+    if sys.platform != "linux" or not isinstance(base, mmap.mmap):
+        return None
+    return base if memoryview(base).readonly else None  # what was written to a copy would be lost
 
 
 def check_static(module: IRModule) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -19,8 +20,10 @@ from ..host.trial import files_below
 from ..target.target import CompositeTarget
 from .model_options import BuildSettings
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the key."""
+
+_CLOCKS = 10 * 10**9  # nanoseconds that clocks of file systems may differ from this machine's
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +40,11 @@ class Keyed:
     target: CompositeTarget
     settings: BuildSettings
 
-    def key(self) -> Key | None:
+    def key(self, digests: Mapping[str, str] | None = None) -> Key | None:
         """Return the key; ``None`` if a plugin of the target is not installed as files.
+
+        Args:
+            digests: Those of the model's files, if they are known.
 
         Raises:
             ModelError: The model, or a file with weights of it, cannot be read.
@@ -57,7 +63,7 @@ class Keyed:
             "sources": _sources(),
             "python": sys.version,
             "name": self.model.stem,
-            "model": model_digests(self.model),
+            "model": model_digests(self.model) if digests is None else digests,
             "shapes": {k: [str(size) for size in v] for k, v in sorted(settings.shapes.items())},
             "target": str(self.target),
             "hardware": hardware.type if hardware else "",
@@ -82,14 +88,40 @@ def build_or_fetch(keyed: Keyed, make: Callable[[], Artifact]) -> Artifact | Kep
         IntarsiaError: What ``make`` raises; or the model cannot be read.
     """
     cache = cache_of(keyed.settings)
-    key = None if cache is None else keyed.key()
-    if cache is None or key is None:
+    if cache is None:
         return make()
+    began, whose = time.time_ns(), _identity(keyed.model)
+    digests = model_digests(keyed.model)
+    key = keyed.key(digests)
+    if key is None:
+        return make()
+    files = [keyed.model.parent / location if location else keyed.model for location in digests]
 
     def holds() -> bool:
-        return keyed.key() == key
+        same = whose == _identity(keyed.model) and untouched(files, began)
+        return keyed.key(digests if same else None) == key
 
     return cache.fetch(key, make, holds)
+
+
+def untouched(files: Sequence[Path], since: int) -> bool:
+    """Say whether no file has changed, for sure, since a time in nanoseconds since 1970.
+
+    A file that changed shortly before may have done so after, by a clock that is slow.
+    """
+    try:
+        return all(file.stat().st_ctime_ns < since - _CLOCKS for file in files)
+    except OSError:
+        return False
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """What file a name stands for; ``None`` if for none."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def cache_of(settings: BuildSettings) -> BuildCache | None:
