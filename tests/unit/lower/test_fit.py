@@ -15,12 +15,18 @@ from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
 from intarsia.lower.cpu.halves import widen_halves
 from intarsia.lower.cpu.layout import use_channels_last
+from intarsia.lower.cpu.moves import packed_conv, packed_depthwise
+from intarsia.lower.cpu.packing import pack_conv, pack_depthwise
+from intarsia.lower.cpu.powers import expand_powers
 from intarsia.lower.cpu.searches import split_searches
-from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.cpu.tile import Quads, Shape
 from intarsia.lower.cpu.volumes import flatten_volumes
 from intarsia.ops import nn
+from intarsia.ops.binary import Power
 from intarsia.ops.pooling import MaxPool
+from intarsia.ops.qnn_linear import ConvInteger, MatmulInteger
 from intarsia.ops.reduce import Argmax, Argmin, ArgOp
+from intarsia.tir.expr import PrimExpr
 
 PLAIN = {"padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
 
@@ -49,17 +55,24 @@ def same(before: Function, after: Function, kind: type = np.float32) -> None:
 @st.composite
 def volumes(draw: st.DrawFn) -> Call:
     """Convolutions of volumes with windows, strides, dilation and padding up to 3."""
-    inner, outputs = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    inner, outputs, groups = (
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 3)),
+        draw(st.sampled_from([1, 1, 2, 3])),
+    )
     kernel = [draw(st.integers(1, 3)) for _ in range(3)]
     dilation = tuple(draw(st.integers(1, 2)) for _ in range(3))
     ends = tuple((draw(st.integers(0, 2)), draw(st.integers(0, 2))) for _ in range(3))
     sizes = [draw(st.integers(5, 7)) for _ in range(3)]
     attrs = nn.Conv.Attrs(
-        strides=tuple(draw(st.integers(1, 3)) for _ in range(3)), padding=ends, dilation=dilation
+        strides=tuple(draw(st.integers(1, 3)) for _ in range(3)),
+        padding=ends,
+        dilation=dilation,
+        groups=groups,
     )
-    operands: list[Expr] = [var(DType.FLOAT32, draw(st.integers(1, 2)), inner, *sizes)]
-    operands.append(weights(outputs, inner, *kernel))
-    operands += [weights(outputs)] if draw(st.booleans()) else []
+    operands: list[Expr] = [var(DType.FLOAT32, draw(st.integers(1, 2)), groups * inner, *sizes)]
+    operands.append(weights(groups * outputs, inner, *kernel))
+    operands += [weights(groups * outputs)] if draw(st.booleans()) else []
     return call(nn.Conv, *operands, attrs=attrs)
 
 
@@ -73,17 +86,13 @@ def test_volumes_are_convolved_as_pictures(body: Call) -> None:
     same(function, changed)
 
 
-@pytest.mark.parametrize("change", ["groups", "float64", "weight", "rank"])
+@pytest.mark.parametrize("change", ["float64", "rank"])
 def test_other_convolutions_are_left(change: str) -> None:
     attrs = {"strides": (1,) * 3, "padding": ((0, 0),) * 3, "dilation": (1,) * 3}
     kind = DType.FLOAT64 if change == "float64" else DType.FLOAT32
     weight: Expr = constant(weights(4, 4, 2, 2, 2).data.astype(kind.value))
     x = var(kind, 1, 4, 5, 5, 5)
-    if change == "groups":
-        weight, attrs["groups"] = weights(4, 2, 2, 2, 2), 2
-    elif change == "weight":
-        weight = Var("w", TensorType((4, 4, 2, 2, 2), kind))
-    elif change == "rank":
+    if change == "rank":
         x, weight = var(kind, 1, 4, 5, 5), weights(4, 4, 2, 2)
         attrs = {"strides": (1, 1), **PLAIN}
     function = function_of(call(nn.Conv, x, weight, attrs=nn.Conv.Attrs(**attrs)))
@@ -141,9 +150,165 @@ def test_a_search_is_two_reductions(op: type[ArgOp], last: bool, keepdims: bool)
 
 @pytest.mark.parametrize(
     ("kind", "shape", "axis"),
-    [(DType.INT32, (2, 40), 1), (DType.FLOAT32, (2, 31), 1), (DType.FLOAT32, (40, 40), 0)],
-    ids=["integers", "short row", "column"],
+    [(DType.FLOAT32, (2, 31), 1), (DType.FLOAT32, (31, 7), 0), (DType.FLOAT32, (2, "N"), 1)],
+    ids=["short row", "few columns", "symbolic"],
 )
-def test_other_searches_are_left(kind: DType, shape: tuple[int, ...], axis: int) -> None:
+def test_other_searches_are_left(kind: DType, shape: tuple[int | str, ...], axis: int) -> None:
     function = function_of(call(Argmax, var(kind, *shape), attrs=ArgOp.Attrs(axis=axis)))
     assert split_searches(function) is function
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    kind=st.sampled_from(["float64", "int64", "int32", "uint8", "int8", "float32"]),
+    shape=st.sampled_from([(3, 5, 9), (33, 2, 3), (2, 33, 2), (4, 3, 40), (2, 1, 8)]),
+    axis=st.integers(0, 2),
+    flags=st.tuples(st.booleans(), st.booleans(), st.booleans()),
+)
+def test_searches_of_any_axis_and_type(
+    kind: str, shape: tuple[int, ...], axis: int, flags: tuple[bool, bool, bool]
+) -> None:
+    largest, last, keepdims = flags
+    attrs = ArgOp.Attrs(axis=axis, last=last, keepdims=keepdims)
+    x = var(DType(kind), *shape)
+    function = function_of(call(Argmax if largest else Argmin, x, attrs=attrs))
+    changed = split_searches(function)
+    long = shape[axis] >= 32 or np.prod(shape[axis + 1 :]) >= 8
+    assert ("argm" not in " ".join(names(changed))) == long
+    data = np.random.default_rng(0).integers(0, 4, shape).astype(kind)
+    (want,), (got,) = expected(function, [data]), expected(changed, [data])
+    np.testing.assert_array_equal(got, want)
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    groups=st.integers(1, 3),
+    own=st.integers(1, 19),
+    inner=st.integers(1, 3),
+    kernel=st.sampled_from([(1, 1), (3, 2), (1, 5)]),
+)
+def test_weights_of_run_time_are_packed_alike(
+    groups: int, own: int, inner: int, kernel: tuple[int, int]
+) -> None:
+    array = np.random.default_rng(0).standard_normal((groups * own, inner, *kernel))
+    array = array.astype(np.float32)
+    weight = Var("w", TensorType(array.shape, DType.FLOAT32))
+    (got,) = expected(function_of(packed_conv(weight, groups, 8)), [array])
+    np.testing.assert_array_equal(got, pack_conv(array, groups, 8))
+    (got,) = (
+        expected(function_of(packed_depthwise(weight)), [array[:, :1]]) if inner == 1 else (None,)
+    )
+    if got is not None:
+        np.testing.assert_array_equal(got, pack_depthwise(array))
+
+
+@pytest.mark.parametrize(
+    ("weight", "groups", "found"),
+    [
+        ((6, 4, 3, 3), 1, "cpu.conv"),
+        ((6, 2, 3, 3), 2, "cpu.conv"),
+        ((4, 1, 3, 3), 4, "cpu.depthwise"),
+    ],
+    ids=["one group", "two groups", "depthwise"],
+)
+def test_convolutions_by_given_weights(weight: tuple[int, ...], groups: int, found: str) -> None:
+    attrs = nn.Conv.Attrs(strides=(1, 1), groups=groups, **PLAIN)
+    params = (var(DType.FLOAT32, 1, 4, 6, 6), Var("w", TensorType(weight, DType.FLOAT32)))
+    function = Function(params, call(nn.Conv, *params, attrs=attrs))
+    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    assert found in names(changed)
+    drawn = np.random.default_rng(0)
+    arrays = [drawn.integers(-9, 9, tensor_type(p).static_shape).astype(np.float32) for p in params]
+    (want,), (got,) = expected(function, arrays), expected(changed, arrays)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_line_by_given_weights() -> None:
+    attrs = nn.Conv.Attrs(strides=(2,), padding=((1, 2),), dilation=(1,))
+    params = (var(DType.FLOAT32, 2, 3, 11), Var("w", TensorType((5, 3, 4), DType.FLOAT32)))
+    function = Function(params, call(nn.Conv, *params, attrs=attrs))
+    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    assert "cpu.conv" in names(changed)
+    drawn = np.random.default_rng(0)
+    arrays = [drawn.integers(-9, 9, tensor_type(p).static_shape).astype(np.float32) for p in params]
+    (want,), (got,) = expected(function, arrays), expected(changed, arrays)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("exponent", "kind", "wanted"),
+    [
+        (3.0, DType.FLOAT32, ["multiply", "multiply"]),
+        (4.0, DType.FLOAT64, ["multiply", "multiply"]),
+        (3.5, DType.FLOAT32, ["power"]),
+        (5.0, DType.FLOAT32, ["power"]),
+        (3.0, DType.FLOAT16, ["power"]),
+    ],
+)
+def test_small_whole_powers_are_products(exponent: float, kind: DType, wanted: list[str]) -> None:
+    power = constant(np.array(exponent, kind.value))
+    function = function_of(call(Power, var(kind, 4, 5), power))
+    changed = expand_powers(function)
+    assert names(changed) == wanted
+    x = np.array([[-3, -0.0, 0, 2, np.inf], *[[-np.inf, np.nan, 1e-20, -1, 7]] * 3], kind.value)
+    (want,), (got,) = expected(function, [x]), expected(changed, [x])
+    np.testing.assert_allclose(got, want, rtol=1e-6)
+
+
+def _quads() -> Shape:
+    def load(first: PrimExpr) -> PrimExpr:
+        return first
+
+    def add(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+        return total + left * right
+
+    return Shape(lanes=8, rows=4, quads=Quads(load, add))
+
+
+@pytest.mark.parametrize("signed", [False, True], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("known", [False, True], ids=["zero given", "zero known"])
+@pytest.mark.parametrize("flipped", [False, True], ids=["plain", "transposed"])
+def test_integer_products_go_four_by_four(signed: bool, known: bool, flipped: bool) -> None:
+    kind = np.int8 if signed else np.uint8
+    drawn = np.random.default_rng(0)
+    weight = drawn.integers(-90, 90, (5, 7) if flipped else (7, 5)).astype(np.int8)
+    a = Var("a", TensorType((3, 7), DType(np.dtype(kind).name)))
+    zero = Var("z", TensorType((), DType(np.dtype(kind).name)))
+    params = (a,) if known else (a, zero)
+    w_zero = np.array([1, -2, 3, 0, 5], np.int8)
+    operands = (a, constant(np.array(11, kind)) if known else zero, constant(weight))
+    attrs = nn.Matmul.Attrs(transpose_b=flipped)
+    body = call(MatmulInteger, *operands, constant(w_zero), attrs=attrs)
+    function = Function(params, body)
+    changed = use_channels_last(function, _quads())
+    assert "cpu.qdense" in names(changed)
+    arrays = [drawn.integers(0, 100, (3, 7)).astype(kind), np.array(11, kind)][: len(params)]
+    (want,), (got,) = expected(function, arrays), expected(changed, arrays)
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("groups", [1, 4], ids=["deep", "depthwise"])
+def test_integer_convolutions_go_four_by_four(groups: int) -> None:
+    drawn = np.random.default_rng(0)
+    weight = drawn.integers(-90, 90, (4, 4 // groups, 3, 3)).astype(np.int8)
+    x = Var("x", TensorType((1, 4, 6, 6), DType.INT8))
+    constants = (np.array(-3, np.int8), weight, np.array(2, np.int8))
+    attrs = nn.Conv.Attrs(strides=(1, 1), padding=((1, 1),) * 2, dilation=(1, 1), groups=groups)
+    function = Function((x,), call(ConvInteger, x, *map(constant, constants), attrs=attrs))
+    changed = use_channels_last(function, _quads())
+    assert "cpu.qdepthwise" in names(changed) or "cpu.qconv" in names(changed)
+    data = drawn.integers(-100, 100, (1, 4, 6, 6)).astype(np.int8)
+    (want,), (got,) = expected(function, [data]), expected(changed, [data])
+    np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("what", ["wide weights", "weights given"])
+def test_other_integer_products_are_left(what: str) -> None:
+    a = Var("a", TensorType((3, 4), DType.UINT8))
+    b = Var("b", TensorType((4, 5), DType.UINT8))
+    wide = constant(np.full((4, 5), 250, np.uint8))
+    zero = constant(np.array(0, np.uint8))
+    weight: Expr = wide if what == "wide weights" else b
+    body = call(MatmulInteger, a, zero, weight, zero, attrs=nn.Matmul.Attrs())
+    function = Function((a,) if what == "wide weights" else (a, b), body)
+    assert names(use_channels_last(function, _quads())) == ["qnn.matmul_integer"]

@@ -7,6 +7,7 @@ from ...ir.expr import Function
 from .halves import widen_halves
 from .layout import use_channels_last
 from .pointwise import flatten_pointwise
+from .powers import expand_powers
 from .searches import split_searches
 from .tile import Shape
 from .transposed import expand_transposed
@@ -20,6 +21,6 @@ def fit_function(function: Function, shape: Shape) -> Function:
         function: What the backend compiles; shapes are static.
         shape: Register tile of the machine.
     """
-    in_float32 = widen_halves(split_searches(function))
+    in_float32 = widen_halves(split_searches(expand_powers(function)))
     pictures = flatten_volumes(expand_transposed(in_float32))
     return use_channels_last(flatten_pointwise(pictures), shape)

@@ -39,9 +39,16 @@ from ...ops.reduce import ReduceOp
 from ...ops.resize import Resize
 from ...ops.shape import Concatenate, Reshape, Split, Transpose
 from ...ops.slicing import Pad, StridedSlice
+from .moves import moved, packed_conv, packed_depthwise, reshaped
 from .operators import ConvAttrs, Dense, Depthwise, LastAvgPool, LastMaxPool, PackedConv
 from .packing import pack_conv, pack_dense, pack_depthwise
-from .quantise import conv_of, dense_of, is_quantised_linear
+from .quantise import (
+    conv_of,
+    conv_sums_of,
+    dense_of,
+    dense_sums_of,
+    is_quantised_linear,
+)
 from .tile import Shape, block_width
 
 TO_LAST = (0, 2, 3, 1)
@@ -96,18 +103,16 @@ class _Layout:
         if node not in self.first:
             found = self.last[node]
             if isinstance(found.type, TupleType):
-                parts = [
-                    _moved(get_item(found, i), TO_FIRST) for i in range(len(found.type.fields))
-                ]
+                parts = [moved(get_item(found, i), TO_FIRST) for i in range(len(found.type.fields))]
                 self.first[node] = make_tuple(parts, span=node.span)
             else:
-                self.first[node] = _moved(found, TO_FIRST)
+                self.first[node] = moved(found, TO_FIRST)
         return self.first[node]
 
     def channels_last(self, node: Expr) -> Expr:
         """Return a node's equivalent channels last; the node has rank 4."""
         if node not in self.last:
-            self.last[node] = _moved(self.plain(node), TO_LAST)
+            self.last[node] = moved(self.plain(node), TO_LAST)
         return self.last[node]
 
     def _convert(self, node: Call) -> bool:
@@ -147,12 +152,12 @@ class _Layout:
     def _conv(self, node: Call) -> bool:
         data, weight, *bias = node.args
         kind = tensor_type(data)
-        if kind.rank == 3 and isinstance(weight, Constant) and kind.dtype in _FLOATS:
-            return self._conv_of_line(node)
-        if kind.rank != 4 or not isinstance(weight, Constant) or kind.dtype not in _FLOATS:
+        if kind.dtype not in _FLOATS or kind.rank not in (3, 4) or not tensor_type(weight).elements:
             return False
+        if kind.rank == 3:
+            return self._conv_of_line(node)
         source = self.channels_last(data)
-        result = self._packed_conv(node, source, weight)
+        result = self._packed_conv(node, source, self.plain(weight))
         for term in bias:
             result = call(Add, result, self.plain(term), span=node.span)
         return self._set(node, result)
@@ -160,24 +165,29 @@ class _Layout:
     def _quantised(self, node: Call) -> bool:
         """A quantised convolution of a picture, or a product with a constant matrix."""
         source = node.args[0]
-        if node.op is qnn_linear.Matmul:
+        if node.op in (qnn_linear.Matmul, qnn_linear.MatmulInteger):
             *rows, _ = tensor_type(source).static_shape
             if self.shape.quads is not None and prod(rows) < self.shape.quads.least_rows:
                 return False
-            product = dense_of(node, self.plain(source), self.shape)
+            if node.op is qnn_linear.Matmul:
+                product = dense_of(node, self.plain(source), self.shape)
+            else:
+                zero = self.plain(node.args[1])
+                product = dense_sums_of(node, self.plain(source), zero, self.shape)
             if product is not None:
                 self.first[node] = product
             return product is not None
         if not _is_picture(source.type):
             return False
-        made = conv_of(node, self.channels_last(source), self.shape)
+        convolution = conv_of if node.op is qnn_linear.Conv else conv_sums_of
+        made = convolution(node, self.channels_last(source), self.shape)
         return made is not None and self._set(node, made)
 
-    def _packed_conv(self, node: Call, source: Expr, weight: Constant) -> Expr:
+    def _packed_conv(self, node: Call, source: Expr, weight: Expr) -> Expr:
         plain = node.attrs
         if not isinstance(plain, Conv.Attrs):
             raise AssertionError("nn.conv has Conv.Attrs")
-        outputs, inner, kh, kw = weight.data.shape
+        outputs, inner, kh, kw = tensor_type(weight).static_shape
         groups = plain.groups
         attrs = ConvAttrs(
             outputs=outputs,
@@ -194,8 +204,14 @@ class _Layout:
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
 
-    def _pack(self, weight: Constant, how: tuple[object, ...]) -> Constant:
+    def _pack(self, weight: Expr, how: tuple[object, ...]) -> Expr:
         key = (weight, *how)
+        if not isinstance(weight, Constant):
+            match how:
+                case ("conv", int(groups), int(width)):
+                    return packed_conv(weight, groups, width)
+                case _:
+                    return packed_depthwise(weight)
         if key not in self.packed:
             match how:
                 case ("conv", int(groups), int(width)):
@@ -211,11 +227,12 @@ class _Layout:
         """A one-dimensional convolution is one over pictures of height 1."""
         data, weight, *bias = node.args
         plain = node.attrs
-        if not isinstance(weight, Constant) or not isinstance(plain, Conv.Attrs):
+        if not isinstance(plain, Conv.Attrs):
             return False
         n, c, width = tensor_type(data).static_shape
         line = reshaped(self.plain(data), (n, c, 1, width))
-        flat = constant(weight.data[:, :, None, :], name=weight.name, span=weight.span)
+        outputs, inner, taps = tensor_type(weight).static_shape
+        flat = reshaped(self.plain(weight), (outputs, inner, 1, taps))
         attrs = Conv.Attrs(
             strides=(1, *plain.strides),
             padding=((0, 0), *plain.padding),
@@ -223,12 +240,12 @@ class _Layout:
             groups=plain.groups,
         )
         wide = call(Conv, line, flat, attrs=attrs, span=node.span)
-        result = self._packed_conv(wide, _moved(line, TO_LAST), flat)
+        result = self._packed_conv(wide, moved(line, TO_LAST), flat)
         for term in bias:
             result = call(Add, result, self.plain(term), span=node.span)
         shape = tensor_type(node).static_shape
-        moved = _moved(result, TO_FIRST)
-        self.first[node] = call(Reshape, moved, attrs=Reshape.Attrs(shape=shape), span=node.span)
+        turned = moved(result, TO_FIRST)
+        self.first[node] = call(Reshape, turned, attrs=Reshape.Attrs(shape=shape), span=node.span)
         return True
 
     def _matmul(self, node: Call) -> bool:
@@ -253,7 +270,7 @@ class _Layout:
         axes = node.attrs.axes
         if source in self.last and source not in self.first and len(axes) == 4:
             composed = tuple(TO_FIRST[axis] for axis in axes)
-            self.first[node] = _moved(self.last[source], composed)
+            self.first[node] = moved(self.last[source], composed)
             return True
         if axes == TO_FIRST:
             return self._set(node, self.plain(source))
@@ -279,9 +296,9 @@ class _Layout:
             return plain
         shape = (1,) * (4 - kind.rank) + kind.static_shape
         if isinstance(plain, Constant):
-            moved = plain.data.reshape(shape).transpose(TO_LAST)
-            return constant(np.ascontiguousarray(moved), name=plain.name, span=plain.span)
-        return _moved(reshaped(plain, shape), TO_LAST)
+            turned = plain.data.reshape(shape).transpose(TO_LAST)
+            return constant(np.ascontiguousarray(turned), name=plain.name, span=plain.span)
+        return moved(reshaped(plain, shape), TO_LAST)
 
     def _is_worth_turning(self, node: Call) -> bool:
         """Whether a pool gains more channels last than turning its picture round costs."""
@@ -309,11 +326,6 @@ class _Layout:
             return self._set(node, result)
         self.first[node] = result
         return True
-
-
-def reshaped(value: Expr, shape: tuple[int, ...]) -> Expr:
-    """Return the elements of a value in another shape."""
-    return call(Reshape, value, attrs=Reshape.Attrs(shape=shape))
 
 
 def _is_picture(kind: object) -> bool:
@@ -346,17 +358,3 @@ def _permuted(node: Call) -> OpAttrs | None:
             return replace(attrs, sizes=tuple(attrs.sizes[a] for a in TO_LAST), scales=scales)
         case _:
             return None
-
-
-def _moved(value: Expr, axes: tuple[int, ...]) -> Expr:
-    """Return ``value`` transposed; transposes of constants and of transposes are carried out."""
-    if axes == tuple(range(len(axes))):
-        return value
-    if isinstance(value, Constant):
-        moved = np.ascontiguousarray(value.data.transpose(axes))
-        return constant(moved, name=value.name, span=value.span)
-    if isinstance(value, Call) and value.op is Transpose:
-        assert isinstance(value.attrs, Transpose.Attrs)  # as of every transpose
-        inner = value.attrs.axes
-        return _moved(value.args[0], tuple(inner[axis] for axis in axes))
-    return call(Transpose, value, attrs=Transpose.Attrs(axes=axes), span=value.span)

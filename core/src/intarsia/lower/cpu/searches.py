@@ -6,6 +6,8 @@ In a search that keeps value and index together each element waits for the one b
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from ...dtype import DType
@@ -18,9 +20,12 @@ from ...ops.unary import Cast
 _SHORTEST = 32
 """Elements of a row from which on two passes over it take less than a search."""
 
+_NEIGHBOURS = 8
+"""Results side by side that a vector searches for, however long their rows are."""
+
 
 def split_searches(function: Function) -> Function:
-    """Return an equivalent function; searches along long rows of float32 are changed."""
+    """Return an equivalent function; searches along long rows, or of many at once, are changed."""
     return rewrite_function(function, _split)
 
 
@@ -30,17 +35,18 @@ def _split(node: Expr) -> Expr | None:
         return None
     (x,), attrs = node.args, node.attrs
     kind = tensor_type(x)
-    if not isinstance(attrs, ArgOp.Attrs) or kind.dtype is not DType.FLOAT32 or not kind.is_static:
+    if not isinstance(attrs, ArgOp.Attrs) or not kind.is_static or kind.elements == 0:
         return None
-    length = kind.static_shape[-1]
-    if attrs.axis != kind.rank - 1 or length < _SHORTEST or kind.elements == 0:
+    length, *after = kind.static_shape[attrs.axis :]
+    if length < _SHORTEST and prod(after) < _NEIGHBOURS:
         return None
     row = ReduceOp.Attrs(axes=(attrs.axis,), keepdims=True)
     best = call(Max if node.op is Argmax else Min, x, attrs=row, span=node.span)
-    index = constant(np.arange(length, dtype=np.int32))
+    index = constant(np.arange(length, dtype=np.int32).reshape(length, *(1 for _ in after)))
     beyond = constant(np.array(-1 if attrs.last else length, np.int32))
     found = call(Where, call(Equal, x, best), index, beyond)
-    found = call(Where, call(NotEqual, x, x), index, found)
+    if kind.dtype.is_float:
+        found = call(Where, call(NotEqual, x, x), index, found)
     wanted = ReduceOp.Attrs(axes=(attrs.axis,), keepdims=attrs.keepdims)
     place = call(Max if attrs.last else Min, found, attrs=wanted, span=node.span)
     return call(Cast, place, attrs=Cast.Attrs(dtype=DType.INT64), span=node.span)

@@ -22,7 +22,7 @@ from ...ir.walk import rewrite_function
 from ...ops import nn, qnn_linear
 from ...ops.shape import Transpose
 from ...ops.slicing import StridedSlice
-from .layout import reshaped
+from .moves import reshaped
 
 _PARAMETERS = 8
 """Operands of a quantised convolution in front of its bias."""

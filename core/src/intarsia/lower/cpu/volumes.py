@@ -4,19 +4,19 @@
 from __future__ import annotations
 
 from ...dtype import DType
-from ...ir.expr import Call, Constant, Expr, Function, call, constant, tensor_type
+from ...ir.expr import Call, Expr, Function, call, tensor_type
 from ...ir.walk import rewrite_function
 from ...ops.nn import Conv
 from ...ops.shape import Concatenate, Transpose
 from ...ops.slicing import Pad, StridedSlice
-from .layout import reshaped
+from .moves import moved, reshaped
 
 _DEPTH_FIRST = (0, 2, 1, 3, 4)
 """Swaps channels and depth."""
 
 
 def flatten_volumes(function: Function) -> Function:
-    """Return an equivalent function; three-dimensional convolutions in one group are changed."""
+    """Return an equivalent function; three-dimensional convolutions of float32 are changed."""
     return rewrite_function(function, _flattened)
 
 
@@ -25,27 +25,30 @@ def _flattened(node: Expr) -> Expr | None:
         return None
     data, weight, *bias = node.args
     kind, attrs = tensor_type(data), node.attrs
-    if kind.rank != 5 or kind.dtype is not DType.FLOAT32 or attrs.groups != 1:
-        return None
-    if not isinstance(weight, Constant) or not kind.is_static:
+    if kind.rank != 5 or kind.dtype is not DType.FLOAT32 or not kind.is_static:
         return None
     batch, _, depth, *_ = tensor_type(node).static_shape
-    outputs, inner, taps, *kernel = weight.data.shape
+    outputs, inner, taps, *kernel = tensor_type(weight).static_shape
+    if not kind.elements or not tensor_type(weight).elements:
+        return None
     stacked = _depth_as_channels(data, attrs, taps, depth)
-    _, channels, _, *sides = tensor_type(stacked).static_shape
-    pictures = reshaped(_swapped(stacked), (batch * depth, channels, *sides))
-    flat = weight.data.transpose(_DEPTH_FIRST).reshape(outputs, taps * inner, *kernel)
+    flat = reshaped(moved(weight, _DEPTH_FIRST), (outputs, taps * inner, *kernel))
     flat_attrs = Conv.Attrs(
-        strides=attrs.strides[1:], padding=attrs.padding[1:], dilation=attrs.dilation[1:]
+        strides=attrs.strides[1:],
+        padding=attrs.padding[1:],
+        dilation=attrs.dilation[1:],
+        groups=attrs.groups,
     )
-    operands = (pictures, constant(flat, name=weight.name, span=weight.span), *bias)
-    result = call(Conv, *operands, attrs=flat_attrs, span=node.span)
+    result = call(Conv, stacked, flat, *bias, attrs=flat_attrs, span=node.span)
     _, _, *sides = tensor_type(result).static_shape
-    return _swapped(reshaped(result, (batch, depth, outputs, *sides)))
+    return moved(reshaped(result, (batch, depth, outputs, *sides)), _DEPTH_FIRST)
 
 
 def _depth_as_channels(data: Expr, attrs: Conv.Attrs, taps: int, depth: int) -> Expr:
-    """Put the slices that each tap of the depth reads behind each other as channels."""
+    """Return a picture for each result along the depth: what each tap reads, as channels.
+
+    In each group of channels, those that one tap reads lie behind those of the tap before.
+    """
     (low, high), step, apart = attrs.padding[0], attrs.strides[0], attrs.dilation[0]
     if low or high:
         widths = ((0, 0), (0, 0), (low, high), (0, 0), (0, 0))
@@ -60,8 +63,13 @@ def _depth_as_channels(data: Expr, attrs: Conv.Attrs, taps: int, depth: int) -> 
             strides=(1, 1, step, 1, 1),
         )
         parts.append(call(StridedSlice, data, attrs=cut))
-    return parts[0] if taps == 1 else call(Concatenate, *parts, attrs=Concatenate.Attrs(axis=1))
-
-
-def _swapped(value: Expr) -> Expr:
-    return call(Transpose, value, attrs=Transpose.Attrs(axes=_DEPTH_FIRST))
+    stacked = parts[0]
+    if taps > 1:
+        stacked = call(Concatenate, *parts, attrs=Concatenate.Attrs(axis=1))
+    groups = attrs.groups
+    if groups == 1:
+        pictures = call(Transpose, stacked, attrs=Transpose.Attrs(axes=_DEPTH_FIRST))
+    else:
+        apart_shape = (batch, taps, groups, channels // groups, depth, *sides)
+        pictures = moved(reshaped(stacked, apart_shape), (0, 4, 2, 1, 3, 5, 6))
+    return reshaped(pictures, (batch * depth, taps * channels, *sides))
