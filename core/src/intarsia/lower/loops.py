@@ -29,20 +29,30 @@ PARALLEL_WORK = 65_536
 
 @dataclass(slots=True)
 class _Memory:
-    """Where each tensor of a kernel lives, and how many leading indices its buffer leaves out."""
+    """Where each tensor of a kernel lives, and how many leading indices its buffer leaves out.
+
+    ``overlap`` is that of :func:`default_loops`.
+    """
 
     buffers: dict[Tensor, Buffer]
     dropped: dict[Tensor, int]
+    overlap: bool
 
 
-def default_loops(name: str, stages: Stages) -> PrimFunc:
+def default_loops(name: str, stages: Stages, *, overlap: bool = False) -> PrimFunc:
     """Turn tensor expressions into a kernel.
 
     Stages that go row by row share one loop over rows and keep their temporaries on the stack;
     others run one after another through scratch memory.
+
+    Args:
+        name: Of the kernel.
+        stages: What it computes.
+        overlap: Whether the elements of a row that fill no vector are computed by one that overlaps
+            the one before, which pays where a vector costs as much as one element.
     """
     stages = collapse(stages)
-    memory = _Memory({}, {})
+    memory = _Memory({}, {}, overlap)
     params = [_global(tensor, f"p{n}") for n, tensor in enumerate(stages.inputs)]
     memory.buffers.update(zip(stages.inputs, params, strict=True))
     outputs = [_global(tensor, f"out{n}") for n, tensor in enumerate(stages.outputs)]
@@ -133,6 +143,7 @@ def _nest(stage: Tensor, row: tuple[PrimExpr, ...], memory: _Memory, *, parallel
         leading=() if stage in memory.dropped else row,
         lanes=max(1, VECTOR_BYTES // max(stage.dtype.bytes, _widest(body))),
         parallel=parallel,
+        overlap=memory.overlap,
     )
     match body:
         case Reduction():

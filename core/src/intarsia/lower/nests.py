@@ -13,25 +13,22 @@ from ..tir.buffer import Buffer, Scope
 from ..tir.expr import (
     INDEX,
     BinaryOp,
-    Broadcast,
     IfThenElse,
     IntImm,
     Load,
     PrimExpr,
-    Ramp,
     Read,
-    ReduceLanes,
     TirVar,
     binary,
     cast,
-    const,
     intrinsic,
     select,
 )
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Store
-from ..tir.tensor import ArgReduction, Axis, Reduction, Tensor, highest, lowest
+from ..tir.tensor import ArgReduction, Axis, Reduction, Tensor
 from ..tir.walk import map_statement, rewrite, substitute
+from .along import Row, power_of_two, reduce_along, serial_loops
 from .linear import at_step, is_linear, shared_step, vectorizes
 
 BLOCK = 4096
@@ -83,21 +80,6 @@ def parallel_loops(
     return For(fused, IntImm(prod(extents[:count])), ForKind.PARALLEL, body)
 
 
-def neutral(combine: BinaryOp, dtype: DType) -> PrimExpr:
-    """Return the value that changes nothing when combined."""
-    match combine:
-        case BinaryOp.MUL:
-            return const(1, dtype)
-        case BinaryOp.MIN:
-            return const(highest(dtype), dtype)
-        case BinaryOp.MAX:
-            return const(lowest(dtype), dtype)
-        case BinaryOp.AND:
-            return const(1 if dtype is DType.BOOL or not dtype.is_signed else -1, dtype)
-        case _:
-            return const(0, dtype)
-
-
 @dataclass(frozen=True, slots=True)
 class Nest:
     """The loops of one tensor.
@@ -108,6 +90,7 @@ class Nest:
         leading: Indices of ``buffer`` in front of the axes.
         lanes: Elements of a vector.
         parallel: Whether outer loops run on several threads.
+        overlap: Whether what fills no vector is computed by one that overlaps the one before.
     """
 
     axes: tuple[Axis, ...]
@@ -115,6 +98,7 @@ class Nest:
     leading: tuple[PrimExpr, ...]
     lanes: int
     parallel: bool
+    overlap: bool = False
 
     def _indices(self, last: PrimExpr | None) -> tuple[PrimExpr, ...]:
         """Return the place in the buffer, with ``last`` as the innermost index."""
@@ -148,7 +132,7 @@ class Nest:
             return self._outer(For(at, IntImm(last.extent), ForKind.SERIAL, store(at)))
         if len(self.axes) == 1 and self.parallel and last.extent >= 2 * BLOCK:
             return self._blocks(last, store)
-        return self._outer(vector_loops(last, self.lanes, store))
+        return self._outer(vector_loops(last, self.lanes, store, overlap=self.overlap))
 
     def _steps(self, value: PrimExpr, axis: Axis, at: TirVar, step: int) -> Stmt:
         """Store ``step`` neighbours at a time, which read the same places."""
@@ -175,7 +159,8 @@ class Nest:
         body = vector_loops(Axis(axis.var, BLOCK), self.lanes, store_in_block)
         parts: list[Stmt] = [For(block, IntImm(axis.extent // BLOCK), ForKind.PARALLEL, body)]
         if axis.extent % BLOCK:
-            parts.append(vector_loops(Axis(axis.var, axis.extent % BLOCK), self.lanes, store_rest))
+            rest = Axis(axis.var, axis.extent % BLOCK)
+            parts.append(vector_loops(rest, self.lanes, store_rest, overlap=self.overlap))
         return Seq(tuple(parts))
 
     def _halves(self, node: IfThenElse, number: int, at: int) -> Stmt:
@@ -211,49 +196,13 @@ class Nest:
         at = (IntImm(0),)
         current = Load(total, at, value.dtype, 1)
         step = Store(total, at, binary(body.combine, current, value))
-        loop = _loops(body.axes, step)
+        loop = serial_loops(body.axes, step)
         done = Store(self.buffer, self._indices(None), cast(current, self.buffer.dtype))
         return Allocate(total, Seq((Store(total, at, init), loop, done)))
 
     def _reduce_along(self, body: Reduction, value: PrimExpr, init: PrimExpr) -> Stmt:
-        """Reduce with a vector of partial results along the innermost reduction axis."""
-        inner = body.axes[-1]
-        # Four registers of partial results hide the latency of adding; short rows need one.
-        wide = 4 * self.lanes if inner.extent >= 8 * self.lanes else self.lanes
-        lanes = _power_of_two(min(wide, inner.extent))
-        partial = Buffer("partial", (lanes,), value.dtype, Scope.REGISTER)
-        total = Buffer("total", (1,), value.dtype, Scope.REGISTER)
-        all_lanes, at = (Ramp(IntImm(0), 1, lanes),), (IntImm(0),)
-        vector = Load(partial, all_lanes, value.dtype, lanes)
-        scalar = Load(total, at, value.dtype, 1)
-        chunk, lane = TirVar(inner.var.name), TirVar("lane")
-        item = substitute(value, {inner.var: chunk * lanes + lane})
-        step = Store(
-            partial, (lane,), binary(body.combine, Load(partial, (lane,), value.dtype, 1), item)
-        )
-        loop: Stmt = For(lane, IntImm(lanes), ForKind.VECTORIZED, step)
-        loop = For(chunk, IntImm(inner.extent // lanes), ForKind.SERIAL, loop)
-        parts: list[Stmt] = [
-            Store(
-                partial,
-                all_lanes,
-                Broadcast(neutral(body.combine, value.dtype), lanes, value.dtype),
-            ),
-            _loops(body.axes[:-1], loop),
-            Store(
-                total,
-                at,
-                binary(body.combine, init, ReduceLanes(body.combine, vector, value.dtype)),
-            ),
-        ]
-        rest = inner.extent % lanes
-        if rest:
-            var = TirVar(inner.var.name)
-            tail = substitute(value, {inner.var: var + (inner.extent - rest)})
-            store = Store(total, at, binary(body.combine, scalar, tail))
-            parts.append(_loops((*body.axes[:-1], Axis(var, rest)), store))
-        parts.append(Store(self.buffer, self._indices(None), cast(scalar, self.buffer.dtype)))
-        return Allocate(partial, Allocate(total, Seq(tuple(parts))))
+        row = Row(self.buffer, self._indices(None), self.lanes, self.overlap)
+        return reduce_along(body, value, init, row)
 
     def _reduce_across(self, body: Reduction, value: PrimExpr, init: PrimExpr, last: Axis) -> Stmt:
         """Reduce a vector of neighbouring results at once."""
@@ -280,10 +229,10 @@ class Nest:
                 current = Load(total, (lane,), value.dtype, 1)
                 return Store(self.buffer, self._indices(at), cast(current, self.buffer.dtype))
 
-            loop = _loops(body.axes, vector(step))
+            loop = serial_loops(body.axes, vector(step))
             return Allocate(total, Seq((vector(begin), loop, vector(end))))
 
-        return self._outer(_pieces(last, self.lanes, piece))
+        return self._outer(_pieces(last, self.lanes, piece, overlap=self.overlap))
 
     def arg_reduction(self, body: ArgReduction, load: LoadRule) -> Stmt:
         """Store the index of the extreme at every place."""
@@ -311,7 +260,7 @@ class Nest:
         parts = (
             Store(best, at, substitute(value, {body.axis.var: IntImm(0)})),
             Store(found, at, IntImm(0)),
-            _loops((body.axis,), step),
+            serial_loops((body.axis,), step),
             Store(self.buffer, self._indices(None), result),
         )
         return self._every_place(Allocate(best, Allocate(found, Seq(parts))))
@@ -336,18 +285,15 @@ def _better(body: ArgReduction, item: PrimExpr, best: PrimExpr) -> PrimExpr:
     return binary(BinaryOp.OR, better, nan)
 
 
-def _loops(axes: Sequence[Axis], body: Stmt) -> Stmt:
-    for axis in reversed(axes):
-        body = For(axis.var, IntImm(axis.extent), ForKind.SERIAL, body)
-    return body
+def vector_loops(axis: Axis, lanes: int, store: Emit, *, overlap: bool = False) -> Stmt:
+    """Return vectorised loops over an axis: whole vectors, then ever smaller ones.
 
-
-def _power_of_two(number: int) -> int:
-    return 1 << (max(number, 1).bit_length() - 1)
-
-
-def vector_loops(axis: Axis, lanes: int, store: Emit) -> Stmt:
-    """Return vectorised loops over an axis: whole vectors, then ever smaller ones."""
+    Args:
+        axis: What they run over.
+        lanes: Elements of a vector.
+        store: What is done at a place.
+        overlap: Whether the last vector starts early instead, at places that were done already.
+    """
 
     def piece(start: PrimExpr, width: int) -> Stmt:
         if width == 1:
@@ -355,13 +301,15 @@ def vector_loops(axis: Axis, lanes: int, store: Emit) -> Stmt:
         lane = TirVar("lane")
         return For(lane, IntImm(width), ForKind.VECTORIZED, store(start + lane))
 
-    return _pieces(axis, lanes, piece)
+    return _pieces(axis, lanes, piece, overlap=overlap)
 
 
-def _pieces(axis: Axis, lanes: int, piece: Callable[[PrimExpr, int], Stmt]) -> Stmt:
-    """Cover an axis with pieces of ``lanes`` elements, then with smaller powers of two."""
+def _pieces(
+    axis: Axis, lanes: int, piece: Callable[[PrimExpr, int], Stmt], *, overlap: bool
+) -> Stmt:
+    """Cover an axis with pieces of ``lanes`` elements, then with one more, or ever smaller ones."""
     parts: list[Stmt] = []
-    start, width = 0, _power_of_two(min(lanes, axis.extent))
+    start, width = 0, power_of_two(min(lanes, axis.extent))
     while start < axis.extent:
         count = (axis.extent - start) // width
         if count == 1:
@@ -371,6 +319,9 @@ def _pieces(axis: Axis, lanes: int, piece: Callable[[PrimExpr, int], Stmt]) -> S
             loop = piece(var * width + start, width)
             parts.append(For(var, IntImm(count), ForKind.SERIAL, loop))
         start += count * width
+        if overlap and axis.extent - start > 1:
+            parts.append(piece(IntImm(axis.extent - width), width))
+            break
         # Few sizes: every one is another copy of the body.
         width = 4 if width > 4 and axis.extent - start >= 4 else 1
     return parts[0] if len(parts) == 1 else Seq(tuple(parts))
@@ -395,7 +346,12 @@ class _Shifted:
 
     def emit(self, value: PrimExpr) -> Stmt:
         inner = Nest(
-            self.axes, self.nest.buffer, self.nest.leading, self.nest.lanes, self.nest.parallel
+            self.axes,
+            self.nest.buffer,
+            self.nest.leading,
+            self.nest.lanes,
+            self.nest.parallel,
+            self.nest.overlap,
         )
         return _shift_stores(inner.elementwise(value), self.nest.buffer, self.dimension, self.start)
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..ir.op import Op, OpAttrs, OpKind, operator
 from ..ir.types import TensorType, Type
 from ..tir import expr as tir
-from ..tir.expr import BinaryOp, PrimExpr, cast
+from ..tir.expr import BinaryOp, PrimExpr, cast, const
 from ..tir.intrinsic import Intrinsic
 from ..tir.tensor import Tensor, compute, lowest
 from .arrays import Array, in_float32
@@ -68,7 +68,7 @@ class Softmax(SoftmaxOp):
 
     @staticmethod
     def compute(attrs: SoftmaxOp.Attrs, x: Tensor) -> Tensor:
-        """Maximum, exponentials, sum, quotient: one tensor each."""
+        """Maximum, exponentials, sum, its inverse, product: one tensor each."""
         axes = (attrs.axis,)
         shifted = _shifted(x, attrs.axis)
 
@@ -78,8 +78,13 @@ class Softmax(SoftmaxOp):
         grown = compute(x.shape, grow, name="softmax_exp")
         total = reduce_tensor(grown, axes, wide, BinaryOp.ADD, 0, name="softmax_sum")
 
+        def invert(*indices: PrimExpr) -> PrimExpr:
+            return const(1, total.dtype) / total[indices]
+
+        scale = compute(total.shape, invert, name="softmax_scale")
+
         def element(*indices: PrimExpr) -> PrimExpr:
-            return cast(grown[indices] / total[tuple(reduced_place(x, axes, indices))], x.dtype)
+            return cast(grown[indices] * scale[tuple(reduced_place(x, axes, indices))], x.dtype)
 
         return compute(x.shape, element, name="nn_softmax")
 

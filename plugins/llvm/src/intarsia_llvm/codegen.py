@@ -56,6 +56,7 @@ def llvm_text(module: TensorModule, options: LlvmOptions) -> str:
         vector_bits=32 * model.lanes,
         tune=model.tune,
         half=model.half,
+        scale=model.scale,
     )
 
 

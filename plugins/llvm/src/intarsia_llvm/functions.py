@@ -34,6 +34,9 @@ ANGLE_REST = "llvm.angle.rest"
 ANGLE_TURNS = "llvm.angle.turns"
 """How many quarter turns :data:`ANGLE_REST` takes off, but for a multiple of four."""
 
+SCALE = "llvm.scale"
+"""``scale(x, n, m)``: ``x * 2**n``, with ``n`` a whole float and ``m`` the integer it is."""
+
 FUNCTIONS = {
     "llvm.fma": Signature(3, _REAL),
     "llvm.copysign": Signature(2, _REAL),
@@ -49,6 +52,7 @@ FUNCTIONS = {
     "llvm.fptosi": Signature(1, _REAL, _SIGNED),
     ANGLE_REST: Signature(1, frozenset({DType.FLOAT64})),
     ANGLE_TURNS: Signature(1, frozenset({DType.FLOAT64}), frozenset({DType.INT64})),
+    SCALE: Signature(3, result=_REAL),
     QUAD: Signature(1, frozenset({DType.INT8, DType.UINT8}), frozenset({DType.INT32})),
     DOT: Signature(3, frozenset({DType.INT32})),
     PREFETCH: Signature(1, result=frozenset({DType.BOOL})),

@@ -27,7 +27,7 @@ from .intrinsics.expand import RULES
 from .known import check_processor, known_values
 from .link import linker_text
 from .optimise import llvm_version
-from .schedules.table import SCHEDULES, shape_of, tile_shape
+from .schedules.table import SCHEDULES, loops, shape_of, tile_shape
 from .target import LlvmOptions, canonicalise, machine
 
 
@@ -49,6 +49,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             known_flags=("mcpu", "mattr", "mtune"),
             known_values=known_values,
             target_function=target_function,
+            loops=loops,
         ),
     )
 

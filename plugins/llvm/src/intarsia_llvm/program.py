@@ -62,6 +62,7 @@ def package(module: TensorModule, options: LlvmOptions) -> CompiledUnit:
         tune=model.tune,
         half=model.half,
         bare=model.bare,
+        scale=model.scale,
     )
     files = {
         f"lib/{face.prefix}.o": compile_object(text, model, options.opt_level),

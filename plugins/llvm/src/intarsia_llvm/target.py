@@ -127,6 +127,7 @@ class Machine:
         half: Whether instructions convert float16.
         dot: Whether an instruction adds up four products of bytes.
         bare: Whether there is no operating system, as on a microcontroller.
+        scale: Whether an instruction multiplies floats by powers of two.
     """
 
     triple: str
@@ -139,6 +140,7 @@ class Machine:
     half: bool
     dot: bool = False
     bare: bool = False
+    scale: bool = False
 
 
 @cache
@@ -244,4 +246,4 @@ def machine(options: LlvmOptions) -> Machine:
     tune = options.mtune or options.mcpu
     dot = "avxvnni" in active or (wide and "avx512vnni" in active)
     registers, half = 32 if wide else 16, "f16c" in active
-    return Machine(triple, "x86-64", tune, features, lanes, registers, known, half, dot)
+    return Machine(triple, "x86-64", tune, features, lanes, registers, known, half, dot, scale=wide)

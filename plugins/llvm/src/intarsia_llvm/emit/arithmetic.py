@@ -100,6 +100,12 @@ def _float_extreme(w: Writer, op: BinaryOp, a: str, b: str, kind: str, never_nan
     if never_nan and never_nan == b:
         a, b = b, a
     lanes = int(kind[1:].split(" ")[0]) if kind.startswith("<") else 1
+    if not never_nan and not w.declarations.bare:
+        name = "llvm.minimum" if op is BinaryOp.MIN else "llvm.maximum"
+        scalar = "f32" if "float" in kind else "f64"
+        suffix = f"v{lanes}{scalar}" if lanes > 1 else scalar
+        function = w.declarations.use(kind, f"{name}.{suffix}", (kind, kind))
+        return w.emit(f"call nsz {kind} {function}({kind} {a}, {kind} {b})")
     compare = "olt" if op is BinaryOp.MIN else "ogt"
     flag = w.emit(f"fcmp {compare} {kind} {a}, {b}")
     chosen = w.emit(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {b}")

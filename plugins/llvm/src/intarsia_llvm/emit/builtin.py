@@ -8,9 +8,10 @@ from intarsia.errors import UnsupportedError
 from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
 from intarsia.tir.intrinsic import Intrinsic
 
-from ..functions import ANGLE_REST, ANGLE_TURNS, DOT, EXCHANGES, FUNCTIONS, PREFETCH, QUAD
+from ..functions import ANGLE_REST, ANGLE_TURNS, DOT, EXCHANGES, FUNCTIONS, PREFETCH, QUAD, SCALE
 from .arithmetic import emit_binary, emit_rounded
 from .far_angle import emit_far_angle
+from .scale import emit_scale
 from .spelling import float_text, overload, register_type, splat, vector_type
 from .writer import Writer
 
@@ -80,6 +81,8 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
         return w.emit(f"bitcast {old} {args[0]} to {kind}")
     if call.function in (ANGLE_REST, ANGLE_TURNS):
         return emit_far_angle(w, args[0], call.lanes, turns=call.function == ANGLE_TURNS)
+    if call.function == SCALE:
+        return emit_scale(w, args, call.dtype, call.lanes)
     if call.function in EXCHANGES:
         return _exchange(w, call, args)
     if call.function == DOT:
@@ -151,11 +154,10 @@ def emit_reduction(w: Writer, expr: ReduceLanes, value: str) -> str:
     suffix = overload(dtype, lanes)
     if dtype.is_float and expr.op in _FLOAT_REDUCE:
         name, start = _FLOAT_REDUCE[expr.op]
-        if start is None and w.declarations.bare:
+        if start is None and (w.declarations.bare or lanes & (lanes - 1)):
             return _fold_lanes(w, expr, value)
         if start is None:
-            function = w.declarations.use(scalar, f"llvm.vector.reduce.{name}.{suffix}", (kind,))
-            return w.emit(f"call {scalar} {function}({kind} {value})")
+            return _fold_halves(w, expr, value)
         symbol = f"llvm.vector.reduce.{name}.{suffix}"
         function = w.declarations.use(scalar, symbol, (scalar, kind))
         first = f"{scalar} {float_text(start, scalar)}"
@@ -170,6 +172,43 @@ def emit_reduction(w: Writer, expr: ReduceLanes, value: str) -> str:
         function = w.declarations.use(scalar, f"llvm.vector.reduce.{name}.{suffix}", (kind,))
         return w.emit(f"call {scalar} {function}({vector_type(scalar, lanes)} {value})")
     raise UnsupportedError(f"'{expr.op.value}' over the lanes of a vector of {dtype}")
+
+
+_REGISTER_LANES = 16
+
+
+def _fold_halves(w: Writer, expr: ReduceLanes, value: str) -> str:
+    """Find an extreme by halves: one comparison each below a register, NaN being looked for once.
+
+    LLVM's reductions order zeros by their signs, which takes longer than all the rest.
+    """
+    dtype, lanes = expr.dtype, expr.value.lanes
+    scalar, nan = register_type(dtype), ""
+    compare = "olt" if expr.op is BinaryOp.MIN else "ogt"
+    while lanes > 1:
+        kind, half = register_type(dtype, lanes), register_type(dtype, lanes // 2)
+        if lanes <= _REGISTER_LANES and not nan:
+            flags = w.emit(f"fcmp uno {kind} {value}, {value}")
+            whole = w.emit(f"bitcast {vector_type('i1', lanes)} {flags} to i{lanes}")
+            nan = w.emit(f"icmp ne i{lanes} {whole}, 0")
+        parts = [_half(w, value, kind, lanes, first) for first in (0, lanes // 2)]
+        lanes //= 2
+        if nan:
+            flag = w.emit(f"fcmp {compare} {half} {parts[0]}, {parts[1]}")
+            value = w.emit(
+                f"select {vector_type('i1', lanes)} {flag}, {half} {parts[0]}, {half} {parts[1]}"
+            )
+        else:
+            value = emit_binary(w, expr.op, parts[0], parts[1], dtype, lanes)
+    wrong = float_text(float("nan"), scalar)
+    return w.emit(f"select i1 {nan}, {scalar} {wrong}, {scalar} {value}")
+
+
+def _half(w: Writer, value: str, kind: str, lanes: int, first: int) -> str:
+    if lanes == 2:
+        return w.emit(f"extractelement {kind} {value}, i64 {first}")
+    mask = ", ".join(f"i32 {lane}" for lane in range(first, first + lanes // 2))
+    return w.emit(f"shufflevector {kind} {value}, {kind} poison, <{lanes // 2} x i32> <{mask}>")
 
 
 def _fold_lanes(w: Writer, expr: ReduceLanes, value: str) -> str:

@@ -28,6 +28,7 @@ def emit_module(
     vector_bits: int,
     tune: str = "",
     half: bool = True,
+    scale: bool = False,
 ) -> str:
     """Return LLVM IR text of all kernels and exported functions.
 
@@ -38,9 +39,10 @@ def emit_module(
         vector_bits: Width of the vector registers to use.
         tune: Processor to schedule instructions for.
         half: Whether the machine converts float16 itself.
+        scale: Whether an instruction multiplies by a power of two.
     """
     module = _in_vectors(module)
-    statics, declarations = Statics(), Declarations(half)
+    statics, declarations = Statics(), Declarations(half, scale=scale)
     parts = [emit_kernel(function, declarations) for function in module.functions]
     parts += [emit_wrapper(function, statics, declarations) for function in module.functions]
     parts.append(emit_main(module, statics, declarations))
@@ -69,6 +71,7 @@ def emit_program(
     tune: str = "",
     half: bool = True,
     bare: bool = False,
+    scale: bool = False,
 ) -> str:
     """Return LLVM IR text of all kernels and of the function that a program calls.
 
@@ -80,9 +83,10 @@ def emit_program(
         tune: Processor to schedule instructions for.
         half: Whether the machine converts float16 itself.
         bare: Whether the machine has no operating system.
+        scale: Whether an instruction multiplies by a power of two.
     """
     module = _in_vectors(module)
-    declarations = Declarations(half, bare)
+    declarations = Declarations(half, bare, scale)
     parts = [emit_kernel(function, declarations) for function in module.functions]
     parts += [emit_run(face, declarations), emit_weights(face, module.delivery.constants)]
     return "\n".join(

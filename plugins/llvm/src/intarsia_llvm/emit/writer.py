@@ -15,11 +15,13 @@ class Declarations:
     Attributes:
         half: Whether the machine converts float16 itself; else integer arithmetic does.
         bare: Whether there is no operating system: no threads, addresses of 32 bits, a small stack.
+        scale: Whether an instruction multiplies by a power of two.
         lines: External and intrinsic functions by name, each declared once.
     """
 
     half: bool = True
     bare: bool = False
+    scale: bool = False
     lines: dict[str, str] = field(default_factory=dict)
 
     def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:

@@ -19,7 +19,7 @@ from intarsia.tir.expr import (
 )
 from intarsia.tir.intrinsic import Intrinsic
 
-from ..functions import ANGLE_REST, ANGLE_TURNS
+from ..functions import ANGLE_REST, ANGLE_TURNS, SCALE
 
 
 def number(value: float, like: PrimExpr) -> PrimExpr:
@@ -54,6 +54,17 @@ def float_of(bits: PrimExpr) -> PrimExpr:
     """Return the float that has these bits."""
     dtype = DType.FLOAT32 if bits.dtype is DType.INT32 else DType.FLOAT64
     return CallTarget("llvm", "llvm.bitcast", (bits,), dtype, bits.lanes)
+
+
+def scale(x: PrimExpr, whole: PrimExpr, number: PrimExpr) -> PrimExpr:
+    """Return ``x * 2**n``, subnormal or infinite if it must be.
+
+    Args:
+        x: What is multiplied.
+        whole: ``n`` as a whole float.
+        number: ``n`` as an integer of the same width.
+    """
+    return CallTarget("llvm", SCALE, (x, whole, number), x.dtype, x.lanes)
 
 
 def copy_sign(size: PrimExpr, sign: PrimExpr) -> PrimExpr:

@@ -12,6 +12,8 @@ from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia.lower.cpu.tile import Quads, Shape
 from intarsia.lower.cpu.transpose import transpose_kernel
 from intarsia.lower.kernels import FusedGroup
+from intarsia.lower.loops import default_loops
+from intarsia.lower.tensors import Stages
 from intarsia.target.target import Target
 from intarsia.tir.expr import CallTarget, PrimExpr, TirVar
 from intarsia.tir.func import PrimFunc
@@ -67,6 +69,11 @@ def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
 def has_small_stack(target: Target) -> bool:
     """Whether temporaries of kernels shall lie in the workspace."""
     return machine(target.options).bare
+
+
+def loops(name: str, stages: Stages, target: Target) -> PrimFunc:
+    """Default loops; vectors overlap where the machine has some."""
+    return default_loops(name, stages, overlap=not machine(target.options).bare)
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
