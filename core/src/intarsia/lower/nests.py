@@ -34,6 +34,9 @@ from .linear import at_step, is_linear, shared_step, vectorizes
 BLOCK = 4096
 """Elements of a parallel iteration over a single long dimension."""
 
+_DEEP = 16
+"""Elements of a reduction from which on several vectors of results are computed at once."""
+
 Place: TypeAlias = "dict[TirVar, PrimExpr]"
 Emit: TypeAlias = "Callable[[PrimExpr], Stmt]"
 LoadRule: TypeAlias = "Callable[[PrimExpr], PrimExpr]"
@@ -232,7 +235,10 @@ class Nest:
             loop = serial_loops(body.axes, vector(step))
             return Allocate(total, Seq((vector(begin), loop, vector(end))))
 
-        return self._outer(_pieces(last, self.lanes, piece, overlap=self.overlap))
+        # Several vectors side by side hide the latency of adding, where there is much to add.
+        deep = prod(axis.extent for axis in body.axes) >= _DEEP
+        widest = 4 * self.lanes if deep else 0
+        return self._outer(_pieces(last, self.lanes, piece, overlap=self.overlap, widest=widest))
 
     def arg_reduction(self, body: ArgReduction, load: LoadRule) -> Stmt:
         """Store the index of the extreme at every place."""
@@ -305,11 +311,21 @@ def vector_loops(axis: Axis, lanes: int, store: Emit, *, overlap: bool = False) 
 
 
 def _pieces(
-    axis: Axis, lanes: int, piece: Callable[[PrimExpr, int], Stmt], *, overlap: bool
+    axis: Axis,
+    lanes: int,
+    piece: Callable[[PrimExpr, int], Stmt],
+    *,
+    overlap: bool,
+    widest: int = 0,
 ) -> Stmt:
-    """Cover an axis with pieces of ``lanes`` elements, then with one more, or ever smaller ones."""
+    """Cover an axis with pieces of ``lanes`` elements, then with one more, or ever smaller ones.
+
+    Pieces of ``widest`` elements come first, if that is more than ``lanes``.
+    """
     parts: list[Stmt] = []
     start, width = 0, power_of_two(min(lanes, axis.extent))
+    if lanes < widest <= axis.extent:
+        width = widest
     while start < axis.extent:
         count = (axis.extent - start) // width
         if count == 1:
@@ -319,11 +335,15 @@ def _pieces(
             loop = piece(var * width + start, width)
             parts.append(For(var, IntImm(count), ForKind.SERIAL, loop))
         start += count * width
-        if overlap and axis.extent - start > 1:
+        rest = axis.extent - start
+        if width > lanes:
+            width = lanes
+        if overlap and 1 < rest < width:
             parts.append(piece(IntImm(axis.extent - width), width))
             break
-        # Few sizes: every one is another copy of the body.
-        width = 4 if width > 4 and axis.extent - start >= 4 else 1
+        if width > rest:
+            # Few sizes: every one is another copy of the body.
+            width = 4 if width > 4 and rest >= 4 else 1
     return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 
 

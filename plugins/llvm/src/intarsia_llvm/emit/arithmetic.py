@@ -226,6 +226,8 @@ def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -
         )
     if source.is_float and target.bits < 32:
         return _narrowed(w, value, (source, target), lanes)
+    if source.is_float and lanes > 1:
+        return _saturated(w, value, (source, target), lanes)
     if source.is_float:
         name = "llvm.fptosi.sat" if target.is_signed else "llvm.fptoui.sat"
         suffix = f"{overload(target, lanes)}.{overload(source, lanes)}"
@@ -243,6 +245,28 @@ def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -
 
 def _zero(dtype: DType) -> str:
     return float_text(0.0, register_type(dtype)) if dtype.is_float else "0"
+
+
+def _saturated(w: Writer, value: str, types: tuple[DType, DType], lanes: int) -> str:
+    """Convert floats to integers of 32 or 64 bits, limits and NaN looked after in vectors.
+
+    LLVM's saturating conversion of a vector goes lane by lane on x86.
+    """
+    source, target = types
+    old, new = (register_type(kind, lanes) for kind in types)
+    scalar, flags = register_type(source), vector_type("i1", lanes)
+    beyond = 2.0 ** (target.bits - 1 if target.is_signed else target.bits)
+    low = -beyond if target.is_signed else 0.0
+    least, limit, zero = (splat(float_text(n, scalar), scalar, lanes) for n in (low, beyond, 0.0))
+    if target.is_signed:  # else what is not above 0 becomes 0 anyway
+        known = w.emit(f"fcmp ord {old} {value}, {value}")
+        value = w.emit(f"select {flags} {known}, {old} {value}, {old} {zero}")
+    above = w.emit(f"fcmp ogt {old} {value}, {least}")
+    value = w.emit(f"select {flags} {above}, {old} {value}, {old} {least}")
+    over = w.emit(f"fcmp oge {old} {value}, {limit}")
+    whole = w.emit(f"{'fptosi' if target.is_signed else 'fptoui'} {old} {value} to {new}")
+    most = splat(int_text(int(beyond) - 1, target), register_type(target), lanes)
+    return w.emit(f"select {flags} {over}, {new} {most}, {new} {whole}")
 
 
 def _narrowed(w: Writer, value: str, types: tuple[DType, DType], lanes: int) -> str:
