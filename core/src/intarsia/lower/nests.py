@@ -30,6 +30,7 @@ from ..tir.tensor import ArgReduction, Axis, Reduction, Tensor
 from ..tir.walk import map_statement, rewrite, substitute
 from .along import Row, power_of_two, reduce_along, serial_loops
 from .linear import at_step, is_linear, shared_step, vectorizes
+from .ranges import Range, split_ranges
 
 BLOCK = 4096
 """Elements of a parallel iteration over a single long dimension."""
@@ -128,6 +129,9 @@ class Nest:
             return Store(self.buffer, self._indices(at), substitute(value, {last.var: at}))
 
         if not vectorizes(value, last.var):
+            ranges = split_ranges(value, last)
+            if ranges is not None and any(vectorizes(part.value, last.var) for part in ranges):
+                return self._outer(Seq(tuple([self._range(part, last) for part in ranges])))
             at = TirVar(last.var.name)
             step = shared_step(value, last)
             if step > 1:
@@ -136,6 +140,19 @@ class Nest:
         if len(self.axes) == 1 and self.parallel and last.extent >= 2 * BLOCK:
             return self._blocks(last, store)
         return self._outer(vector_loops(last, self.lanes, store, overlap=self.overlap))
+
+    def _range(self, part: Range, last: Axis) -> Stmt:
+        """Store the elements of part of the innermost axis."""
+
+        def store(at: PrimExpr) -> Stmt:
+            place = at + part.start
+            value = substitute(part.value, {last.var: place})
+            return Store(self.buffer, self._indices(place), value)
+
+        own = Axis(TirVar(last.var.name), part.extent)
+        if vectorizes(part.value, last.var):
+            return vector_loops(own, self.lanes, store, overlap=self.overlap)
+        return For(own.var, IntImm(own.extent), ForKind.SERIAL, store(own.var))
 
     def _steps(self, value: PrimExpr, axis: Axis, at: TirVar, step: int) -> Stmt:
         """Store ``step`` neighbours at a time, which read the same places."""
