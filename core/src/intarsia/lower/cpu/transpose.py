@@ -7,32 +7,34 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import TypeAlias
 
+from ...dtype import DType
 from ...ir.expr import tensor_type
 from ...ops.shape import Transpose
 from ...tir.buffer import Buffer
-from ...tir.expr import PrimExpr
+from ...tir.expr import PrimExpr, minimum
 from ...tir.func import PrimFunc
 from ...tir.stmt import Stmt
 from ..kernels import FusedGroup
-from .loops import cut, load, parallel, seq, serial, store
+from .loops import parallel, serial
 
 Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt]"
 """``square(source, result, size, (image, row, column))``: the transpose of one square."""
 
 
 def transpose_kernel(group: FusedGroup, size: int, square: Square) -> PrimFunc | None:
-    """Return the kernel of ``transpose`` alone, where it swaps matrices of 32-bit elements.
+    """Return the kernel of ``transpose`` alone, where it swaps matrices of numbers.
 
     Args:
         group: The fused group.
-        size: Rows and columns of a square.
+        size: Rows and columns of a square of 32-bit elements, and of smaller ones.
         square: How a backend transposes one.
     """
     if group.anchor is None or not isinstance(group.anchor.attrs, Transpose.Attrs):
         return None
     kind = tensor_type(group.anchor.args[0])
     matrices = as_matrices(kind.static_shape, group.anchor.attrs.axes)
-    if matrices is None or kind.dtype.bits != 32 or min(matrices[1:]) < size:
+    size = size * 4 // max(4, kind.dtype.bytes)
+    if matrices is None or kind.dtype is DType.BOOL or min(matrices[1:]) < size or size < 2:
         return None
     batch, rows, columns = matrices
     source = Buffer("x", (batch, rows, columns), kind.dtype)
@@ -66,6 +68,8 @@ def as_matrices(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, in
 def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -> Stmt:
     """Return loops for ``result[b, j, i] = source[b, i, j]``.
 
+    Squares at the ends overlap the ones before, if there is no whole number of them.
+
     Args:
         source: ``[batch, rows, columns]``, rows and columns at least ``size``.
         result: ``[batch, columns, rows]``.
@@ -73,45 +77,14 @@ def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -
         square: The transpose of one.
     """
     batch, rows, columns = source.shape
-    stmts: list[Stmt] = []
-    for part in cut(columns, size):
 
-        def item(p: PrimExpr, start: int = part.start, width: int = part.size) -> Stmt:
-            block, image = p // batch, p % batch
-            place = image, block * width + start, width
-            return _strip(source, result, size, square, place)
+    def strip(p: PrimExpr) -> Stmt:
+        image, column = p % batch, minimum((p // batch) * size, columns - size)
 
-        stmts.append(parallel(part.count * batch, item))
-    return seq(*stmts) if rows else seq()
+        def step(i: PrimExpr) -> Stmt:
+            row = minimum(i * size, rows - size)
+            return square(source, result, size, (image, row, column))
 
+        return serial(-(-rows // size), step)
 
-def _strip(
-    source: Buffer,
-    result: Buffer,
-    size: int,
-    square: Square,
-    place: tuple[PrimExpr, PrimExpr, int],
-) -> Stmt:
-    """Transpose some neighbouring columns."""
-    image, column, width = place
-    stmts: list[Stmt] = []
-    for part in cut(source.shape[1], size):
-
-        def body(i: PrimExpr, start: int = part.start, height: int = part.size) -> Stmt:
-            row = i * height + start
-            if width == size == height:
-                return square(source, result, size, (image, row, column))
-            return serial(
-                width,
-                lambda c: serial(
-                    height,
-                    lambda r: store(
-                        result,
-                        (image, column + c, row + r),
-                        load(source, image, row + r, column + c),
-                    ),
-                ),
-            )
-
-        stmts.append(serial(part.count, body))
-    return seq(*stmts)
+    return parallel(-(-columns // size) * batch, strip)

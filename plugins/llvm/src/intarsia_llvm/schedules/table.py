@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from intarsia.dtype import DType
+from intarsia.ir.expr import tensor_type
 from intarsia.lower.cpu.quads import add_products
 from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia.lower.cpu.tile import Quads, Shape
@@ -62,8 +63,11 @@ def shape_of(target: Target, dtype: DType) -> Shape:
 
 
 def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
-    """``transpose`` alone, where it swaps matrices of 32-bit elements."""
-    return transpose_kernel(group, machine(target.options).lanes, square)
+    """``transpose`` alone, where it swaps matrices; without vectors only of 32-bit elements."""
+    model = machine(target.options)
+    if model.bare and group.anchor is not None and tensor_type(group.anchor).dtype.bits != 32:
+        return None
+    return transpose_kernel(group, model.lanes, square)
 
 
 def has_small_stack(target: Target) -> bool:
