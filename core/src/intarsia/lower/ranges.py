@@ -115,7 +115,7 @@ class _Lines:
     def below_zero(self, node: Binary) -> tuple[int, int] | None:
         """Return a line that is below zero where a comparison holds; ``None`` if it is no line.
 
-        Of a minimum or maximum: where the first operand is the smaller.
+        Of a minimum: where the first operand is not the larger; of a maximum: where it is smaller.
         """
         if not _compares(node.op) or not node.a.dtype.is_integer:
             return None
@@ -124,7 +124,7 @@ class _Lines:
             return None
         slope, offset = a[0] - b[0], a[1] - b[1]
         match node.op:
-            case BinaryOp.LE:
+            case BinaryOp.LE | BinaryOp.MIN:
                 return slope, offset - 1
             case BinaryOp.GT:
                 return -slope, -offset

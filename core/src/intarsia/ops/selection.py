@@ -34,6 +34,7 @@ from ..tir.stmt import If, Stmt
 from .arrays import Array, is_floating, widen
 from .elements import wide
 from .rules import check_axis, operands, shape_text
+from .threshold import Threshold, pays
 
 BLOCK = 32
 """Neighbouring elements of which one comparison of vectors finds out whether any is chosen."""
@@ -82,7 +83,10 @@ class TopK(Op):
 
     @staticmethod
     def loops(attrs: Attrs, x: TensorType) -> PrimFunc:
-        """Keep the best in a heap with the worst of them on top, then sort the heap in place."""
+        """Keep the best in a heap with the worst of them on top, then sort the heap in place.
+
+        Of many elements, those that pass a threshold, if there is one that so many pass.
+        """
         shape, axis = x.static_shape, attrs.axis
         outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
         rows = (outer,) if inner == 1 else (outer, inner)
@@ -92,7 +96,10 @@ class TopK(Op):
 
         def row(number: PrimExpr) -> Stmt:
             at = (number,) if inner == 1 else (number // inner, number % inner)
-            return _Heap(attrs, data, values, places, at).loops()
+            heap = _Heap(attrs, data, values, places, at).loops()
+            if inner > 1 or not pays(x.dtype, shape[axis], attrs.count):
+                return heap
+            return Threshold(data, values, places, number, attrs.largest).loops(heap)
 
         body = seq() if attrs.count == 0 else parallel(outer * inner, row)
         return PrimFunc("top_k", (data, values, places), 2, body)

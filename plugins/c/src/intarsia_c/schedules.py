@@ -69,7 +69,7 @@ def _anywhere(_target: Target) -> bool:
 
 
 def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
-    """``transpose`` alone, where it swaps matrices of 32-bit elements."""
+    """``transpose`` alone, where it swaps matrices of up to 32 bits an element."""
     return transpose_kernel(group, _SQUARE, _square)
 
 

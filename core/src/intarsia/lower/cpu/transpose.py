@@ -34,7 +34,7 @@ def transpose_kernel(group: FusedGroup, size: int, square: Square) -> PrimFunc |
     kind = tensor_type(group.anchor.args[0])
     matrices = as_matrices(kind.static_shape, group.anchor.attrs.axes)
     size = size * 4 // max(4, kind.dtype.bytes)
-    if matrices is None or kind.dtype is DType.BOOL or min(matrices[1:]) < size or size < 2:
+    if matrices is None or kind.dtype is DType.BOOL or min(matrices[1:]) < size or size < 4:
         return None
     batch, rows, columns = matrices
     source = Buffer("x", (batch, rows, columns), kind.dtype)

@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transposes by squares in registers, of every width of element and any number of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from intarsia_testkit.expressions import apply, function_of, var
+
+SHAPES = ((16, 16), (17, 33), (64, 31), (3, 40, 18))
+
+
+@pytest.mark.parametrize("options", [{}, {"mcpu": "haswell"}], ids=["native", "AVX2"])
+@pytest.mark.parametrize(
+    "dtype", ["int8", "bool", "uint16", "float16", "float32", "int64", "float64"]
+)
+def test_matrices_of_any_type_change_rows_and_columns(runner, dtype, options):
+    for shape in SHAPES:
+        axes = (1, 0) if len(shape) == 2 else (0, 2, 1)
+        function = function_of(apply("transpose", var("x", *shape, dtype=dtype), axes=axes))
+        drawn = np.random.default_rng(0).integers(0, 2 if dtype == "bool" else 100, shape)
+        x = drawn.astype(dtype)
+        (got,), _, _ = runner(function, x, **options)
+        np.testing.assert_array_equal(got, x.transpose(axes))
