@@ -10,6 +10,7 @@ import onnx
 import pytest
 
 from intarsia.frontend.onnx import from_onnx
+from intarsia.ir.walk import calls
 from intarsia.ops.evaluate import evaluate
 
 from .onnx_models import assert_like_onnxruntime, model, node
@@ -164,6 +165,14 @@ def _recurrent(op: str, gates: int, **attrs) -> onnx.ModelProto:
 )
 def test_recurrent(op: str, gates: int, more: dict, direction: str) -> None:
     assert_like_onnxruntime(_recurrent(op, gates, direction=direction, **more))
+
+
+@pytest.mark.parametrize("op, gates", [("LSTM", 4), ("GRU", 3)])
+def test_steps_share_the_recurrent_weights(op: str, gates: int) -> None:
+    main = from_onnx(_recurrent(op, gates, direction="forward")).main
+    products = [node for node in calls(main) if node.name == "matmul"]
+    weights = {id(node.args[1]) for node in products}
+    assert len(weights) <= 3 < len(products)
 
 
 @pytest.mark.parametrize("path", LIGHT, ids=lambda path: path.stem)

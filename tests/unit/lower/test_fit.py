@@ -21,12 +21,16 @@ from intarsia.lower.cpu.powers import expand_powers
 from intarsia.lower.cpu.searches import split_searches
 from intarsia.lower.cpu.tile import Quads, Shape
 from intarsia.lower.cpu.volumes import flatten_volumes
+from intarsia.lower.lower import lower
 from intarsia.ops import nn
 from intarsia.ops.binary import Power
 from intarsia.ops.pooling import MaxPool
 from intarsia.ops.qnn_linear import ConvInteger, MatmulInteger
 from intarsia.ops.reduce import Argmax, Argmin, ArgOp
+from intarsia.ops.sampling import GridSample
 from intarsia.tir.expr import PrimExpr
+
+from .conftest import carry_out, make_target
 
 PLAIN = {"padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
 
@@ -312,3 +316,40 @@ def test_other_integer_products_are_left(what: str) -> None:
     body = call(MatmulInteger, a, zero, weight, zero, attrs=nn.Matmul.Attrs())
     function = Function((a,) if what == "wide weights" else (a, b), body)
     assert names(use_channels_last(function, _quads())) == ["qnn.matmul_integer"]
+
+
+@pytest.mark.parametrize("shape", [(8, 9), (2, 8, 16)], ids=["matrix", "stack"])
+def test_a_transposed_matrix_of_run_time_is_turned_first(shape: tuple[int, ...]) -> None:
+    a = Var("a", TensorType((*shape[:-2], 3, shape[-1]), DType.FLOAT32))
+    b = Var("b", TensorType(shape, DType.FLOAT32))
+    function = Function((a, b), call(nn.Matmul, a, b, attrs=nn.Matmul.Attrs(transpose_b=True)))
+    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    assert names(changed) == ["transpose", "matmul"]
+    drawn = np.random.default_rng(0)
+    arrays = [drawn.integers(-9, 9, tensor_type(p).static_shape).astype(np.float32) for p in (a, b)]
+    (want,), (got,) = expected(function, arrays), expected(changed, arrays)
+    np.testing.assert_array_equal(got, want)
+
+
+def test_a_small_transposed_matrix_is_left() -> None:
+    a, b = (Var(name, TensorType((4, 7), DType.FLOAT32)) for name in "ab")
+    function = Function((a, b), call(nn.Matmul, a, b, attrs=nn.Matmul.Attrs(transpose_b=True)))
+    assert names(use_channels_last(function, Shape(lanes=8, rows=4))) == ["matmul"]
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("channels", [16, 3], ids=["many channels", "few"])
+def test_a_grid_is_sampled_channels_last_if_there_are_many(mode: str, channels: int) -> None:
+    x = Var("x", TensorType((2, channels, 5, 6), DType.FLOAT32))
+    grid = Var("g", TensorType((2, 4, 3, 2), DType.FLOAT32))
+    attrs = GridSample.Attrs(mode=mode)
+    function = Function((x, grid), call(GridSample, x, grid, attrs=attrs))
+    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    assert ("cpu.grid_sample" in names(changed)) == (channels == 16)
+    drawn = np.random.default_rng(0)
+    arrays = [drawn.standard_normal(tensor_type(p).static_shape) for p in (x, grid)]
+    given_arrays = [array.astype(np.float32) for array in arrays]
+    (want,), (got,) = expected(function, given_arrays), expected(changed, given_arrays)
+    np.testing.assert_array_equal(got, want)
+    (computed,) = carry_out(lower(changed, (), target=make_target()), given_arrays)
+    np.testing.assert_allclose(computed, want, rtol=1e-5, atol=1e-5)

@@ -37,10 +37,19 @@ from ...ops.qnn import Lookup
 from ...ops.qnn_elements import Mean
 from ...ops.reduce import ReduceOp
 from ...ops.resize import Resize
+from ...ops.sampling import GridSample
 from ...ops.shape import Concatenate, Reshape, Split, Transpose
 from ...ops.slicing import Pad, StridedSlice
 from .moves import moved, packed_conv, packed_depthwise, reshaped
-from .operators import ConvAttrs, Dense, Depthwise, LastAvgPool, LastMaxPool, PackedConv
+from .operators import (
+    ConvAttrs,
+    Dense,
+    Depthwise,
+    LastAvgPool,
+    LastGridSample,
+    LastMaxPool,
+    PackedConv,
+)
 from .packing import pack_conv, pack_dense, pack_depthwise
 from .quantise import (
     conv_of,
@@ -127,6 +136,8 @@ class _Layout:
             return self._transpose(node)
         if node.name in _POOLS and self._is_worth_turning(node):
             return self._pool(node)
+        if node.op is GridSample:
+            return self._grid_sample(node)
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
         if not ready or not _is_picture(node.args[0].type):
             return False
@@ -251,8 +262,10 @@ class _Layout:
     def _matmul(self, node: Call) -> bool:
         a, b = node.args
         attrs = node.attrs
-        if not isinstance(b, Constant) or not isinstance(attrs, Matmul.Attrs):
+        if not isinstance(attrs, Matmul.Attrs):
             return False
+        if not isinstance(b, Constant):
+            return self._unflipped(node, attrs)
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
             return False
         outputs = b.data.shape[0 if attrs.transpose_b else 1]
@@ -262,6 +275,30 @@ class _Layout:
             Dense, self.plain(a), packed, attrs=Dense.Attrs(outputs=outputs), span=node.span
         )
         return True
+
+    def _unflipped(self, node: Call, attrs: Matmul.Attrs) -> bool:
+        """A product with a transposed matrix of run time, transposed by fast loops first."""
+        a, b = node.args
+        kind = tensor_type(b)
+        if not attrs.transpose_b or kind.dtype not in _FLOATS:
+            return False
+        if min(kind.static_shape[-2:]) < self.shape.lanes:
+            return False
+        axes = (*range(kind.rank - 2), kind.rank - 1, kind.rank - 2)
+        plain = replace(attrs, transpose_b=False)
+        turned = moved(self.plain(b), axes)
+        self.first[node] = call(node.op, self.plain(a), turned, attrs=plain, span=node.span)
+        return True
+
+    def _grid_sample(self, node: Call) -> bool:
+        kind = tensor_type(node.args[0])
+        if kind.rank != 4 or kind.dtype not in _FLOATS or kind.elements == 0:
+            return False
+        if kind.static_shape[1] < self.shape.lanes:
+            return False
+        operands = (self.channels_last(node.args[0]), self.plain(node.args[1]))
+        made = call(LastGridSample, *operands, attrs=node.attrs, span=node.span)
+        return self._set(node, made)
 
     def _transpose(self, node: Call) -> bool:
         """A transpose between the layouts costs nothing; any other starts from what there is."""

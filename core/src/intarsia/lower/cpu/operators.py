@@ -16,6 +16,7 @@ from ...ir.op import Op, OpAttrs, OpKind, operator
 from ...ir.types import Size, TensorType
 from ...ops.nn import Conv, Matmul
 from ...ops.pooling import AvgPool, MaxPool, PoolAttrs
+from ...ops.sampling import GridSample
 from ...ops.windows import Padding, Windows
 from ...tir.expr import PrimExpr, all_of, if_then_else
 from ...tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
@@ -236,3 +237,36 @@ class LastAvgPool(Op):
     def compute(attrs: AvgPool.Attrs, x: Tensor) -> Tensor:
         """The canonical rule at permuted indices."""
         return _pool_compute(AvgPool, attrs, x)
+
+
+@operator("cpu.grid_sample", OpKind.OPAQUE)
+class LastGridSample(Op):
+    """``nn.grid_sample`` of ``x[N, H, W, C]``: all channels of a place with the same weights."""
+
+    Attrs = GridSample.Attrs
+
+    @staticmethod
+    def type_rule(attrs: GridSample.Attrs, x: TensorType, grid: TensorType) -> TensorType:
+        """``[N, OH, OW, C]``."""
+        return x.with_shape((x.shape[0], *grid.shape[1:3], x.shape[3]))
+
+    @staticmethod
+    def reference(attrs: GridSample.Attrs, x: Array, grid: Array) -> Array:
+        """The canonical operator between two transposes."""
+        found = GridSample.reference(attrs, x.transpose(_TO_FIRST), grid)
+        return np.ascontiguousarray(found.transpose(_TO_LAST))
+
+    @staticmethod
+    def compute(attrs: GridSample.Attrs, x: Tensor, grid: Tensor) -> Tensor:
+        """The canonical rule at permuted indices."""
+        n, h, w, c = x.shape
+
+        def first(i: PrimExpr, j: PrimExpr, y: PrimExpr, z: PrimExpr) -> PrimExpr:
+            return x[i, y, z, j]
+
+        found = GridSample.compute(attrs, compute((n, c, h, w), first, name="channels_first"), grid)
+
+        def last(i: PrimExpr, y: PrimExpr, z: PrimExpr, j: PrimExpr) -> PrimExpr:
+            return found[i, j, y, z]
+
+        return compute(tuple(found.shape[a] for a in _TO_LAST), last, name="channels_last")

@@ -77,9 +77,10 @@ def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -
         square: The transpose of one.
     """
     batch, rows, columns = source.shape
+    strips = -(-columns // size)
 
     def strip(p: PrimExpr) -> Stmt:
-        image, column = p % batch, minimum((p // batch) * size, columns - size)
+        image, column = p // strips, minimum((p % strips) * size, columns - size)
 
         def step(i: PrimExpr) -> Stmt:
             row = minimum(i * size, rows - size)
@@ -87,4 +88,4 @@ def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -
 
         return serial(-(-rows // size), step)
 
-    return parallel(-(-columns // size) * batch, strip)
+    return parallel(strips * batch, strip)

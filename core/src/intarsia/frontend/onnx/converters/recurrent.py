@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -44,6 +44,7 @@ class _Cell:
         recurrence: Recurrent weight ``[gates * hidden, hidden]``.
         bias: Recurrent bias ``[gates * hidden]``, or ``None``.
         functions: Activation functions.
+        weights: Parts of the recurrent weight, which all steps share.
     """
 
     node: NodeContext
@@ -51,6 +52,7 @@ class _Cell:
     recurrence: Expr
     bias: Expr | None
     functions: tuple[type[Op], ...]
+    weights: dict[tuple[int, int], Expr] = field(default_factory=dict[tuple[int, int], Expr])
 
     def times(self, a: Expr, b: Expr) -> Expr:
         return self.node.call(binary.Multiply, a, b)
@@ -67,8 +69,9 @@ class _Cell:
     def recurrent(self, h: Expr, first: int, last: int, *, with_bias: bool) -> Expr:
         """Return the state's part of gates ``first`` to ``last`` (exclusive)."""
         node, rows = self.node, (first * self.hidden, last * self.hidden)
-        weight = node.folded(node.slice(self.recurrence, 0, *rows))
-        result = product(node, h, weight)
+        if rows not in self.weights:
+            self.weights[rows] = node.folded(node.slice(self.recurrence, 0, *rows))
+        result = product(node, h, self.weights[rows])
         if self.bias is None or not with_bias:
             return result
         return self.plus(result, node.folded(node.slice(self.bias, 0, *rows)))
