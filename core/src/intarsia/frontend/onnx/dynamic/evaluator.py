@@ -17,7 +17,7 @@ from ..context import NodeContext
 from ..converters import CONVERTERS
 from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
-from ..kernels import KERNELS, KernelCall, Value
+from ..kernels import KERNELS, Generators, KernelCall, Value
 
 Scope: TypeAlias = "ChainMap[str, Value]"
 """Values by name, those of the innermost graph first."""
@@ -33,6 +33,7 @@ class Evaluator:
 
     def __init__(self, bodies: Callable[[], Bodies]) -> None:
         self._bodies = bodies
+        self._generators: Generators = {}
 
     def run(self, nodes: Iterable[Node], scope: Scope, opset: int) -> None:
         """Carry out nodes in order; their results are added to the innermost scope.
@@ -78,7 +79,7 @@ class Evaluator:
     ) -> tuple[Value, ...]:
         kernel = KERNELS.get((node.domain, node.op_type))
         if kernel is not None:
-            call = KernelCall(node, opset, partial(self.graph, scope, opset))
+            call = KernelCall(node, opset, partial(self.graph, scope, opset), self._generators)
             result = kernel(call, *operands)
             if result is not NotImplemented:
                 return result if isinstance(result, tuple) else (result,)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from . import (
     control,
+    draws,
     images,
     learning,
     narrow,
@@ -23,11 +24,12 @@ from . import (
     signal,
     strings,
 )
-from .call import Kernel, KernelCall, Result, Value
+from .call import Generators, Kernel, KernelCall, Result, Value
 
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
     {
         **control.KERNELS,
+        **draws.KERNELS,
         **images.KERNELS,
         **learning.KERNELS,
         **narrow.KERNELS,
@@ -42,4 +44,4 @@ KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
 )
 """Kernel of an operator by its domain (empty for the standard one) and name."""
 
-__all__ = ["KERNELS", "Kernel", "KernelCall", "Result", "Value"]
+__all__ = ["KERNELS", "Generators", "Kernel", "KernelCall", "Result", "Value"]

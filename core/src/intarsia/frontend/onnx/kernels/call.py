@@ -28,6 +28,10 @@ Scalar: TypeAlias = "int | float | str | bool"
 """An element of a tensor as a Python value."""
 
 
+Generators: TypeAlias = "dict[tuple[str, ...], np.random.RandomState]"
+"""Random generators by the names of the outputs of their node."""
+
+
 class RunGraph(Protocol):
     """Carries out a graph inside the node; names of enclosing graphs are visible in it."""
 
@@ -41,14 +45,26 @@ class KernelCall(NodeContext):
         node: The node.
         opset: Version of the operator set it is written in.
         run_graph: Carries out a graph inside the node.
+        generators: Random generators of the loaded model, by the outputs of their nodes.
     """
 
-    __slots__ = ("run_graph",)
+    __slots__ = ("_generators", "run_graph")
 
-    def __init__(self, node: Node, opset: int, run_graph: RunGraph) -> None:
+    def __init__(
+        self, node: Node, opset: int, run_graph: RunGraph, generators: Generators | None = None
+    ) -> None:
         used = {name for name in node.outputs if name}
         super().__init__(node, (), opset, ConstantFolder(), used, _no_branch)
         self.run_graph = run_graph
+        self._generators: Generators = {} if generators is None else generators
+
+    def generator(self) -> np.random.RandomState:
+        """Return the node's random generator, begun from ``seed`` at its first use."""
+        key = self.node.outputs
+        if key not in self._generators:
+            seed = int(self.number("seed")) if self.has("seed") else None
+            self._generators[key] = np.random.RandomState(seed)
+        return self._generators[key]
 
     def optional_numbers(self, name: str) -> tuple[float, ...] | None:
         """Return a list-of-floats attribute, ``None`` if it is not set."""
