@@ -27,13 +27,27 @@ ALIGNMENT = 64
 """Alignment in bytes of the workspace, of every offset in it, and of every constant."""
 
 
+NARROW = frozenset(
+    {
+        *("float4_e2m1fn", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"),
+        *("float8_e8m0fnu", "int2", "int4", "uint2", "uint4"),
+    }
+)
+"""Element types of ml_dtypes that compiled code has as bytes, one element in each."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """Name, static shape and element type of an input or output."""
+    """Name, static shape and element type of an input or output.
+
+    ``stored`` is NumPy's name of the element type of the caller's arrays, if compiled code has the
+    same bytes as ``dtype``; empty if that is their type.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
+    stored: str = ""
 
     @property
     def bytes(self) -> int:

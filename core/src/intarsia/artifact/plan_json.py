@@ -6,12 +6,27 @@ from __future__ import annotations
 from ..dtype import parse_dtype
 from ..errors import ArtifactError
 from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read_str, read_texts
-from .plan import Argument, CallPlan, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
+from .plan import (
+    NARROW,
+    Argument,
+    CallPlan,
+    CopyStep,
+    KernelStep,
+    Place,
+    RegionStep,
+    Step,
+    TensorSpec,
+)
 
 
 def spec_to_json(spec: TensorSpec) -> JsonObject:
     """Return an input or output as plain JSON."""
-    return {"name": spec.name, "shape": list(spec.shape), "dtype": spec.dtype.value}
+    found: JsonObject = {
+        "name": spec.name,
+        "shape": list(spec.shape),
+        "dtype": spec.dtype.value,
+    }
+    return found | {"stored": spec.stored} if spec.stored else found
 
 
 def spec_from_json(document: object) -> TensorSpec:
@@ -26,7 +41,15 @@ def spec_from_json(document: object) -> TensorSpec:
         read_str(fields, "name"),
         read_sizes(fields, "shape"),
         parse_dtype(read_str(fields, "dtype")),
+        _stored(fields),
     )
+
+
+def _stored(fields: JsonObject) -> str:
+    name = read_str(fields, "stored") if "stored" in fields else ""
+    if name and name not in NARROW:
+        raise ArtifactError(f"unknown element type '{name}' of one byte")
+    return name
 
 
 def plan_to_json(plan: CallPlan) -> JsonObject:

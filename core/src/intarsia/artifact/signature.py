@@ -46,7 +46,9 @@ class Signature:
     def of_plan(cls, plan: CallPlan) -> Signature:
         """Return that of a plan, which is static."""
         inputs, outputs = (
-            tuple(ValueSpec(spec.name, spec.dtype.value, spec.shape) for spec in specs)
+            tuple(
+                ValueSpec(spec.name, spec.stored or spec.dtype.value, spec.shape) for spec in specs
+            )
             for specs in (plan.inputs, plan.outputs)
         )
         return cls(inputs, outputs)

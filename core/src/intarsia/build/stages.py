@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
-from ..artifact.plan import ALIGNMENT
+from ..artifact.plan import ALIGNMENT, CallPlan
 from ..artifact.unit import CompiledUnit
 from ..errors import IntarsiaError, PluginError, TargetError, UnsupportedError
 from ..host.host import Host
 from ..ir.expr import Function
-from ..ir.module import IRModule
+from ..ir.module import IRModule, StoredAs
 from ..lower.kernels import Delivery, TensorModule
 from ..lower.lower import Lowered, lower
 from ..lower.space import ScheduleSpaces, Tuned
@@ -231,7 +231,8 @@ def lower_rest(
         tuned=tuned,
     )
     delivery = replace(delivery, constants=lowered.constants)
-    lowered = replace(lowered, module=replace(lowered.module, delivery=delivery))
+    plan = _with_stored(lowered.module.plan, module.attr(StoredAs))
+    lowered = replace(lowered, module=replace(lowered.module, plan=plan, delivery=delivery))
     kind = fallback.kind.name
     if not host.has_hook(kind, "rewrite_tir"):
         return lowered
@@ -239,6 +240,17 @@ def lower_rest(
         _rewrite_kernel(host, fallback, function) for function in lowered.module.functions
     )
     return replace(lowered, module=replace(lowered.module, functions=functions))
+
+
+def _with_stored(plan: CallPlan, stored: StoredAs | None) -> CallPlan:
+    """Name the element types that inputs and outputs have outside of compiled code."""
+    if stored is None:
+        return plan
+    inputs, outputs = (
+        tuple(replace(spec, stored=stored.types.get(spec.name, "")) for spec in specs)
+        for specs in (plan.inputs, plan.outputs)
+    )
+    return replace(plan, inputs=inputs, outputs=outputs)
 
 
 def sources_of(unit: CompiledUnit) -> Mapping[str, bytes]:

@@ -11,13 +11,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
+import ml_dtypes
 import numpy as np
 
-from ..artifact.plan import TensorSpec
+from ..artifact.plan import NARROW, TensorSpec
 from ..artifact.signature import SizeChoice, ValueSpec
 from ..dtype import DType, parse_dtype
 from ..errors import ModelError, ResourceError, UsageError
-from ..runtime.abi import numpy_dtype
+from ..runtime.abi import array_dtype
 
 _FULL = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
 
@@ -41,12 +42,21 @@ def read_inputs(
         return random_inputs(specs, seed, {choice.name: choice.sizes[-1] for choice in sizes})
     try:
         with np.load(source, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            types = {spec.name: spec for spec in specs}
+            return {name: _named(file[name], types.get(name)) for name in file.files}
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         raise ModelError(
             f"cannot read inputs from '{source}': {error}",
             hint="an .npz file with the names of the model's inputs, or 'random'",
         ) from None
+
+
+def _named(array: np.ndarray, spec: Spec | None) -> np.ndarray:
+    """Give back the element type that a file has no name for: it knows the width alone."""
+    kind = spec.stored if isinstance(spec, TensorSpec) else "" if spec is None else spec.kind
+    if array.dtype.kind != "V" or kind not in NARROW or array.dtype.itemsize != 1:
+        return array
+    return array.view(np.dtype(getattr(ml_dtypes, kind)))
 
 
 def random_inputs(
@@ -75,12 +85,14 @@ def _known(spec: Spec, named: Mapping[str, int]) -> TensorSpec:
             f"input '{spec.name}' cannot be made up: it is {spec.kind} of a size that is not known",
             hint="--inputs FILE.npz",
         )
+    if spec.kind in NARROW:
+        return TensorSpec(spec.name, sizes, DType.UINT8, spec.kind)
     return TensorSpec(spec.name, sizes, parse_dtype(spec.kind))
 
 
 def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
-    dtype = numpy_dtype(spec.dtype)
-    if spec.dtype.is_float:
+    dtype = array_dtype(spec)
+    if spec.dtype.is_float or spec.stored:
         return np.asarray(generator.standard_normal(spec.shape), np.float32).astype(dtype)
     low, high = 0, 2
     if spec.dtype in (DType.INT8, DType.UINT8):

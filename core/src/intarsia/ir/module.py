@@ -14,6 +14,17 @@ from .expr import Function, GlobalVar
 A = TypeVar("A")
 
 
+@dataclass(frozen=True, slots=True)
+class StoredAs:
+    """A module-level setting: inputs and outputs that ``main`` has as bytes and others do not.
+
+    Attributes:
+        types: NumPy's name of the element type that their arrays have, by their names.
+    """
+
+    types: Mapping[str, str]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IRModule:
     """Functions by name; ``main`` is the entry.

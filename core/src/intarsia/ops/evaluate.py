@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeAlias
 
+import ml_dtypes
 import numpy as np
 
 from ..errors import ModelError, VerifyError
@@ -21,7 +22,7 @@ from ..ir.expr import (
     TupleGetItem,
     Var,
 )
-from ..ir.module import IRModule
+from ..ir.module import IRModule, StoredAs
 from ..ir.types import Dim, TensorType
 from ..ir.walk import children, count_uses
 from .arrays import Array, numpy_dtype
@@ -39,20 +40,37 @@ def evaluate(
     Args:
         function: What to run.
         inputs: Array for each parameter, by name.
-        module: Where the functions it calls are found; not needed if it calls none.
+        module: Where the functions it calls are found; not needed if it calls none. Of its
+            ``main``, arrays of narrow types are taken and given as such, see :class:`StoredAs`.
 
     Raises:
         ModelError: An input is missing, unknown, or of another type than its parameter.
         VerifyError: The function calls another one and no module is given.
     """
     values = dict[Expr, Value]()
+    stored = _stored(function, module)
+    inputs = {
+        name: np.ascontiguousarray(array).view(np.uint8) if name in stored else array
+        for name, array in inputs.items()
+    }
     _check_inputs(function, inputs)
     for param in function.params:
         values[param] = np.asarray(inputs[param.name])
     body = function.body
     result = _Run(body, values, module).value(body)
     fields = result if isinstance(result, tuple) else (result,)
-    return tuple(np.asarray(field) for field in fields)
+    names = function.output_names or ("",) * len(fields)
+    return tuple(
+        np.asarray(field).view(stored.get(name, None) or np.asarray(field).dtype)
+        for name, field in zip(names, fields, strict=True)
+    )
+
+
+def _stored(function: Function, module: IRModule | None) -> Mapping[str, np.dtype]:
+    """Element types of inputs and outputs that the function has as bytes."""
+    found = None if module is None or module.main is not function else module.attr(StoredAs)
+    types = {} if found is None else found.types
+    return {name: np.dtype(getattr(ml_dtypes, narrow)) for name, narrow in types.items()}
 
 
 def _check_inputs(function: Function, inputs: Mapping[str, Array]) -> None:

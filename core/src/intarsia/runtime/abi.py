@@ -77,6 +77,15 @@ def numpy_dtype(dtype: DType) -> NumpyType:
     return np.dtype(dtype.value)
 
 
+def array_dtype(spec: TensorSpec) -> NumpyType:
+    """Return the NumPy element type of the caller's arrays for an input or output."""
+    if not spec.stored:
+        return numpy_dtype(spec.dtype)
+    import ml_dtypes  # only models with such tensors need the package
+
+    return np.dtype(getattr(ml_dtypes, spec.stored))
+
+
 def data_address(array: np.ndarray) -> int:
     """Return where the first element of a contiguous array is.
 

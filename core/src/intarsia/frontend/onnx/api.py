@@ -56,13 +56,13 @@ def from_onnx(
     constants = {} if constants is None else constants
     try:
         inputs = input_types(read.graph, shapes, constants)
-        function = Importer(read, CONVERTERS, inputs, constants).run()
+        module = Importer(read, CONVERTERS, inputs, constants).run()
         if not shapes and not constants:
-            _check_outputs(read.graph, function)
+            _check_outputs(read.graph, module.main)
     except IntarsiaError as error:
         error.where = place_error(read, error.where)
         raise
-    return IRModule.from_function(function)
+    return module
 
 
 def declared_types(

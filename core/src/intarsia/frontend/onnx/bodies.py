@@ -55,7 +55,7 @@ class FunctionBodies:
         message = self._onnx.ModelProto()
         message.CopyFrom(self._model)
         for info in message.graph.input:
-            if info.name in inputs:
+            if info.name in inputs and is_element_type(info.type.tensor_type.elem_type):
                 info.type.ParseFromString(self._type(inputs[info.name]))
         del message.graph.value_info[:]
         try:

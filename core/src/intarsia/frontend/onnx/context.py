@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +21,14 @@ from .graph import Graph, Node
 from .tensors import element_type
 
 
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """A result of a converter: bytes, and the element type that they store."""
+
+    bytes: Expr
+    dtype: np.dtype
+
+
 class NodeContext(Builder):
     """One node with its operands as expressions.
 
@@ -29,7 +38,7 @@ class NodeContext(Builder):
         opset: Version of the standard operator set.
     """
 
-    __slots__ = ("_branch", "_used", "args", "node", "opset")
+    __slots__ = ("_branch", "_stored", "_used", "args", "node", "opset")
 
     def __init__(
         self,
@@ -39,6 +48,7 @@ class NodeContext(Builder):
         folder: ConstantFolder,
         used: AbstractSet[str],
         branch: Callable[[Graph, Mapping[str, Expr]], tuple[Expr, ...]],
+        stored: Sequence[np.dtype | None] = (),
     ) -> None:
         super().__init__(node.span, folder)
         self.node = node
@@ -46,6 +56,7 @@ class NodeContext(Builder):
         self.opset = opset
         self._used = used
         self._branch = branch
+        self._stored = stored
 
     @property
     def op_type(self) -> str:
@@ -70,6 +81,10 @@ class NodeContext(Builder):
     def optional(self, index: int) -> Expr | None:
         """Return an operand, or ``None`` if it is left out."""
         return self.args[index] if index < len(self.args) else None
+
+    def stored(self, index: int) -> np.dtype | None:
+        """Return the element type that the bytes of an operand store; ``None`` for plain ones."""
+        return self._stored[index] if index < len(self._stored) else None
 
     def variadic(self) -> list[Expr]:
         """Return all operands, none of which may be left out."""
@@ -252,5 +267,5 @@ class NodeContext(Builder):
         return self.model_error(f"attribute '{name}' is not {wanted}")
 
 
-Converted: TypeAlias = "Expr | tuple[Expr, ...]"
+Converted: TypeAlias = "Expr | Narrow | tuple[Expr | Narrow, ...]"
 Converter: TypeAlias = Callable[[NodeContext], Converted]

@@ -36,11 +36,13 @@ class ValueInfo:
         type: Its tensor type; ``None`` when an output or a branch's result is declared without one,
             and for a value that no compiled function takes.
         kind: What such a value is, e.g. ``seq(tensor(float))``; empty if ``type`` says it.
+        stored: NumPy's name of the element type, if ``type`` says bytes in its place.
     """
 
     name: str
     type: TensorType | None
     kind: str = ""
+    stored: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,28 +6,45 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
+from ...artifact.plan import NARROW
 from ...errors import UnsupportedError
-from ...ir.expr import Expr, Function, Var, constant, make_tuple, tensor_type
+from ...ir.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
+from ...ir.module import IRModule, StoredAs
 from ...ir.types import TensorType
-from .context import Converter, NodeContext
+from ...ops.evaluate import evaluate
+from .context import Converted, Converter, Narrow, NodeContext
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
-from .tensors import check_sizes
+from .tensors import check_sizes, named_dtype
 
 NAMES_SHOWN = 10
+MOVE_NARROW = frozenset(
+    {
+        *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze"),
+        *("Tile", "Transpose", "Unsqueeze"),
+    }
+)
+"""Operators that move elements of their first operand and need not know what they are."""
+TAKE_NARROW = MOVE_NARROW | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape"}
+"""Operators that take numbers that are stored in bytes."""
 
 
 @dataclass(slots=True)
 class Scope:
-    """Values of one graph by name; ``None`` for what a node that cannot be imported would give."""
+    """Values of one graph by name; ``None`` for what a node that cannot be imported would give.
+
+    ``stored`` has the element types of values that are bytes here, of narrow numbers elsewhere.
+    """
 
     graph: Graph
     outer: Scope | None
     opset: int
     values: dict[str, Expr | None] = field(default_factory=dict)
+    stored: dict[str, np.dtype] = field(default_factory=dict)
 
     def find(self, name: str) -> Expr | None:
         """Return a value of this graph or of those around it; the reader has checked all names."""
@@ -36,8 +53,19 @@ class Scope:
             assert scope.outer is not None, name
             scope = scope.outer
         if name not in scope.values:
-            scope.values[name] = constant(scope.graph.initializers[name], name=name)
+            data = scope.graph.initializers[name]
+            if data.dtype.name in NARROW:
+                scope.stored[name] = data.dtype
+                data = data.view(np.uint8)
+            scope.values[name] = constant(data, name=name)
         return scope.values[name]
+
+    def stored_type(self, name: str) -> np.dtype | None:
+        """Return the element type that the bytes of a value store; ``None`` for plain ones."""
+        scope = self
+        while name not in scope.values and scope.outer is not None:
+            scope = scope.outer
+        return scope.stored.get(name)
 
 
 class Importer:
@@ -65,8 +93,8 @@ class Importer:
         self._problems: list[UnsupportedError] = []
         self._unknown: dict[tuple[str, str], list[str]] = {}
 
-    def run(self) -> Function:
-        """Import the entry graph.
+    def run(self) -> IRModule:
+        """Import the entry graph as ``main``.
 
         Raises:
             UnsupportedError: Nodes that cannot be imported; one error lists all of them.
@@ -81,13 +109,16 @@ class Importer:
                 continue
             param = Var(info.name, self._inputs[info.name])
             scope.values[info.name] = param
+            if info.stored:
+                scope.stored[info.name] = named_dtype(info.stored)
             params.append(param)
         results = self._import(scope)
         outputs = [value for value in results if value is not None]
         if self._problems or self._unknown:
             raise self._report()
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
-        return Function(tuple(params), body, tuple(info.name for info in graph.outputs))
+        names = tuple(info.name for info in graph.outputs)
+        return with_stored(Function(tuple(params), body, names), scope)
 
     def _import(self, scope: Scope) -> list[Expr | None]:
         graph = scope.graph
@@ -115,6 +146,12 @@ class Importer:
                 return nothing
             args.append(value)
 
+        stored = [scope.stored_type(name) if name else None for name in node.inputs]
+        if any(stored) and (node.domain or node.op_type not in TAKE_NARROW):
+            first = next(filter(None, stored))
+            message = f"operator '{node.op_type}' of {first} is not supported"
+            self._problems.append(UnsupportedError(message, where=str(node.span)))
+            return nothing
         if converter is None:
             return self._expanded(node, args, scope) or nothing
 
@@ -125,7 +162,7 @@ class Importer:
                 raise _BranchFailed
             return whole
 
-        context = NodeContext(node, args, scope.opset, self._folder, used, branch)
+        context = NodeContext(node, args, scope.opset, self._folder, used, branch, stored)
         try:
             converted = converter(context)
         except _BranchFailed:
@@ -135,7 +172,10 @@ class Importer:
                 error.where = str(node.span)
             self._problems.append(error)
             return nothing
-        results = converted if isinstance(converted, tuple) else (converted,)
+        results = unwrapped(node, converted, stored, scope.stored)
+        if any(stored) and all(arg is None or isinstance(arg, Constant) for arg in args):
+            arrays = evaluate(Function((), make_tuple(results)), {})
+            results = tuple(constant(array, span=node.span) for array in arrays)
         for value in results:
             if isinstance(value.type, TensorType):
                 sizes = tuple(size for size in value.type.shape if isinstance(size, int))
@@ -185,6 +225,32 @@ class Importer:
         text = f"operator '{op_type}' ({place}) is not supported; node {names}{more}"
         near = difflib.get_close_matches(op_type, self._converters, 1)
         return f"{text}; nearest supported operator: '{near[0]}'" if near else text
+
+
+def unwrapped(
+    node: Node,
+    converted: Converted,
+    operands: Sequence[np.dtype | None],
+    stored: dict[str, np.dtype],
+) -> tuple[Expr, ...]:
+    """Return what a converter gave as expressions; note in ``stored`` which are narrow bytes."""
+    results = converted if isinstance(converted, tuple) else (converted,)
+    if node.op_type in MOVE_NARROW and operands[0] is not None:
+        stored.update(dict.fromkeys((name for name in node.outputs if name), operands[0]))
+    found: list[Expr] = []
+    for name, value in zip(node.outputs, results, strict=False):
+        if isinstance(value, Narrow):
+            stored[name] = value.dtype
+        found.append(value.bytes if isinstance(value, Narrow) else value)
+    return tuple(found)
+
+
+def with_stored(function: Function, scope: Scope) -> IRModule:
+    """Return a function as a module that names the narrow types of its inputs and outputs."""
+    names = [*(param.name for param in function.params), *function.output_names]
+    found = {name: scope.stored[name].name for name in names if name in scope.stored}
+    module = IRModule.from_function(function)
+    return module.with_attr(StoredAs, StoredAs(MappingProxyType(found))) if found else module
 
 
 class _BranchFailed(Exception):

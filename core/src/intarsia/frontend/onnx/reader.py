@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias, overload
 
 from ...artifact.digest import member_digest
 from ...diagnostics import Span
+from ...dtype import DType
 from ...errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
 from ...ir.types import Dim, TensorType
 from .bodies import FunctionBodies, Schema
@@ -32,6 +33,7 @@ from .tensors import (
     decode_tensor,
     element_type,
     is_element_type,
+    stored_name,
 )
 from .wire import slim_model
 
@@ -368,7 +370,8 @@ class _Reader:
         tensor = info.type.tensor_type
         if role == "output" and not (tensor.elem_type and tensor.HasField("shape")):
             return ValueInfo(info.name, None)
-        dtype = element_type(tensor.elem_type, where)
+        stored = stored_name(tensor.elem_type)
+        dtype = DType.UINT8 if stored else element_type(tensor.elem_type, where)
         if not tensor.HasField("shape"):
             raise UnsupportedError(
                 "has no shape, not even a rank", where=where, hint="give it one with --shape"
@@ -384,14 +387,14 @@ class _Reader:
                 self._dims += 1
                 dims.append(Dim(f"unknown_{self._dims}"))
         check_sizes(tuple(size for size in dims if isinstance(size, int)), dtype, where)
-        return ValueInfo(info.name, TensorType(tuple(dims), dtype))
+        return ValueInfo(info.name, TensorType(tuple(dims), dtype), stored=stored)
 
     def _is_plain(self, type_: onnx.TypeProto) -> bool:
         """Whether compiled functions can take the type: a tensor of a known rank and element."""
         tensor = type_.tensor_type
         if type_.WhichOneof("value") != "tensor_type" or not tensor.HasField("shape"):
             return False
-        return is_element_type(tensor.elem_type)
+        return is_element_type(tensor.elem_type) or bool(stored_name(tensor.elem_type))
 
     def _type_text(self, type_: onnx.TypeProto) -> str:
         """Write a type as ONNX's own schemas do, e.g. ``seq(tensor(float))``."""

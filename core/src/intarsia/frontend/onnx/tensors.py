@@ -132,6 +132,11 @@ def element_type(code: int, where: str) -> DType:
     raise ModelError(f"element type number {code} does not exist", where=where)
 
 
+def stored_name(code: int) -> str:
+    """Return NumPy's name of an element type that compiled functions take as bytes, else ``""``."""
+    return np.dtype(_NARROW[code]).name if code in _NARROW else ""
+
+
 def is_element_type(code: int) -> bool:
     """Whether compiled functions take tensors of an ONNX ``TensorProto.DataType`` number."""
     return code in _DTYPES
@@ -186,6 +191,8 @@ def decode_tensor(
         ModelError: The message contradicts itself (sizes, two sources of data, bad range).
         UnsupportedError: Its element type has no array here.
     """
+    if tensor.data_type in _NARROW:
+        return _decode_narrow(tensor, files, where, raw)
     dtype = element_type(tensor.data_type, where)
     dims = tuple(tensor.dims)
     if any(size < 0 for size in dims):
@@ -217,26 +224,36 @@ def decode_tensor(
 def decode_any_tensor(
     tensor: _TensorMessage, files: ExternalFiles, where: str, raw: memoryview | None = None
 ) -> np.ndarray:
-    """Return the array of a tensor message of any element type that arrays have.
+    """Return the array of a tensor message of any element type; strings are objects.
 
-    Strings become an array of objects; numbers of less than a byte are unpacked, one an element.
     The arguments are those of :func:`decode_tensor`.
 
     Raises:
         ModelError: The message contradicts itself.
         UnsupportedError: Its element type has no array here.
     """
-    code, dims = tensor.data_type, tuple(tensor.dims)
-    if code != _STRING and code not in _NARROW:
+    if tensor.data_type != _STRING:
         return decode_tensor(tensor, files, where, raw)
+    dims = _checked_dims(tensor, where)
+    texts = [text.decode("utf-8", "replace") for text in tensor.string_data]
+    if len(texts) != math.prod(dims):
+        raise ModelError(f"{len(texts)} values for shape {dims}", where=where)
+    return np.array(texts, object).reshape(dims)
+
+
+def _checked_dims(tensor: _TensorMessage, where: str) -> tuple[int, ...]:
+    dims = tuple(tensor.dims)
     if any(size < 0 for size in dims) or len(dims) > MAX_RANK:
         raise ModelError(f"shape {dims}", where=where)
+    return dims
+
+
+def _decode_narrow(
+    tensor: _TensorMessage, files: ExternalFiles, where: str, raw: memoryview | None
+) -> np.ndarray:
+    """Unpack numbers of a byte or less, one an element."""
+    code, dims = tensor.data_type, _checked_dims(tensor, where)
     count = math.prod(dims)
-    if code == _STRING:
-        texts = [text.decode("utf-8", "replace") for text in tensor.string_data]
-        if len(texts) != count:
-            raise ModelError(f"{len(texts)} values for shape {dims}", where=where)
-        return np.array(texts, object).reshape(dims)
     bits = _BITS.get(code, 8)
     needed = -(-count * bits // 8)
     if tensor.data_location == 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...artifact.plan import TensorSpec
 from ...errors import ModelError
-from ..abi import NumpyType, numpy_dtype
+from ..abi import NumpyType, array_dtype
 
 Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
 """Arrays by name, or in the order of the model. NumPy, or anything with DLPack on the CPU."""
@@ -28,7 +28,7 @@ class Signature:
         self.specs = tuple(specs)
         self.role = role
         self.names = tuple(spec.name for spec in specs)
-        self._rows = tuple((spec.name, spec.shape, numpy_dtype(spec.dtype)) for spec in specs)
+        self._rows = tuple((spec.name, spec.shape, array_dtype(spec)) for spec in specs)
 
     def allocate(self) -> list[np.ndarray]:
         """Return new arrays, contents undefined."""

@@ -8,19 +8,23 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ....artifact.plan import NARROW
 from ....ir.expr import Expr
 from ....ops.arrays import numpy_dtype
 from ..builder import STATIC_HINT, dtype_of
-from ..context import NodeContext
+from ..context import Narrow, NodeContext
 from ..tensors import check_sizes, element_type
 
 STORED = 1 << 16  # elements of a Range that are stored; longer ones are refused
 
 
-def constant(node: NodeContext) -> Expr:
+def constant(node: NodeContext) -> Expr | Narrow:
     """Convert Constant in all its numeric forms."""
     if node.has("value"):
-        return node.array(node.tensor("value"))
+        value = node.tensor("value")
+        if value.dtype.name in NARROW:
+            return Narrow(node.array(value.view(np.uint8)), value.dtype)
+        return node.array(value)
     if node.has("value_float"):
         return node.array(np.array(node.number("value_float"), np.float32))
     if node.has("value_floats"):

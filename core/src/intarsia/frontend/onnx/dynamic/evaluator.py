@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ....artifact.plan import NARROW
 from ....errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
 from ....ir.expr import Expr, Function, constant, make_tuple, tensor_type
 from ....ops.evaluate import evaluate
@@ -17,6 +18,7 @@ from ..context import NodeContext
 from ..converters import CONVERTERS
 from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
+from ..importer import unwrapped
 from ..kernels import KERNELS, Generators, KernelCall, Value
 
 Scope: TypeAlias = "ChainMap[str, Value]"
@@ -90,10 +92,15 @@ class Evaluator:
     def _converted(self, node: Node, operands: list[Value], opset: int) -> tuple[Value, ...]:
         args = [None if value is None else _constant(node, value) for value in operands]
         used = {name for name in node.outputs if name}
-        context = NodeContext(node, args, opset, ConstantFolder(), used, _no_branch)
-        converted = CONVERTERS[node.op_type](context)
-        results = converted if isinstance(converted, tuple) else (converted,)
-        return evaluate(Function((), make_tuple(results)), {})
+        stored = [_stored(value) for value in operands]
+        context = NodeContext(node, args, opset, ConstantFolder(), used, _no_branch, stored)
+        found: dict[str, np.dtype] = {}
+        results = unwrapped(node, CONVERTERS[node.op_type](context), stored, found)
+        arrays = evaluate(Function((), make_tuple(results)), {})
+        return tuple(
+            array.view(found[name]) if name in found else array
+            for name, array in zip(node.outputs, arrays, strict=False)
+        )
 
     def _expanded(self, node: Node, operands: list[Value], opset: int) -> tuple[Value, ...]:
         types = [
@@ -111,7 +118,14 @@ class Evaluator:
 def _constant(node: Node, value: Value) -> Expr:
     if not isinstance(value, np.ndarray):
         raise UnsupportedError(f"operator '{node.op_type}' of a sequence is not supported")
-    return constant(value)
+    return constant(value.view(np.uint8) if value.dtype.name in NARROW else value)
+
+
+def _stored(value: Value) -> np.dtype | None:
+    """Return the element type of narrow numbers, which operators have as bytes."""
+    if isinstance(value, np.ndarray) and value.dtype.name in NARROW:
+        return value.dtype
+    return None
 
 
 def _no_branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:

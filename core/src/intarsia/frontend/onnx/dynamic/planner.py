@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ....artifact.plan import NARROW
 from ....dtype import DType
 from ....errors import IntarsiaError, UnsupportedError
 from ....ir.expr import Expr, Function, Var, constant, make_tuple
@@ -27,9 +28,10 @@ from ..api import input_types, place_error
 from ..builder import STATIC_HINT
 from ..converters import CONVERTERS
 from ..graph import Bodies, Graph, Model, Node, ValueInfo
-from ..importer import Importer, Scope
+from ..importer import Importer, Scope, with_stored
 from ..kernels import KERNELS
 from ..reader import MAX_MODEL_BYTES, read_model
+from ..tensors import named_dtype
 from .evaluator import Evaluator
 from .pieces import Levels, cut_pieces
 from .program import DynamicModel, PieceStep, Program, Step, typed_info
@@ -134,8 +136,10 @@ class _Planner(Importer):
             params.append(Var(info.name, type_))
             self._levels.of[params[-1]] = 0
             scope.values[info.name] = params[-1]
+            if info.stored:
+                scope.stored[info.name] = named_dtype(info.stored)
         for name, data in graph.initializers.items():
-            if not _is_plain(data):
+            if not _is_plain(data) and data.dtype.name not in NARROW:
                 self._known[name] = data
         results = self._import(scope)
         if self._refused:
@@ -145,7 +149,7 @@ class _Planner(Importer):
         if not self._steps and len(values) == len(results):
             body = values[0] if len(values) == 1 else make_tuple(values)
             names = tuple(info.name for info in graph.outputs)
-            return IRModule.from_function(Function(tuple(params), body, names))
+            return with_stored(Function(tuple(params), body, names), scope)
         return self._program(scope)
 
     def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
@@ -206,6 +210,7 @@ class _Planner(Importer):
             if found is None:
                 expr = scope.find(name)
                 found = None if expr is None else self._folder.value(expr)
+                found = None if found is None else _unstored(found, scope.stored_type(name))
             if found is None:
                 return None
             values[name] = found
@@ -219,6 +224,10 @@ class _Planner(Importer):
         for name, value in zip(node.outputs, results, strict=False):
             if isinstance(value, np.ndarray) and _is_plain(value):
                 found.append(constant(value, span=node.span))
+                continue
+            if isinstance(value, np.ndarray) and value.dtype.name in NARROW:
+                found.append(constant(value.view(np.uint8), span=node.span))
+                scope.stored[name] = value.dtype
                 continue
             found.append(None)
             if isinstance(value, np.ndarray):
@@ -307,7 +316,7 @@ class _Planner(Importer):
                 expr = scope.find(name)
                 value = None if expr is None else self._folder.value(expr)
                 if value is not None:
-                    constants[name] = value
+                    constants[name] = _unstored(value, scope.stored_type(name))
                 elif isinstance(expr, Var):
                     aliases[name] = expr.name
                 elif expr is not None:
@@ -325,7 +334,7 @@ class _Planner(Importer):
             MappingProxyType(constants),
             MappingProxyType({name: old for name, old in aliases.items() if name != old}),
         )
-        modules = {f"piece{n}": IRModule.from_function(piece) for n, piece in pieces.items()}
+        modules = {f"piece{n}": with_stored(piece, scope) for n, piece in pieces.items()}
         infos = tuple(self._output(info, scope) for info in graph.outputs)
         reasons = MappingProxyType(self._reasons)
         return DynamicModel(program, MappingProxyType(modules), reasons, infos)
@@ -333,7 +342,11 @@ class _Planner(Importer):
     def _output(self, info: ValueInfo, scope: Scope) -> ValueInfo:
         """Return an output of the model as precisely as it is known."""
         late = info.name in self._late or info.name in self._known
-        return info if late else typed_info(info, scope.find(info.name))
+        if late:
+            return info
+        stored = scope.stored_type(info.name)
+        found = typed_info(info, scope.find(info.name))
+        return replace(found, stored="" if stored is None else stored.name)
 
     def _ordered(self, pieces: Mapping[int, Function]) -> tuple[Step, ...]:
         """Put each piece before the steps that wait for it."""
@@ -352,6 +365,11 @@ class _Planner(Importer):
 def _is_plain(array: np.ndarray) -> bool:
     """Whether compiled functions take arrays of this element type."""
     return array.dtype.name in {dtype.value for dtype in DType}
+
+
+def _unstored(array: np.ndarray, stored: np.dtype | None) -> np.ndarray:
+    """Return bytes as the narrow numbers that they store, other arrays as they are."""
+    return array if stored is None else np.ascontiguousarray(array).view(stored)
 
 
 def _operands(node: Node) -> list[str]:

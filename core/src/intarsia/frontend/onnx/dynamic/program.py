@@ -114,4 +114,4 @@ def value_spec(info: ValueInfo) -> ValueSpec:
     if info.type is None:
         return ValueSpec(info.name, info.kind, None)
     shape = tuple(size if isinstance(size, int) else size.name for size in info.type.shape)
-    return ValueSpec(info.name, info.type.dtype.value, shape)
+    return ValueSpec(info.name, info.stored or info.type.dtype.value, shape)

@@ -119,7 +119,8 @@ def _info_to_json(info: ValueInfo) -> JsonObject:
     if info.type is None:
         return {"name": info.name, "kind": info.kind}
     shape = [size if isinstance(size, int) else size.name for size in info.type.shape]
-    return {"name": info.name, "dtype": info.type.dtype.value, "shape": shape}
+    row: JsonObject = {"name": info.name, "dtype": info.type.dtype.value, "shape": shape}
+    return row | {"stored": info.stored} if info.stored else row
 
 
 class _Reader:
@@ -210,7 +211,8 @@ def _info_from_json(row: JsonObject) -> ValueInfo:
     sizes = tuple(
         size if isinstance(size, int) else Dim(str(size)) for size in read_list(row, "shape")
     )
-    return ValueInfo(name, TensorType(sizes, parse_dtype(read_str(row, "dtype"))))
+    stored = read_str(row, "stored") if "stored" in row else ""
+    return ValueInfo(name, TensorType(sizes, parse_dtype(read_str(row, "dtype"))), stored=stored)
 
 
 def _object(value: object) -> JsonObject:

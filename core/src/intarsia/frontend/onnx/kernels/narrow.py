@@ -10,11 +10,9 @@ import numpy as np
 
 from ....dtype import DType
 from ....ops.arrays import convert
+from ....ops.narrow import INTEGERS, to_narrow
 from ..tensors import array_type, element_code
 from .call import KernelCall
-
-NARROW_BITS = MappingProxyType({"int4": 4, "uint4": 4, "int2": 2, "uint2": 2})
-"""Width of the integers that are narrower than a byte; an array has one of them a byte."""
 
 _PLAIN = frozenset(dtype.value for dtype in DType)
 
@@ -22,55 +20,6 @@ _PLAIN = frozenset(dtype.value for dtype in DType)
 def is_plain(dtype: np.dtype) -> bool:
     """Whether compiled functions have tensors of the element type."""
     return dtype.name in _PLAIN
-
-
-def to_narrow(
-    x: np.ndarray, dtype: np.dtype, *, saturate: bool = True, round_mode: str = "up"
-) -> np.ndarray:
-    """Convert to an element type that compiled functions do not have.
-
-    Args:
-        x: Numbers.
-        dtype: Element type wanted.
-        saturate: Give the largest finite number for what is too large, not NaN or infinity.
-        round_mode: ``up``, ``down`` or ``nearest``; for exponents alone (float8_e8m0).
-    """
-    wide = x.astype(np.float32) if x.dtype.kind in "fV" or not is_plain(x.dtype) else x
-    if dtype.name in NARROW_BITS:
-        return _to_bits(wide, dtype)
-    if dtype.name == "float8_e8m0fnu":
-        return _to_exponents(wide.astype(np.float32), dtype, round_mode)
-    if dtype.name.startswith("complex"):
-        return wide.astype(dtype)
-    number = wide.astype(np.float32)
-    largest = float(ml_dtypes.finfo(dtype).max)
-    if saturate or dtype.name.startswith("float4"):
-        number = np.where(np.isnan(number), number, np.clip(number, -largest, largest))
-    return number.astype(dtype)
-
-
-def _to_bits(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Cut fractions off and keep the lowest bits."""
-    bits = NARROW_BITS[dtype.name]
-    whole = convert(x, DType.INT64) & ((1 << bits) - 1)
-    if not dtype.name.startswith("u"):
-        whole = np.where(whole >= 1 << (bits - 1), whole - (1 << bits), whole)
-    return whole.astype(np.int8).astype(dtype)
-
-
-def _to_exponents(x: np.ndarray, dtype: np.dtype, round_mode: str) -> np.ndarray:
-    """Keep the power of two of positive numbers; the stored byte is the exponent plus 127."""
-    bits = x.view(np.uint32)
-    exponent = ((bits >> 23) & 0xFF).astype(np.int64)
-    fraction = bits & 0x7FFFFF
-    if round_mode == "up":
-        more = fraction > 0
-    elif round_mode == "nearest":
-        more = fraction >= 0x400000
-    else:
-        more = np.zeros_like(fraction, bool)
-    stored = np.minimum(exponent + more, 254)
-    return np.where(np.isnan(x), 255, stored).astype(np.uint8).view(dtype)
 
 
 def _to_strings(x: np.ndarray) -> np.ndarray:
@@ -99,6 +48,8 @@ def _cast(call: KernelCall, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if is_plain(dtype):
         wide = x if is_plain(x.dtype) else x.astype(np.float32)
         return convert(wide, DType(dtype.name))
+    if dtype.name.startswith("complex"):
+        return x.astype(dtype)
     saturate = bool(call.integer("saturate", 1))
     return to_narrow(x, dtype, saturate=saturate, round_mode=call.string("round_mode", "up"))
 
@@ -127,7 +78,7 @@ def bit_cast(call: KernelCall, x: np.ndarray) -> np.ndarray:
 
 
 def _bits(dtype: np.dtype) -> int:
-    return NARROW_BITS.get(dtype.name, 4 if dtype.name.startswith("float4") else dtype.itemsize * 8)
+    return INTEGERS.get(dtype.name, 4 if dtype.name.startswith("float4") else dtype.itemsize * 8)
 
 
 def quantize_linear(
@@ -141,7 +92,7 @@ def quantize_linear(
     divisor = _spread(call, scale, x.shape).astype(np.float32)
     quotient = x.astype(np.float32) / divisor
     shift = 0 if zero is None else _spread(call, zero, x.shape).astype(np.float32)
-    if dtype.name not in NARROW_BITS:
+    if dtype.name not in INTEGERS:
         return to_narrow(quotient + shift, dtype, saturate=bool(call.integer("saturate", 1)))
     limits = ml_dtypes.iinfo(dtype)
     whole = np.clip(np.rint(quotient) + shift, int(limits.min), int(limits.max))
