@@ -41,13 +41,15 @@ class TensorSpec:
     """Name, static shape and element type of an input or output.
 
     ``stored`` is NumPy's name of the element type of the caller's arrays, if compiled code has the
-    same bytes as ``dtype``; empty if that is their type.
+    same bytes as ``dtype``; empty if that is their type. ``only`` has the elements that the tensor
+    may have, in row-major order, if the model was compiled for few values of it.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: DType
     stored: str = ""
+    only: tuple[tuple[int, ...], ...] = ()
 
     @property
     def bytes(self) -> int:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from ..dtype import parse_dtype
 from ..errors import ArtifactError
 from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read_str, read_texts
@@ -26,7 +28,11 @@ def spec_to_json(spec: TensorSpec) -> JsonObject:
         "shape": list(spec.shape),
         "dtype": spec.dtype.value,
     }
-    return found | {"stored": spec.stored} if spec.stored else found
+    if spec.stored:
+        found["stored"] = spec.stored
+    if spec.only:
+        found["only"] = [list(value) for value in spec.only]
+    return found
 
 
 def spec_from_json(document: object) -> TensorSpec:
@@ -42,6 +48,7 @@ def spec_from_json(document: object) -> TensorSpec:
         read_sizes(fields, "shape"),
         parse_dtype(read_str(fields, "dtype")),
         _stored(fields),
+        _only(fields),
     )
 
 
@@ -50,6 +57,16 @@ def _stored(fields: JsonObject) -> str:
     if name and name not in NARROW:
         raise ArtifactError(f"unknown element type '{name}' of one byte")
     return name
+
+
+def _only(fields: JsonObject) -> tuple[tuple[int, ...], ...]:
+    rows = read_list(fields, "only") if "only" in fields else []
+    if not all(isinstance(row, list) for row in rows):
+        raise ArtifactError("the values that an input may have are no lists")
+    found = [tuple(cast("list[object]", row)) for row in rows]
+    if not all(type(item) is int for row in found for item in row):
+        raise ArtifactError("the values that an input may have are no integers")
+    return tuple(cast("list[tuple[int, ...]]", found))
 
 
 def plan_to_json(plan: CallPlan) -> JsonObject:

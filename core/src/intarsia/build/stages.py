@@ -13,7 +13,7 @@ from ..artifact.unit import CompiledUnit
 from ..errors import IntarsiaError, PluginError, TargetError, UnsupportedError
 from ..host.host import Host
 from ..ir.expr import Function
-from ..ir.module import IRModule, StoredAs
+from ..ir.module import IRModule, OnlyFor, StoredAs
 from ..lower.kernels import Delivery, TensorModule
 from ..lower.lower import Lowered, lower
 from ..lower.space import ScheduleSpaces, Tuned
@@ -231,7 +231,7 @@ def lower_rest(
         tuned=tuned,
     )
     delivery = replace(delivery, constants=lowered.constants)
-    plan = _with_stored(lowered.module.plan, module.attr(StoredAs))
+    plan = _with_borders(lowered.module.plan, module.attr(StoredAs), module.attr(OnlyFor))
     lowered = replace(lowered, module=replace(lowered.module, plan=plan, delivery=delivery))
     kind = fallback.kind.name
     if not host.has_hook(kind, "rewrite_tir"):
@@ -242,14 +242,17 @@ def lower_rest(
     return replace(lowered, module=replace(lowered.module, functions=functions))
 
 
-def _with_stored(plan: CallPlan, stored: StoredAs | None) -> CallPlan:
-    """Name the element types that inputs and outputs have outside of compiled code."""
-    if stored is None:
+def _with_borders(plan: CallPlan, stored: StoredAs | None, only: OnlyFor | None) -> CallPlan:
+    """Say of inputs and outputs what their types in compiled code do not."""
+    if stored is None and only is None:
         return plan
-    inputs, outputs = (
-        tuple(replace(spec, stored=stored.types.get(spec.name, "")) for spec in specs)
-        for specs in (plan.inputs, plan.outputs)
+    types = {} if stored is None else stored.types
+    values = {} if only is None else only.values
+    inputs = tuple(
+        replace(spec, stored=types.get(spec.name, ""), only=values.get(spec.name, ()))
+        for spec in plan.inputs
     )
+    outputs = tuple(replace(spec, stored=types.get(spec.name, "")) for spec in plan.outputs)
     return replace(plan, inputs=inputs, outputs=outputs)
 
 

@@ -25,6 +25,17 @@ class StoredAs:
     types: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class OnlyFor:
+    """A module-level setting: inputs for some values of which alone ``main`` is right.
+
+    Attributes:
+        values: The elements that an input may have, in row-major order, by its name.
+    """
+
+    values: Mapping[str, tuple[tuple[int, ...], ...]]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IRModule:
     """Functions by name; ``main`` is the entry.

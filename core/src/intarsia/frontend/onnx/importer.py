@@ -11,14 +11,17 @@ from types import MappingProxyType
 import numpy as np
 
 from ...artifact.plan import NARROW
-from ...errors import UnsupportedError
+from ...errors import ModelError, UnsupportedError
 from ...ir.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
-from ...ir.module import IRModule, StoredAs
+from ...ir.module import IRModule, OnlyFor, StoredAs
 from ...ir.types import TensorType
+from ...ops.arrays import numpy_dtype
 from ...ops.evaluate import evaluate
+from .builder import STATIC_HINT, Builder
 from .context import Converted, Converter, Narrow, NodeContext
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
+from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, shape_of
 from .tensors import check_sizes, named_dtype
 
 NAMES_SHOWN = 10
@@ -92,6 +95,10 @@ class Importer:
         self._folder = ConstantFolder()
         self._problems: list[UnsupportedError] = []
         self._unknown: dict[tuple[str, str], list[str]] = {}
+        declared = {info.name: info.type for info in model.graph.inputs}
+        self._believes = all(inputs[name] == declared.get(name) for name in inputs)
+        self._shapes: Mapping[str, tuple[int, ...]] | None = None
+        self._only: dict[str, tuple[tuple[int, ...], ...]] = {}
 
     def run(self) -> IRModule:
         """Import the entry graph as ``main``.
@@ -118,7 +125,10 @@ class Importer:
             raise self._report()
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
         names = tuple(info.name for info in graph.outputs)
-        return with_stored(Function(tuple(params), body, names), scope)
+        module = with_stored(Function(tuple(params), body, names), scope)
+        if self._only:
+            module = module.with_attr(OnlyFor, OnlyFor(MappingProxyType(self._only)))
+        return module
 
     def _import(self, scope: Scope) -> list[Expr | None]:
         graph = scope.graph
@@ -152,6 +162,87 @@ class Importer:
             message = f"operator '{node.op_type}' of {first} is not supported"
             self._problems.append(UnsupportedError(message, where=str(node.span)))
             return nothing
+        before, self._problems = self._problems, []
+        results = self._applied(node, converter, args, stored, scope, used)
+        waits = any(problem.hint == STATIC_HINT for problem in self._problems)
+        if waits and self._believes and scope.graph is self._model.graph:
+            results = self._implied(node, converter, args, scope, used) or results
+        self._problems = before + self._problems
+        return results
+
+    def _implied(
+        self,
+        node: Node,
+        converter: Converter | None,
+        args: list[Expr | None],
+        scope: Scope,
+        used: set[str],
+    ) -> Sequence[Expr | None] | None:
+        """Import a node for the values of an operand that its declared results leave it."""
+        case = self._case(node, args)
+        if case is None:
+            return None
+        place = FORMS[node.op_type][0]
+        operand = args[place]
+        assert isinstance(operand, Var)
+        problems, stored = self._problems, [None] * len(args)
+        results: dict[tuple[int, ...], Sequence[Expr]] = {}
+        values = forms(case)
+        for value, key in values:
+            if key in results:
+                continue
+            given = np.array(value, numpy_dtype(tensor_type(operand).dtype))
+            known = constant(given.reshape(tensor_type(operand).static_shape))
+            self._problems, trial = [], [*args[:place], known, *args[place + 1 :]]
+            try:
+                found = self._applied(node, converter, trial, stored, scope, used)
+            except ModelError:
+                continue  # no value of this node
+            exprs = [expr for expr in found if expr is not None]
+            pairs = zip(node.outputs, exprs, strict=False)
+            shapes = tuple(shape_of(expr) for name, expr in pairs if name)
+            if not self._problems and shapes == case.results:
+                results[key] = exprs
+        self._problems = problems
+        kept = tuple(value for value, key in values if key in results)
+        allowed = set(kept).intersection(self._only.get(operand.name, kept))
+        if not allowed or len(results) > MOST_KEYS:
+            return None
+        self._problems = []
+        self._only[operand.name] = tuple(sorted(allowed))
+        if len(results) == 1:
+            return next(iter(results.values()))
+        fitting = [form for form in values if form[1] in results]
+        return choose(Builder(node.span, self._folder), operand, fitting, results)
+
+    def _case(self, node: Node, args: Sequence[Expr | None]) -> Case | None:
+        """Return what is known of a node that one operand, an input, is missing for."""
+        place = FORMS[node.op_type][0] if node.op_type in FORMS and not node.domain else len(args)
+        operand = args[place] if place < len(args) else None
+        if not isinstance(operand, Var) or not tensor_type(operand).is_static:
+            return None
+        if self._shapes is None:
+            found = self._model.bodies.infer_types(self._inputs)
+            known = {name: type_.static_shape for name, type_ in found.items() if type_.is_static}
+            self._shapes = declared_shapes(self._model.graph, known)
+        results = [self._shapes.get(name) for name in node.outputs if name]
+        shapes = tuple(shape for shape in results if shape is not None)
+        if len(shapes) < len(results):
+            return None
+        operands = tuple(shape_of(arg) for arg in args)
+        return Case(node, tensor_type(operand).elements, operands, shapes)
+
+    def _applied(
+        self,
+        node: Node,
+        converter: Converter | None,
+        args: Sequence[Expr | None],
+        stored: Sequence[np.dtype | None],
+        scope: Scope,
+        used: set[str],
+    ) -> Sequence[Expr | None]:
+        """Convert a node whose operands are there, by its converter or by its body."""
+        nothing: list[Expr | None] = [None] * len(node.outputs)
         if converter is None:
             return self._expanded(node, args, scope) or nothing
 

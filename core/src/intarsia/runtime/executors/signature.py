@@ -28,6 +28,7 @@ class Signature:
         self.specs = tuple(specs)
         self.role = role
         self.names = tuple(spec.name for spec in specs)
+        self._only = {n: spec.only for n, spec in enumerate(specs) if spec.only}
         self._rows = tuple((spec.name, spec.shape, array_dtype(spec)) for spec in specs)
 
     def allocate(self) -> list[np.ndarray]:
@@ -50,7 +51,21 @@ class Signature:
             if not (flags.c_contiguous and flags.aligned):
                 array = np.require(array, requirements=("C", "A"))
             arrays.append(array)
+        if self._only:
+            self._check_values(arrays)
         return arrays
+
+    def _check_values(self, arrays: Sequence[np.ndarray]) -> None:
+        for number, known in self._only.items():
+            found = tuple(arrays[number].reshape(-1).tolist())
+            if found not in known:
+                values = " or ".join(str(list(value)) for value in known[:8])
+                more = ", ..." if len(known) > 8 else ""
+                raise ModelError(
+                    f"input '{self.names[number]}' is {list(found)}; the shapes that the model "
+                    f"declares go with {values}{more}",
+                    hint="declare sizes that depend on it by a name, or build for the executor vm",
+                )
 
     def check_outputs(self, values: Inputs, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return the caller's arrays in the model's order, to be written into.

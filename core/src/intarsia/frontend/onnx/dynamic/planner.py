@@ -102,6 +102,7 @@ class _Planner(Importer):
         fixed: Mapping[str, np.ndarray],
     ) -> None:
         super().__init__(model, CONVERTERS, inputs, fixed)
+        self._believes = False  # the run shows what values are
         self._steps: list[Node] = []
         self._reasons: dict[str, str] = {}
         self._refused: list[UnsupportedError] = []
