@@ -19,7 +19,7 @@ from intarsia.frontend.onnx import from_onnx
 from intarsia.frontend.onnx.dynamic import plan_onnx
 from intarsia.ir.expr import Constant
 from intarsia.ir.module import StoredAs
-from intarsia.ops import narrow
+from intarsia.ops import narrow_formats
 
 X = np.float32([[0.1, -3.7, 500.0], [1e-4, 7.5, -0.0]])
 
@@ -49,7 +49,7 @@ def there_and_back(code: int) -> bytes:
 
 @pytest.mark.parametrize("name", sorted(NARROW))
 def test_arrays_have_the_type_and_compiled_code_the_bytes(name: str) -> None:
-    dtype = narrow.stored_type(name)
+    dtype = narrow_formats.stored_type(name)
     data = there_and_back(helper.np_dtype_to_tensor_dtype(dtype))
     module = from_onnx(data)
     assert module.attr(StoredAs) == StoredAs({"t": name})
@@ -59,7 +59,7 @@ def test_arrays_have_the_type_and_compiled_code_the_bytes(name: str) -> None:
     with artifact.load(threads=1) as executable:
         found = executable.run({"x": X})
     assert found["t"].dtype == dtype
-    wanted = narrow.to_narrow(X, dtype).T
+    wanted = narrow_formats.to_narrow(X, dtype).T
     np.testing.assert_array_equal(found["t"].astype(np.float32), wanted.astype(np.float32))
     np.testing.assert_array_equal(found["y"], wanted.astype(np.float32))
 
@@ -190,7 +190,7 @@ def test_the_command_line_runs_and_verifies(name: str, tmp_path: Path) -> None:
 
     from intarsia.cli.main import cli
 
-    kind = helper.np_dtype_to_tensor_dtype(narrow.stored_type(name))
+    kind = helper.np_dtype_to_tensor_dtype(narrow_formats.stored_type(name))
     data = model(
         [
             helper.make_node("Cast", ["x"], ["f"], to=TensorProto.FLOAT),
@@ -200,7 +200,7 @@ def test_the_command_line_runs_and_verifies(name: str, tmp_path: Path) -> None:
         {"y": (kind, [5]), "f": (TensorProto.FLOAT, [5])},
     )
     (tmp_path / "m.onnx").write_bytes(data)
-    x = np.float32([0, 1, -2, 3, 5]).astype(narrow.stored_type(name))
+    x = np.float32([0, 1, -2, 3, 5]).astype(narrow_formats.stored_type(name))
     np.savez(tmp_path / "x.npz", x=x)
     for inputs in ("random", str(tmp_path / "x.npz")):
         given = [str(tmp_path / "m.onnx"), "--target", "llvm", "--inputs", inputs, "--verify"]

@@ -10,13 +10,13 @@ import pytest
 from intarsia.dtype import DType
 from intarsia.errors import TypeRuleError
 from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS, narrow
+from intarsia.ops import OPERATORS, narrow, narrow_formats
 from intarsia.tir.interp import evaluate
 from intarsia.tir.tensor import placeholder
 
 CODES = np.arange(256, dtype=np.uint8)
 HALVES = np.arange(65536, dtype=np.uint16).view(np.float16)
-FLOATS = tuple(narrow.FLOATS)
+FLOATS = tuple(narrow_formats.FLOATS)
 
 
 def computed(name: str, x: np.ndarray, **attrs: object) -> np.ndarray:
@@ -34,7 +34,7 @@ def computed(name: str, x: np.ndarray, **attrs: object) -> np.ndarray:
 
 def edges(name: str) -> np.ndarray:
     """Each number of a type, the middles between two, what is next to those, and extremes."""
-    dtype = narrow.stored_type(name)
+    dtype = narrow_formats.stored_type(name)
     numbers = CODES.view(dtype).astype(np.float32)
     numbers = np.unique(numbers[np.isfinite(numbers)])
     middles = (numbers[1:] + numbers[:-1]) / 2
@@ -44,13 +44,13 @@ def edges(name: str) -> np.ndarray:
     return np.concatenate([points, *around])
 
 
-@pytest.mark.parametrize("name", [*FLOATS, *narrow.INTEGERS, narrow.EXPONENTS])
+@pytest.mark.parametrize("name", [*FLOATS, *narrow_formats.INTEGERS, narrow_formats.EXPONENTS])
 def test_every_code_stands_for_the_number_of_ml_dtypes(name: str) -> None:
     found = computed("narrow.decode", CODES, format=name)
-    dtype = narrow.stored_type(name)
+    dtype = narrow_formats.stored_type(name)
     used = 15 if name.startswith("float4") else 255  # unused upper bits do not matter
     view = (CODES & np.uint8(used)).view(dtype)
-    wanted = (view.astype(np.int8) if name in narrow.INTEGERS else view).astype(np.float32)
+    wanted = (view.astype(np.int8) if name in narrow_formats.INTEGERS else view).astype(np.float32)
     np.testing.assert_array_equal(found, wanted)
     numbers = ~np.isnan(wanted)
     np.testing.assert_array_equal(np.signbit(found)[numbers], np.signbit(wanted)[numbers])
@@ -64,7 +64,7 @@ def test_every_code_stands_for_the_number_of_ml_dtypes(name: str) -> None:
 @pytest.mark.parametrize("saturate", [True, False])
 @pytest.mark.parametrize("name", FLOATS)
 def test_every_half_rounds_as_in_ml_dtypes(name: str, saturate: bool) -> None:
-    dtype = narrow.stored_type(name)
+    dtype = narrow_formats.stored_type(name)
     numbers = HALVES.astype(np.float32)
     if saturate or name.startswith("float4"):
         largest = float(ml_dtypes.finfo(dtype).max)
@@ -86,16 +86,18 @@ def test_ties_and_limits_round_as_in_ml_dtypes(name: str, saturate: bool, dtype:
     )
     np.testing.assert_array_equal(found, wanted)
     if not saturate and not name.startswith("float4"):
-        np.testing.assert_array_equal(found, x.astype(narrow.stored_type(name)).view(np.uint8))
+        np.testing.assert_array_equal(
+            found, x.astype(narrow_formats.stored_type(name)).view(np.uint8)
+        )
 
 
-@pytest.mark.parametrize("rounding", narrow.ROUNDINGS)
+@pytest.mark.parametrize("rounding", narrow_formats.ROUNDINGS)
 def test_exponents_of_all_sizes(rounding: str) -> None:
-    x = edges(narrow.EXPONENTS)
+    x = edges(narrow_formats.EXPONENTS)
     halves = HALVES.astype(np.float32)
     with np.errstate(over="ignore"):
         x = np.concatenate([x, x * np.float32(1.25), x * np.float32(0.3), halves])
-    attrs = {"format": narrow.EXPONENTS, "rounding": rounding}
+    attrs = {"format": narrow_formats.EXPONENTS, "rounding": rounding}
     found = computed("narrow.encode", x, **attrs)
     wanted = OPERATORS["narrow.encode"].reference(narrow.Encode.Attrs(**attrs), x)
     np.testing.assert_array_equal(found, wanted)
@@ -108,9 +110,9 @@ def test_exponents_of_all_sizes(rounding: str) -> None:
         np.testing.assert_array_equal(codes, np.maximum(np.ceil(exact), -126))
 
 
-@pytest.mark.parametrize("name", narrow.INTEGERS)
+@pytest.mark.parametrize("name", narrow_formats.INTEGERS)
 def test_integers_keep_their_lowest_bits(name: str) -> None:
-    bits, dtype = narrow.INTEGERS[name], narrow.stored_type(name)
+    bits, dtype = narrow_formats.INTEGERS[name], narrow_formats.stored_type(name)
     for x in (
         np.arange(-300, 300, dtype=np.int16),
         CODES,

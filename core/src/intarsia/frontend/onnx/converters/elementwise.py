@@ -10,11 +10,10 @@ import numpy as np
 
 from ....dtype import DType
 from ....ir.expr import Expr
-from ....ops import activation, binary, compare, narrow, unary
+from ....ops import activation, binary, compare, unary
 from ....ops.arrays import numpy_dtype
 from ..builder import dtype_of, rank_of, sizes_of
-from ..context import Narrow, NodeContext
-from ..tensors import element_type, stored_name
+from ..context import NodeContext
 
 _EXACT = 1 << 53  # integers up to here are floats
 
@@ -175,52 +174,6 @@ def where(node: NodeContext) -> Expr:
     return node.call(compare.Where, node.input(0), node.input(1), node.input(2))
 
 
-def cast(node: NodeContext) -> Expr | Narrow:
-    """Convert Cast; ``to`` has been checked to be a number that names an element type."""
-    code = node.integer("to")
-    return _cast_to(node, stored_name(code) or element_type(code, str(node.span)))
-
-
-def cast_like(node: NodeContext) -> Expr | Narrow:
-    """Convert CastLike."""
-    like = node.stored(1)
-    return _cast_to(node, dtype_of(node.input(1)) if like is None else like.name)
-
-
-def _cast_to(node: NodeContext, wanted: DType | str) -> Expr | Narrow:
-    """Convert to an element type, or to one that is stored in bytes, given by its name."""
-    x, own = node.input(0), node.stored(0)
-    if own is not None and own.name == wanted:
-        return Narrow(x, own)
-    if isinstance(wanted, DType):
-        return node.cast(x, wanted) if own is None else decoded(node, x, own, wanted)
-    if own is not None:
-        x = decoded(node, x, own)
-    saturate = bool(node.integer("saturate", 1))
-    rounding = node.string("round_mode", "up")
-    if rounding not in narrow.ROUNDINGS:
-        raise node.model_error(f"round_mode='{rounding}' is none of {narrow.ROUNDINGS}")
-    return encoded(node, x, wanted, saturate=saturate, rounding=rounding)
-
-
-def decoded(node: NodeContext, x: Expr, stored: np.dtype, dtype: DType = DType.FLOAT32) -> Expr:
-    """Return the numbers that bytes stand for."""
-    attrs = narrow.Decode.Attrs(format=stored.name, dtype=dtype)
-    return node.call(narrow.Decode, x, attrs=attrs)
-
-
-def encoded(
-    node: NodeContext, x: Expr, name: str, *, saturate: bool = True, rounding: str = "up"
-) -> Narrow:
-    """Return numbers as bytes of a narrow element type; integers are taken as float32 first,
-    unless the narrow ones are integers, too.
-    """
-    if not dtype_of(x).is_float and (name not in narrow.INTEGERS or dtype_of(x) is DType.BOOL):
-        x = node.cast(x, DType.FLOAT32)
-    attrs = narrow.Encode.Attrs(format=name, saturate=saturate, rounding=rounding)
-    return Narrow(node.call(narrow.Encode, x, attrs=attrs), narrow.stored_type(name))
-
-
 def is_infinite(node: NodeContext) -> Expr:
     """Convert IsInf, which may look for one sign only."""
     x = node.input(0)
@@ -339,8 +292,6 @@ CONVERTERS = MappingProxyType(
         "BitShift": bit_shift,
         "PRelu": prelu,
         "BitwiseNot": bitwise_not,
-        "Cast": cast,
-        "CastLike": cast_like,
         "Celu": celu,
         "Clip": clip,
         "Dropout": dropout,

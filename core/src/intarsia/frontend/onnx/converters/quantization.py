@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-import ml_dtypes
-import numpy as np
-
 from ....dtype import DType
 from ....ir.expr import Constant, Expr, tensor_type
-from ....ops import binary, narrow, nn, qnn, qnn_linear, reduce, unary
+from ....ops import binary, nn, qnn, qnn_linear, reduce, unary
 from ....ops.arrays import numpy_dtype
 from ..builder import dtype_of, rank_of
 from ..context import Narrow, NodeContext
 from ..tensors import element_type, stored_name
-from .elementwise import decoded, encoded
 from .linear import product
+from .narrow import dequantize_narrow, quantize_narrow
 from .window import read_window
 
 
@@ -32,44 +29,11 @@ def dequantize(node: NodeContext) -> Expr:
     wanted = element_type(output, str(node.span)) if output else dtype_of(scale)
     scale = _parameter(node, scale)
     if stored is not None:
-        return node.cast(_dequantize_narrow(node, x, scale, stored), wanted)
+        zero = None if node.optional(2) is None else _parameter(node, node.input(2))
+        return node.cast(dequantize_narrow(node, x, scale, zero), wanted)
     _check_stored(node, dtype_of(x))
     value = node.call(qnn.Dequantize, x, scale, _zero_point(node, 2, dtype_of(x)))
     return node.cast(value, wanted)
-
-
-def _dequantize_narrow(node: NodeContext, x: Expr, scale: Expr, stored: np.dtype) -> Expr:
-    """Numbers of a byte and less: what they stand for is computed in float32."""
-    value = decoded(node, x, stored)
-    if node.optional(2) is not None:
-        value = node.call(binary.Subtract, value, _narrow_zero(node, stored))
-    return node.call(binary.Multiply, value, node.cast(scale, DType.FLOAT32))
-
-
-def _narrow_zero(node: NodeContext, stored: np.dtype) -> Expr:
-    """Return the zero point as float32 in the shape of the scale."""
-    own = node.stored(2)
-    if own is None or own != stored:
-        raise node.model_error(f"a zero point that is not {stored.name}, as its tensor is")
-    return decoded(node, _parameter(node, node.input(2)), stored)
-
-
-def _quantize_narrow(node: NodeContext, x: Expr, name: str) -> Narrow:
-    """``x / scale + zero`` in float32, rounded once; integers are rounded before the zero point
-    and limited after it.
-    """
-    x = node.cast(x, DType.FLOAT32)
-    scale = _parameter(node, _converted(node, node.input(1), DType.FLOAT32))
-    value = node.call(binary.Divide, x, scale)
-    limits = None if name not in narrow.INTEGERS else ml_dtypes.iinfo(narrow.stored_type(name))
-    if limits is not None:
-        value = node.call(unary.Round, value)
-    if node.optional(2) is not None:
-        value = node.call(binary.Add, value, _narrow_zero(node, narrow.stored_type(name)))
-    if limits is not None:
-        attrs = unary.Clip.Attrs(min=float(limits.min), max=float(limits.max))
-        value = node.call(unary.Clip, value, attrs=attrs)
-    return encoded(node, value, name, saturate=bool(node.integer("saturate", 1)))
 
 
 def quantize(node: NodeContext) -> Expr | Narrow:
@@ -79,7 +43,10 @@ def quantize(node: NodeContext) -> Expr | Narrow:
     own = node.stored(2)
     name = stored_name(code) if own is None else own.name
     if name:
-        return _quantize_narrow(node, x, name)
+        divisor = _parameter(node, _converted(node, node.input(1), DType.FLOAT32))
+        return quantize_narrow(
+            node, name, divisor, None if zero is None else _parameter(node, zero)
+        )
     if zero is not None:
         dtype = dtype_of(zero)
     else:

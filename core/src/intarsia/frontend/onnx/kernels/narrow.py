@@ -10,7 +10,7 @@ import numpy as np
 
 from ....dtype import DType
 from ....ops.arrays import convert
-from ....ops.narrow import INTEGERS, to_narrow
+from ....ops.narrow_formats import INTEGERS, to_narrow
 from ..tensors import array_type, element_code
 from .call import KernelCall
 
