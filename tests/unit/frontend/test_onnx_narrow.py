@@ -24,7 +24,9 @@ from intarsia.ops import narrow_formats
 X = np.float32([[0.1, -3.7, 500.0], [1e-4, 7.5, -0.0]])
 
 
-def model(nodes: list, inputs: dict, outputs: dict, weights: dict | None = None) -> bytes:
+def model(
+    nodes: list, inputs: dict, outputs: dict, weights: dict | None = None, opset: int = 25
+) -> bytes:
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
@@ -33,7 +35,7 @@ def model(nodes: list, inputs: dict, outputs: dict, weights: dict | None = None)
         [info(name, *kind) for name, kind in outputs.items()],
         [numpy_helper.from_array(data, name) for name, data in (weights or {}).items()],
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
     return proto.SerializeToString()
 
 
@@ -151,6 +153,43 @@ def test_arithmetic_on_narrow_numbers_is_refused() -> None:
     kind = (TensorProto.FLOAT8E5M2, [2])
     with pytest.raises(UnsupportedError, match="operator 'Neg' of float8_e5m2 is not supported"):
         from_onnx(model([helper.make_node("Neg", ["x"], ["y"])], {"x": kind}, {"y": kind}))
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        (np.int8, np.uint8), (np.uint32, np.int32), (np.bool_, np.uint8), (np.int8, "float8_e5m2"),
+        ("float8_e4m3fn", np.uint8), ("int4", "uint4"), ("float8_e5m2", "float8_e4m3fn"),
+    ],
+)  # fmt: skip
+def test_bits_are_read_as_another_type(source: type, wanted: type) -> None:
+    old, new = (np.dtype(getattr(ml_dtypes, str(t), t)) for t in (source, wanted))
+    codes = np.array([0, 1], np.uint8) if old == np.bool_ else np.arange(0, 16, dtype=np.uint8)
+    codes = codes if old in (np.bool_, np.dtype(ml_dtypes.int4)) else np.arange(256, dtype=np.uint8)
+    x = codes.view(old)
+    kinds = [helper.np_dtype_to_tensor_dtype(dtype) for dtype in (old, new)]
+    data = model(
+        [helper.make_node("BitCast", ["x"], ["y"], to=kinds[1])],
+        {"x": (kinds[0], [len(x)])},
+        {"y": (kinds[1], [len(x)])},
+        opset=26,
+    )
+    artifact = intarsia.build(data, "llvm")
+    assert artifact.placement.host == ()
+    with artifact.load(threads=1) as executable:
+        found = executable.run({"x": x})["y"]
+    assert found.dtype == new
+    assert found.tobytes() == x.tobytes()
+
+
+def test_bits_of_floats_stay_with_the_host() -> None:
+    float_, whole = (TensorProto.FLOAT, [2]), (TensorProto.INT32, [2])
+    node = helper.make_node("BitCast", ["x"], ["y"], to=TensorProto.INT32)
+    with pytest.raises(UnsupportedError, match="BitCast of float32 to int32"):
+        from_onnx(model([node], {"x": float_}, {"y": whole}, opset=26))
+    byte = (TensorProto.UINT8, [2])
+    with pytest.raises(ModelError, match="cannot read 8 bits as 32"):
+        from_onnx(model([node], {"x": byte}, {"y": whole}, opset=26))
 
 
 def test_an_unknown_rounding_is_an_error() -> None:

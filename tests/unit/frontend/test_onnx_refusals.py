@@ -200,14 +200,6 @@ ROWS: list[tuple] = [
         "spatial=0",
         7,
     ),
-    (
-        "BatchNormalization",
-        {"training_mode": 1},
-        (1, 2),
-        dict.fromkeys("sbmv", ones(2)),
-        4,
-        "training",
-    ),
     ("Cast", {"to": 8}, (2,), {}, 4, "'string'"),
 ]
 

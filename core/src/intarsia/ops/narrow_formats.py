@@ -57,6 +57,11 @@ ROUNDINGS = ("up", "down", "nearest")
 """How a number between two powers of two becomes one of them; half goes up to the nearest."""
 
 
+def width(name: str) -> int:
+    """Return how many bits a number of a narrow type has."""
+    return INTEGERS.get(name, 4 if name.startswith("float4") else 8)
+
+
 def stored_type(name: str) -> np.dtype:
     """Return the element type of arrays of a narrow type."""
     return np.dtype(getattr(ml_dtypes, name))

@@ -32,7 +32,14 @@ MOVE_NARROW = frozenset(
     }
 )
 """Operators that move elements of their first operand and need not know what they are."""
-TAKE_NARROW = MOVE_NARROW | {"Cast", "CastLike", "DequantizeLinear", "QuantizeLinear", "Shape"}
+TAKE_NARROW = MOVE_NARROW | {
+    "BitCast",
+    "Cast",
+    "CastLike",
+    "DequantizeLinear",
+    "QuantizeLinear",
+    "Shape",
+}
 """Operators that take numbers that are stored in bytes."""
 
 

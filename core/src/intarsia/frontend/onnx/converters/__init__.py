@@ -8,11 +8,13 @@ from types import MappingProxyType
 
 from ..context import Converter
 from . import (
+    attention,
     contributed,
     control,
     convolution,
     creation,
     elementwise,
+    folding,
     indexing,
     linear,
     narrow,
@@ -23,16 +25,19 @@ from . import (
     reduction,
     selection,
     shapes,
+    signal,
     spatial,
 )
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
+        **attention.CONVERTERS,
         **contributed.CONVERTERS,
         **control.CONVERTERS,
         **convolution.CONVERTERS,
         **creation.CONVERTERS,
         **elementwise.CONVERTERS,
+        **folding.CONVERTERS,
         **indexing.CONVERTERS,
         **linear.CONVERTERS,
         **narrow.CONVERTERS,
@@ -43,6 +48,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **reduction.CONVERTERS,
         **selection.CONVERTERS,
         **shapes.CONVERTERS,
+        **signal.CONVERTERS,
         **spatial.CONVERTERS,
     }
 )

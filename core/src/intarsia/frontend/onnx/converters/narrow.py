@@ -28,6 +28,21 @@ def cast_like(node: NodeContext) -> Expr | Narrow:
     return _cast_to(node, dtype_of(node.input(1)) if like is None else like.name)
 
 
+def bit_cast(node: NodeContext) -> Expr | Narrow:
+    """Convert BitCast between integers, bytes of narrow types included: conversions keep bits."""
+    x, code, own = node.input(0), node.integer("to"), node.stored(0)
+    name, kind = stored_name(code), dtype_of(x)
+    wanted = DType.UINT8 if name else element_type(code, str(node.span))
+    have = kind.bits if own is None else narrow_formats.width(own.name)
+    want = narrow_formats.width(name) if name else wanted.bits
+    if have != want:
+        raise node.model_error(f"cannot read {have} bits as {want}: the widths differ")
+    if wanted is not kind and (kind.is_float or not wanted.is_integer):
+        raise node.unsupported(f"BitCast of {kind} to {wanted}")
+    value = node.cast(x, wanted)
+    return Narrow(value, narrow_formats.stored_type(name)) if name else value
+
+
 def _cast_to(node: NodeContext, wanted: DType | str) -> Expr | Narrow:
     """Convert to an element type, or to one that is stored in bytes, given by its name."""
     x, own = node.input(0), node.stored(0)
@@ -117,4 +132,4 @@ def _zero(node: NodeContext, zero: Expr, stored: np.dtype) -> Expr:
     return _decoded(node, zero, stored)
 
 
-CONVERTERS = MappingProxyType({"Cast": cast, "CastLike": cast_like})
+CONVERTERS = MappingProxyType({"BitCast": bit_cast, "Cast": cast, "CastLike": cast_like})

@@ -53,17 +53,42 @@ def hardmax(node: NodeContext) -> Expr:
     return node.reshape(result, sizes)
 
 
-def batch_normalization(node: NodeContext) -> Expr:
-    """Convert BatchNormalization at inference."""
-    node.only_first_output()
+def batch_normalization(node: NodeContext) -> Expr | tuple[Expr, ...]:
+    """Convert BatchNormalization, by the running statistics or by those of the batch."""
     if node.opset < 9 and not node.integer("spatial", 1):
         raise node.unsupported("BatchNormalization with spatial=0")
     if node.integer("training_mode", 0):
-        raise node.unsupported("BatchNormalization in training mode")
+        return _batch_statistics(node)
+    node.only_first_output()
     x = node.input(0)
     parameters = [node.cast(node.input(index), dtype_of(x)) for index in range(1, 5)]
     attrs = normalization.BatchNorm.Attrs(epsilon=node.number("epsilon", 1e-5))
     return node.call(normalization.BatchNorm, x, *parameters, attrs=attrs)
+
+
+def _batch_statistics(node: NodeContext) -> tuple[Expr, ...]:
+    """Normalise by mean and variance of the batch itself, and move the running ones."""
+    x, rank = node.input(0), rank_of(node.input(0))
+    kind = DType.FLOAT64 if dtype_of(x) is DType.FLOAT64 else DType.FLOAT32
+    wide, axes = node.cast(x, kind), (0, *range(2, rank))
+    attrs = reduce.Mean.Attrs(axes=axes, keepdims=False)
+    mean = node.call(reduce.Mean, wide, attrs=attrs)
+    apart = node.call(binary.Subtract, wide, node.along(mean, 1, rank))
+    spread = node.call(reduce.Mean, node.call(binary.Multiply, apart, apart), attrs=attrs)
+    scale, bias = (node.cast(node.input(index), kind) for index in (1, 2))
+    epsilon = normalization.BatchNorm.Attrs(epsilon=node.number("epsilon", 1e-5))
+    result = node.call(normalization.BatchNorm, wide, scale, bias, mean, spread, attrs=epsilon)
+    keep = node.number("momentum", 0.9)
+    running = [
+        node.call(
+            binary.Add,
+            node.call(binary.Multiply, node.cast(node.input(n), kind), node.scalar(keep, kind)),
+            node.call(binary.Multiply, now, node.scalar(1 - keep, kind)),
+        )
+        for n, now in ((3, mean), (4, spread))
+    ]
+    moved = (node.cast(t, dtype_of(node.input(n))) for t, n in zip(running, (3, 4), strict=True))
+    return node.cast(result, dtype_of(x)), *moved
 
 
 def layer_normalization(node: NodeContext) -> tuple[Expr, ...]:

@@ -10,12 +10,12 @@ from ....ir.expr import Expr
 from ....ops import binary, pooling, reduce, unary
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
+from .folding import max_pool_places
 from .window import read_window
 
 
-def max_pool(node: NodeContext) -> Expr:
-    """Convert MaxPool without the indices."""
-    node.only_first_output()
+def max_pool(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert MaxPool; the places of its elements are looked for only if they are used."""
     window = read_window(node, None)
     attrs = pooling.PoolAttrs(
         kernel=window.kernel,
@@ -24,7 +24,8 @@ def max_pool(node: NodeContext) -> Expr:
         dilation=window.dilation,
         ceil_mode=_ceil_mode(node),
     )
-    return node.call(pooling.MaxPool, node.input(0), attrs=attrs)
+    pooled = node.call(pooling.MaxPool, node.input(0), attrs=attrs)
+    return (pooled, max_pool_places(node, pooled)) if node.wants(1) else (pooled,)
 
 
 def average_pool(node: NodeContext) -> Expr:

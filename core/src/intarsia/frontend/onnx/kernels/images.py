@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -49,7 +50,7 @@ def max_pool(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     pads = call.integers("pads", (0,) * (2 * rank))
     up = bool(call.integer("ceil_mode", 0))
     counts = [
-        _steps(n + pads[i] + pads[rank + i], dilations[i] * (kernel[i] - 1) + 1, strides[i], up)
+        _steps(n, pads[i::rank], dilations[i] * (kernel[i] - 1) + 1, strides[i], up)
         for i, n in enumerate(x.shape[2:])
     ]
     order = range(rank) if not call.integer("storage_order", 0) else range(rank - 1, -1, -1)
@@ -74,9 +75,13 @@ def max_pool(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return best.astype(x.dtype), where
 
 
-def _steps(size: int, window: int, stride: int, up: bool) -> int:
-    room = size - window
-    return (-(-room // stride) if up else room // stride) + 1
+def _steps(size: int, pads: Sequence[int], window: int, stride: int, up: bool) -> int:
+    """How many windows there are; rounded up, none may begin behind the elements."""
+    room = size + sum(pads) - window
+    if not up:
+        return room // stride + 1
+    last = -(-room // stride)
+    return last + (last * stride < size + pads[0])
 
 
 def max_unpool(
