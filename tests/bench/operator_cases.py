@@ -303,7 +303,7 @@ def _recurrent() -> list[Case]:
 
 
 def _unit(name: str, op: str, gates: int, shape: tuple[int, int, int], hidden: int) -> Case:
-    """A recurrent network with weights small enough that rounding does not grow from step to step."""
+    """A recurrent network, its weights so small that rounding does not grow with the steps."""
     drawn = np.random.default_rng(3)
     sizes = ((1, gates * hidden, shape[2]), (1, gates * hidden, hidden))
     weights = [(drawn.standard_normal(size) / hidden**0.5).astype(np.float32) for size in sizes]

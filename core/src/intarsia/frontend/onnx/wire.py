@@ -9,7 +9,7 @@ there is left to protobuf, which reads the model whole and says what is wrong wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,7 +77,7 @@ def _slim(data: memoryview) -> SlimModel | None:
             continue
         raw = _raw_data(data, field) if field.end - field.content >= LARGE else None
         if raw is not None:
-            rest = [data[field.content : raw.start], data[raw.end : field.end]]
+            rest = (data[field.content : raw.start], data[raw.end : field.end])
             pieces += [data[kept : field.start], *_message(_INITIALIZER, rest)]
             kept = field.end
             weights[position] = data[raw.content : raw.end]
@@ -136,7 +136,7 @@ def _varint(data: memoryview, start: int) -> tuple[int, int]:
     raise _Odd
 
 
-def _message(number: int, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
+def _message(number: int, pieces: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
     """Write a field that is a message of these pieces."""
     return [_written(number << 3 | _DELIMITED), _written(sum(map(len, pieces))), *pieces]
 
