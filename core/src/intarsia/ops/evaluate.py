@@ -68,7 +68,9 @@ def evaluate(
 
 def _stored(function: Function, module: IRModule | None) -> Mapping[str, np.dtype]:
     """Element types of inputs and outputs that the function has as bytes."""
-    found = None if module is None or module.main is not function else module.attr(StoredAs)
+    if module is None or module.functions.get("main") is not function:
+        return {}
+    found = module.attr(StoredAs)
     types = {} if found is None else found.types
     return {name: np.dtype(getattr(ml_dtypes, narrow)) for name, narrow in types.items()}
 
