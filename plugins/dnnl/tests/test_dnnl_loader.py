@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import gc
 import os
 import subprocess
@@ -200,7 +201,7 @@ def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
         return None
 
     monkeypatch.setattr(sdk, "DISTRIBUTION", "no-such-distribution")
-    monkeypatch.setattr(sdk.ctypes.util, "find_library", nothing)
+    monkeypatch.setattr(ctypes.util, "find_library", nothing)
     with pytest.raises(PluginError, match=r"no oneDNN >= 3\.0, < 4 was found") as raised:
         Dnnl()
     assert "pip install" in raised.value.hint
@@ -211,7 +212,7 @@ def test_a_library_of_the_system_is_the_last_resort(monkeypatch: pytest.MonkeyPa
         return "libdnnl.so.3"
 
     monkeypatch.setattr(sdk, "DISTRIBUTION", "no-such-distribution")
-    monkeypatch.setattr(sdk.ctypes.util, "find_library", somewhere)
+    monkeypatch.setattr(ctypes.util, "find_library", somewhere)
     assert sdk.find_library() == Path("libdnnl.so.3")
 
 
