@@ -8,7 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+from intarsia.build.build import build
 from intarsia.build.importing import (
     bind_params,
     check_budget,
@@ -23,6 +25,8 @@ from intarsia.ir.expr import Constant, Function, Var, call, constant, make_tuple
 from intarsia.ir.module import IRModule
 from intarsia.ir.types import Dim, TensorType, TupleType
 from intarsia.ops.binary import Add
+
+from .toy import host_of
 
 
 def module_of(shape: tuple[int | Dim, ...] = (2, 3)) -> IRModule:
@@ -102,6 +106,26 @@ def test_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     assert physical_memory() > 1 << 28
     monkeypatch.delattr(os, "sysconf")
     assert physical_memory() == 1 << 48
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_an_artifact_does_not_depend_on_the_models_file_unless_it_may(
+    tmp_path: Path, mapped: bool
+) -> None:
+    values = np.full((1 << 10, 1 << 9), 3, np.float32)
+    path = tmp_path / "net.onnx"
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, values.shape)
+    weight = numpy_helper.from_array(values, "w")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [y], [weight])
+    opset = [helper.make_opsetid("", 18)]
+    data = helper.make_model(graph, opset_imports=opset, ir_version=10).SerializeToString()
+    path.write_bytes(data)
+    artifact = build(path, "toy", host=host_of(), mapped=mapped)
+    with path.open("r+b") as file:  # in place, as exporters write
+        file.write(bytes(len(data)))
+    (kept,) = (array for array in artifact.constants.values() if array.size == values.size)
+    assert set(kept.reshape(-1).tolist()) == {0.0 if mapped else 3.0}
 
 
 def _resident(address: int) -> int:

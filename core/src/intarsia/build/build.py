@@ -74,6 +74,8 @@ class BuildOptions:
             ``None``.
         measure: Measure what each claim of an accelerator costs, once; the plan by cost uses it.
         records: File with measured schedules, or ``none``; the user's own if ``None``.
+        mapped: Leave large weights in the model's file instead of reading them into memory; it must
+            then stay as it is as long as the artifact, or what is loaded from it, is used.
         progress: Called with the name of each stage.
     """
 
@@ -86,6 +88,7 @@ class BuildOptions:
     memory_budget: int | None = None
     measure: bool = False
     records: str | os.PathLike[str] | None = None
+    mapped: bool = False
     progress: Progress | None = None
 
 
@@ -161,7 +164,9 @@ def _build(
     stage = chosen.progress or _silent
     stage("import")
     parts, driver, host = order.target, order.driver, order.host
-    imported = import_any(order.model, order.wanted, driver[1], shapes, order.params)
+    imported = import_any(
+        order.model, order.wanted, driver[1], shapes, order.params, mapped=chosen.mapped
+    )
     program = needs_program(imported, driver[0])
     if program is not None:
 

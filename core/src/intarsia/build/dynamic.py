@@ -35,31 +35,33 @@ def import_any(
     runtime: Runtime | None,
     shapes: Mapping[str, Sequence[int]] | None,
     params: Mapping[str, np.ndarray] | None,
+    *,
+    mapped: bool = False,
 ) -> IRModule | DynamicModel:
     """Return a module, or a program if the model needs one and may have one.
 
     It may if no executor is chosen, or ``vm``, and it is a file to be run in a process. Inputs of
     unknown size make everything after them a part of the program, which is slow; they need ``vm``
-    to be asked for.
+    to be asked for. If ``mapped``, large weights are left in the model's file.
 
     Raises:
         As :func:`~intarsia.build.importing.import_model`.
     """
     wanted = None if executor is None else executor.kind
     if isinstance(model, IRModule) or wanted not in (None, VM):
-        return import_model(model, shapes, params)
+        return import_model(model, shapes, params, mapped=mapped)
     if runtime is not None and runtime.kind != "cpp":
-        return import_model(model, shapes, params)
+        return import_model(model, shapes, params, mapped=mapped)
     from ..frontend.onnx.dynamic import plan_onnx  # a module that exists needs no importer
 
     if wanted == VM:
-        return plan_onnx(model, shapes=shapes, constants=params, mapped=True)
+        return plan_onnx(model, shapes=shapes, constants=params, mapped=mapped)
     try:
-        return import_model(model, shapes, params)
+        return import_model(model, shapes, params, mapped=mapped)
     except UnsupportedError as error:
         refused = error
     try:
-        planned = plan_onnx(model, shapes=shapes, constants=params, mapped=True)
+        planned = plan_onnx(model, shapes=shapes, constants=params, mapped=mapped)
     except IntarsiaError:
         raise refused from None
     if isinstance(planned, IRModule):

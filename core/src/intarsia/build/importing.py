@@ -27,6 +27,8 @@ def import_model(
     model: Model,
     shapes: Mapping[str, Sequence[int]] | None = None,
     params: Mapping[str, np.ndarray] | None = None,
+    *,
+    mapped: bool = False,
 ) -> IRModule:
     """Return the model as a module with ``params`` put in.
 
@@ -34,6 +36,7 @@ def import_model(
         model: A module, or an ONNX model.
         shapes: Shapes of inputs, for an ONNX model.
         params: Values of inputs, which then are no inputs any more.
+        mapped: Leave large weights in the model's file.
 
     Raises:
         ModelError: The model is broken, or ``params`` do not fit it.
@@ -43,7 +46,7 @@ def import_model(
     if not isinstance(model, IRModule):
         from ..frontend.onnx import from_onnx  # a module that exists needs no importer
 
-        model = from_onnx(model, shapes=shapes, mapped=True)
+        model = from_onnx(model, shapes=shapes, mapped=mapped)
     elif shapes:
         raise ModelError(
             "shapes are given when a model is imported, this module has been",

@@ -98,6 +98,7 @@ def compile_model(model: Path, settings: BuildSettings) -> Artifact | KeptArtifa
             dump_ir=settings.dump_ir,
             measure=settings.measure,
             records=settings.records,
+            mapped=True,
             progress=stage,
         )
 
