@@ -19,7 +19,7 @@ from ...ir.walk import children, post_order, with_children
 from ...ops.binary import Add
 from ...ops.nn import Conv, Matmul
 from ...ops.shape import Reshape
-from .layout import reshaped
+from .moves import reshaped
 
 _INDIFFERENT = (Reshape, Matmul)
 """Operators that gain nothing if what they take or give is channels last."""

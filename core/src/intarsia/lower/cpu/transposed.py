@@ -20,9 +20,15 @@ from ...ir.expr import Call, Constant, Expr, Function, call, constant, tensor_ty
 from ...ir.types import TensorType
 from ...ir.walk import rewrite_function
 from ...ops import nn, qnn_linear
-from ...ops.shape import Transpose
+from ...ops.shape import Concatenate, Transpose
 from ...ops.slicing import StridedSlice
 from .moves import reshaped
+
+_USEFUL = 0.7
+"""Share of taps that are none of 0 up to which phases are computed one by one."""
+
+_MOST_PHASES = 4
+"""Phases that are computed one by one at most."""
 
 _PARAMETERS = 8
 """Operands of a quantised convolution in front of its bias."""
@@ -83,9 +89,28 @@ def _expanded_float(node: Call) -> Expr | None:
         return None
     if not all(isinstance(vector, Constant) for vector in bias):
         return None
+    if phases.are_uneven:
+        return _one_by_one(node, phases, weight.data)
     operands = [node.args[0], constant(phases.weights(weight.data, np.float32(0)))]
     operands += [constant(phases.each(one.data)) for one in bias if isinstance(one, Constant)]
     return phases.side_by_side(call(nn.Conv, *operands, attrs=phases.attrs(), span=node.span))
+
+
+def _one_by_one(node: Call, phases: _Phases, weight: np.ndarray) -> Expr:
+    """Compute each phase by a convolution of its own taps alone."""
+    down, across = phases.given.strides
+    every = phases.weights(weight, np.float32(0))
+    outputs = phases.result.static_shape[1]
+    split = every.reshape(outputs, down * across, *every.shape[1:])
+    computed: list[Expr] = []
+    for number in range(down * across):
+        cuts = phases.missing(*divmod(number, across))
+        own = split[:, number, :, cuts[0] :, cuts[1] :]
+        attrs = phases.attrs(cuts)
+        operands = (node.args[0], constant(np.ascontiguousarray(own)), *node.args[2:])
+        computed.append(call(nn.Conv, *operands, attrs=attrs, span=node.span))
+    together = call(Concatenate, *computed, attrs=Concatenate.Attrs(axis=1))
+    return phases.side_by_side(together, apart=True)
 
 
 def _expanded_quantised(node: Call) -> Expr | None:
@@ -146,9 +171,34 @@ class _Phases:
         after = max(0, last - first - self.data.static_shape[2 + d] - before + taps)
         return before, after, low - step * first
 
-    def attrs(self) -> nn.Conv.Attrs:
-        """Return the attributes of the convolution."""
-        ends = [self._window(d)[:2] for d in range(2)]
+    def missing(self, *phase: int) -> tuple[int, int]:
+        """Return how many taps a phase lacks in each dimension: none or one, its first."""
+        kernel, strides = self.weight.static_shape[2:], self.given.strides
+        high, wide = (
+            taps - len(range(own, size, step))
+            for taps, own, size, step in zip(self.taps, phase, kernel, strides, strict=True)
+        )
+        return high, wide
+
+    @property
+    def are_uneven(self) -> bool:
+        """Whether phases are better computed one by one: many taps of some of them are missing."""
+        kernel, strides = self.weight.static_shape[2:], self.given.strides
+        every = prod(self.taps) * prod(strides)
+        if prod(kernel) > _USEFUL * every or prod(strides) > _MOST_PHASES:
+            return False
+        if self.given.groups > 1 or any(
+            size < step for size, step in zip(kernel, strides, strict=True)
+        ):
+            return False
+        return all(
+            size % step == 0 or self._window(d)[0] > 0
+            for d, (size, step) in enumerate(zip(kernel, strides, strict=True))
+        )
+
+    def attrs(self, missing: tuple[int, int] = (0, 0)) -> nn.Conv.Attrs:
+        """Return the attributes of the convolution, or of a phase that lacks some first taps."""
+        ends = [(self._window(d)[0] - missing[d], self._window(d)[1]) for d in range(2)]
         return nn.Conv.Attrs(
             strides=(1, 1), padding=tuple(ends), dilation=(1, 1), groups=self.given.groups
         )
@@ -175,15 +225,21 @@ class _Phases:
         """Repeat what belongs to a channel for each of its phases."""
         return np.repeat(vector, prod(self.given.strides)) if vector.ndim else vector
 
-    def side_by_side(self, phases: Expr) -> Expr:
-        """Move the phases, which are channels, to their places; cut off what is not the result."""
+    def side_by_side(self, phases: Expr, *, apart: bool = False) -> Expr:
+        """Move the phases, which are channels, to their places; cut off what is not the result.
+
+        Args:
+            phases: ``[N, O * phases, *S]``.
+            apart: Whether all channels of a phase lie together, not all phases of a channel.
+        """
         down, across = self.given.strides
         batch, channels, *sizes = self.result.static_shape
         _, _, high, wide = tensor_type(phases).static_shape
         value = phases
         if (down, across) != (1, 1):
-            value = reshaped(value, (batch, channels, down, across, high, wide))
-            order = Transpose.Attrs(axes=(0, 1, 4, 2, 5, 3))
+            shape = (down, across, channels) if apart else (channels, down, across)
+            value = reshaped(value, (batch, *shape, high, wide))
+            order = Transpose.Attrs(axes=(0, 3, 4, 1, 5, 2) if apart else (0, 1, 4, 2, 5, 3))
             value = call(Transpose, value, attrs=order)
             value = reshaped(value, (batch, channels, high * down, wide * across))
         begin = (0, 0, *(self._window(d)[2] for d in range(2)))
