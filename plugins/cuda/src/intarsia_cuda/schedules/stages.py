@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import prod
 
 from intarsia.dtype import DType
+from intarsia.lower.along import neutral
 from intarsia.lower.collapse import collapse
 from intarsia.lower.linear import vectorizes
-from intarsia.lower.along import neutral
 from intarsia.lower.nests import Nest, loads
 from intarsia.lower.tensors import Stages
 from intarsia.target.target import Target
