@@ -175,7 +175,7 @@ def test_every_order_of_axes_is_among_the_forms(data: st.DataObject) -> None:
     axes = data.draw(st.lists(st.integers(0, rank - 1), unique=True, min_size=1, max_size=3))
     node = Node("ReduceSum", "", ("x", "n"), ("y",), {}, Span("it", "ReduceSum"))
     shape = (2,) * rank
-    found = dict(forms(Case(node, len(axes), (shape, (len(axes),)), (shape,))))
+    found = dict(forms(Case(node, (1,), (shape, (len(axes),)), (shape,))))
     for order in permutations(axes):
         assert found[order] == tuple(sorted(axes))
         assert found[tuple(axis - rank for axis in order)] == tuple(sorted(axes))
@@ -184,4 +184,43 @@ def test_every_order_of_axes_is_among_the_forms(data: st.DataObject) -> None:
 def test_too_many_forms_are_none() -> None:
     node = Node("Reshape", "", ("x", "n"), ("y",), {}, Span("it", "Reshape"))
     shape = (2,) * 10
-    assert forms(Case(node, 10, (shape, (10,)), (shape,))) == []
+    assert forms(Case(node, (1,), (shape, (10,)), (shape,))) == []
+
+
+def two(op: str, x: list, result: list, **attrs: object) -> bytes:
+    """A node of ``x`` and two operands that are inputs."""
+    info = helper.make_tensor_value_info
+    names = {"Col2Im": ["x", "n", "m"], "STFT": ["x", "n", "", "m"]}[op]
+    shape = [2] if op == "Col2Im" else []
+    graph = helper.make_graph(
+        [helper.make_node(op, names, ["y"], **attrs)],
+        "g",
+        [info("x", F, x), info("n", INDEX, shape), info("m", INDEX, shape)],
+        [info("y", F, result)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
+
+
+def test_operands_that_follow_together() -> None:
+    data = two("STFT", [1, 128, 1], [1, 15, 9, 2])
+    assert from_onnx(data).attr(OnlyFor) == OnlyFor({"n": ((8,),), "m": ((16,),)})
+    x = np.sin(np.arange(128, dtype=np.float32)).reshape(1, 128, 1)
+    with intarsia.build(data, "llvm").load(threads=1) as executable:
+        found = executable.run({"x": x, "n": np.array(8), "m": np.array(16)})["y"]
+    frames = np.stack([x[0, at : at + 16, 0] for at in range(0, 113, 8)])
+    wanted = np.fft.rfft(frames)
+    np.testing.assert_allclose(found[0, ..., 0] + 1j * found[0, ..., 1], wanted, atol=1e-4)
+
+
+def test_blocks_of_two_forms_are_told_apart_at_run_time() -> None:
+    data = two("Col2Im", [1, 5, 5], [1, 1, 5, 5])
+    x = np.arange(25, dtype=np.float32).reshape(1, 5, 5)
+    with intarsia.build(data, "llvm").load(threads=1) as executable:
+        for block, wanted in (([1, 5], x[0].T), ([5, 1], x[0])):
+            given = {"x": x, "n": np.array([5, 5]), "m": np.array(block)}
+            np.testing.assert_array_equal(executable.run(given)["y"][0, 0], wanted)
+
+
+def test_operands_that_only_go_with_one_another_are_refused() -> None:
+    with pytest.raises(UnsupportedError, match="the step is not known"):
+        from_onnx(two("STFT", [1, 10, 1], [1, 3, 3, 2]))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations, permutations, product
+from itertools import accumulate, combinations, permutations, product
 from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
@@ -38,19 +38,29 @@ Shape: TypeAlias = "tuple[int, ...]"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A node whose operand ``count`` elements long is not known.
+    """A node of which operands are not known.
 
     Attributes:
         node: The node.
-        count: Elements of the operand.
+        places: Numbers of those operands.
         operands: Shapes of all operands; that of one left out is empty.
         results: Shapes of all results.
     """
 
     node: Node
-    count: int
+    places: tuple[int, ...]
     operands: tuple[Shape, ...]
     results: tuple[Shape, ...]
+
+    @property
+    def count(self) -> int:
+        """Elements of the operands that are not known."""
+        return sum(prod(self.operands[place]) for place in self.places)
+
+    def parts(self, value: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
+        """Cut the elements of a form by operand."""
+        ends = list(accumulate(prod(self.operands[place]) for place in self.places))
+        return tuple(value[a:b] for a, b in zip([0, *ends], ends, strict=False))
 
     def axis(self, default: int, rank: int) -> int:
         """The attribute ``axis``, counted from the front."""
@@ -149,34 +159,58 @@ def _resized(case: Case) -> Iterator[Form]:
         yield from _sizes(case)
 
 
-FORMS: Mapping[str, tuple[int, Callable[[Case], Iterator[Form]]]] = MappingProxyType(
+def _blocks(case: Case) -> Iterator[Form]:
+    """Size of the image, and sizes of blocks with as many elements as a column has."""
+    image, channels = case.results[0][2:], case.results[0][1]
+    taps = case.operands[0][1] // channels if channels else 0
+    sizes = [size for size in range(1, taps + 1) if taps % size == 0]
+    for block in product(sizes, repeat=len(image)):
+        if prod(block) == taps:
+            yield (*image, *block), block
+
+
+def _frames(case: Case) -> Iterator[Form]:
+    """Steps, and lengths if they are asked for, that give as many frames and frequencies."""
+    shape, (_, frames, bins, _) = case.operands[0], case.results[0]
+    half = case.node.attrs.get("onesided", 1) and shape[2:] in ((), (1,))
+    sizes = (2 * bins - 2, 2 * bins - 1) if half else (bins,)
+    for size in sizes:
+        for step in range(1, shape[1] + 1):
+            if 1 <= size <= shape[1] and (shape[1] - size) // step + 1 == frames:
+                value = (step, size) if len(case.places) > 1 else (step,)
+                yield value, (step if frames > 1 else 1, *value[1:])
+
+
+FORMS: Mapping[str, tuple[tuple[int, ...], Callable[[Case], Iterator[Form]]]] = MappingProxyType(
     {
         **dict.fromkeys(
             (
                 *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax"),
                 *("ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
             ),
-            (1, _axes),
+            ((1,), _axes),
         ),
-        **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), (0, _sizes)),
-        "CenterCropPad": (1, _sizes),
-        "ConstantOfShape": (0, _sizes),
-        "CumProd": (1, _axis),
-        "CumSum": (1, _axis),
-        "DFT": (2, _axis),
-        "Expand": (1, _expanded),
-        "MaxUnpool": (2, _sizes),
-        "OneHot": (1, _count),
-        "Reshape": (1, _reshaped),
-        "Resize": (3, _resized),
-        "Split": (1, _parts),
-        "Squeeze": (1, _lone_axes),
-        "Tile": (1, _repeats),
-        "TopK": (1, _count),
-        "Unsqueeze": (1, _lone_axes),
+        **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), ((0,), _sizes)),
+        "CenterCropPad": ((1,), _sizes),
+        "Col2Im": ((1, 2), _blocks),
+        "ConstantOfShape": ((0,), _sizes),
+        "CumProd": ((1,), _axis),
+        "CumSum": ((1,), _axis),
+        "DFT": ((2,), _axis),
+        "Expand": ((1,), _expanded),
+        "MaxUnpool": ((2,), _sizes),
+        "OneHot": ((1,), _count),
+        "Reshape": ((1,), _reshaped),
+        "Resize": ((3,), _resized),
+        "STFT": ((1, 3), _frames),
+        "Split": ((1,), _parts),
+        "Squeeze": ((1,), _lone_axes),
+        "Tile": ((1,), _repeats),
+        "TopK": ((1,), _count),
+        "Unsqueeze": ((1,), _lone_axes),
     }
 )
-"""By operator: which operand may follow from the shapes of the results, and its possible values."""
+"""By operator: which operands may follow from the shapes of the results, and possible values."""
 
 SAME_SHAPE = frozenset(
     {"Abs", "Cast", "Exp", "Identity", "Log", "Neg", "Reciprocal", "Relu", "Sigmoid", "Sqrt"}
@@ -207,18 +241,26 @@ def forms(case: Case) -> list[Form]:
     return [form for form in found if len(form[0]) == case.count]
 
 
+def independent(
+    values: Sequence[tuple[tuple[int, ...], ...]],
+) -> list[list[tuple[int, ...]]] | None:
+    """Return the values of each operand; ``None`` if there are none, or not all go together."""
+    found = [list(dict.fromkeys(column)) for column in zip(*values, strict=True)]
+    return found if found and prod(map(len, found)) == len(set(values)) else None
+
+
 def choose(
     builder: Builder,
-    operand: Expr,
+    operands: Sequence[Expr],
     values: Sequence[Form],
     results: Mapping[tuple[int, ...], Sequence[Expr]],
 ) -> tuple[Expr, ...]:
-    """Return the results of the key that the operand's value has when the code runs.
+    """Return the results of the key that the operands' values have when the code runs.
 
     Args:
         builder: Makes calls for the node.
-        operand: The operand.
-        values: What it may be.
+        operands: The operands, integers.
+        values: What their elements may be.
         results: By key, expressions of the same types.
     """
     keys = list(results)
@@ -228,8 +270,12 @@ def choose(
     weights = base ** np.arange(items.shape[1])
     table = np.zeros(base ** items.shape[1], np.int64)
     table[(items - low) @ weights] = [keys.index(key) for _, key in values]
-    dtype = dtype_of(operand)
-    flat = builder.reshape(operand, (items.shape[1],))
+    dtype = dtype_of(operands[0])
+    parts = [
+        builder.cast(builder.reshape(operand, (prod(shape_of(operand)),)), dtype)
+        for operand in operands
+    ]
+    flat = builder.concat(parts, 0)
     moved = builder.call(binary.Subtract, flat, builder.scalar(low, dtype))
     factors = builder.array(weights.astype(dtype.value))
     terms = builder.call(binary.Multiply, moved, factors)

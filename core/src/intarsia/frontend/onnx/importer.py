@@ -21,7 +21,7 @@ from .builder import STATIC_HINT, Builder
 from .context import Converted, Converter, Narrow, NodeContext
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
-from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, shape_of
+from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
 from .tensors import check_sizes, named_dtype
 
 NAMES_SHOWN = 10
@@ -189,18 +189,17 @@ class Importer:
         case = self._case(node, args)
         if case is None:
             return None
-        place = FORMS[node.op_type][0]
-        operand = args[place]
-        assert isinstance(operand, Var)
+        operands = [arg for arg in (args[place] for place in case.places) if isinstance(arg, Var)]
         problems, stored = self._problems, [None] * len(args)
         results: dict[tuple[int, ...], Sequence[Expr]] = {}
         values = forms(case)
         for value, key in values:
             if key in results:
                 continue
-            given = np.array(value, numpy_dtype(tensor_type(operand).dtype))
-            known = constant(given.reshape(tensor_type(operand).static_shape))
-            self._problems, trial = [], [*args[:place], known, *args[place + 1 :]]
+            self._problems, trial = [], list(args)
+            for place, operand, part in zip(case.places, operands, case.parts(value), strict=True):
+                given = np.array(part, numpy_dtype(tensor_type(operand).dtype))
+                trial[place] = constant(given.reshape(tensor_type(operand).static_shape))
             try:
                 found = self._applied(node, converter, trial, stored, scope, used)
             except ModelError:
@@ -211,22 +210,31 @@ class Importer:
             if not self._problems and shapes == case.results:
                 results[key] = exprs
         self._problems = problems
-        kept = tuple(value for value, key in values if key in results)
-        allowed = set(kept).intersection(self._only.get(operand.name, kept))
-        if not allowed or len(results) > MOST_KEYS:
+        fitting = [form for form in values if form[1] in results]
+        known = independent([case.parts(value) for value, _ in fitting])
+        if known is None or len(results) > MOST_KEYS:
+            return None
+        allowed = [
+            set(choices).intersection(self._only.get(operand.name, choices))
+            for operand, choices in zip(operands, known, strict=True)
+        ]
+        if not all(allowed):
             return None
         self._problems = []
-        self._only[operand.name] = tuple(sorted(allowed))
+        for operand, choices in zip(operands, allowed, strict=True):
+            self._only[operand.name] = tuple(sorted(choices))
         if len(results) == 1:
             return next(iter(results.values()))
-        fitting = [form for form in values if form[1] in results]
-        return choose(Builder(node.span, self._folder), operand, fitting, results)
+        return choose(Builder(node.span, self._folder), operands, fitting, results)
 
     def _case(self, node: Node, args: Sequence[Expr | None]) -> Case | None:
-        """Return what is known of a node that one operand, an input, is missing for."""
-        place = FORMS[node.op_type][0] if node.op_type in FORMS and not node.domain else len(args)
-        operand = args[place] if place < len(args) else None
-        if not isinstance(operand, Var) or not tensor_type(operand).is_static:
+        """Return what is known of a node that few operands, all inputs, are missing for."""
+        listed = FORMS[node.op_type][0] if node.op_type in FORMS and not node.domain else ()
+        places = tuple(place for place in listed if place < len(args) and args[place] is not None)
+        missing = [args[place] for place in places]
+        if not missing or not all(
+            isinstance(arg, Var) and tensor_type(arg).is_static for arg in missing
+        ):
             return None
         if self._shapes is None:
             found = self._model.bodies.infer_types(self._inputs)
@@ -236,8 +244,7 @@ class Importer:
         shapes = tuple(shape for shape in results if shape is not None)
         if len(shapes) < len(results):
             return None
-        operands = tuple(shape_of(arg) for arg in args)
-        return Case(node, tensor_type(operand).elements, operands, shapes)
+        return Case(node, places, tuple(shape_of(arg) for arg in args), shapes)
 
     def _applied(
         self,
