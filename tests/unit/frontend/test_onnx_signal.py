@@ -208,3 +208,43 @@ def test_statistics_of_the_batch_itself(dtype: type) -> None:
     wanted = on_the_host("BatchNormalization", x, *vectors, **attrs)
     for a, b in zip(found, wanted, strict=True):
         close(a, b, 5e-3 if dtype is np.float16 else 1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.data())
+def test_samples_that_offsets_move_are_those_of_the_host(data: st.DataObject) -> None:
+    strides, dilations, kernel = (
+        [data.draw(st.integers(1, most)) for _ in range(2)] for most in (2, 2, 3)
+    )
+    pads = [data.draw(st.integers(0, 1)) for _ in range(4)]
+    group, parts = data.draw(st.sampled_from([1, 2])), data.draw(st.sampled_from([1, 2]))
+    x = RNG.standard_normal((2, 4, 6, 7)).astype(np.float32)
+    sizes = [
+        (n + pads[i] + pads[i + 2] - dilations[i] * (kernel[i] - 1) - 1) // strides[i] + 1
+        for i, n in enumerate(x.shape[2:])
+    ]
+    taps = kernel[0] * kernel[1]
+    weight = RNG.standard_normal((6, 4 // group, *kernel)).astype(np.float32)
+    offset = RNG.uniform(-3, 3, (2, parts * taps * 2, *sizes)).astype(np.float32)
+    bias = RNG.standard_normal(6).astype(np.float32) if data.draw(st.booleans()) else None
+    masked = data.draw(st.booleans())
+    mask = RNG.uniform(0, 1, (2, parts * taps, *sizes)).astype(np.float32) if masked else None
+    attrs = {
+        "strides": strides, "dilations": dilations, "pads": pads, "group": group,
+        "offset_group": parts, "opset": 22,
+    }  # fmt: skip
+    operands = [x, weight, offset, bias, mask]
+    while operands[-1] is None:
+        operands.pop()
+    (found,) = compiled("DeformConv", *operands, known=3, **attrs)
+    (wanted,) = on_the_host("DeformConv", *operands, **attrs)
+    close(found, wanted, 1e-4)
+
+
+def test_offsets_that_do_not_fit() -> None:
+    x, weight = np.zeros((1, 4, 5, 5), np.float32), np.zeros((2, 4, 3, 3), np.float32)
+    offset = np.zeros((1, 18, 3, 3), np.float32)
+    with pytest.raises(ModelError, match="4 channels; group=1, offset_group=3"):
+        compiled("DeformConv", x, weight, offset, known=3, opset=22, offset_group=3)
+    with pytest.raises(ModelError, match="for 2 times 9 taps"):
+        compiled("DeformConv", x, weight, offset, known=3, opset=22, offset_group=2)
