@@ -142,7 +142,7 @@ def test_a_model_is_hashed_again_after_the_build_only_if_it_may_have_changed(
         hashed.append(path)
         return model_digests(path)
 
-    monkeypatch.setattr(cached, "model_digests", digests)
+    monkeypatch.setattr(cached, "source_digests", digests)
     run("compile", model, *TARGET, "-o", tmp_path / "a.intarsia")
     assert len(hashed) == 2  # it was written just now
     monkeypatch.setattr(cached, "_CLOCKS", -(10**12))

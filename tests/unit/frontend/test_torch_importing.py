@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.errors import UnsupportedError, UsageError
+from intarsia.build.dynamic import import_any
+from intarsia.build.importing import import_model
+from intarsia.cli.main import main
+from intarsia.errors import ModelError, UnsupportedError, UsageError
 from intarsia.frontend import torch as frontend
 from intarsia.frontend.torch_attention import encoder_layer, self_attention
 from intarsia.ir.walk import post_order
@@ -238,3 +241,46 @@ def test_the_front_end_loads_no_torch() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout.strip() == "False"
+
+
+def saved_gate(folder: Path) -> Path:
+    path = folder / "gate.pt2"
+    program = torch.export.export(Gate().eval(), (torch.randn(2, 3), torch.randn(2, 4)))
+    torch.export.save(program, path)
+    return path
+
+
+def test_a_saved_program_is_imported(tmp_path: Path) -> None:
+    path = saved_gate(tmp_path)
+    x, other = torch.randn(2, 3), torch.randn(2, 4)
+    with torch.no_grad():
+        want = torch.export.load(path).module()(x, other)
+    for module in (
+        intarsia.from_torch(path),
+        import_model(path),
+        import_any(path, None, None, None, None),
+    ):
+        assert isinstance(module, intarsia.IRModule)
+        found = run(module, x.numpy(), other.numpy())
+        for a, b in zip(found, want, strict=True):
+            np.testing.assert_allclose(a, b.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_saved_program_is_compiled_and_run_by_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("llvmlite", reason="needs a backend that generates code")
+    monkeypatch.chdir(tmp_path)
+    path = saved_gate(tmp_path)
+    assert main(["compile", str(path), "--target", "llvm", "-o", "gate.intarsia"]) == 0
+    assert main(["run", str(path), "--target", "llvm", "--verify", "--json"]) == 0
+    assert '"verify"' in capsys.readouterr().out
+
+
+def test_a_file_that_holds_no_program(tmp_path: Path) -> None:
+    (tmp_path / "weights.pt2").write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(ModelError, match="holds no exported program") as caught:
+        intarsia.from_torch(tmp_path / "weights.pt2")
+    assert "torch.export.save" in caught.value.hint
+    with pytest.raises(ModelError, match="there is no file"):
+        intarsia.from_torch(tmp_path / "absent.pt2")

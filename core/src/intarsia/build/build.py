@@ -107,7 +107,8 @@ def build(
     """Compile a model.
 
     Args:
-        ir_mod: A module, whose settings hold where ``None`` is given, or an ONNX file or its bytes.
+        ir_mod: A module, whose settings hold where ``None`` is given, or an ONNX file or its bytes,
+            or a file with a program of PyTorch, ``.pt2``.
         target: What to compile for, e.g. ``"accelerator, backend -option=value"``; the one of the
             ``with`` statement around if ``None``.
         target_host: The backend that drives the target; equal to the composite's host, if any.

@@ -16,7 +16,7 @@ from ..ir.module import IRModule
 from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .config import Executor, Runtime
-from .importing import Model, check_static, import_model
+from .importing import Model, check_static, import_model, is_program
 from .pack import own_version
 from .parts import Piece, join
 from .place import merge_placements
@@ -48,7 +48,7 @@ def import_any(
         As :func:`~intarsia.build.importing.import_model`.
     """
     wanted = None if executor is None else executor.kind
-    if isinstance(model, IRModule) or wanted not in (None, VM):
+    if isinstance(model, IRModule) or is_program(model) or wanted not in (None, VM):
         return import_model(model, shapes, params, mapped=mapped)
     if runtime is not None and runtime.kind != "cpp":
         return import_model(model, shapes, params, mapped=mapped)

@@ -7,7 +7,10 @@ import mmap
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from hashlib import file_digest
+from pathlib import Path
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -20,7 +23,40 @@ from ..ir.walk import post_order, substitute
 from ..target.options import did_you_mean
 
 Model: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
-"""A module, or an ONNX model: its path or its bytes."""
+"""A module, or an ONNX model: its path or its bytes; or the path of a saved PyTorch program."""
+
+_PROGRAM = ".pt2"  # PyTorch's own name for what torch.export.save writes
+
+
+def is_program(model: Model) -> bool:
+    """Whether a model is a file with a program of PyTorch, by its name."""
+    return isinstance(model, str | os.PathLike) and Path(model).suffix == _PROGRAM
+
+
+def source_digests(path: Path) -> dict[str, str]:
+    """Return a digest of a model's file and of every file that it keeps weights in, by name.
+
+    What PyTorch makes of a program of its own depends on its version, which stands behind.
+
+    Raises:
+        ModelError: It cannot be read.
+        UsageError: The package that reads it is missing.
+    """
+    if not is_program(path):
+        from ..frontend.onnx.reader import model_digests  # PyTorch's do without onnx
+
+        return model_digests(path)
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        with path.open("rb") as file:
+            found = file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise ModelError(f"cannot read '{path}': {error.strerror}") from None
+    for name in ("torch", "onnxscript"):
+        with suppress(PackageNotFoundError):
+            found += f" {name} {version(name)}"
+    return {"": found}
 
 
 def import_model(
@@ -33,8 +69,8 @@ def import_model(
     """Return the model as a module with ``params`` put in.
 
     Args:
-        model: A module, or an ONNX model.
-        shapes: Shapes of inputs, for an ONNX model.
+        model: A module, an ONNX model, or a saved program of PyTorch.
+        shapes: Shapes of inputs, for a model that is imported.
         params: Values of inputs, which then are no inputs any more.
         mapped: Leave large weights in the model's file.
 
@@ -43,7 +79,11 @@ def import_model(
         UnsupportedError: The model uses what cannot be imported.
         UsageError: ``shapes`` do not fit the model.
     """
-    if not isinstance(model, IRModule):
+    if is_program(model):
+        from ..frontend.torch import from_torch  # only who has such a file needs it
+
+        model = from_torch(model, shapes=shapes)
+    elif not isinstance(model, IRModule):
         from ..frontend.onnx import from_onnx  # a module that exists needs no importer
 
         model = from_onnx(model, shapes=shapes, mapped=mapped)

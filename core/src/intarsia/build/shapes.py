@@ -14,7 +14,7 @@ from ..errors import UnsupportedError, UsageError
 from ..ir.module import IRModule
 from .artifact import Artifact
 from .config import Runtime
-from .importing import Model, import_model
+from .importing import Model, import_model, is_program
 from .padding import check_padding, output_place
 from .parts import Piece, join
 from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
@@ -27,7 +27,8 @@ def find_choices(model: Model, shapes: Mapping[str, Sequence[Size]] | None) -> S
     """Return the shapes with names for sizes of several values; ``None`` if no size has several.
 
     Raises:
-        UsageError: One size of the model is given different values, or the model is imported.
+        UsageError: One size of the model is given different values, the model is imported, or it
+            is a saved program of PyTorch.
     """
     if shapes is None or not any(isinstance(s, Sizes) for shape in shapes.values() for s in shape):
         return None
@@ -35,6 +36,11 @@ def find_choices(model: Model, shapes: Mapping[str, Sequence[Size]] | None) -> S
         raise UsageError(
             "a module that is imported has its shapes, and cannot be built for several",
             hint="give build() the model's file or bytes",
+        )
+    if is_program(model):
+        raise UsageError(
+            f"'{model}' is built for one shape",
+            hint="torch.onnx.export(program, dynamo=True) writes an ONNX model for several",
         )
     from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
 

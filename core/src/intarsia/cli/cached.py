@@ -13,9 +13,9 @@ from pathlib import Path
 
 from ..build.artifact import Artifact
 from ..build.cache import BuildCache, KeptArtifact, Key, open_cache
+from ..build.importing import source_digests
 from ..build.pack import own_version
 from ..build.records import records_path
-from ..frontend.onnx.reader import model_digests
 from ..host.trial import files_below
 from ..target.target import CompositeTarget
 from .model_options import BuildSettings
@@ -63,7 +63,7 @@ class Keyed:
             "sources": _sources(),
             "python": sys.version,
             "name": self.model.stem,
-            "model": model_digests(self.model) if digests is None else digests,
+            "model": source_digests(self.model) if digests is None else digests,
             "shapes": {k: [str(size) for size in v] for k, v in sorted(settings.shapes.items())},
             "target": str(self.target),
             "hardware": hardware.type if hardware else "",
@@ -91,7 +91,7 @@ def build_or_fetch(keyed: Keyed, make: Callable[[], Artifact]) -> Artifact | Kep
     if cache is None:
         return make()
     began, whose = time.time_ns(), _identity(keyed.model)
-    digests = model_digests(keyed.model)
+    digests = source_digests(keyed.model)
     key = keyed.key(digests)
     if key is None:
         return make()

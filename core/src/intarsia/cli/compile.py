@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 def command(
     model: Path, output: str, output_format: str | None, settings: BuildSettings, as_json: bool
 ) -> None:
-    """Compile MODEL, an ONNX file, into an artifact that runs without the compiler."""
+    """Compile MODEL, an ONNX file or a .pt2, into an artifact that runs without the compiler."""
     from ..partition.report import bytes_text, float_text  # help does without the compiler
 
     artifact = compile_model(model, settings)

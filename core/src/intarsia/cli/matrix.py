@@ -18,10 +18,10 @@ from typing import cast
 
 import click
 
+from ..build.importing import source_digests
 from ..build.pack import own_version
 from ..build.records import append_line
 from ..errors import GateFailed, IntarsiaError, ModelError
-from ..frontend.onnx.reader import model_digests
 from ..host.host import Host
 from .children import LATE, Ended, run_command
 from .composed import ComposedCommand, help_all_option
@@ -227,7 +227,7 @@ def _kept(cell: Cell, row: Mapping[str, object]) -> Result:
 def _cell(model: Path, target: str, canonical: str, others: object) -> Cell:
     """Return a cell; a model that cannot be read is one too, and its run will say so."""
     try:
-        digests: object = model_digests(model)
+        digests: object = source_digests(model)
     except IntarsiaError as error:
         digests = str(error)
     text = json.dumps([digests, canonical, others], sort_keys=True)

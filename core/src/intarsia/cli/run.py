@@ -17,6 +17,7 @@ from ..artifact.passport import Passport
 from ..build.build import measured_costs
 from ..build.config import Executor
 from ..build.dynamic import VM, import_any
+from ..build.importing import is_program
 from ..build.place import place_model
 from ..build.sizes import largest
 from ..build.stages import read_target
@@ -68,7 +69,7 @@ def command(
     reference: Path | None,
     as_json: bool,
 ) -> None:
-    """Run MODEL, an ONNX file (compiled first for --target) or an artifact."""
+    """Run MODEL, an ONNX file or a .pt2 (compiled first for --target), or an artifact."""
     source = _reference(model, reference) if verify else model
     begin = _opener(model, settings, threads)
     with begin("graph" if profile else None) as executable:
@@ -111,7 +112,7 @@ def command(
 def _reference(model: Path, reference: Path | None) -> Path:
     if reference is not None:
         return reference
-    if is_artifact(model):
+    if is_artifact(model) and not is_program(model):
         raise UsageError(
             "--verify needs the model that the artifact was compiled from", hint="--model FILE.onnx"
         )
@@ -122,7 +123,7 @@ def _opener(
     model: Path, settings: BuildSettings, threads: int | None
 ) -> Callable[[str | None], Executable]:
     """Return what loads an artifact, or what a model is compiled to, for an executor."""
-    if is_artifact(model):
+    if is_artifact(model) and not is_program(model):
         if settings.target.is_given:
             raise UsageError(
                 "an artifact has its target; --target is for models",

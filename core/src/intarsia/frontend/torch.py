@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
-from ..errors import UnsupportedError, UsageError
+from ..errors import ModelError, UnsupportedError, UsageError
 from ..ir.module import IRModule
 from .onnx import from_onnx
 from .torch_attention import encoder_layer, self_attention
@@ -60,7 +60,7 @@ def from_torch(
 
     Args:
         program: A ``torch.nn.Module`` in evaluation mode, or a ``torch.export.ExportedProgram``;
-            neither is changed.
+            neither is changed. Or the path of what ``torch.export.save`` wrote.
         args: Example arguments of a module; their shapes and element types hold, not their values.
         kwargs: Example arguments by keyword.
         shapes: Shape of an input by its name, for a program with sizes left open.
@@ -70,16 +70,38 @@ def from_torch(
         named as the export names them; parameters and buffers are constants, copied.
 
     Raises:
+        ModelError: The file cannot be read, or holds no exported program.
         UnsupportedError: PyTorch cannot export it, the exported graph uses what cannot be imported,
             or it changes its inputs or buffers.
         UsageError: torch or onnxscript is missing, a module is in training mode, or the program is
             none.
     """
     torch = require_torch()
+    if isinstance(program, str | os.PathLike):
+        program = _opened(torch, Path(program))
     with quiet(torch):
         exported = _exported(torch, program, args, kwargs)
         with onnx_model(torch, exported) as model:
             return from_onnx(model, shapes=shapes)
+
+
+def _opened(torch: ModuleType, path: Path) -> object:
+    """Read what ``torch.export.save`` wrote.
+
+    Raises:
+        ModelError: The file cannot be read, or holds something else.
+    """
+    if not path.is_file():
+        raise ModelError(f"there is no file '{path}'")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.load(str(path))
+    except Exception as error:  # of zip, JSON, or of operators that are not registered
+        raise ModelError(
+            f"'{path}' holds no exported program that this torch reads: {_first_line(error)}",
+            hint="torch.export.save(torch.export.export(model, args), 'model.pt2') writes one",
+        ) from error
 
 
 def _exported(
