@@ -64,7 +64,7 @@ def _about_calls(region: Region, flops: int, least: int) -> str:
     129 000, 1.5; MobileNet-v1 0.25, 258 000, 1.08; ResNet-8, 1 090 000, 0.98 with one thread; with
     two, which the library has meet in every operator, up to 80 beside other programs. Dense layers
     of Magika, 4 500 000, 1.03 and 1.14 with two threads; MobileNet-v2, 6 000 000, 1.17 and 1.14,
-    of 8 bits, 9 100 000, 1.32. And each primitive takes 0.3 ms to make when a model is opened.)
+    of 8 bits, 9 100 000, 1.17 and 1.36. And to open a model takes 0.3 ms for each.)
     """
     count = sum(call.name not in _VIEWS for call in calls(region.function))
     if count < FREE_CALLS or flops >= least * count:
