@@ -55,7 +55,9 @@ def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
 @hookimpl
 def rewrite_relay(function: Function, target: Target) -> Function:
     """Operators that have fast loops, channels last, and weights packed for the registers."""
-    return fit_function(function, tile_shape(target.options))
+    options: COptions = target.options
+    winograd = options.winograd and not options.is_microcontroller
+    return fit_function(function, tile_shape(options), winograd=winograd)
 
 
 @hookimpl

@@ -50,6 +50,13 @@ class DnnlOptions:
         " pictures at their border, which the library reorders; 0 keeps them",
         minimum=0,
     )
+    max_windows: int = option(
+        20,
+        doc="drop regions of which 3x3 convolutions of stride 1 are more than this part of the"
+        " operations, in percent: the fallback computes them with fewer; 100 keeps them",
+        minimum=0,
+        maximum=100,
+    )
     min_grain: int = option(
         10_000_000,
         doc="drop regions of a dozen operators or more that do fewer operations each than this,"

@@ -63,7 +63,9 @@ def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
 @hookimpl
 def rewrite_relay(function: Function, target: Target) -> Function:
     """Operators that have fast loops, channels last, and weights packed for the registers."""
-    return fit_function(function, tile_shape(machine(target.options)))
+    options: LlvmOptions = target.options
+    model = machine(options)
+    return fit_function(function, tile_shape(model), winograd=options.winograd and not model.bare)
 
 
 @hookimpl

@@ -111,6 +111,11 @@ class LlvmOptions:
     mtriple: str = option("", doc="LLVM's name of the machine; this machine if empty")
     num_threads: int = option(0, doc="threads; 0 means all", minimum=0, maximum=4096)
     opt_level: int = option(3, doc="effort of LLVM's optimiser", minimum=0, maximum=3)
+    winograd: bool = option(
+        True,
+        doc="compute 3x3 convolutions with many channels by Winograd's method, up to twice as fast;"
+        " their weights take 16/9 of the memory, and the last bits of results differ",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,24 +80,26 @@ def test_what_follows_a_size_of_the_run_is_a_step() -> None:
 
 
 def test_results_of_known_types_go_on_in_compiled_pieces() -> None:
+    first = {"keys_floats": [1.0, 2.0, 3.0, 4.0, 5.0], "values_floats": [0.0, 1.0, 0.0, 1.0, 0.0]}
+    second = {"keys_floats": [14.0, 15.0], "values_floats": [0.0, 1.0]}
     nodes = [
-        node("Exp", "x", "e"),
-        node("Binarizer", "e", "v", domain=ML, threshold=2.0),
+        node("Abs", "x", "e"),
+        node("LabelEncoder", "e", "v", domain=ML, **first),
         node("Neg", "v", "n"),
         node("ReduceSum", "e", "s"),
         node("Add", "n s", "a"),
-        node("Binarizer", "a", "w", domain=ML, threshold=9.0),
+        node("LabelEncoder", "a", "w", domain=ML, **second),
         node("Identity", "w", "y"),
         node("Identity", "x", "z"),
     ]
     proto = model(nodes, {"x": (5,)}, outputs=("y", "z", "n"))
     proto.opset_import.append(helper.make_opsetid(ML, 3))
     found = planned(proto)
-    assert told(found) == ["piece0", "Binarizer", "piece1", "Binarizer"]
-    x = np.array([1, 5, 2, 4, 3], np.float32) / 5
+    assert told(found) == ["piece0", "LabelEncoder", "piece1", "LabelEncoder"]
+    x = np.array([1, 5, 2, 4, 3], np.float32)
     y, z, n = run(found, x)
-    assert n.tolist() == [0, -1, 0, -1, 0]
-    assert y.tolist() == [1, 0, 1, 0, 1]
+    assert n.tolist() == [0, 0, -1, -1, 0]
+    assert y.tolist() == [1, 1, 0, 0, 1]
     np.testing.assert_array_equal(z, x)
 
 

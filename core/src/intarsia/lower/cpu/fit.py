@@ -14,13 +14,14 @@ from .transposed import expand_transposed
 from .volumes import flatten_volumes
 
 
-def fit_function(function: Function, shape: Shape) -> Function:
+def fit_function(function: Function, shape: Shape, *, winograd: bool = False) -> Function:
     """Return an equivalent function of operators that have fast loops, channels last.
 
     Args:
         function: What the backend compiles; shapes are static.
         shape: Register tile of the machine.
+        winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
     in_float32 = widen_halves(split_searches(expand_powers(function)))
     pictures = flatten_volumes(expand_transposed(in_float32))
-    return use_channels_last(flatten_pointwise(pictures), shape)
+    return use_channels_last(flatten_pointwise(pictures), shape, winograd=winograd)

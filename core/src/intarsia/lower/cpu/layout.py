@@ -49,8 +49,9 @@ from .operators import (
     LastGridSample,
     LastMaxPool,
     PackedConv,
+    Winograd,
 )
-from .packing import pack_conv, pack_dense, pack_depthwise
+from .packing import pack_conv, pack_dense, pack_depthwise, pack_winograd
 from .quantise import (
     conv_of,
     conv_sums_of,
@@ -64,18 +65,23 @@ TO_LAST = (0, 2, 3, 1)
 TO_FIRST = (0, 3, 1, 2)
 _FLOATS = (DType.FLOAT32,)
 _POOLS = ("nn.max_pool", "nn.avg_pool")
+_LEAST_CHANNELS = 32
+"""Input and output channels from which on 3x3 windows are worth transforming."""
+_LEAST_RESULTS = 128
+"""Places of a picture from which on they are: the weights grow to 16/9, and are read once."""
 _LEAST_WINDOW = 4
 """Elements of a window from which on a pool is worth a picture turned round."""
 
 
-def use_channels_last(function: Function, shape: Shape) -> Function:
+def use_channels_last(function: Function, shape: Shape, *, winograd: bool = False) -> Function:
     """Return an equivalent function over this backend's operators.
 
     Args:
         function: What the backend compiles; shapes are static.
         shape: Register tile of the machine.
+        winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
-    layout = _Layout(shape)
+    layout = _Layout(shape, winograd)
     for node in post_order(function.body):
         layout.visit(node)
     body = layout.plain(function.body)
@@ -88,12 +94,14 @@ class _Layout:
 
     Attributes:
         shape: Register tile, which decides how weights are packed.
+        winograd: Whether Winograd's method may be used.
         first: Node to its equivalent in the model's layout.
         last: Node to its equivalent channels last.
         packed: Weights packed already, by the constant and how.
     """
 
     shape: Shape
+    winograd: bool
     first: dict[Expr, Expr] = field(default_factory=dict)
     last: dict[Expr, Expr] = field(default_factory=dict)
     packed: dict[tuple[object, ...], Constant] = field(default_factory=dict)
@@ -212,8 +220,23 @@ class _Layout:
             packed = self._pack(weight, ("depthwise",))
             return call(Depthwise, source, packed, attrs=attrs, span=node.span)
         width = block_width(outputs // groups, self.shape)
+        if isinstance(weight, Constant) and self._suits_winograd(node, attrs, inner):
+            packed = self._pack(weight, ("winograd", width))
+            return call(Winograd, source, packed, attrs=attrs, span=node.span)
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
+
+    def _suits_winograd(self, node: Call, attrs: ConvAttrs, inner: int) -> bool:
+        """Whether 3x3 windows over enough channels and results are worth transforming."""
+        _, _, *sizes = tensor_type(node).static_shape
+        return (
+            self.winograd
+            and attrs.kernel == (3, 3)
+            and attrs.strides == attrs.dilation == (1, 1)
+            and attrs.groups == 1
+            and min(inner, attrs.outputs) >= _LEAST_CHANNELS
+            and prod(sizes) >= _LEAST_RESULTS
+        )
 
     def _pack(self, weight: Expr, how: tuple[object, ...]) -> Expr:
         key = (weight, *how)
@@ -225,6 +248,8 @@ class _Layout:
                     return packed_depthwise(weight)
         if key not in self.packed:
             match how:
+                case ("winograd", int(width)):
+                    array = pack_winograd(weight.data, width)
                 case ("conv", int(groups), int(width)):
                     array = pack_conv(weight.data, groups, width)
                 case ("dense", bool(flipped), int(width)):

@@ -8,6 +8,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,9 +19,9 @@ from ...ops.nn import Conv, Matmul
 from ...ops.pooling import AvgPool, MaxPool, PoolAttrs
 from ...ops.sampling import GridSample
 from ...ops.windows import Padding, Windows
-from ...tir.expr import PrimExpr, all_of, if_then_else
+from ...tir.expr import PrimExpr, all_of, equal, if_then_else
 from ...tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
-from .packing import unpack_conv, unpack_dense, unpack_depthwise
+from .packing import unpack_conv, unpack_dense, unpack_depthwise, unpack_winograd
 
 Array = np.ndarray
 _TO_FIRST = (0, 3, 1, 2)
@@ -102,6 +103,52 @@ class PackedConv(Op):
 
         shape = _static(_output(data.shape, attrs.windows, "cpu.conv", attrs.outputs))
         return compute(shape, element, name="cpu_conv")
+
+
+@operator("cpu.winograd", OpKind.ANCHOR)
+class Winograd(Op):
+    """Convolution of ``data[N, H, W, C]`` with 3x3 weights transformed by Winograd's ``G``."""
+
+    Attrs = ConvAttrs
+
+    @staticmethod
+    def type_rule(attrs: ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
+        """``[N, OH, OW, outputs]``."""
+        return data.with_shape(_output(data.shape, attrs.windows, "cpu.winograd", attrs.outputs))
+
+    @staticmethod
+    def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
+        """The canonical convolution between two transposes."""
+        plain = unpack_winograd(weight, attrs.outputs)
+        result = Conv.reference(attrs.plain, data.transpose(_TO_FIRST), plain)
+        return np.ascontiguousarray(result.transpose(_TO_LAST))
+
+    @staticmethod
+    def compute(attrs: ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
+        """Sum over the taps, whose weights are sums of the transformed ones, and the channels."""
+        _, rows, columns, channels = data.shape
+        width = weight.shape[3]
+        kh, kw = reduce_axis(3, "k0"), reduce_axis(3, "k1")
+        c = reduce_axis(channels, "channel")
+
+        def tap(k: PrimExpr, place: Callable[[int], PrimExpr]) -> PrimExpr:
+            middle = if_then_else(equal(k, 1), place(1) - place(2), place(3))
+            return if_then_else(equal(k, 0), place(0), middle)
+
+        def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
+            at_y, at_x = y + kh.var - attrs.padding[0][0], x + kw.var - attrs.padding[1][0]
+            inside = all_of([at_y >= 0, at_y < rows, at_x >= 0, at_x < columns])
+
+            def place(a: int, b: int) -> PrimExpr:
+                return weight[o // width, a * 4 + b, c.var, o % width]
+
+            taken = tap(kh.var, lambda a: tap(kw.var, lambda b: place(a, b)))
+            return sum_over(
+                if_then_else(inside, data[n, at_y, at_x, c.var], 0) * taken, (kh, kw, c)
+            )
+
+        shape = _static(_output(data.shape, attrs.windows, "cpu.winograd", attrs.outputs))
+        return compute(shape, element, name="cpu_winograd")
 
 
 @operator("cpu.depthwise", OpKind.ANCHOR)

@@ -42,6 +42,28 @@ def unpack_conv(packed: Array, outputs: int, kernel: tuple[int, int], groups: in
     return np.ascontiguousarray(matrix.transpose(0, 3, 1, 2))
 
 
+_TRANSFORM = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])
+_BACK = np.array([[1, 0, 0, 0], [0, 1, -1, 0], [0, 0, 0, 1]])
+
+
+def pack_winograd(weight: Array, width: int) -> Array:
+    """Return ``G g G^T`` of ``weight[O, I, 3, 3]`` as ``[blocks, 16, I, width]``."""
+    outputs, inner = weight.shape[:2]
+    wide = np.einsum("ay,bx,oiyx->abio", _TRANSFORM, _TRANSFORM, weight, optimize=True)
+    places = wide.astype(weight.dtype).reshape(16, inner, outputs)
+    return np.ascontiguousarray(
+        np.stack([pack_dense(place, width) for place in places]).transpose(1, 0, 2, 3)
+    )
+
+
+def unpack_winograd(packed: Array, outputs: int) -> Array:
+    """Undo :func:`pack_winograd`, but for rounding."""
+    _, places, inner, _ = packed.shape
+    wide = np.stack([unpack_dense(packed[:, e], outputs) for e in range(places)])
+    wide = wide.reshape(4, 4, inner, outputs)
+    return np.einsum("ya,xb,abio->oiyx", _BACK, _BACK, wide).astype(packed.dtype)
+
+
 def pack_depthwise(weight: Array) -> Array:
     """Return ``weight[C, 1, KH, KW]`` as ``[KH, KW, C]``."""
     return np.ascontiguousarray(weight[:, 0].transpose(1, 2, 0))

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ...dtype import DType
@@ -27,6 +27,7 @@ from .operators import ConvAttrs, Dense
 from .quads import QuadSchedules, Schedule
 from .tile import Shape
 from .window import Window, window_of
+from .winograd import Winograd, winograd_loops
 
 
 def _window(given: Operands, attrs: ConvAttrs | PoolAttrs) -> Window:
@@ -70,6 +71,7 @@ class Schedules:
                 "cpu.depthwise": self.depthwise,
                 "cpu.max_pool": self.max_pool,
                 **QuadSchedules(self.shape_of).table(),
+                "cpu.winograd": self.winograd,
                 "matmul": self.matmul,
             }
         )
@@ -86,6 +88,18 @@ class Schedules:
         data, weight = given.args
         work = Convolution(data, weight, attrs.outputs, attrs.groups, _window(given, attrs))
         return given.function(conv_loops(self._shape(target, given), work, given.finish))
+
+    def winograd(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        """``cpu.winograd``."""
+        given = operands(group)
+        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, ConvAttrs):
+            return None
+        attrs = group.anchor.attrs
+        data, weight = given.args
+        work = Winograd(data, weight, attrs.outputs, _window(given, attrs))
+        body, scratch = winograd_loops(self._shape(target, given), work, given.finish)
+        kernel = given.function(body)
+        return replace(kernel, params=(*kernel.params, scratch), scratch=1)
 
     def dense(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.dense``."""

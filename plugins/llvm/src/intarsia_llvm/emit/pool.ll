@@ -56,7 +56,12 @@ can:
   %same = icmp eq i32 %now, %process
   br i1 %same, label %ready, label %fresh
 fresh:
-  call void @llvm.memset.p0.i64(ptr %pool, i8 0, i64 18944, i1 false)
+  %sleepers = getelementptr i8, ptr %pool, i64 192
+  store i64 0, ptr %sleepers, align 8
+  %taken = getelementptr i8, ptr %pool, i64 320
+  store i32 0, ptr %taken, align 4
+  %crew = getelementptr i8, ptr %pool, i64 384
+  store i64 0, ptr %crew, align 8
   %wake = getelementptr i8, ptr %pool, i64 256
   %made = call i32 @sem_init(ptr %wake, i32 0, i32 0)
   %finished = getelementptr i8, ptr %pool, i64 288
@@ -423,6 +428,5 @@ over:
   ret void
 }
 
-declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)
 declare i32 @llvm.umin.i32(i32, i32)
 declare i64 @llvm.umin.i64(i64, i64)
