@@ -31,9 +31,10 @@ X = np.array([[1, -2, 3, 0.5], [0, 4, -1, 2]], np.float32)
 def top(sizes: tuple = (2, 4)) -> onnx.ModelProto:
     """The two largest of ``exp(x)``, negated: compiled pieces around a step that marks all."""
     info = helper.make_tensor_value_info
+    table = {"keys_floats": [0.0], "values_floats": [0.0], "default_float": 1.0}
     nodes = [
         helper.make_node("Exp", ["x"], ["e"]),
-        helper.make_node("Binarizer", ["e"], ["b"], name="marks", domain=ML, threshold=0.0),
+        helper.make_node("LabelEncoder", ["e"], ["b"], name="marks", domain=ML, **table),
         helper.make_node("Mul", ["e", "b"], ["m"]),
         helper.make_node("TopK", ["m", "k"], ["v", "i"], name="best"),
         helper.make_node("Neg", ["v"], ["y"]),
@@ -67,9 +68,9 @@ def artifact() -> intarsia.Artifact:
 
 
 def test_pieces_are_compiled_and_the_rest_is_said(artifact: intarsia.Artifact) -> None:
-    assert "1 node runs in NumPy on the host (Binarizer)" in str(artifact.placement)
+    assert "1 node runs in NumPy on the host (LabelEncoder)" in str(artifact.placement)
     (row,) = artifact.placement.to_json()["host"]
-    assert (row["node"], row["op"]) == ("marks", "Binarizer")
+    assert (row["node"], row["op"]) == ("marks", "LabelEncoder")
     names = [unit.name for unit in artifact.units]
     assert names == ["main", "piece0.main", "piece1.main"]
     assert sorted(artifact.units[0].files) == ["program.bin", "program.json"]
@@ -132,7 +133,7 @@ def test_unknown_sizes_need_the_executor_to_be_asked_for() -> None:
         assert executable.run([X[:1]])["i"].tolist() == [[2, 0]]
     static = intarsia.build(data, "llvm", shapes={"x": (1, 4)})
     assert len(static.placement.host) == 1
-    with pytest.raises(UnsupportedError, match="Binarizer"):
+    with pytest.raises(UnsupportedError, match="LabelEncoder"):
         intarsia.build(data, "llvm", executor=intarsia.Executor("aot"), shapes={"x": (1, 4)})
 
 
@@ -175,7 +176,7 @@ def test_the_command_line_says_what_runs_where(tmp_path: Path) -> None:
 
     compiled = run("compile", model, "--target", "llvm", "-o", out, "--json")
     assert compiled.returncode == 0, compiled.stderr
-    assert json.loads(compiled.stdout)["placement"]["host"][0]["op"] == "Binarizer"
+    assert json.loads(compiled.stdout)["placement"]["host"][0]["op"] == "LabelEncoder"
     ran = run("run", out, "--json")
     assert [row["shape"] for row in json.loads(ran.stdout)["outputs"]] == [[2, 2], [2, 2]]
     onnx.save(top(("N", 4)), model)

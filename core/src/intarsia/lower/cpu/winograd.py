@@ -5,9 +5,9 @@ Results fall into tiles of 2x2. With ``d`` the 4x4 elements that a tile reads an
 weights, the tile is ``A^T [(G g G^T) * (B^T d B)] A``, ``*`` element by element (Lavin and Gray,
 "Fast algorithms for convolutional neural networks", 2016, F(2x2, 3x3)). ``G g G^T`` is stored.
 Summed over input channels, each of the 16 places is a product of matrices: tiles by channels,
-channels by outputs. ``B`` and ``A`` hold 0, 1 and -1 alone, and sums are nine times shorter: from 64
-to 512 channels results are 0.72 to 0.76 times as far from exact ones as those of plain sums (root
-mean square).
+channels by outputs. ``B`` and ``A`` hold 0, 1 and -1 alone, and sums are nine times shorter: from
+64 to 512 channels results are 0.72 to 0.76 times as far from exact ones as those of plain sums
+(root mean square).
 """
 
 from __future__ import annotations
