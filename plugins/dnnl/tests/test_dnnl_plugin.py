@@ -58,6 +58,7 @@ def test_options_are_documented() -> None:
         "prepack": True,
         "min-flops": 1,
         "min-reuse": 200,
+        "max-windows": 20,
         "min-grain": 10_000_000,
     }
 
@@ -86,8 +87,25 @@ def test_a_convolution_that_does_not_pay_for_its_reorders_is_left_to_the_fallbac
     attrs = {"strides": (1, 1), "padding": ((pad, pad), (pad, pad)), "dilation": (1, 1)}
     weights = weight(outputs, inputs, kernel, kernel)
     region = region_of(function_of(apply("nn.conv", x, weights, groups=1, **attrs)))
+    assert kept_of([region], target(max_windows=100)) == ((region,) if kept else ())
+    assert kept_of([region], target(max_windows=100, min_reuse=0)) == (region,)
+
+
+@pytest.mark.parametrize(
+    ("channels", "size", "strides", "kept"),
+    [(32, 12, 1, False), (31, 12, 1, True), (32, 11, 1, True), (32, 24, 2, True)],
+    ids=["suits", "few channels", "few places", "strides"],
+)
+def test_windows_that_winograd_suits_are_left_to_the_fallback(
+    channels: int, size: int, strides: int, kept: bool
+) -> None:
+    x = var("x", 1, channels, size, size)
+    attrs = {"strides": (strides, strides), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
+    body = apply("nn.conv", x, weight(channels, channels, 3, 3), groups=1, **attrs)
+    region = region_of(function_of(body))
     assert kept_of([region], target()) == ((region,) if kept else ())
-    assert kept_of([region], target(min_reuse=0)) == (region,)
+    assert kept_of([region], target(max_windows=100)) == (region,)
+    assert kept_of([region], target(fpmath_mode="bf16")) == (region,)
 
 
 @pytest.mark.parametrize(("layers", "rows", "kept"), [(6, 1, False), (5, 1, True), (6, 2560, True)])

@@ -79,7 +79,7 @@ def _about_windows(region: Region, flops: int, options: DnnlOptions) -> str:
 def _is_window(call: Call) -> bool:
     """Whether Winograd's method suits a convolution: 3x3, stride 1, many channels and places."""
     attrs = call.attrs
-    if not isinstance(attrs, Conv.Attrs) or tensor_type(call).rank != 4:
+    if call.op is not Conv or not isinstance(attrs, Conv.Attrs) or tensor_type(call).rank != 4:
         return False
     outputs, inner, *kernel = sizes(call.args[1])
     return (
