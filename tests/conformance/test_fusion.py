@@ -246,6 +246,20 @@ def test_outputs_of_every_sort(graph: Graph, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+def test_wide_residual_blocks_that_winograd_suits(graph: Graph, target: str) -> None:
+    g, x = graph, graph.var(2, 32, 13, 11)
+    light = [
+        constant(random_array(g.rng, shape, "float32", -0.05, 0.05))
+        for shape in ((33, 32, 3, 3), (32, 33, 3, 3))
+    ]
+    first = g.apply("nn.relu", g.apply("nn.conv", x, light[0], g.weight(33), **PADDED))
+    second = g.apply("nn.conv", first, light[1], **PADDED)
+    both = g.apply("add", second, x)
+    uneven = {**PADDED, "padding": ((0, 2), (1, 0))}
+    g.check(target, [both, g.apply("nn.conv", both, light[0], **uneven), first])
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_one_value_many_readers(graph: Graph, target: str) -> None:
     g, x = graph, graph.var(1, 8, 5, 5)
     shared = g.apply("nn.conv", x, g.weight(8, 8, 3, 3), **PADDED)
