@@ -33,8 +33,8 @@ one Softmax node rounded to float16, as NumPy does it; compiled code rounds the 
 node, and inside Softmax computes in float32, which is nearer to the exact value than what is
 expected.
 """
-COLUMNS = ("pass", "whole", "refused", "wrong", "failed", "crash", "timeout")
-TITLES = ("tests", "pass", "pass whole", "refused", "wrong", "failed", "crash", "timeout")
+COLUMNS = ("pass", "whole", "refused", "drawn", "wrong", "failed", "crash", "timeout")
+TITLES = ("tests", "pass", "pass whole", "refused", "drawn", "wrong", "failed", "crash", "timeout")
 
 
 def render() -> str:

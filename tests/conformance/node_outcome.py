@@ -3,13 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-STATUSES = ("pass", "refused", "wrong", "failed", "crash", "timeout")
+STATUSES = ("pass", "refused", "drawn", "wrong", "failed", "crash", "timeout")
 """What may become of a test; see :class:`Outcome`."""
+
+DRAWING = frozenset(
+    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
+    | {"RandomUniformLike"}
+)
+"""Operators whose results ONNX leaves to chance."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +26,8 @@ class Outcome:
     Attributes:
         kind: Which group of ONNX's tests.
         name: Name of the test.
-        status: ``pass``; ``refused`` with a message that says what is missing; ``wrong`` numbers;
+        status: ``pass``; ``refused`` with a message that says what is missing; ``drawn`` if the
+            model draws at random, and numbers are others than those of the test; ``wrong`` numbers;
             ``failed`` with another error; ``crash``; ``timeout``.
         reason: Why it does not pass.
         in_numpy: Operators of the model that are not compiled but run in NumPy on the host.
@@ -32,6 +40,17 @@ class Outcome:
     reason: str = ""
     in_numpy: tuple[str, ...] = ()
     seconds: float = 0.0
+
+
+def status_of(problem: str, operators: Iterable[str]) -> str:
+    """Return the status of a test whose numbers differ.
+
+    Args:
+        problem: What :func:`differs` says.
+        operators: Those of the model.
+    """
+    is_numbers = " elements differ, by up to " in problem
+    return "drawn" if is_numbers and not DRAWING.isdisjoint(operators) else "wrong"
 
 
 def differs(wanted: Any, found: Any, rtol: float, atol: float) -> str:

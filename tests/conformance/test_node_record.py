@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from .node_outcome import Outcome, differs
+from .node_outcome import Outcome, differs, status_of
 from .node_record import entry, record
 
 OUTCOMES = (
@@ -60,3 +60,9 @@ F32 = np.float32
 )
 def test_values_that_differ(wanted: object, found: object, said: str) -> None:
     assert differs(wanted, found, 1e-3, 1e-7) == said
+
+
+def test_other_numbers_of_a_model_that_draws_are_not_wrong() -> None:
+    assert status_of("1 of 2 elements differ, by up to 1", ("Cast", "Bernoulli")) == "drawn"
+    assert status_of("1 of 2 elements differ, by up to 1", ("Cast",)) == "wrong"
+    assert status_of("expected float32 (2,), got float32 (1, 2)", ("Bernoulli",)) == "wrong"
