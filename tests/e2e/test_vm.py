@@ -20,6 +20,7 @@ from intarsia.artifact.signature import ValueSpec
 from intarsia.build.parts import Piece, join
 from intarsia.errors import ArtifactError, ModelError, UnsupportedError, UsageError
 from intarsia.runtime.executors.vm import VmExecutor
+from intarsia.runtime.program import Program
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 
@@ -101,6 +102,39 @@ def test_a_saved_program_is_loaded_and_is_the_same_each_time(
         executable.run([X])
     with pytest.raises(UsageError, match="compiled for executor 'vm', which 'aot'"):
         intarsia.load(path, executor="aot")
+
+
+@pytest.mark.parametrize(("target", "brings"), [("dnnl -min-flops=0, llvm", True), ("llvm", False)])
+def test_pieces_know_whether_one_of_them_brings_a_library(
+    monkeypatch: pytest.MonkeyPatch, target: str, brings: bool
+) -> None:
+    if brings:
+        pytest.importorskip("intarsia_dnnl", reason="needs an accelerator with a library")
+    seen: list[tuple[bool, bool]] = []
+
+    class Seen(Program):
+        def __init__(self, opened, threads, *, beside_libraries=False) -> None:
+            seen.append((bool(opened.passport.plan.regions), beside_libraries))
+            super().__init__(opened, threads, beside_libraries=beside_libraries)
+
+    table = {"keys_floats": [0.0], "values_floats": [0.0], "default_float": 1.0}
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("LabelEncoder", ["e"], ["b"], domain=ML, **table),
+        helper.make_node("MatMul", ["b", "w"], ["y"]),
+    ]
+    info = helper.make_tensor_value_info
+    weights = [numpy_helper.from_array(np.ones((4, 64), np.float32), "w")]
+    graph = helper.make_graph(nodes, "g", [info("x", F, (2, 4))], [info("y", F, None)], weights)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    monkeypatch.setattr("intarsia.runtime.load.Program", Seen)
+    with intarsia.build(model.SerializeToString(), target).load(threads=2) as executable:
+        (y,) = executable.run([X]).values()
+    np.testing.assert_array_equal(y, np.full((2, 64), 4, np.float32))
+    assert len(seen) == 2
+    assert {beside for _, beside in seen} == {brings}
+    assert any(own for own, _ in seen) is brings
 
 
 def test_inputs_are_checked(artifact: intarsia.Artifact) -> None:

@@ -62,9 +62,21 @@ def instantiate(
     opened: OpenedArtifact, *, threads: int | None = None, executor: str | None = None
 ) -> Executable:
     """Make an opened artifact ready to run; errors as :func:`load`."""
+    return _instantiate(opened, threads, executor, _brings_libraries(opened))
+
+
+def _brings_libraries(opened: OpenedArtifact) -> bool:
+    """Whether a region of the artifact or of a part of it is a library's."""
+    parts = (opened.part(part) for part in opened.passport.parts)
+    return bool(opened.passport.plan.regions) or any(map(_brings_libraries, parts))
+
+
+def _instantiate(
+    opened: OpenedArtifact, threads: int | None, executor: str | None, beside_libraries: bool
+) -> Executable:
     passport = opened.passport
     if passport.sizes:
-        return _program_of_sizes(opened, threads, executor)
+        return _program_of_sizes(opened, threads, executor, beside_libraries)
     place = str(passport.runtime.get("kind", "cpp"))
     if place not in tuple(InProcess):
         begin = find_runtime(place)
@@ -76,23 +88,24 @@ def instantiate(
             f"the artifact was compiled for executor '{carried}', which '{kind}' cannot replace"
         )
     if carried == VM:
-        return _program_of_pieces(opened, threads, "graph" if kind == "graph" else None)
+        inner = "graph" if kind == "graph" else None
+        return _program_of_pieces(opened, threads, inner, beside_libraries)
     if kind == "aot":
-        return AotExecutor(_program(opened, threads))
+        return AotExecutor(_program(opened, threads, beside_libraries))
     if kind == "graph":
-        return GraphExecutor(_program(opened, threads))
+        return GraphExecutor(_program(opened, threads, beside_libraries))
     drive = _drive(kind, wanted=executor is not None)
     options: Mapping[str, object] = passport.executor if kind == carried else {}
-    return _made(f"executor '{kind}'", drive, _program(opened, threads), options)
+    return _made(f"executor '{kind}'", drive, _program(opened, threads, beside_libraries), options)
 
 
 def _program_of_pieces(
-    opened: OpenedArtifact, threads: int | None, executor: str | None
+    opened: OpenedArtifact, threads: int | None, executor: str | None, beside_libraries: bool
 ) -> VmExecutor:
     check_machine(opened.passport, this_machine())
 
     def open_piece(part: OpenedArtifact) -> AotExecutor | GraphExecutor:
-        piece = instantiate(part, threads=threads, executor=executor)
+        piece = _instantiate(part, threads, executor, beside_libraries)
         if not isinstance(piece, AotExecutor | GraphExecutor):
             raise ArtifactError(f"the piece '{part.passport.name}' is itself a program")
         return piece
@@ -101,12 +114,12 @@ def _program_of_pieces(
 
 
 def _program_of_sizes(
-    opened: OpenedArtifact, threads: int | None, executor: str | None
+    opened: OpenedArtifact, threads: int | None, executor: str | None, beside_libraries: bool
 ) -> SizesExecutor:
     check_machine(opened.passport, this_machine())
 
     def open_part(part: OpenedArtifact) -> PlanExecutable | VmExecutor:
-        program = instantiate(part, threads=threads, executor=executor)
+        program = _instantiate(part, threads, executor, beside_libraries)
         if isinstance(program, SizesExecutor):
             raise ArtifactError(f"the part '{part.passport.name}' has sizes of its own")
         return program
@@ -123,9 +136,9 @@ def _drive(kind: str, *, wanted: bool) -> DriveProgram:
         raise UsageError(f"no executor '{kind}' runs here", hint="aot or graph") from None
 
 
-def _program(opened: OpenedArtifact, threads: int | None) -> Program:
+def _program(opened: OpenedArtifact, threads: int | None, beside_libraries: bool) -> Program:
     check_machine(opened.passport, this_machine())
-    return Program(opened, threads)
+    return Program(opened, threads, beside_libraries=beside_libraries)
 
 
 def _made(

@@ -46,6 +46,9 @@ class Program:
     Args:
         opened: A checked artifact for this machine.
         threads: Threads for parallel loops; ``None`` means as many as the process may use.
+        beside_libraries: Whether libraries run regions, here or in what this is a part of. Then
+            code has no threads of its own: threads of two kinds that wait actively would take the
+            processors from each other.
 
     Attributes:
         passport: What the artifact says of itself.
@@ -66,13 +69,16 @@ class Program:
         ResourceError: No memory for the workspace.
     """
 
-    def __init__(self, opened: OpenedArtifact, threads: int | None) -> None:
+    def __init__(
+        self, opened: OpenedArtifact, threads: int | None, *, beside_libraries: bool = False
+    ) -> None:
         self.passport: Passport = opened.passport
         plan = opened.passport.plan
         self.lock = threading.RLock()
         self.threads = choose_threads(threads)
         self._set_threads = thread_setter(load_openmp())
         self._process = os.getpid()
+        self._may_have_threads = not (beside_libraries or plan.regions)
         self._has_own_threads = False
         self._failure: BaseException | None = None
         self._closed = False
@@ -123,11 +129,8 @@ class Program:
         return status[0]
 
     def _begin_threads(self) -> None:
-        """Let the code have threads of its own, unless regions bring libraries that have theirs.
-
-        Threads of two kinds that wait actively would take the processors from each other.
-        """
-        if self.code is not None and not self.regions:
+        """Let the code have threads of its own, unless libraries bring theirs."""
+        if self.code is not None and self._may_have_threads:
             self._has_own_threads = self.code.begin_threads(self.threads)
 
     def apply_threads(self) -> None:
