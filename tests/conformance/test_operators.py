@@ -8,17 +8,11 @@ be listed here with its reason: nothing that is not computed counts as passed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 
 import pytest
-from intarsia_testkit.cases import (
-    elementwise_cases,
-    ordered_cases,
-    quantised_cases,
-    structure_cases,
-    sum_cases,
-)
+from intarsia_testkit.cases import every_case
 from intarsia_testkit.cases.case import Case, graph_of, module_of, run_cases
 
 from intarsia.build.stages import cut, read_target
@@ -29,31 +23,6 @@ from intarsia.partition.cost import Plan
 
 from .targets import COMPOSITES, TARGETS
 
-FAMILIES: tuple[Callable[[], Iterator[Case]], ...] = (
-    elementwise_cases.unary_cases,
-    elementwise_cases.binary_cases,
-    elementwise_cases.other_cases,
-    structure_cases.view_cases,
-    structure_cases.slice_cases,
-    structure_cases.index_cases,
-    structure_cases.made_cases,
-    structure_cases.spatial_cases,
-    structure_cases.sampling_cases,
-    ordered_cases.choice_cases,
-    ordered_cases.scatter_cases,
-    ordered_cases.sequence_cases,
-    sum_cases.window_cases,
-    sum_cases.product_cases,
-    sum_cases.pool_cases,
-    sum_cases.reduction_cases,
-    sum_cases.place_cases,
-    sum_cases.statistics_cases,
-    quantised_cases.scale_cases,
-    quantised_cases.linear_cases,
-    quantised_cases.transposed_cases,
-    quantised_cases.normalization_cases,
-    quantised_cases.element_cases,
-)
 REFUSED: dict[tuple[str, str], str] = {}
 """What a target may refuse: (target, call) to the reason in words; empty is the aim."""
 
@@ -76,9 +45,8 @@ DEVIATES: dict[tuple[str, str], str] = {
 def cases_by_operator() -> dict[str, list[Case]]:
     """All calls of every operator."""
     found: dict[str, list[Case]] = {}
-    for family in FAMILIES:
-        for case in family():
-            found.setdefault(case.name, []).append(case)
+    for case in every_case():
+        found.setdefault(case.name, []).append(case)
     return found
 
 

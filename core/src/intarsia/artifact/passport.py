@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 
 from ..errors import ArtifactError, UnsupportedError
@@ -154,10 +154,7 @@ class Passport:
             **({} if self.declared is None else {"signature": self.declared.to_json()}),
             **({"sizes": [size.to_json() for size in self.sizes]} if self.sizes else {}),
             **({"parts": [part.to_json() for part in self.parts]} if self.parts else {}),
-            "members": {
-                name: {"bytes": member.bytes, "sha256": member.sha256}
-                for name, member in sorted(self.members.items())
-            },
+            "members": {name: asdict(member) for name, member in sorted(self.members.items())},
         }
 
 

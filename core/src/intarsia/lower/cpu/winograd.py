@@ -149,7 +149,7 @@ class _Band:
             steps = [step(r, s) for step in (down, over) for r, s in places]
             return Allocate(half, seq(*steps))
 
-        return for_parts(cut(self.wide.shape[2], self.shape.lanes), channels, "c")
+        return for_parts(cut(self.wide.shape[2], self.shape.lanes), channels, "channel")
 
     def products(self, tiles: int) -> list[Stmt]:
         """Multiply the transformed data of all tiles, and write their results."""
@@ -196,7 +196,7 @@ class _Band:
 
                 return self._results(start + r, taken, block * width + c, lanes)
 
-            return for_parts(cut(used, self.shape.lanes), channels, "c")
+            return for_parts(cut(used, self.shape.lanes), channels, "channel")
 
         return Allocate(sums, seq(serial(SIZE * SIZE, place, "e"), serial(count, tile, "t")))
 

@@ -9,7 +9,8 @@ from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
 from intarsia.tir.intrinsic import Intrinsic
 
 from ..functions import ANGLE_REST, ANGLE_TURNS, DOT, EXCHANGES, FUNCTIONS, PREFETCH, QUAD, SCALE
-from .arithmetic import emit_binary, emit_rounded
+from .arithmetic import emit_binary
+from .conversions import emit_rounded
 from .far_angle import emit_far_angle
 from .scale import emit_scale
 from .spelling import float_text, overload, register_type, splat, vector_type

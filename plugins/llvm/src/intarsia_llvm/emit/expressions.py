@@ -31,8 +31,9 @@ from intarsia.tir.expr import (
     binary,
 )
 
-from .arithmetic import emit_binary, emit_cast, emit_index_division
+from .arithmetic import emit_binary, emit_index_division
 from .builtin import emit_intrinsic, emit_reduction, emit_target_call
+from .conversions import emit_cast
 from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
 from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
 from .writer import Writer

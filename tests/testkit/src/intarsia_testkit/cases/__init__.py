@@ -33,6 +33,7 @@ _TABLES = (
     sum_cases.place_cases,
     sum_cases.statistics_cases,
     quantised_cases.scale_cases,
+    quantised_cases.narrow_cases,
     quantised_cases.linear_cases,
     quantised_cases.transposed_cases,
     quantised_cases.normalization_cases,

@@ -8,6 +8,11 @@ from itertools import product
 
 import numpy as np
 
+from intarsia.artifact.plan import NARROW
+from intarsia.dtype import DType
+from intarsia.ops.arrays import numpy_dtype
+from intarsia.ops.narrow_formats import EXPONENTS, INTEGERS
+
 from .case import Case
 
 BYTES = ("int8", "uint8")
@@ -74,6 +79,27 @@ def scale_cases() -> Iterator[Case]:
         table = np.arange(256).astype(made)
         for shape in ((2, 3, 4, 5), (300,)):
             yield Case("qnn.lookup", (_bytes(dtype, shape, 5), table), weights=(1,))
+
+
+def narrow_cases() -> Iterator[Case]:
+    """Numbers of eight bits and fewer, as bytes and from them."""
+    shapes = ((260,), (13, 20), (2, 10, 13), (2, 2, 5, 13))
+    kinds = ("float32", "float16", "float64", "bfloat16", "int32")
+    for number, (name, kind) in enumerate(product(sorted(NARROW), kinds)):
+        shape = shapes[number % len(shapes)]
+        is_integer = name in INTEGERS
+        if kind == "int32" and not is_integer:
+            continue
+        x = np.random.default_rng(number).normal(0, 3 if is_integer else 90, shape)
+        if not is_integer:
+            x.reshape(-1)[:3] = (0.0, -np.inf, np.inf)
+        x = (np.abs(x) if name == EXPONENTS else x).astype(numpy_dtype(DType(kind)))
+        yield Case("narrow.encode", (x,), {"format": name})
+        codes = np.arange(260).astype(np.uint8).reshape(shape)
+        if is_integer:
+            codes &= np.uint8((1 << INTEGERS[name]) - 1)
+        dtype = DType("int8" if kind == "int32" else kind)
+        yield Case("narrow.decode", (codes,), {"format": name, "dtype": dtype})
 
 
 def linear_cases() -> Iterator[Case]:
