@@ -49,11 +49,11 @@ _BACK = np.array([[1, 0, 0, 0], [0, 1, -1, 0], [0, 0, 0, 1]])
 def pack_winograd(weight: Array, width: int) -> Array:
     """Return ``G g G^T`` of ``weight[O, I, 3, 3]`` as ``[blocks, 16, I, width]``."""
     outputs, inner = weight.shape[:2]
-    wide = np.einsum("ay,bx,oiyx->abio", _TRANSFORM, _TRANSFORM, weight, optimize=True)
-    places = wide.astype(weight.dtype).reshape(16, inner, outputs)
-    return np.ascontiguousarray(
-        np.stack([pack_dense(place, width) for place in places]).transpose(1, 0, 2, 3)
-    )
+    blocks = -(-outputs // width)
+    wide = np.zeros((blocks * width, inner, 16))
+    np.matmul(weight.reshape(outputs, inner, 9), np.kron(_TRANSFORM, _TRANSFORM).T, wide[:outputs])
+    places = wide.reshape(blocks, width, inner, 16).transpose(0, 3, 2, 1)
+    return np.ascontiguousarray(places, weight.dtype)
 
 
 def unpack_winograd(packed: Array, outputs: int) -> Array:
