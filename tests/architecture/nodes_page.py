@@ -55,7 +55,12 @@ def render() -> str:
 def _counts(
     title: str, targets: Mapping[str, Mapping[str, Any]], kinds: tuple[str, ...] | None
 ) -> list[str]:
-    lines = [f"## {title}", "", f"| target | {' | '.join(TITLES)} |", "|---|" + "--:|" * 8]
+    lines = [
+        f"## {title}",
+        "",
+        f"| target | {' | '.join(TITLES)} |",
+        "|---|" + "--:|" * len(TITLES),
+    ]
     for target, entry in targets.items():
         rows = [
             counts
