@@ -13,8 +13,14 @@ STATUSES = ("pass", "refused", "drawn", "wrong", "failed", "crash", "timeout")
 """What may become of a test; see :class:`Outcome`."""
 
 DRAWING = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform"}
-    | {"RandomUniformLike"}
+    [
+        "Bernoulli",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+    ]
 )
 """Operators whose results ONNX leaves to chance."""
 

@@ -63,6 +63,12 @@ class ConvAttrs(OpAttrs):
         )
 
 
+def _convolved(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
+    """The canonical convolution, with weights as of a model, between two transposes."""
+    result = Conv.reference(attrs.plain, data.transpose(_TO_FIRST), weight)
+    return np.ascontiguousarray(result.transpose(_TO_LAST))
+
+
 @operator("cpu.conv", OpKind.ANCHOR)
 class PackedConv(Op):
     """Convolution of ``data[N, H, W, C]``, packed ``weight`` of depth KH * KW * C / groups."""
@@ -77,9 +83,9 @@ class PackedConv(Op):
     @staticmethod
     def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
         """The canonical convolution between two transposes."""
-        plain = unpack_conv(weight, attrs.outputs, attrs.kernel, attrs.groups)
-        result = Conv.reference(attrs.plain, data.transpose(_TO_FIRST), plain)
-        return np.ascontiguousarray(result.transpose(_TO_LAST))
+        return _convolved(
+            attrs, data, unpack_conv(weight, attrs.outputs, attrs.kernel, attrs.groups)
+        )
 
     @staticmethod
     def compute(attrs: ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
@@ -119,9 +125,7 @@ class Winograd(Op):
     @staticmethod
     def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
         """The canonical convolution between two transposes."""
-        plain = unpack_winograd(weight, attrs.outputs)
-        result = Conv.reference(attrs.plain, data.transpose(_TO_FIRST), plain)
-        return np.ascontiguousarray(result.transpose(_TO_LAST))
+        return _convolved(attrs, data, unpack_winograd(weight, attrs.outputs))
 
     @staticmethod
     def compute(attrs: ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
@@ -165,8 +169,7 @@ class Depthwise(Op):
     @staticmethod
     def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
         """The canonical convolution between two transposes."""
-        result = Conv.reference(attrs.plain, data.transpose(_TO_FIRST), unpack_depthwise(weight))
-        return np.ascontiguousarray(result.transpose(_TO_LAST))
+        return _convolved(attrs, data, unpack_depthwise(weight))
 
     @staticmethod
     def compute(attrs: ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
