@@ -8,7 +8,7 @@ from math import prod
 
 from intarsia.ir.expr import Call, Expr, TensorType, tensor_type
 from intarsia.ir.walk import calls
-from intarsia.ops.nn import Conv
+from intarsia.lower.cpu.winograd import suits_winograd
 from intarsia.partition.cost import count_products
 from intarsia.partition.region import Region
 
@@ -67,27 +67,12 @@ def _about_windows(region: Region, flops: int, options: DnnlOptions) -> str:
     """
     if options.fpmath_mode in ("bf16", "any"):
         return ""
-    windows = sum(_flops(call) for call in calls(region.function) if _is_window(call))
+    windows = sum(_flops(call) for call in calls(region.function) if suits_winograd(call))
     if 100 * windows <= options.max_windows * flops:
         return ""
     return (
         f"{100 * windows // flops} % of its region's operations are 3x3 convolutions of stride 1,"
         f" more than -max-windows={options.max_windows}: the fallback computes them with fewer"
-    )
-
-
-def _is_window(call: Call) -> bool:
-    """Whether Winograd's method suits a convolution: 3x3, stride 1, many channels and places."""
-    attrs = call.attrs
-    if call.op is not Conv or not isinstance(attrs, Conv.Attrs) or tensor_type(call).rank != 4:
-        return False
-    outputs, inner, *kernel = sizes(call.args[1])
-    return (
-        kernel == [3, 3]
-        and attrs.groups == 1
-        and {*attrs.strides, *attrs.dilation} == {1}
-        and min(outputs, inner) >= 32
-        and prod(sizes(call)[2:]) >= 128
     )
 
 

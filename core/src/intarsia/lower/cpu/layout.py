@@ -60,15 +60,12 @@ from .quantise import (
     is_quantised_linear,
 )
 from .tile import Shape, block_width
+from .winograd import suits_winograd
 
 TO_LAST = (0, 2, 3, 1)
 TO_FIRST = (0, 3, 1, 2)
 _FLOATS = (DType.FLOAT32,)
 _POOLS = ("nn.max_pool", "nn.avg_pool")
-_LEAST_CHANNELS = 32
-"""Input and output channels from which on 3x3 windows are worth transforming."""
-_LEAST_RESULTS = 128
-"""Places of a picture from which on they are: the weights grow to 16/9, and are read once."""
 _LEAST_WINDOW = 4
 """Elements of a window from which on a pool is worth a picture turned round."""
 
@@ -220,23 +217,11 @@ class _Layout:
             packed = self._pack(weight, ("depthwise",))
             return call(Depthwise, source, packed, attrs=attrs, span=node.span)
         width = block_width(outputs // groups, self.shape)
-        if isinstance(weight, Constant) and self._suits_winograd(node, attrs, inner):
+        if self.winograd and isinstance(weight, Constant) and suits_winograd(node):
             packed = self._pack(weight, ("winograd", width))
             return call(Winograd, source, packed, attrs=attrs, span=node.span)
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
-
-    def _suits_winograd(self, node: Call, attrs: ConvAttrs, inner: int) -> bool:
-        """Whether 3x3 windows over enough channels and results are worth transforming."""
-        _, _, *sizes = tensor_type(node).static_shape
-        return (
-            self.winograd
-            and attrs.kernel == (3, 3)
-            and attrs.strides == attrs.dilation == (1, 1)
-            and attrs.groups == 1
-            and min(inner, attrs.outputs) >= _LEAST_CHANNELS
-            and prod(sizes) >= _LEAST_RESULTS
-        )
 
     def _pack(self, weight: Expr, how: tuple[object, ...]) -> Expr:
         key = (weight, *how)

@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 
+from ...ir.expr import Call, tensor_type
+from ...ops.nn import Conv
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, all_of, if_then_else
 from ...tir.stmt import Allocate, If, Stmt
@@ -29,6 +32,31 @@ STEP = 2
 """Results along a tile's side."""
 _BAND_BYTES = 2 * 1024 * 1024
 """Most memory of transformed data at a time: it is written and read again, by all threads."""
+
+
+_LEAST_CHANNELS = 32
+"""Input and output channels from which on 3x3 windows are worth transforming."""
+_LEAST_RESULTS = 128
+"""Places of a picture from which on they are: the weights grow to 16/9, and are read once."""
+
+
+def suits_winograd(node: Call) -> bool:
+    """Whether a call is a 3x3 convolution with enough channels and results to gain.
+
+    Args:
+        node: A call of whatever operator; shapes are static.
+    """
+    attrs = node.attrs
+    if node.op is not Conv or not isinstance(attrs, Conv.Attrs) or tensor_type(node).rank != 4:
+        return False
+    outputs, inner, *kernel = tensor_type(node.args[1]).static_shape
+    _, _, *places = tensor_type(node).static_shape
+    return (
+        kernel == [3, 3]
+        and {attrs.groups, *attrs.strides, *attrs.dilation} == {1}
+        and min(inner, outputs) >= _LEAST_CHANNELS
+        and prod(places) >= _LEAST_RESULTS
+    )
 
 
 @dataclass(frozen=True, slots=True)
