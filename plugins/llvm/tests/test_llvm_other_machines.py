@@ -103,7 +103,7 @@ def test_libraries_are_linked_without_a_system_compiler() -> None:
     module = IRModule.from_function(Function((x,), call(OPERATORS["tanh"], x)))
     assert intarsia.build(module, f"llvm -mtriple={TRIPLE}").passport.arch == "riscv64"
     linked = link_shared(
-        object_code(triple="aarch64-linux-gnu"), "aarch64-linux-gnu", linker=(*ZIG, "ld.lld")
+        [object_code(triple="aarch64-linux-gnu")], "aarch64-linux-gnu", linker=(*ZIG, "ld.lld")
     )
     assert int.from_bytes(linked[MACHINE_FIELD], "little") == 183
 
@@ -112,7 +112,7 @@ def test_libraries_are_linked_without_a_system_compiler() -> None:
 def test_this_machines_libraries_are_too(tmp_path: Path) -> None:
     tvm_ffi = pytest.importorskip("tvm_ffi")
     triple = host_triple()
-    library = link_shared(object_code(triple=triple), triple, linker=(*ZIG, "ld.lld"))
+    library = link_shared([object_code(triple=triple)], triple, linker=(*ZIG, "ld.lld"))
     (tmp_path / "lib.so").write_bytes(library)
     x = np.linspace(-3, 3, 40, dtype=np.float32)
     got = np.zeros_like(x)

@@ -74,9 +74,9 @@ def test_llvm_says_what_it_refuses():
 
 def test_linker_errors(monkeypatch):
     with pytest.raises(ToolchainError, match="did not run"):
-        link_shared(b"", host_triple(), linker=("/nonexistent/ld",))
+        link_shared([b""], host_triple(), linker=("/nonexistent/ld",))
     with pytest.raises(ToolchainError, match="failed"):
-        link_shared(b"no object file", host_triple())
+        link_shared([b"no object file"], host_triple())
     monkeypatch.setattr(link.shutil, "which", lambda name: None)
     monkeypatch.setattr(link.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ToolchainError, match="no linker") as error:

@@ -8,9 +8,10 @@ from intarsia.errors import UnsupportedError
 from intarsia.lower.kernels import TensorModule
 from intarsia.target.target import Target
 
-from .emit.module import emit_module
-from .link import link, linker_text
-from .optimise import compile_object, llvm_version
+from .crew import compile_objects
+from .emit.module import PART_TEXT, emit_module, emit_parts
+from .link import has_linker, link, linker_text
+from .optimise import llvm_version
 from .program import package
 from .target import LlvmOptions, host_triple, machine
 
@@ -35,8 +36,13 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
             f"no process loads code for {model.triple}, which has no operating system",
             hint="write an object for a program of yours: --runtime c",
         )
-    code = compile_object(llvm_text(module, options), model, options.opt_level)
-    linked = link(code, model.triple)
+    threads = options.num_threads
+    texts = (
+        emit_parts(module, model, threads, PART_TEXT)
+        if has_linker(model.triple)
+        else (emit_module(module, model, threads),)
+    )
+    linked = link(compile_objects(texts, model, options.opt_level), model.triple)
     return CompiledUnit(
         name=module.name,
         loader=linked.loader,
@@ -47,17 +53,8 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
 
 
 def llvm_text(module: TensorModule, options: LlvmOptions) -> str:
-    """Return the LLVM IR of ``module`` before LLVM's optimiser."""
-    model = machine(options)
-    return emit_module(
-        module,
-        triple=model.triple,
-        threads=options.num_threads,
-        vector_bits=32 * model.lanes,
-        tune=model.tune,
-        half=model.half,
-        scale=model.scale,
-    )
+    """Return the LLVM IR of ``module`` before LLVM's optimiser, in one piece."""
+    return emit_module(module, machine(options), options.num_threads)
 
 
 def env_version() -> str:

@@ -39,19 +39,31 @@ class Linked:
     files: Mapping[str, bytes]
 
 
-def link(code: bytes, triple: str) -> Linked:
-    """Return a shared library of an object file; of this machine, without a linker, the object.
+def link(objects: Sequence[bytes], triple: str) -> Linked:
+    """Return a shared library of object files; of this machine, without a linker, the one object.
 
     Raises:
         ToolchainError: The linker fails, or there is none for another machine.
     """
+    if has_linker(triple):
+        return Linked(SHARED_LIBRARY, {"lib.so": link_shared(objects, triple)})
+    (code,) = objects
+    return Linked(OBJECT_LOADER, {OBJECT_FILE: code})
+
+
+def has_linker(triple: str) -> bool:
+    """Say whether code becomes a library; else it stays an object file of this machine.
+
+    Raises:
+        ToolchainError: There is no linker for another machine.
+    """
     try:
-        linker = find_linker(triple)
+        find_linker(triple)
     except ToolchainError:
         if is_native(triple):
-            return Linked(OBJECT_LOADER, {OBJECT_FILE: code})
+            return False
         raise
-    return Linked(SHARED_LIBRARY, {"lib.so": link_shared(code, triple, linker=linker)})
+    return True
 
 
 def is_native(triple: str) -> bool:
@@ -99,11 +111,13 @@ def find_linker(triple: str) -> tuple[str, ...]:
     )
 
 
-def link_shared(code: bytes, triple: str, *, linker: Sequence[str] | None = None) -> bytes:
-    """Return a shared library made of one object file; equal bytes for equal input.
+def link_shared(
+    objects: Sequence[bytes], triple: str, *, linker: Sequence[str] | None = None
+) -> bytes:
+    """Return a shared library made of object files; equal bytes for equal input.
 
     Args:
-        code: The object file.
+        objects: The object files.
         triple: LLVM's name of the machine.
         linker: Command to use instead of what :func:`find_linker` finds.
 
@@ -112,9 +126,11 @@ def link_shared(code: bytes, triple: str, *, linker: Sequence[str] | None = None
     """
     command = tuple(linker) if linker is not None else find_linker(triple)
     with tempfile.TemporaryDirectory(prefix="intarsia-link-") as folder:
-        source, target = Path(folder) / "unit.o", Path(folder) / "lib.so"
-        source.write_bytes(code)
-        argv = [*command, *_FLAGS, "-soname", "lib.so", "-o", str(target), str(source)]
+        target = Path(folder) / "lib.so"
+        sources = [Path(folder) / f"unit{number}.o" for number in range(len(objects))]
+        for source, code in zip(sources, objects, strict=True):
+            source.write_bytes(code)
+        argv = [*command, *_FLAGS, "-soname", "lib.so", "-o", str(target), *map(str, sources)]
         try:
             done = subprocess.run(
                 argv, capture_output=True, timeout=TIMEOUT_SECONDS, check=False, text=True

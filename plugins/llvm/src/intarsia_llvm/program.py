@@ -54,16 +54,7 @@ def package(module: TensorModule, options: LlvmOptions) -> CompiledUnit:
         constant_alignment=cast("int", delivery.executor.get("constant-byte-alignment", 1)),
     )
     model = machine(options)
-    text = emit_program(
-        module,
-        face,
-        triple=model.triple,
-        vector_bits=32 * model.lanes,
-        tune=model.tune,
-        half=model.half,
-        bare=model.bare,
-        scale=model.scale,
-    )
+    text = emit_program(module, face, model)
     files = {
         f"lib/{face.prefix}.o": compile_object(text, model, options.opt_level),
         "CMakeLists.txt": _CMAKE.format(name=face.prefix).encode(),

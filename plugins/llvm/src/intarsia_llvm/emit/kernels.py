@@ -37,9 +37,9 @@ _ALIGNMENT = 64
 _BARE_ALIGNMENT = 8  # of the stack, which would have to be aligned further at run time
 
 
-def emit_kernel(function: PrimFunc, declarations: Declarations) -> str:
-    """Return the text of ``@<name>`` and of the bodies of its parallel loops."""
-    kernel = _Kernel(function.name, declarations)
+def emit_kernel(function: PrimFunc, declarations: Declarations, linkage: str = "internal") -> str:
+    """Return the text of ``@<name>``, of that linkage, and of the bodies of its parallel loops."""
+    kernel = _Kernel(function.name, declarations, linkage)
     kernel.function(function)
     return "\n".join(kernel.functions)
 
@@ -48,6 +48,7 @@ def emit_kernel(function: PrimFunc, declarations: Declarations) -> str:
 class _Kernel:
     name: str
     declarations: Declarations
+    linkage: str
     functions: list[str] = field(default_factory=list)
     bodies: int = 0
 
@@ -58,10 +59,17 @@ class _Kernel:
             e.buffers[buffer] = f"%p{number}"
             parameters.append(f"ptr noalias %p{number}")
         self.stmt(e, function.body, parallel=not self.declarations.bare)
-        self._finish(self.name, parameters, e.w, "noinline")
+        self._finish(self.name, parameters, e.w, "noinline", self.linkage)
 
-    def _finish(self, name: str, parameters: list[str], w: Writer, attributes: str) -> None:
-        head = f"define internal void @{name}({', '.join(parameters)}) {attributes} #0 {{"
+    def _finish(
+        self,
+        name: str,
+        parameters: list[str],
+        w: Writer,
+        attributes: str,
+        linkage: str = "internal",
+    ) -> None:
+        head = f"define {linkage} void @{name}({', '.join(parameters)}) {attributes} #0 {{"
         self.functions.append(
             "\n".join([head, "start:", *w.allocas, *w.lines, "  ret void", "}", ""])
         )

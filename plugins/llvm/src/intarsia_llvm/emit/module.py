@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 
 from intarsia.codegen.c_interface import Interface
 from intarsia.lower.kernels import TensorModule
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
 from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.vectorize import vectorize
 
 from ..intrinsics.expand import RULES, expand_intrinsics
+from ..target import Machine
 from .checks import CHECK_TEXT, Statics
 from .entry import emit_main, emit_wrapper
 from .kernels import emit_kernel
@@ -19,100 +23,92 @@ from .steps import RUN_STEPS_TEXT
 from .threads import threads_text
 from .writer import Declarations
 
+PART_TEXT = 128 << 10
+"""Characters of kernels that LLVM compiles on their own: some 0.1 s of its time."""
 
-def emit_module(
-    module: TensorModule,
-    *,
-    triple: str,
-    threads: int,
-    vector_bits: int,
-    tune: str = "",
-    half: bool = True,
-    scale: bool = False,
-) -> str:
-    """Return LLVM IR text of all kernels and exported functions.
+
+def emit_parts(module: TensorModule, model: Machine, threads: int, least: int) -> Iterator[str]:
+    """Yield LLVM IR of all kernels and exported functions, in modules that LLVM compiles alone.
+
+    Which kernel is in which module depends on the kernels only. A linker joins the modules; what
+    they need of each other is hidden from everybody else. All but the last have kernels only.
 
     Args:
         module: Kernels and the call plan.
-        triple: LLVM's name of the machine.
+        model: The machine.
         threads: Threads of parallel loops; 0 leaves it to who runs the code.
-        vector_bits: Width of the vector registers to use.
-        tune: Processor to schedule instructions for.
-        half: Whether the machine converts float16 itself.
-        scale: Whether an instruction multiplies by a power of two.
+        least: Characters of kernels that make a module, when more kernels follow.
     """
-    module = _in_vectors(module)
-    statics, declarations = Statics(), Declarations(half, scale=scale)
-    parts = [emit_kernel(function, declarations) for function in module.functions]
-    parts += [emit_wrapper(function, statics, declarations) for function in module.functions]
-    parts.append(emit_main(module, statics, declarations))
-    return "\n".join(
-        [
-            f'source_filename = "{module.name}"',
-            f'target triple = "{triple}"',
-            threads_text(threads, triple),
-            CHECK_TEXT,
-            RUN_STEPS_TEXT,
-            *statics.lines,
-            *parts,
-            *sorted(declarations.lines.values()),
-            _attributes(vector_bits, tune),
-            "",
-        ]
-    )
+    rules = {**RULES, **module.rules}
+    declarations, texts, size = _declarations(model), list[str](), 0
+    apart: list[str] = []
+    here: list[str] = []
+    for function in module.functions:
+        if size >= least:
+            yield _text(module.name, model, (_PARALLEL, *texts), declarations)
+            apart += here
+            declarations, texts, size, here = _declarations(model), [], 0, []
+        texts.append(emit_kernel(_in_vectors(function, rules), declarations, "hidden"))
+        here.append(_declared(function))
+        size += len(texts[-1])
+    statics = Statics()
+    texts += [emit_wrapper(function, statics, declarations) for function in module.functions]
+    texts.append(emit_main(module, statics, declarations))
+    frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT)
+    yield _text(module.name, model, (*frame, *statics.lines, *apart, *texts), declarations)
 
 
-def emit_program(
-    module: TensorModule,
-    face: Interface,
-    *,
-    triple: str,
-    vector_bits: int,
-    tune: str = "",
-    half: bool = True,
-    bare: bool = False,
-    scale: bool = False,
-) -> str:
+def emit_module(module: TensorModule, model: Machine, threads: int) -> str:
+    """Return LLVM IR of all kernels and exported functions in one module."""
+    (text,) = emit_parts(module, model, threads, sys.maxsize)
+    return text
+
+
+def emit_program(module: TensorModule, face: Interface, model: Machine) -> str:
     """Return LLVM IR text of all kernels and of the function that a program calls.
 
     Args:
         module: Kernels, the call plan, and the weights.
         face: Names what the program sees.
-        triple: LLVM's name of the machine.
-        vector_bits: Width of the vector registers to use.
-        tune: Processor to schedule instructions for.
-        half: Whether the machine converts float16 itself.
-        bare: Whether the machine has no operating system.
-        scale: Whether an instruction multiplies by a power of two.
+        model: The machine.
     """
-    module = _in_vectors(module)
-    declarations = Declarations(half, bare, scale)
-    parts = [emit_kernel(function, declarations) for function in module.functions]
+    rules = {**RULES, **module.rules}
+    declarations = _declarations(model)
+    parts = [
+        emit_kernel(_in_vectors(function, rules), declarations) for function in module.functions
+    ]
     parts += [emit_run(face, declarations), emit_weights(face, module.delivery.constants)]
+    return _text(face.prefix, model, parts, declarations)
+
+
+_PARALLEL = "declare hidden void @intarsia.parallel(ptr, ptr, i64, i1)"
+
+
+def _declared(function: PrimFunc) -> str:
+    """Declare a kernel that another module has."""
+    return f"declare hidden void @{function.name}({', '.join('ptr' for _ in function.params)})"
+
+
+def _text(name: str, model: Machine, parts: Iterable[str], declarations: Declarations) -> str:
+    tuned = f' "tune-cpu"="{model.tune}"' if model.tune else ""
+    bits = 32 * model.lanes
     return "\n".join(
         [
-            f'source_filename = "{face.prefix}"',
-            f'target triple = "{triple}"',
+            f'source_filename = "{name}"',
+            f'target triple = "{model.triple}"',
             *parts,
             *sorted(declarations.lines.values()),
-            _attributes(vector_bits, tune),
+            f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" '
+            f'"min-legal-vector-width"="{bits}"{tuned} }}',
             "",
         ]
     )
 
 
-def _in_vectors(module: TensorModule) -> TensorModule:
+def _declarations(model: Machine) -> Declarations:
+    return Declarations(model.half, model.bare, model.scale)
+
+
+def _in_vectors(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRule]) -> PrimFunc:
     """Replace VECTORIZED loops by vectors, and machine functions by what computes them."""
-    rules = {**RULES, **module.rules}
-    functions = tuple(
-        expand_intrinsics(vectorize(simplify(function)), rules) for function in module.functions
-    )
-    return replace(module, functions=functions)
-
-
-def _attributes(vector_bits: int, tune: str) -> str:
-    tuned = f' "tune-cpu"="{tune}"' if tune else ""
-    return (
-        f'attributes #0 = {{ nounwind "prefer-vector-width"="{vector_bits}" '
-        f'"min-legal-vector-width"="{vector_bits}"{tuned} }}'
-    )
+    return expand_intrinsics(vectorize(simplify(function)), rules)

@@ -75,7 +75,7 @@ define internal void @intarsia.worker(ptr %job) #0 {
   ret void
 }
 
-define internal void @intarsia.parallel(ptr %body, ptr %frame, i64 %extent, i1 %long) noinline #0 {
+define hidden void @intarsia.parallel(ptr %body, ptr %frame, i64 %extent, i1 %long) noinline #0 {
 start:
   %threads = load i32, ptr @intarsia.threads, align 4
   %one = icmp eq i32 %threads, 1

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Object files of several modules, compiled side by side.
+
+llvmlite lets one thread of a process into LLVM at a time, so the others are processes: each gets
+texts through its stdin and answers with object files. The process that wants them compiles too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import asdict
+from itertools import chain, islice
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import IO, NamedTuple
+
+from intarsia.errors import ToolchainError
+from intarsia.runtime.threads import available_threads
+
+from .optimise import compile_object
+from .target import Machine
+
+MOST_PROCESSES = 8
+"""Processes that compile, this one included: texts come no faster."""
+
+_GRACE_SECONDS = 5.0  # for a process that closed its pipes to end
+
+_CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.stdin.buffer.readline()); "
+    "from intarsia_llvm.crew_process import serve; serve()"
+)
+
+
+def compile_objects(texts: Iterable[str], machine: Machine, level: int) -> tuple[bytes, ...]:
+    """Compile modules as they come, and return their object files in the same order.
+
+    One module is compiled in this process, several on all processors; the bytes are the same.
+
+    Raises:
+        ToolchainError: LLVM refuses a text or the machine, or ends the process that it runs in.
+    """
+    coming = iter(texts)
+    begun = list(islice(coming, 2))
+    helpers = min(available_threads(), MOST_PROCESSES) - 1 if len(begun) == 2 else 0
+    if not helpers or not sys.executable:
+        return tuple(compile_object(text, machine, level) for text in chain(begun, coming))
+    with _Crew(machine, level, helpers) as crew:
+        for text in chain(begun, coming):
+            crew.add(text)
+        return crew.finish()
+
+
+class _Work(NamedTuple):
+    number: int
+    text: str
+
+
+class _Crew:
+    """Processes that compile what is added, each driven by a thread of this one."""
+
+    def __init__(self, machine: Machine, level: int, helpers: int) -> None:
+        self._machine, self._level = machine, level
+        self._waiting: SimpleQueue[_Work | None] = SimpleQueue()
+        self._added = 0
+        self._objects: dict[int, bytes] = {}
+        self._errors: dict[int, ToolchainError] = {}
+        self._processes: list[_Process] = []
+        self._drivers = [threading.Thread(target=self._drive, daemon=True) for _ in range(helpers)]
+        for driver in self._drivers:
+            driver.start()
+
+    def __enter__(self) -> _Crew:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        while self._next() is not None:  # after an error nobody wants the rest
+            pass
+        for process in self._processes:
+            process.kill()
+        self._dismiss()
+
+    def _dismiss(self) -> None:
+        """Wait until the drivers have no more to do."""
+        for _ in self._drivers:
+            self._waiting.put(None)
+        for driver in self._drivers:
+            driver.join()
+
+    def add(self, text: str) -> None:
+        """Have a module compiled."""
+        self._waiting.put(_Work(self._added, text))
+        self._added += 1
+
+    def finish(self) -> tuple[bytes, ...]:
+        """Compile too until nothing waits, and return all object files in the order of adding.
+
+        Raises:
+            ToolchainError: LLVM failed; of several failures, that of the module added first.
+        """
+        while (work := self._next()) is not None:
+            self._compile_here(work)
+        self._dismiss()
+        for number in sorted(self._errors):
+            raise self._errors[number]
+        return tuple(self._objects[number] for number in range(self._added))
+
+    def _next(self) -> _Work | None:
+        try:
+            return self._waiting.get_nowait()
+        except Empty:
+            return None
+
+    def _compile_here(self, work: _Work) -> None:
+        try:
+            self._objects[work.number] = compile_object(work.text, self._machine, self._level)
+        except ToolchainError as error:
+            self._errors[work.number] = error
+
+    def _drive(self) -> None:
+        with ExitStack() as opened:
+            try:
+                said = opened.enter_context(tempfile.TemporaryFile())
+                process = opened.enter_context(_Process(self._machine, self._level, said))
+            except OSError:  # no more processes are to be had: the others do the work
+                return
+            self._processes.append(process)
+            while (work := self._waiting.get()) is not None:
+                try:
+                    self._objects[work.number] = process.compile(work.text)
+                except ToolchainError as error:
+                    self._errors[work.number] = error
+                    return
+
+
+class _Process:
+    """Another Python with LLVM.
+
+    Args:
+        machine: The machine to compile for.
+        level: Effort of LLVM's optimiser, 0 to 3.
+        said: A file for what it prints.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(self, machine: Machine, level: int, said: IO[bytes]) -> None:
+        self._said = said
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=said,
+            start_new_session=True,
+        )
+        path = [os.path.abspath(part) for part in sys.path]
+        job = {"machine": asdict(machine), "level": level}
+        self._greeting = b"".join(json.dumps(line).encode() + b"\n" for line in (path, job))
+
+    def __enter__(self) -> _Process:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.kill()
+        self._child.communicate()
+
+    def compile(self, text: str) -> bytes:
+        """Return the object file of a module.
+
+        Raises:
+            ToolchainError: LLVM refuses it, or the process ended.
+        """
+        into, out = self._child.stdin, self._child.stdout
+        assert into is not None  # a pipe
+        assert out is not None
+        content = text.encode()
+        try:
+            into.write(self._greeting + b"%d\n" % len(content) + content)
+            into.flush()
+            self._greeting = b""
+            answer, size = out.readline().split()
+            found = _exactly(out, int(size))
+        except (OSError, ValueError):
+            raise ToolchainError(
+                f"LLVM ended with its process (status {self._status()}): {self._last_words()}"
+            ) from None
+        if answer != b"object":
+            raise ToolchainError(found.decode())
+        return found
+
+    def _status(self) -> int:
+        try:
+            return self._child.wait(_GRACE_SECONDS)
+        except subprocess.TimeoutExpired:  # it lives and talks nonsense
+            self._child.kill()
+            return self._child.wait()
+
+    def _last_words(self) -> str:
+        self._said.seek(0)
+        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def kill(self) -> None:
+        """Stop the process, whatever it does."""
+        self._child.kill()
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    """Read ``size`` bytes.
+
+    Raises:
+        ValueError: The stream ends before.
+    """
+    found = stream.read(size)
+    if len(found) != size:
+        raise ValueError("the answer is cut off")
+    return found
