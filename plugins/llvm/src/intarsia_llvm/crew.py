@@ -18,10 +18,10 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import chain, islice
 from queue import Empty, SimpleQueue
-from types import TracebackType
 from typing import IO, NamedTuple
 
 from intarsia.errors import ToolchainError
+from intarsia.runtime.closing import Closing
 from intarsia.runtime.threads import available_threads
 
 from .optimise import compile_object
@@ -62,30 +62,21 @@ class _Work(NamedTuple):
     text: str
 
 
-class _Crew:
+class _Crew(Closing):
     """Processes that compile what is added, each driven by a thread of this one."""
 
     def __init__(self, machine: Machine, level: int, helpers: int) -> None:
-        self._machine, self._level = machine, level
+        self._machine, self._level, self._helpers = machine, level, helpers
         self._waiting: SimpleQueue[_Work | None] = SimpleQueue()
         self._added = 0
         self._objects: dict[int, bytes] = {}
         self._errors: dict[int, ToolchainError] = {}
         self._processes: list[_Process] = []
-        self._drivers = [threading.Thread(target=self._drive, daemon=True) for _ in range(helpers)]
-        for driver in self._drivers:
-            driver.start()
+        self._drivers: list[threading.Thread] = []
 
-    def __enter__(self) -> _Crew:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        while self._next() is not None:  # after an error nobody wants the rest
+    def close(self) -> None:
+        """End the processes; after an error nobody wants what is left."""
+        while self._next() is not None:
             pass
         for process in self._processes:
             process.kill()
@@ -99,9 +90,12 @@ class _Crew:
             driver.join()
 
     def add(self, text: str) -> None:
-        """Have a module compiled."""
+        """Have a module compiled, by another process as long as more of them may be started."""
         self._waiting.put(_Work(self._added, text))
         self._added += 1
+        if len(self._drivers) < self._helpers:
+            self._drivers.append(threading.Thread(target=self._drive, daemon=True))
+            self._drivers[-1].start()
 
     def finish(self) -> tuple[bytes, ...]:
         """Compile too until nothing waits, and return all object files in the order of adding.
@@ -144,7 +138,7 @@ class _Crew:
                     return
 
 
-class _Process:
+class _Process(Closing):
     """Another Python with LLVM.
 
     Args:
@@ -169,15 +163,8 @@ class _Process:
         job = {"machine": asdict(machine), "level": level}
         self._greeting = b"".join(json.dumps(line).encode() + b"\n" for line in (path, job))
 
-    def __enter__(self) -> _Process:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Stop the process, and wait until it is gone."""
         self.kill()
         self._child.communicate()
 
