@@ -117,3 +117,30 @@ def test_neighbours_are_weighed(check_operator) -> None:
     for row, (start, pair) in enumerate(zip(starts, weights, strict=True)):
         matrix[row, start : start + 2] = pair
     check_operator(np.einsum("ij,ajb->aib", matrix, x), "nn.resample", x, starts, weights, axis=1)
+
+
+def test_non_max_suppression(check_operator) -> None:
+    """Four boxes: the second overlaps the first, the third is apart, the fourth is bad."""
+    corners = np.float32([[[0, 0, 0, 0], [0, 0.1, 5, 9], [1, 1, 1, 1], [1, 1.1, 6, 10]]])
+    scores = np.float32([[[0.75, 0.9, 0.6, 0.1], [0.2, 0.2, 0.2, 0.2]]])
+    nothing = np.full_like(scores, -np.inf)
+    check_operator(
+        [np.array([[[1, 2, 0], [0, 0, 0]]]), np.array([[2, 0]]), nothing],
+        *("nn.non_max_suppression", corners, scores),
+        count=3,
+        overlap=0.5,
+        least=0.5,
+    )
+    check_operator(
+        [np.array([[[1, 2, 3], [0, 2, 3]]]), np.array([[3, 3]]), nothing],
+        *("nn.non_max_suppression", corners, scores),
+        count=3,
+        overlap=0.5,
+    )
+    left = np.float32([[[-np.inf, -np.inf, 0.6, 0.1]]])
+    check_operator(
+        [np.array([[[1]]]), np.array([[1]]), left],
+        *("nn.non_max_suppression", corners, scores[:, :1]),
+        count=1,
+        overlap=0.5,
+    )

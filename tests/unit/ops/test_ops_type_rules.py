@@ -16,6 +16,7 @@ from intarsia.ops import OPERATORS, rules
 F32, I32, BOOL = DType.FLOAT32, DType.INT32, DType.BOOL
 N, M = Dim("N"), Dim("M")
 CONV: dict[str, Any] = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+SUPPRESSION: dict[str, Any] = {"count": 3, "overlap": 0.5}
 POOL: dict[str, Any] = {**CONV, "kernel": (2, 2)}
 
 
@@ -272,6 +273,24 @@ REFUSED = [
     ("cumsum", (f32(2),), {"axis": 1}, "cumsum: axis 1 is out of range"),
     ("cumsum", (b8(2),), {"axis": 0}, "cumsum: needs integer or floating-point"),
     ("cumprod", (b8(2),), {"axis": 0}, "cumprod: needs integer or floating-point"),
+    (
+        "nn.non_max_suppression",
+        (f32(1, 4, 9), i32(1, 2, 9)),
+        SUPPRESSION,
+        "takes float32, got Tensor[(1, 4, 9), float32] and Tensor[(1, 2, 9), int32]",
+    ),
+    (
+        "nn.non_max_suppression",
+        (f32(1, 9, 4), f32(1, 2, 9)),
+        SUPPRESSION,
+        "corners (1, 9, 4) do not fit scores (1, 2, 9)",
+    ),
+    (
+        "nn.non_max_suppression",
+        (f32(1, 4, 9), f32(1, 2, 9)),
+        {"count": 0, "overlap": 0.5},
+        "nn.non_max_suppression: cannot choose 0 boxes",
+    ),
     ("top_k", (f32(3),), {"count": 4, "axis": 0}, "cannot take 4 elements along axis 0 of (3,)"),
     ("scatter_elements", (f32(3), i32(2), f32(1)), {"axis": 0}, "and updates (1,) do not fit"),
     (

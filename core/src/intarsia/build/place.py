@@ -119,10 +119,9 @@ def merge_placements(
         pieces: Placement of each piece.
         kinds: Accelerators of the target; each says no to what runs on the host.
     """
-    nodes = model.program.nodes
     rows = tuple(
         HostRow(node.span.name, node.op_type, model.reasons.get(node.span.name, ""))
-        for node in nodes
+        for node in model.on_host
     )
     verdicts = [
         Verdict(row.node, row.op, kind, "no", Code.UNSUPPORTED_OP.value, why)

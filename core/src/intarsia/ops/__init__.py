@@ -32,6 +32,7 @@ from . import (
     shape,
     slicing,
     softmax,
+    suppression,
     unary,
 )
 
@@ -60,6 +61,7 @@ _FAMILIES = (
     shape,
     slicing,
     softmax,
+    suppression,
     unary,
 )
 

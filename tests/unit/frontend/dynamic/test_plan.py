@@ -12,7 +12,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from intarsia.artifact.signature import ValueSpec
 from intarsia.errors import ArtifactError, ModelError, UnsupportedError
-from intarsia.frontend.onnx.dynamic import DynamicModel, load, plan_onnx
+from intarsia.frontend.onnx.dynamic import DynamicModel, load, plan_onnx, tables
 from intarsia.frontend.onnx.dynamic.program import PieceStep
 from intarsia.frontend.onnx.dynamic.program_json import parse_program, print_program
 from intarsia.ir.expr import Function
@@ -21,6 +21,7 @@ from intarsia.ops.evaluate import evaluate
 from intarsia.runtime.loading import ProgramRequest
 
 from ..onnx_models import model, node
+from .nodes import one
 
 ML = "ai.onnx.ml"
 F, I64, S = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
@@ -254,3 +255,37 @@ def test_a_piece_must_be_there() -> None:
     assert json.loads(files["program.json"])["steps"][0]["piece"] == "piece0"
     with pytest.raises(ArtifactError, match="calls piece 'piece0'"):
         load(ProgramRequest(files, {}))
+
+
+def suppression(*limits: np.ndarray | None, **attrs: int) -> ModelProto:
+    names = ["m", "o", "l"]
+    known = {name: value for name, value in zip(names, limits, strict=False) if value is not None}
+    taken = ["b", "s", *(name if name in known else "" for name in names[: len(limits)])]
+    chosen = helper.make_node("NonMaxSuppression", taken, ["y"], **attrs)
+    proto = model([chosen], {"b": (2, 70, 4), "s": (2, 3, 70)}, weights=known)
+    return declared(proto, b=(F, [2, 70, 4]), s=(F, [2, 3, 70]))
+
+
+@pytest.mark.parametrize("centred", [0, 1])
+def test_boxes_are_chosen_by_a_piece_and_counted_by_the_run(centred: int) -> None:
+    limits = np.array([20]), np.float32([0.2]), np.float32([0.4])
+    found = planned(suppression(*limits, center_point_box=centred))
+    assert told(found) == ["piece0", "ChosenBoxes"]
+    assert (found.on_host, dict(found.reasons)) == ((), {})
+    rng = np.random.default_rng(0)
+    boxes = rng.random((2, 70, 4)).astype(np.float32)
+    scores = rng.random((2, 3, 70)).astype(np.float32)
+    (rows,) = run(found, boxes, scores)
+    want = one("NonMaxSuppression", boxes, scores, *limits, center_point_box=centred)
+    np.testing.assert_array_equal(rows, want)
+    assert 50 < len(rows) <= 120
+
+
+def test_boxes_without_known_limits_are_chosen_on_the_host(monkeypatch) -> None:
+    assert told(planned(suppression(np.array([9])))) == ["piece0", "ChosenBoxes"]
+    assert told(planned(suppression(np.array([0])))) == ["NonMaxSuppression"]
+    assert told(planned(suppression())) == ["NonMaxSuppression"]
+    open_shape = declared(suppression(np.array([9])), s=(F, [2, 3, "n"]))
+    assert told(planned(open_shape)) == ["NonMaxSuppression"]
+    monkeypatch.setattr(tables, "MOST_BYTES", 100)
+    assert told(planned(suppression(np.array([9])))) == ["NonMaxSuppression"]

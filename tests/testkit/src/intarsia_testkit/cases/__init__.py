@@ -24,6 +24,7 @@ _TABLES = (
     structure_cases.spatial_cases,
     structure_cases.sampling_cases,
     ordered_cases.choice_cases,
+    ordered_cases.suppression_cases,
     ordered_cases.scatter_cases,
     ordered_cases.sequence_cases,
     sum_cases.window_cases,

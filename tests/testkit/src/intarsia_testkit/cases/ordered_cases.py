@@ -27,6 +27,23 @@ def choice_cases() -> Iterator[Case]:
         yield Case("top_k", (x,), {"count": count, "axis": axis, "largest": largest})
 
 
+def suppression_cases() -> Iterator[Case]:
+    """``nn.non_max_suppression``: equal scores, NaN, few and many boxes, none that is left."""
+    rng = np.random.default_rng(24)
+    sizes = (
+        *((1, 3, 100, 10, 0.5), (2, 2, 33, 5, 0.3), (1, 1, 1, 1, 0.5), (1, 2, 64, 64, 0.9)),
+        *((1, 2, 7, 3, 0.0), (1, 2, 0, 1, 0.5), (1, 1, 40, 3, 1.0)),
+    )
+    for batch, classes, boxes, count, overlap in sizes:
+        low = random_array(rng, (batch, 2, boxes), "float32", 0, 4)
+        corners = np.concatenate([low, low + random_array(rng, low.shape, "float32", 0, 2)], 1)
+        scores = random_array(rng, (batch, classes, boxes), "float32", 0, 1).round(1)
+        scores.reshape(-1)[::9] = np.nan
+        for least in (0.3, -np.inf):
+            attrs = {"count": count, "overlap": overlap, "least": least}
+            yield Case("nn.non_max_suppression", (corners, scores), attrs)
+
+
 def scatter_cases() -> Iterator[Case]:
     """``scatter_elements`` and ``scatter_nd``: repeated, negative and outside indices."""
     rng = np.random.default_rng(22)

@@ -93,7 +93,7 @@ class Evaluator:
         args = [None if value is None else _constant(node, value) for value in operands]
         used = {name for name in node.outputs if name}
         stored = [_stored(value) for value in operands]
-        context = NodeContext(node, args, opset, ConstantFolder(), used, _no_branch, stored)
+        context = NodeContext(node, args, opset, ConstantFolder(), used, no_branch, stored)
         found: dict[str, np.dtype] = {}
         results = unwrapped(node, CONVERTERS[node.op_type](context), stored, found)
         arrays = evaluate(Function((), make_tuple(results)), {})
@@ -128,5 +128,10 @@ def _stored(value: Value) -> np.dtype | None:
     return None
 
 
-def _no_branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:
+def no_branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:
+    """Refuse to import a graph; what a node that must not have one is given to import it.
+
+    Raises:
+        UnsupportedError: Always.
+    """
     raise UnsupportedError(f"graph '{graph.name}' inside a node that is no control flow")

@@ -26,15 +26,17 @@ from ....ir.module import IRModule
 from ....ir.types import TensorType
 from ..api import input_types, place_error
 from ..builder import STATIC_HINT
+from ..context import NodeContext
 from ..converters import CONVERTERS
 from ..graph import Bodies, Graph, Model, Node, ValueInfo
 from ..importer import Importer, Scope, with_stored
-from ..kernels import KERNELS
+from ..kernels import KERNELS, OWN_DOMAIN
 from ..reader import MAX_MODEL_BYTES, read_model
 from ..tensors import named_dtype
-from .evaluator import Evaluator
+from .evaluator import Evaluator, no_branch
 from .pieces import Levels, cut_pieces
 from .program import DynamicModel, PieceStep, Program, Step, typed_info
+from .tables import TABLES
 
 if TYPE_CHECKING:
     from ..kernels import Value
@@ -199,9 +201,25 @@ class _Planner(Importer):
             self._check_runnable(node)
             if not self._refused:
                 return self._carried_out(node, scope, values)
+        tabled = self._tabled(node, scope)
+        if tabled is not None:
+            return self._postponed(tabled, scope, tabled.inputs)
         why = "; ".join(problem.message for problem in problems)
         self._note(node, why or "it is carried out on the host")
         return self._postponed(node, scope, operands)
+
+    def _tabled(self, node: Node, scope: Scope) -> Node | None:
+        """Compile what can be of a node, and return the node that makes its result of that."""
+        convert = None if node.domain else TABLES.get(node.op_type)
+        if convert is None:
+            return None
+        args = [scope.find(name) if name else None for name in node.inputs]
+        table = convert(NodeContext(node, args, scope.opset, self._folder, set(), no_branch))
+        if table is None:
+            return None
+        parts = {f"{node.outputs[0]}#{n}": part for n, part in enumerate(table.parts)}
+        scope.values.update(parts)
+        return replace(node, op_type=table.kernel, domain=OWN_DOMAIN, inputs=tuple(parts))
 
     def _values(self, scope: Scope, names: Sequence[str]) -> dict[str, Value] | None:
         """Return the values of names that are all known, else ``None``."""

@@ -12,6 +12,7 @@ from ....artifact.signature import Signature, ValueSpec
 from ....ir.expr import Expr, tensor_type
 from ....ir.types import TensorType
 from ..graph import Node, ValueInfo
+from ..kernels import OWN_DOMAIN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +71,7 @@ class DynamicModel:
     Attributes:
         program: What one run does.
         pieces: What can be compiled, by name.
-        reasons: For every node of the program, why it is none of a piece.
+        reasons: For every node of the model that is carried out on the host, why.
         outputs: Outputs of the model, in its order, as far as they are known.
     """
 
@@ -78,6 +79,11 @@ class DynamicModel:
     pieces: Mapping[str, IRModule]
     reasons: Mapping[str, str]
     outputs: tuple[ValueInfo, ...]
+
+    @property
+    def on_host(self) -> tuple[Node, ...]:
+        """Nodes of the model that are carried out on the host."""
+        return tuple(node for node in self.program.nodes if node.domain != OWN_DOMAIN)
 
     @property
     def signature(self) -> Signature:

@@ -24,6 +24,9 @@ Kernel: TypeAlias = "Callable[..., Result]"
 """``kernel(call, *operands) -> Result``; ``NotImplemented`` leaves the node to its converter."""
 
 
+OWN_DOMAIN = "intarsia"
+"""Domain of nodes that no model has: what a program does with results of compiled pieces."""
+
 Scalar: TypeAlias = "int | float | str | bool"
 """An element of a tensor as a Python value."""
 

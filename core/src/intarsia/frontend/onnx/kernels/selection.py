@@ -8,7 +8,8 @@ from types import MappingProxyType
 import numpy as np
 
 from ....ops.arrays import is_half, widen
-from .call import KernelCall
+from ....ops.suppression import NonMaxSuppression
+from .call import OWN_DOMAIN, KernelCall
 
 _UFUNCS = MappingProxyType(
     {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -141,43 +142,36 @@ def non_max_suppression(
     least: np.ndarray | None = None,
 ) -> np.ndarray:
     """Choose boxes by score, of each class of each image; drop those that overlap a chosen one."""
-    limit = 0 if most is None else int(most.reshape(()))
-    threshold = 0.0 if overlap is None else float(overlap.reshape(()))
-    lowest = -np.inf if least is None else float(least.reshape(()))
+    count = min(0 if most is None else int(most.reshape(())), scores.shape[2])
+    if count < 1:
+        return np.zeros((0, 3), np.int64)
+    attrs = NonMaxSuppression.Attrs(
+        count=count,
+        overlap=0.0 if overlap is None else float(overlap.reshape(())),
+        least=-np.inf if least is None else float(least.reshape(())),
+    )
     corners = _corners(boxes, bool(call.integer("center_point_box", 0)))
-    found: list[tuple[int, int, int]] = []
-    for image, name in np.ndindex(*scores.shape[:2]):
-        row = scores[image, name]
-        order = np.argsort(-row, kind="stable")
-        order = order[row[order] > lowest]
-        for index in _suppressed(corners[image], order, limit, threshold):
-            found.append((image, name, index))
-    return np.array(found, np.int64).reshape(-1, 3)
+    places, counts, _ = NonMaxSuppression.reference(attrs, corners, scores)
+    return chosen_boxes(call, places, counts)
+
+
+def chosen_boxes(call: KernelCall, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Rows of image, class and box from ``nn.non_max_suppression``'s first two results."""
+    chosen = np.arange(places.shape[2]) < counts[..., np.newaxis]
+    images, classes, _ = np.nonzero(chosen)
+    return np.stack([images, classes, places[chosen]], 1)
 
 
 def _corners(boxes: np.ndarray, centred: bool) -> np.ndarray:
-    """Return lower and upper corner of each box: ``[..., (y0, x0, y1, x1)]``."""
-    if centred:
-        x, y, w, h = np.moveaxis(boxes, -1, 0)
-        return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], -1)
-    low = np.minimum(boxes[..., :2], boxes[..., 2:])
-    return np.concatenate([low, np.maximum(boxes[..., :2], boxes[..., 2:])], -1)
-
-
-def _suppressed(corners: np.ndarray, order: np.ndarray, limit: int, threshold: float) -> list[int]:
-    """Choose boxes in their order, at most ``limit``; drop what overlaps a chosen one too far."""
-    low_y, low_x, high_y, high_x = corners[order].T
-    left = np.stack([low_y, low_x, high_y, high_x, (high_y - low_y) * (high_x - low_x)])
-    chosen: list[int] = []
-    while order.size and len(chosen) < limit:
-        chosen.append(int(order[0]))
-        best, left, order = left[:, 0], left[:, 1:], order[1:]
-        height = np.minimum(best[2], left[2]) - np.maximum(best[0], left[0])
-        width = np.minimum(best[3], left[3]) - np.maximum(best[1], left[1])
-        shared = np.maximum(height, 0) * np.maximum(width, 0)
-        keep = shared <= threshold * (best[4] + left[4] - shared)
-        left, order = left[:, keep], order[keep]
-    return chosen
+    """Return lower and upper corner of each box: ``[batch, (y0, x0, y1, x1), boxes]``."""
+    first, second, third, fourth = np.moveaxis(boxes, -1, 0)
+    if centred:  # x, y, width, height
+        low_y, high_y = second - fourth / 2, second + fourth / 2
+        low_x, high_x = first - third / 2, first + third / 2
+        return np.stack([low_y, low_x, high_y, high_x], 1)
+    low_y, high_y = np.minimum(first, third), np.maximum(first, third)
+    low_x, high_x = np.minimum(second, fourth), np.maximum(second, fourth)
+    return np.stack([low_y, low_x, high_y, high_x], 1)
 
 
 def array_feature_extractor(call: KernelCall, x: np.ndarray, which: np.ndarray) -> np.ndarray:
@@ -203,6 +197,7 @@ KERNELS = MappingProxyType(
         ("", "TensorScatter"): tensor_scatter,
         ("", "ReverseSequence"): reverse_sequence,
         ("", "NonMaxSuppression"): non_max_suppression,
+        (OWN_DOMAIN, "ChosenBoxes"): chosen_boxes,
         ("ai.onnx.ml", "ArrayFeatureExtractor"): array_feature_extractor,
         ("ai.onnx.ml", "Binarizer"): binarizer,
     }
