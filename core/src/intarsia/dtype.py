@@ -25,6 +25,9 @@ class DType(Enum):
     FLOAT32 = "float32"
     FLOAT64 = "float64"
 
+    # Members are compared by identity; Enum's own hash takes ten times as long.
+    __hash__ = object.__hash__
+
     @property
     def bits(self) -> int:
         """Width in bits; ``bool`` is stored in 8."""
@@ -38,7 +41,7 @@ class DType(Enum):
     @property
     def is_float(self) -> bool:
         """Whether the type is a floating-point type."""
-        return "float" in self.value
+        return self in _FLOATS
 
     @property
     def is_signed(self) -> bool:
@@ -62,6 +65,7 @@ class DType(Enum):
 _BITS = {
     d: 8 if d is DType.BOOL else int("".join(ch for ch in d.value if ch.isdigit())) for d in DType
 }
+_FLOATS = frozenset(d for d in DType if "float" in d.value)
 
 
 def parse_dtype(name: str) -> DType:

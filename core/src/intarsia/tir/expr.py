@@ -56,6 +56,9 @@ class BinaryOp(Enum):
     GT = ">"
     GE = ">="
 
+    # Members are compared by identity; Enum's own hash takes ten times as long.
+    __hash__ = object.__hash__
+
 
 COMPARISONS = frozenset(
     {BinaryOp.EQ, BinaryOp.NE, BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE}
@@ -291,13 +294,13 @@ def index(value: PrimExpr | int) -> PrimExpr:
 
 
 def _typed(value: Operand, like: Operand) -> PrimExpr:
-    if isinstance(value, int | float):
-        if isinstance(like, int | float):
-            raise VerifyError("an expression of two Python numbers has no element type")
-        model: PrimExpr = like  # type: ignore[assignment]  # Arithmetic is the mixin of PrimExpr only
-        scalar = const(value, model.dtype)
-        return Broadcast(scalar, model.lanes, model.dtype) if model.lanes > 1 else scalar
-    return value  # type: ignore[return-value]  # Arithmetic is the mixin of PrimExpr only
+    if isinstance(value, Arithmetic):
+        return value  # type: ignore[return-value]  # Arithmetic is the mixin of PrimExpr only
+    if not isinstance(like, Arithmetic):
+        raise VerifyError("an expression of two Python numbers has no element type")
+    model: PrimExpr = like  # type: ignore[assignment]  # Arithmetic is the mixin of PrimExpr only
+    scalar = const(value, model.dtype)
+    return Broadcast(scalar, model.lanes, model.dtype) if model.lanes > 1 else scalar
 
 
 def _same_lanes(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
@@ -335,6 +338,8 @@ def _fold(op: BinaryOp, a: PrimExpr, b: PrimExpr) -> PrimExpr | None:
     y = b.value if isinstance(b, IntImm) else None
     if x is not None and y is not None:
         return _fold_constants(op, x, y)
+    if x not in (0, 1) and y not in (0, 1):
+        return None
     match op, x, y:
         case (BinaryOp.ADD, 0, _):
             return b

@@ -38,20 +38,22 @@ ExprRule: TypeAlias = Callable[[PrimExpr], PrimExpr | None]
 
 def children(expr: PrimExpr) -> tuple[PrimExpr, ...]:
     """Return the direct operands of an expression, in order."""
-    match expr:
+    match expr:  # the most frequent first: this is asked more often than anything else
+        case IntImm() | TirVar():
+            return ()
         case Binary():
             return (expr.a, expr.b)
+        case Load() | Read():
+            return expr.indices
         case Select() | IfThenElse():
             return (expr.condition, expr.a, expr.b)
         case Cast() | Broadcast() | ReduceLanes():
             return (expr.value,)
         case CallIntrinsic() | CallTarget():
             return expr.args
-        case Load() | Read():
-            return expr.indices
         case Ramp():
             return (expr.base,)
-        case IntImm() | FloatImm() | TirVar():
+        case FloatImm():
             return ()
         case _:
             assert_never(expr)
@@ -63,7 +65,7 @@ def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
     Lanes follow the operands, so substituting a vector for a variable gives a vector expression;
     index arithmetic is folded anew.
     """
-    if all(a is b for a, b in zip(children(expr), new, strict=True)):
+    if new == children(expr):  # nodes are compared by identity
         return expr
     match expr:
         case Binary():
@@ -79,8 +81,10 @@ def with_children(expr: PrimExpr, new: tuple[PrimExpr, ...]) -> PrimExpr:
         case CallIntrinsic() | CallTarget():
             args = _widened(new)
             return replace(expr, args=args, lanes=_lanes(*args))
-        case Load() | Read():
-            return replace(expr, indices=new, lanes=_lanes(*new))
+        case Load():
+            return Load(expr.buffer, new, expr.dtype, _lanes(*new))
+        case Read():
+            return Read(expr.tensor, new, expr.dtype, _lanes(*new))
         case Broadcast():
             return replace(expr, value=new[0])
         case ReduceLanes():
@@ -109,15 +113,17 @@ def _widened(operands: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
 def post_order(*roots: PrimExpr) -> Iterator[PrimExpr]:
     """Yield every distinct node below ``roots`` once, operands before users."""
     seen: set[PrimExpr] = set()
-    stack: list[tuple[PrimExpr, bool]] = [(root, False) for root in reversed(roots)]
+    stack = [*reversed(roots)]
     while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif node not in seen:
+        node = stack.pop()
+        if node in seen:
+            continue
+        below = [child for child in reversed(children(node)) if child not in seen]
+        if below:
+            stack += [node, *below]
+        else:
             seen.add(node)
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(children(node)) if child not in seen)
+            yield node
 
 
 def rewrite(
@@ -134,7 +140,7 @@ def rewrite(
     for node in post_order(root):
         if node in memo:
             continue
-        rebuilt = with_children(node, tuple(memo[child] for child in children(node)))
+        rebuilt = with_children(node, tuple([memo[child] for child in children(node)]))
         result = rule(rebuilt)
         memo[node] = rebuilt if result is None else result
     return memo[root]
@@ -254,17 +260,16 @@ def map_statement(
     Its own expressions are mapped before the statements inside it.
     """
     exprs = statement_exprs(stmt)
-    new_exprs = tuple(on_expr(expr) for expr in exprs)
+    new_exprs = tuple([on_expr(expr) for expr in exprs])
     subs = sub_statements(stmt)
-    new_subs = tuple(on_stmt(sub) for sub in subs)
-    same = all(a is b for a, b in zip(subs, new_subs, strict=True))
-    if same and all(a is b for a, b in zip(exprs, new_exprs, strict=True)):
+    new_subs = tuple([on_stmt(sub) for sub in subs])
+    if new_subs == subs and new_exprs == exprs:  # nodes are compared by identity
         return stmt
     match stmt:
         case For():
             return replace(stmt, extent=new_exprs[0], body=new_subs[0])
         case Store():
-            return replace(stmt, indices=new_exprs[:-1], value=new_exprs[-1])
+            return Store(stmt.buffer, new_exprs[:-1], new_exprs[-1])
         case If():
             orelse = None if stmt.orelse is None else new_subs[1]
             return If(new_exprs[0], new_subs[0], orelse)

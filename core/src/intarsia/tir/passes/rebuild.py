@@ -44,16 +44,16 @@ def unknown_below(expr: PrimExpr, memo: Mapping[int, PrimExpr]) -> Iterator[Prim
 
     Whoever asks puts each into the memo, by identity, before taking the next.
     """
-    stack: list[tuple[PrimExpr, bool]] = [(expr, False)]
+    stack = [expr]
     while stack:
-        node, ready = stack.pop()
+        node = stack.pop()
         if id(node) in memo:
             continue
-        if ready:
+        below = [part for part in children(node) if id(part) not in memo]
+        if below:
+            stack += [node, *below]
+        else:
             yield node
-            continue
-        stack.append((node, True))
-        stack.extend([(part, False) for part in children(node) if id(part) not in memo])
 
 
 def rebuild_stmt(

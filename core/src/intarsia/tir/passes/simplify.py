@@ -94,13 +94,19 @@ class _Simplifier:
         return self.memo[id(expr)]
 
     def _simpler(self, expr: PrimExpr) -> PrimExpr:
-        if isinstance(expr, TirVar):
-            return self.values.get(expr, expr)
-        if isinstance(expr, IfThenElse | Select):
-            condition = self.expr(expr.condition)
-            if isinstance(condition, IntImm) and condition.lanes == 1:
-                return self.expr(expr.a if condition.value else expr.b)
-        new = with_children(expr, tuple([self.expr(part) for part in children(expr)]))
+        """Return the simpler form of an expression whose operands have theirs."""
+        match expr:
+            case IntImm():
+                return expr
+            case TirVar():
+                return self.values.get(expr, expr)
+            case IfThenElse() | Select():
+                condition = self.memo[id(expr.condition)]
+                if isinstance(condition, IntImm) and condition.lanes == 1:
+                    return self.memo[id(expr.a if condition.value else expr.b)]
+            case _:
+                pass
+        new = with_children(expr, tuple([self.memo[id(part)] for part in children(expr)]))
         if not isinstance(new, Binary) or new.lanes > 1:
             return new
         if new.a.dtype is INDEX:
@@ -242,12 +248,19 @@ class _Simplifier:
 
     def _build(self, value: _Sum) -> PrimExpr:
         """Return a sum as an expression, in the order its terms came up; constants last."""
-        result: PrimExpr = IntImm(0)
+        result: PrimExpr | None = None
         for atom, factor in value.terms.items():
-            result = result - atom * -factor if factor < 0 else result + atom * factor
-        result = (
-            result + IntImm(value.constant) if value.constant >= 0 else result - -value.constant
-        )
+            term = atom if factor in (1, -1) else atom * abs(factor)
+            if result is None:
+                result = term if factor > 0 else 0 - term
+            else:
+                result = result + term if factor > 0 else result - term
+        if result is None:
+            result = IntImm(value.constant)
+        elif value.constant > 0:
+            result = result + value.constant
+        elif value.constant < 0:
+            result = result - -value.constant
         self.sums[result] = value
         return result
 

@@ -102,7 +102,7 @@ class _Vector:
         indices = self._indices(stmt.indices)
         if not indices or indices[-1].lanes == 1:
             raise _NoVectorForm
-        return replace(stmt, indices=indices, value=self._wide(self.expr(stmt.value)))
+        return Store(stmt.buffer, indices, self._wide(self.expr(stmt.value)))
 
     def _indices(self, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         new = tuple([self.expr(part) for part in indices])
@@ -138,12 +138,12 @@ class _Vector:
             return self.lets.get(expr, expr)
         if isinstance(expr, Load):
             indices = self._indices(expr.indices)
-            if all(a is b for a, b in zip(indices, expr.indices, strict=True)):
+            if indices == expr.indices:  # nodes are compared by identity
                 return expr
-            return replace(expr, indices=indices, lanes=self.lanes)
+            return Load(expr.buffer, indices, expr.dtype, self.lanes)
         parts = children(expr)
-        new = tuple([self.expr(part) for part in parts])
-        if all(a is b for a, b in zip(parts, new, strict=True)):
+        new = tuple([self.memo[id(part)] for part in parts])
+        if new == parts:
             return expr
         if expr.lanes > 1:
             raise _NoVectorForm

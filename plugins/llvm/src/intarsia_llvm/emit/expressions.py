@@ -35,10 +35,12 @@ from .arithmetic import emit_binary, emit_index_division
 from .builtin import emit_intrinsic, emit_reduction, emit_target_call
 from .conversions import emit_cast
 from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
+from .positions import Position, position
 from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
 from .writer import Writer
 
 _DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD)
+_EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
 
 
 @dataclass(slots=True)
@@ -50,16 +52,20 @@ class Expressions:
         buffers: Pointer of each buffer in scope.
         variables: Value of each variable in scope.
         positive: Variables that are never negative: loop variables.
+        positions: Where elements lie, by buffer and indices; an unrolled loop asks for each copy.
     """
 
     w: Writer
     buffers: dict[Buffer, str] = field(default_factory=dict)
     variables: dict[TirVar, str] = field(default_factory=dict)
     positive: set[TirVar] = field(default_factory=set)
+    positions: dict[tuple[Buffer, tuple[PrimExpr, ...]], Position] = field(default_factory=dict)
 
     def value(self, expr: PrimExpr) -> str:
         """Write an expression; a subexpression that occurs twice in a statement is written once."""
         match expr:
+            case TirVar():
+                return self.variable(expr)
             case IntImm():
                 return splat(
                     int_text(expr.value, expr.dtype), register_type(expr.dtype), expr.lanes
@@ -67,8 +73,6 @@ class Expressions:
             case FloatImm():
                 scalar = register_type(expr.dtype)
                 return splat(float_text(expr.value, scalar), scalar, expr.lanes)
-            case TirVar():
-                return self.variable(expr)
             case _:
                 pass
         known = self.w.known_value(id(expr))
@@ -92,6 +96,8 @@ class Expressions:
         match expr:
             case Binary():
                 return self._binary(expr)
+            case Load():
+                return self._load(expr)
             case Select():
                 flag = self.value(expr.condition)
                 kind = register_type(expr.dtype, expr.lanes)
@@ -111,8 +117,6 @@ class Expressions:
                 return self._quad(first)
             case CallTarget():
                 return emit_target_call(w, expr, [self.value(arg) for arg in expr.args])
-            case Load():
-                return self._load(expr)
             case Ramp():
                 return self._ramp(expr)
             case Broadcast():
@@ -128,13 +132,10 @@ class Expressions:
 
     def _binary(self, expr: Binary) -> str:
         w = self.w
-        divisor = expr.b.value if isinstance(expr.b, IntImm) and expr.b.lanes == 1 else 0
-        if expr.a.dtype is INDEX and expr.op in _DIVISIONS and divisor > 0:
-            value = self.value(expr.a)
-            if _is_literal(value):
-                return self.value(binary(expr.op, IntImm(int(value)), expr.b))
-            negative = not self.is_natural(expr.a)
-            return emit_index_division(w, expr.op, value, divisor, negative=negative)
+        if expr.op in _DIVISIONS and expr.a.dtype is INDEX:
+            divisor = expr.b.value if isinstance(expr.b, IntImm) and expr.b.lanes == 1 else 0
+            if divisor > 0:
+                return self._index_division(expr, divisor)
         if expr.op is BinaryOp.SUB and expr.dtype.is_float and _is_zero(expr.a):
             kind = register_type(expr.dtype, expr.lanes)
             return w.emit(f"fneg {kind} {self.value(expr.b)}")
@@ -143,9 +144,18 @@ class Expressions:
             folded = binary(expr.op, IntImm(int(a)), IntImm(int(b)))
             if isinstance(folded, IntImm):
                 return self.value(folded)
-        number = b if _is_number(expr.b) else a if _is_number(expr.a) else ""
+        number = ""
+        if expr.op in _EXTREMES:
+            number = b if _is_number(expr.b) else a if _is_number(expr.a) else ""
         lanes = expr.a.lanes if expr.op in COMPARISONS else expr.lanes
         return emit_binary(w, expr.op, a, b, expr.a.dtype, lanes, never_nan=number)
+
+    def _index_division(self, expr: Binary, divisor: int) -> str:
+        value = self.value(expr.a)
+        if _is_literal(value):
+            return self.value(binary(expr.op, IntImm(int(value)), expr.b))
+        negative = not self.is_natural(expr.a)
+        return emit_index_division(self.w, expr.op, value, divisor, negative=negative)
 
     def is_natural(self, expr: PrimExpr) -> bool:
         """Whether an index is certainly not negative."""
@@ -284,12 +294,19 @@ class Expressions:
             raise VerifyError(f"buffer '{buffer.name}' is used outside its allocation")
         if len(indices) != len(buffer.shape):
             raise VerifyError(f"{len(indices)} indices for '{buffer.name}' of shape {buffer.shape}")
+        known = self.positions.get((buffer, indices))
+        if known is None:
+            known = self.positions[buffer, indices] = position(buffer.shape, indices)
         terms: dict[str, int] = {}
-        constant, stride = 0, 1
-        for size, part in zip(reversed(buffer.shape), reversed(indices), strict=True):
-            position = part.base if isinstance(part, Ramp) else part
-            constant += self._collect(position, stride, terms)
-            stride *= size
+        constant = known.constant
+        for part, factor in known.parts:
+            value = self.value(part)
+            if _is_literal(value):
+                constant += int(value) * factor
+            elif part.dtype is INDEX:
+                terms[value] = terms.get(value, 0) + factor
+            else:
+                raise UnsupportedError(f"an index of type {part.dtype}")
         pointer = self.buffers[buffer]
         width = buffer.dtype.bytes
         for term in sorted(terms, key=_age):
@@ -306,28 +323,6 @@ class Expressions:
             self.w.addresses[-1][key] = known
         return known
 
-    def _collect(self, expr: PrimExpr, factor: int, terms: dict[str, int]) -> int:
-        """Add ``factor * expr`` to ``terms``; return its constant part."""
-        match expr:
-            case IntImm():
-                return expr.value * factor
-            case Binary(op=BinaryOp.ADD):
-                return self._collect(expr.a, factor, terms) + self._collect(expr.b, factor, terms)
-            case Binary(op=BinaryOp.SUB):
-                return self._collect(expr.a, factor, terms) + self._collect(expr.b, -factor, terms)
-            case Binary(op=BinaryOp.MUL, b=IntImm(value=scale)):
-                return self._collect(expr.a, factor * scale, terms)
-            case Binary(op=BinaryOp.MUL, a=IntImm(value=scale)):
-                return self._collect(expr.b, factor * scale, terms)
-            case _:
-                value = self.value(expr)
-                if _is_literal(value):
-                    return int(value) * factor
-                if expr.dtype is not INDEX:
-                    raise UnsupportedError(f"an index of type {expr.dtype}")
-                terms[value] = terms.get(value, 0) + factor
-                return 0
-
 
 def _age(name: str) -> int:
     """Order of definition: outer values have smaller numbers."""
@@ -336,7 +331,7 @@ def _age(name: str) -> int:
 
 
 def _is_literal(value: str) -> bool:
-    return value.lstrip("-").isdigit()
+    return value[0] != "%" and value.lstrip("-").isdigit()
 
 
 def _is_number(expr: PrimExpr) -> bool:

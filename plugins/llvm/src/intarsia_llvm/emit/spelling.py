@@ -13,7 +13,9 @@ import struct
 
 from intarsia.dtype import DType
 
+_INTEGERS = {dtype: f"i{dtype.bits}" for dtype in DType if not dtype.is_float}
 _REGISTER = {
+    **_INTEGERS,
     DType.BOOL: "i1",
     DType.FLOAT16: "float",
     DType.BFLOAT16: "float",
@@ -21,7 +23,7 @@ _REGISTER = {
     DType.FLOAT64: "double",
 }
 _MEMORY = {
-    DType.BOOL: "i8",
+    **_INTEGERS,
     DType.FLOAT16: "i16",
     DType.BFLOAT16: "i16",
     DType.FLOAT32: "float",
@@ -31,12 +33,12 @@ _MEMORY = {
 
 def register_type(dtype: DType, lanes: int = 1) -> str:
     """Return the type of a value in a register."""
-    return vector_type(_REGISTER.get(dtype) or f"i{dtype.bits}", lanes)
+    return vector_type(_REGISTER[dtype], lanes)
 
 
 def memory_type(dtype: DType, lanes: int = 1) -> str:
     """Return the type of a value in memory."""
-    return vector_type(_MEMORY.get(dtype) or f"i{dtype.bits}", lanes)
+    return vector_type(_MEMORY[dtype], lanes)
 
 
 def vector_type(scalar: str, lanes: int) -> str:
