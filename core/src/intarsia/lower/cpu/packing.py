@@ -29,9 +29,14 @@ def pack_conv(weight: Array, groups: int, width: int) -> Array:
     """Return ``weight[O, I, KH, KW]`` as ``[groups * blocks, KH * KW * I, width]``."""
     outputs, inner, height, breadth = weight.shape
     own = outputs // groups
+    blocks = -(-own // width)
+    rows = weight.reshape(groups, own, inner, height, breadth)
+    if own % width:
+        rows = np.zeros((groups, blocks * width, inner, height, breadth), weight.dtype)
+        rows[:, :own] = weight.reshape(groups, own, inner, height, breadth)
+    parts = rows.reshape(groups * blocks, width, inner, height, breadth).transpose(0, 3, 4, 2, 1)
     depth = height * breadth * inner
-    matrix = weight.transpose(0, 2, 3, 1).reshape(groups, own, depth)
-    return np.concatenate([pack_dense(part.T, width) for part in matrix])
+    return np.ascontiguousarray(parts).reshape(groups * blocks, depth, width)
 
 
 def unpack_conv(packed: Array, outputs: int, kernel: tuple[int, int], groups: int) -> Array:
@@ -48,12 +53,15 @@ _BACK = np.array([[1, 0, 0, 0], [0, 1, -1, 0], [0, 0, 0, 1]])
 
 def pack_winograd(weight: Array, width: int) -> Array:
     """Return ``G g G^T`` of ``weight[O, I, 3, 3]`` as ``[blocks, 16, I, width]``."""
-    outputs, inner = weight.shape[:2]
-    blocks = -(-outputs // width)
-    wide = np.zeros((blocks * width, inner, 16))
-    np.matmul(weight.reshape(outputs, inner, 9), np.kron(_TRANSFORM, _TRANSFORM).T, wide[:outputs])
-    places = wide.reshape(blocks, width, inner, 16).transpose(0, 3, 2, 1)
-    return np.ascontiguousarray(places, weight.dtype)
+    inner = weight.shape[1]
+    taps = pack_conv(weight, 1, width)
+    transform = np.kron(_TRANSFORM, _TRANSFORM)
+    packed = np.empty((len(taps), 16, inner, width), weight.dtype)
+    for source, result in zip(taps, packed, strict=True):  # a block of outputs stays in the cache
+        # Small products, one an input channel: threads for larger ones cost more than they save.
+        rows = source.reshape(9, inner, width).transpose(1, 0, 2)
+        np.matmul(transform, rows, result.transpose(1, 0, 2), casting="same_kind")
+    return packed
 
 
 def unpack_winograd(packed: Array, outputs: int) -> Array:
