@@ -75,10 +75,10 @@ class Expressions:
                 return splat(float_text(expr.value, scalar), scalar, expr.lanes)
             case _:
                 pass
-        known = self.w.known_value(id(expr))
+        known = self.w.values.get(id(expr))
         if known is None:
             known = self._new_value(expr)
-            self.w.values[-1][id(expr)] = known
+            self.w.values[id(expr)] = known
         return known
 
     def variable(self, var: TirVar) -> str:
@@ -316,11 +316,11 @@ class Expressions:
 
     def _step(self, pointer: str, term: str, scale: int) -> str:
         key = (pointer, term, scale)
-        known = self.w.known_address(key)
+        known = self.w.addresses.get(key)
         if known is None:
             scaled = term if scale == 1 else self.w.emit(f"mul nsw i64 {term}, {scale}")
             known = self.w.emit(f"getelementptr i8, ptr {pointer}, i64 {scaled}")
-            self.w.addresses[-1][key] = known
+            self.w.addresses[key] = known
         return known
 
 

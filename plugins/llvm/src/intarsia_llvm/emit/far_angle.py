@@ -61,10 +61,10 @@ def emit_far_angle(w: Writer, angle: str, lanes: int, *, turns: bool) -> str:
         turns: Whether to give the number, as int64, but for a multiple of four.
     """
     keys = [("far angle", angle, number) for number in range(2)]
-    known = w.known_address(keys[turns])
+    known = w.addresses.get(keys[turns])
     if known is None:
-        w.addresses[-1].update(zip(keys, _both(w, angle, lanes), strict=True))
-        known = w.addresses[-1][keys[turns]]
+        w.addresses.update(zip(keys, _both(w, angle, lanes), strict=True))
+        known = w.addresses[keys[turns]]
     return known
 
 

@@ -88,9 +88,8 @@ class _Kernel:
                 else:
                     self._loop(e, stmt, parallel=parallel)
             case Store():
-                e.w.values.append({})
                 e.store(stmt.buffer, stmt.indices, stmt.value)
-                e.w.values.pop()
+                e.w.values.clear()
             case Seq():
                 for part in stmt.body:
                     self.stmt(e, part, parallel=parallel)
@@ -103,11 +102,10 @@ class _Kernel:
                 e.buffers[buffer] = e.w.alloca(memory, max(1, buffer.elements), alignment)
                 self.stmt(e, stmt.body, parallel=parallel)
             case LetStmt():
-                e.w.values.append({})
                 e.variables[stmt.var] = e.value(stmt.value)
                 if e.is_natural(stmt.value):
                     e.positive.add(stmt.var)
-                e.w.values.pop()
+                e.w.values.clear()
                 self.stmt(e, stmt.body, parallel=parallel)
             case Barrier() | Invoke():
                 raise UnsupportedError(
@@ -119,9 +117,8 @@ class _Kernel:
 
     def _if(self, e: Expressions, stmt: If, *, parallel: bool) -> None:
         w = e.w
-        w.values.append({})
         condition = e.value(stmt.condition)
-        w.values.pop()
+        w.values.clear()
         chosen, other, end = w.fresh_label(), w.fresh_label(), w.fresh_label()
         w.do(f"br i1 {condition}, label %{chosen}, label %{other}")
         for label, body in ((chosen, stmt.body), (other, stmt.orelse)):
@@ -134,9 +131,8 @@ class _Kernel:
 
     def _loop(self, e: Expressions, loop: For, *, parallel: bool) -> None:
         w = e.w
-        w.values.append({})
         extent = e.value(loop.extent)
-        w.values.pop()
+        w.values.clear()
         self._range(e, loop, "0", extent, parallel=parallel)
 
     def _range(self, e: Expressions, loop: For, low: str, high: str, *, parallel: bool) -> None:
@@ -191,9 +187,8 @@ class _Kernel:
         self._finish(name, [*parameters, "i64 %low", "i64 %high"], inner.w, "noinline")
         self._thunk(name, parameters)
         w = e.w
-        w.values.append({})
         extent = e.value(loop.extent)
-        w.values.pop()
+        w.values.clear()
         frame = w.alloca("i64", max(1, len(parameters)), 8)
         values = [("ptr", e.buffers[b]) for b in buffers]
         values += [("i64", e.variable(v)) for v in variables]

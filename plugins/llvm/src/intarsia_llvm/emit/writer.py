@@ -39,6 +39,8 @@ class Writer:
         lines: Instructions so far.
         allocas: Instructions of the entry block.
         label: Label of the block being written.
+        addresses: Pointers computed before that still hold, by what they were computed from.
+        values: Values computed before for expressions of this statement, by identity.
     """
 
     declarations: Declarations
@@ -46,8 +48,8 @@ class Writer:
     allocas: list[str] = field(default_factory=list)
     label: str = "start"
     count: int = 0
-    addresses: list[dict[tuple[object, ...], str]] = field(default_factory=lambda: [{}])
-    values: list[dict[int, str]] = field(default_factory=lambda: [{}])
+    addresses: dict[tuple[object, ...], str] = field(default_factory=dict[tuple[object, ...], str])
+    values: dict[int, str] = field(default_factory=dict[int, str])
 
     def emit(self, instruction: str) -> str:
         """Write an instruction that gives a value and return the value's name."""
@@ -80,22 +82,9 @@ class Writer:
     @contextmanager
     def scope(self) -> Generator[None]:
         """Forget at the end what was computed inside: it does not dominate what follows."""
-        self.addresses.append({})
-        self.values.append({})
+        addresses, values = len(self.addresses), len(self.values)
         yield
-        self.addresses.pop()
-        self.values.pop()
-
-    def known_address(self, key: tuple[object, ...]) -> str | None:
-        """Return the pointer computed before for ``key``, if it still holds."""
-        for known in reversed(self.addresses):
-            if key in known:
-                return known[key]
-        return None
-
-    def known_value(self, identity: int) -> str | None:
-        """Return the value computed before for an expression of this statement."""
-        for known in reversed(self.values):
-            if identity in known:
-                return known[identity]
-        return None
+        while len(self.addresses) > addresses:
+            self.addresses.popitem()
+        while len(self.values) > values:
+            self.values.popitem()
