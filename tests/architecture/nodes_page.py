@@ -28,10 +28,11 @@ compiler that has `_BitInt` and `__bf16`, and 9 a library for images.
 
 The tests of `Bernoulli` expect one draw of NumPy's global generator, whose state no model names,
 not even the test with a seed; draws are held to the distribution, and those of a seed to ONNX's
-reference evaluator, by tests of our own. Those of attention in float16 expect each step inside the
-one Softmax node rounded to float16, as NumPy does it; compiled code rounds the result of every
-node, and inside Softmax computes in float32, which is nearer to the exact value than what is
-expected.
+reference evaluator, by tests of our own.
+
+Softmax of float16 computes in float32 and rounds once. Where a model says that the precision of the
+sum itself is float16, by a Cast of float16 to float16 before it as in ONNX's body of Attention,
+each step is rounded, as NumPy does it.
 """
 COLUMNS = ("pass", "whole", "refused", "drawn", "wrong", "failed", "crash", "timeout")
 TITLES = ("tests", "pass", "pass whole", "refused", "drawn", "wrong", "failed", "crash", "timeout")

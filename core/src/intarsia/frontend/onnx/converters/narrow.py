@@ -17,9 +17,15 @@ from ..tensors import element_type, stored_name
 
 
 def cast(node: NodeContext) -> Expr | Narrow:
-    """Convert Cast; ``to`` has been checked to be a number that names an element type."""
+    """Convert Cast; ``to`` has been checked to be a number that names an element type.
+
+    One of float16 to float16 stays until it is simplified away: it tells Softmax its precision.
+    """
     code = node.integer("to")
-    return _cast_to(node, stored_name(code) or element_type(code, str(node.span)))
+    wanted = stored_name(code) or element_type(code, str(node.span))
+    if wanted is DType.FLOAT16 and dtype_of(node.input(0)) is wanted:
+        return node.call(unary.Cast, node.input(0), attrs=unary.Cast.Attrs(dtype=wanted))
+    return _cast_to(node, wanted)
 
 
 def cast_like(node: NodeContext) -> Expr | Narrow:

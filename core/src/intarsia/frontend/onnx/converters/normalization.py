@@ -7,12 +7,14 @@ import math
 from types import MappingProxyType
 
 from ....dtype import DType
-from ....ir.expr import Expr, tensor_type
+from ....ir.expr import Call, Expr, tensor_type
 from ....ops import binary, compare, normalization, pooling, reduce, unary
 from ....ops import softmax as softmaxes
 from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .indexing import hot
+
+FLOAT16_MAX = 65504
 
 
 def softmax(node: NodeContext) -> Expr:
@@ -20,6 +22,8 @@ def softmax(node: NodeContext) -> Expr:
     op = softmaxes.Softmax if node.op_type == "Softmax" else softmaxes.LogSoftmax
 
     def along_axis(x: Expr, axis: int) -> Expr:
+        if op is softmaxes.Softmax and _asks_for_half(x, axis):
+            return _softmax_in_half(node, x, axis)
         return node.call(op, x, attrs=op.Attrs(axis=axis))
 
     x = node.input(0)
@@ -34,6 +38,29 @@ def softmax(node: NodeContext) -> Expr:
     sizes = node.static_shape(0)
     flat = node.reshape(x, (math.prod(sizes[:axis]), math.prod(sizes[axis:])))
     return node.reshape(along_axis(flat, 1), sizes)
+
+
+def _asks_for_half(x: Expr, axis: int) -> bool:
+    """Whether float16 is the precision of a softmax, and not just what its operand is stored in.
+
+    ONNX's body of Attention says so by a Cast to ``softmax_precision``, which is a Cast to the same
+    type if the attribute is not set. Sums of more elements than float16 has numbers overflow.
+    """
+    size = sizes_of(x)[axis]
+    match x:
+        case Call("cast", (inner,)) if dtype_of(x) is dtype_of(inner) is DType.FLOAT16:
+            return isinstance(size, int) and size <= FLOAT16_MAX
+        case _:
+            return False
+
+
+def _softmax_in_half(node: NodeContext, x: Expr, axis: int) -> Expr:
+    """Return ONNX's body of Softmax: every step rounded to the element type."""
+    attrs = reduce.ReduceOp.Attrs(axes=(axis,), keepdims=True)
+    largest = node.call(reduce.Max, x, attrs=attrs)
+    grown = node.call(unary.Exp, node.call(binary.Subtract, x, largest))
+    total = node.call(reduce.Sum, grown, attrs=attrs)
+    return node.call(binary.Divide, grown, total)
 
 
 def hardmax(node: NodeContext) -> Expr:
