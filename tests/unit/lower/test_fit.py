@@ -124,14 +124,19 @@ def test_float32_is_left() -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "window", "pool"),
-    [(16, 2, "cpu.max_pool"), (3, 2, "nn.max_pool"), (16, 1, "nn.max_pool")],
-    ids=["turned", "few channels", "small window"],
+    ("channels", "window", "width", "pool"),
+    [
+        (16, 2, 6, "cpu.max_pool"),
+        (3, 2, 6, "cpu.plane_max_pool"),
+        (16, 1, 6, "cpu.plane_max_pool"),
+        (16, 2, 9, "cpu.plane_max_pool"),
+    ],
+    ids=["turned", "few channels", "small window", "rows of half a vector"],
 )
-def test_a_pool_is_turned_if_it_pays(channels: int, window: int, pool: str) -> None:
+def test_a_pool_is_turned_if_it_pays(channels: int, window: int, width: int, pool: str) -> None:
     attrs = MaxPool.Attrs(kernel=(window, window), strides=(1, 1), **PLAIN)
-    function = function_of(call(MaxPool, var(DType.FLOAT32, 1, channels, 6, 6), attrs=attrs))
-    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    function = function_of(call(MaxPool, var(DType.FLOAT32, 1, channels, 6, width), attrs=attrs))
+    changed = use_channels_last(function, Shape(lanes=16, rows=4))
     assert pool in names(changed)
     same(function, changed)
 

@@ -19,6 +19,9 @@ EXCHANGES = frozenset(
 ``low``: the even blocks of both, ``a0 b0 a2 b2 ...``; ``high``: the odd ones, ``a1 b1 a3 b3 ...``.
 """
 
+HALVES = ("llvm.lanes.even", "llvm.lanes.odd")
+"""Every second lane of two vectors side by side, beginning with the first or the second one."""
+
 DOT = "llvm.x86.avx512.vpdpbusd"
 """``dot(sum, a, b)``: ``sum`` and four products, of unsigned bytes of ``a`` and signed of ``b``."""
 
@@ -56,7 +59,7 @@ FUNCTIONS = {
     QUAD: Signature(1, frozenset({DType.INT8, DType.UINT8}), frozenset({DType.INT32})),
     DOT: Signature(3, frozenset({DType.INT32})),
     PREFETCH: Signature(1, result=frozenset({DType.BOOL})),
-    **dict.fromkeys(EXCHANGES, Signature(2)),
+    **dict.fromkeys((*EXCHANGES, *HALVES), Signature(2)),
 }
 """Name to what it takes and gives."""
 

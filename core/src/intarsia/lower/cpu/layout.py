@@ -49,9 +49,12 @@ from .operators import (
     LastGridSample,
     LastMaxPool,
     PackedConv,
+    PlaneAvgPool,
+    PlaneMaxPool,
     Winograd,
 )
 from .packing import pack_conv, pack_dense, pack_depthwise, pack_winograd
+from .planes import suits_planes
 from .quantise import (
     conv_of,
     conv_sums_of,
@@ -145,7 +148,7 @@ class _Layout:
             return self._grid_sample(node)
         ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
         if not ready or not _is_picture(node.args[0].type):
-            return False
+            return node.name in _POOLS and self._pool_planes(node)
         if node.op.kind is OpKind.ELEMWISE:
             return self._elementwise(node)
         if node.op is Concatenate:
@@ -348,16 +351,27 @@ class _Layout:
         return moved(reshaped(plain, shape), TO_LAST)
 
     def _is_worth_turning(self, node: Call) -> bool:
-        """Whether a pool gains more channels last than turning its picture round costs."""
+        """Whether a pool gains more channels last than turning its picture round costs: only if
+        a row of results does not fill half a vector.
+        """
         kind, attrs = tensor_type(node.args[0]), node.attrs
         if kind.rank != 4 or kind.dtype not in _FLOATS or not isinstance(attrs, PoolAttrs):
             return False
-        return kind.static_shape[1] >= self.shape.lanes and prod(attrs.kernel) >= _LEAST_WINDOW
+        if kind.static_shape[1] < self.shape.lanes or prod(attrs.kernel) < _LEAST_WINDOW:
+            return False
+        return 2 * tensor_type(node).static_shape[-1] < self.shape.lanes
 
     def _pool(self, node: Call) -> bool:
         op = LastAvgPool if node.op is AvgPool else LastMaxPool
         source = self.channels_last(node.args[0])
         return self._set(node, call(op, source, attrs=node.attrs, span=node.span))
+
+    def _pool_planes(self, node: Call) -> bool:
+        if not suits_planes(node):
+            return False
+        op = PlaneAvgPool if node.op is AvgPool else PlaneMaxPool
+        self.first[node] = call(op, self.plain(node.args[0]), attrs=node.attrs, span=node.span)
+        return True
 
     def _reduce(self, node: Call) -> bool:
         attrs = node.attrs

@@ -289,6 +289,16 @@ class LastAvgPool(Op):
         return _pool_compute(AvgPool, attrs, x)
 
 
+@operator("cpu.plane_max_pool", OpKind.ANCHOR)
+class PlaneMaxPool(MaxPool):
+    """``nn.max_pool`` by loops over planes, which no operator before it is fused with."""
+
+
+@operator("cpu.plane_avg_pool", OpKind.ANCHOR)
+class PlaneAvgPool(AvgPool):
+    """``nn.avg_pool`` by loops over planes, which no operator before it is fused with."""
+
+
 @operator("cpu.grid_sample", OpKind.OPAQUE)
 class LastGridSample(Op):
     """``nn.grid_sample`` of ``x[N, H, W, C]``: all channels of a place with the same weights."""

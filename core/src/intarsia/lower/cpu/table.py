@@ -24,6 +24,7 @@ from .group import Operands, operands
 from .loops import load
 from .matmul import Product, matmul_loops
 from .operators import ConvAttrs, Dense
+from .planes import PlaneSchedules
 from .quads import QuadSchedules, Schedule
 from .tile import Shape
 from .window import Window, window_of
@@ -70,6 +71,7 @@ class Schedules:
                 "cpu.dense": self.dense,
                 "cpu.depthwise": self.depthwise,
                 "cpu.max_pool": self.max_pool,
+                **PlaneSchedules(self.shape_of).table(),
                 **QuadSchedules(self.shape_of).table(),
                 "cpu.winograd": self.winograd,
                 "matmul": self.matmul,

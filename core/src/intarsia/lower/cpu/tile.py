@@ -117,6 +117,9 @@ class Shape:
         panel_bytes: Most memory of the rows that share one pass over a block of weights.
         copies_rows: Whether these rows are copied side by side first; ``None`` lets a rule choose.
         neighbours: Results in a row that windows within a channel compute at a time.
+        every_second: ``every_second(a, b, first)``: of two vectors side by side, the elements
+            ``first``, ``first + 2`` and so on, as many as one has; ``None`` if loads that skip
+            elements are as good.
     """
 
     lanes: int
@@ -130,6 +133,7 @@ class Shape:
     panel_bytes: int = 192 * 1024
     copies_rows: bool | None = None
     neighbours: int = 8
+    every_second: Callable[[PrimExpr, PrimExpr, int], PrimExpr] | None = None
 
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide."""

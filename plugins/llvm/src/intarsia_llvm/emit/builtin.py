@@ -3,12 +3,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
 from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
 from intarsia.tir.intrinsic import Intrinsic
 
-from ..functions import ANGLE_REST, ANGLE_TURNS, DOT, EXCHANGES, FUNCTIONS, PREFETCH, QUAD, SCALE
+from ..functions import (
+    ANGLE_REST,
+    ANGLE_TURNS,
+    DOT,
+    EXCHANGES,
+    FUNCTIONS,
+    HALVES,
+    PREFETCH,
+    QUAD,
+    SCALE,
+)
 from .arithmetic import emit_binary
 from .conversions import emit_rounded
 from .far_angle import emit_far_angle
@@ -86,6 +98,9 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
         return emit_scale(w, args, call.dtype, call.lanes)
     if call.function in EXCHANGES:
         return _exchange(w, call, args)
+    if call.function in HALVES:
+        first = HALVES.index(call.function)
+        return _shuffled(w, call, args, range(first, 2 * call.lanes, 2))
     if call.function == DOT:
         function = w.declarations.use(kind, f"{DOT}.{32 * call.lanes}", (kind,) * 3)
         return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
@@ -123,9 +138,16 @@ def _exchange(w: Writer, call: CallTarget, args: list[str]) -> str:
     mask = [
         lane + shift if lane & size == 0 else lanes + lane - size + shift for lane in range(lanes)
     ]
-    kind = register_type(call.dtype, lanes)
-    chosen = ", ".join(f"i32 {lane}" for lane in mask)
-    return w.emit(f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{lanes} x i32> <{chosen}>")
+    return _shuffled(w, call, args, mask)
+
+
+def _shuffled(w: Writer, call: CallTarget, args: list[str], lanes: Iterable[int]) -> str:
+    """Write a vector of lanes of two, those of the second counted behind those of the first."""
+    kind = register_type(call.dtype, call.lanes)
+    mask = ", ".join(f"i32 {lane}" for lane in lanes)
+    return w.emit(
+        f"shufflevector {kind} {args[0]}, {kind} {args[1]}, <{call.lanes} x i32> <{mask}>"
+    )
 
 
 _FLOAT_REDUCE = {

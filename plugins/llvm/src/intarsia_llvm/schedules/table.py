@@ -20,7 +20,7 @@ from intarsia.tir.expr import CallTarget, PrimExpr, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import LetStmt, Stmt
 
-from ..functions import DOT, PREFETCH, QUAD
+from ..functions import DOT, HALVES, PREFETCH, QUAD
 from ..target import Machine, machine
 from .transpose import square
 
@@ -38,7 +38,8 @@ def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
         return Shape(4 if dtype.is_float else 1, 2, strip_bytes=_SMALL_STRIP, quads=quads)
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
     quads = Quads(load_quad, dot if machine.dot else add_products)
-    return Shape(lanes, 14 if machine.registers == 32 else 6, prefetch=prefetch, quads=quads)
+    rows = 14 if machine.registers == 32 else 6
+    return Shape(lanes, rows, prefetch=prefetch, quads=quads, every_second=every_second)
 
 
 def load_quad(first: PrimExpr) -> PrimExpr:
@@ -49,6 +50,11 @@ def load_quad(first: PrimExpr) -> PrimExpr:
 def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     """Add four products of bytes by the instruction of VNNI."""
     return CallTarget("llvm", DOT, (total, left, right), DType.INT32, 1)
+
+
+def every_second(a: PrimExpr, b: PrimExpr, first: int) -> PrimExpr:
+    """Return every second lane of two vectors side by side."""
+    return CallTarget("llvm", HALVES[first], (a, b), a.dtype, a.lanes)
 
 
 def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
