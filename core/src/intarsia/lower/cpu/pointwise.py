@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ...dtype import DType
-from ...ir.expr import Call, Constant, Expr, Function, Var, call, constant, tensor_type
+from ...ir.expr import Call, Constant, Expr, Function, Var, call, tensor_type
 from ...ir.op import OpKind
 from ...ir.types import TensorType
 from ...ir.walk import children, post_order, with_children
@@ -48,10 +48,9 @@ def _is_pointwise(node: Expr) -> bool:
         return False
     weight, attrs = node.args[1], node.attrs
     return (
-        isinstance(weight, Constant)
-        and tensor_type(node).dtype is DType.FLOAT32
+        tensor_type(node).dtype is DType.FLOAT32
         and tensor_type(node).is_static
-        and set(weight.data.shape[2:]) == {1}
+        and set(tensor_type(weight).shape[2:]) == {1}
         and {attrs.groups, *attrs.strides} == {1}
         and not any(map(any, attrs.padding))
     )
@@ -137,9 +136,8 @@ class _Flat:
 
     def _product(self, node: Call) -> Expr:
         data, weight, *bias = node.args
-        assert isinstance(weight, Constant)  # as of every one that stands alone
-        outputs = weight.data.shape[0]
-        matrix = constant(weight.data.reshape(outputs, -1), name=weight.name, span=weight.span)
+        outputs, inner, *_ = tensor_type(weight).static_shape
+        matrix = reshaped(self.picture(weight), (outputs, inner))
         made = call(Matmul, matrix, self._line(data), attrs=Matmul.Attrs(), span=node.span)
         for term in bias:
             column = reshaped(self.picture(term), (outputs, 1))
