@@ -9,6 +9,7 @@ from types import MappingProxyType
 from intarsia.dtype import DType
 from intarsia.ir.expr import tensor_type
 from intarsia.lower.cpu.quads import add_products
+from intarsia.lower.cpu.softmax import softmax_kernel
 from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia.lower.cpu.tile import Quads, Shape
 from intarsia.lower.cpu.transpose import transpose_kernel
@@ -76,6 +77,12 @@ def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
     return transpose_kernel(group, model.lanes, square)
 
 
+def softmax(group: FusedGroup, target: Target) -> PrimFunc | None:
+    """``nn.softmax`` and ``nn.log_softmax`` along the last dimension, where there are vectors."""
+    model = machine(target.options)
+    return None if model.bare else softmax_kernel(group, model.lanes)
+
+
 def has_small_stack(target: Target) -> bool:
     """Whether temporaries of kernels shall lie in the workspace."""
     return machine(target.options).bare
@@ -92,6 +99,8 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             name: OnWorkspace(schedule, has_small_stack)
             for name, schedule in Schedules(shape_of).table().items()
         },
+        "nn.log_softmax": softmax,
+        "nn.softmax": softmax,
         "transpose": transpose,
     }
 )

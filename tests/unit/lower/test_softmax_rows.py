@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Softmax by rows side by side, and by rows in lanes, on the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from intarsia_testkit.expressions import apply, expected, function_of, var
+
+from intarsia.ir.expr import Function
+from intarsia.lower.cpu.softmax import softmax_kernel
+from intarsia.lower.kernels import FusedGroup
+from intarsia.lower.lower import lower
+from intarsia.target.target import Target
+from intarsia.tir.func import PrimFunc
+
+from .conftest import carry_out, make_target
+
+
+def _schedule(group: FusedGroup, _target: Target) -> PrimFunc | None:
+    return softmax_kernel(group, lanes=4)
+
+
+def _agree(name: str, x: np.ndarray, axis: int) -> bool:
+    """Compare with the reference; return whether the loops of this file's subject computed it."""
+    function = function_of(apply(name, var("x", *x.shape, dtype=x.dtype.name), axis=axis))
+    target = make_target(nn__softmax=_schedule, nn__log_softmax=_schedule)
+    lowered = lower(function, (), target=target)
+    (got,), (want,) = carry_out(lowered, [x], compiled=True), expected(function, [x])
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    (kernel,) = lowered.module.functions
+    return [buffer.name for buffer in kernel.params] == ["x", "out"]
+
+
+def _drawn(*shape: int, dtype: type = np.float32) -> np.ndarray:
+    return (np.random.default_rng(sum(shape)).standard_normal(shape) * 4).astype(dtype)
+
+
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
+@pytest.mark.parametrize(
+    "shape",
+    [(9, 3), (4, 7), (5, 4), (1, 4), (2, 21), (3, 40), (5, 32), (7, 2, 9), (1, 50), (6, 1)],
+    ids=str,
+)
+def test_rows_of_any_length(name: str, shape: tuple[int, ...]) -> None:
+    assert _agree(name, _drawn(*shape), len(shape) - 1)
+
+
+def test_long_rows_run_alone() -> None:
+    assert _agree("nn.softmax", _drawn(2, 3000), 1)
+    assert _agree("nn.softmax", _drawn(3, 1001, dtype=np.float64), 1)
+
+
+def test_what_follows_the_axis_may_have_one_element() -> None:
+    assert _agree("nn.softmax", _drawn(2, 9, 1, 1), 1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "axis"),
+    [
+        ((2, 3), np.float32, 1),
+        ((2, 5000), np.float32, 1),
+        ((2, 8, 3), np.float32, 1),
+        ((4, 9), np.float16, 1),
+    ],
+    ids=["too few", "too many", "another axis", "half precision"],
+)
+def test_others_have_other_loops(shape: tuple[int, ...], dtype: type, axis: int) -> None:
+    x = _drawn(*shape, dtype=dtype)
+    group = function_of(apply("nn.softmax", var("x", *shape, dtype=x.dtype.name), axis=axis))
+    target = make_target(nn__softmax=_schedule)
+    (kernel,) = lower(group, (), target=target).module.functions
+    assert [buffer.name for buffer in kernel.params] != ["x", "out"]
+
+
+@pytest.mark.parametrize("shape", [(2, 3, 9), (2, 3, 9, 1), (5, 3)], ids=str)
+def test_what_follows_is_fused(shape: tuple[int, ...]) -> None:
+    x, y = (var(name, *shape) for name in "xy")
+    soft = apply("nn.softmax", x, axis=len(shape) - 1 - (shape[-1] == 1))
+    function = Function((x, y), apply("nn.relu", apply("subtract", soft, y)))
+    values = [_drawn(*shape), _drawn(*shape) / 20]
+    lowered = lower(function, (), target=make_target(nn__softmax=_schedule))
+    (got,), (want,) = carry_out(lowered, values, compiled=True), expected(function, values)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert len(lowered.module.functions) == 1
+
+
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
+@pytest.mark.parametrize("columns", [5, 13])
+def test_nan_and_infinities(name: str, columns: int) -> None:
+    x = _drawn(8, columns)
+    x[1, 2], x[2, 0], x[3, 4] = np.nan, np.inf, -np.inf
+    x[4] = -np.inf
+    x[5] = np.nan
+    x[6] = 1e30
+    _agree(name, x, 1)
