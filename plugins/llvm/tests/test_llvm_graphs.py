@@ -198,6 +198,9 @@ def test_product_with_constant(runner, a, b, flags, machine):
         ((4, 24, 17), (1, 24, 32), {"transpose_a": True}),
         ((5, 6), (2, 6, 7), {}),
         ((3, 3), (3, 3), {"transpose_a": True, "transpose_b": True}),
+        ((2, 20, 70), (2, 51, 70), {"transpose_b": True}),
+        ((19, 33), (16, 33), {"transpose_b": True}),
+        ((3, 1, 70), (3, 70, 150), {}),
     ],
 )
 def test_product_of_two_inputs(runner, a, b, flags):

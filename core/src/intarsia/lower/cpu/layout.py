@@ -40,6 +40,7 @@ from ...ops.resize import Resize
 from ...ops.sampling import GridSample
 from ...ops.shape import Concatenate, Reshape, Split, Transpose
 from ...ops.slicing import Pad, StridedSlice
+from .matmul import turns_panels
 from .moves import moved, packed_conv, packed_depthwise, reshaped
 from .operators import (
     ConvAttrs,
@@ -296,6 +297,8 @@ class _Layout:
         if not attrs.transpose_b or kind.dtype not in _FLOATS:
             return False
         if min(kind.static_shape[-2:]) < self.shape.lanes:
+            return False
+        if turns_panels(self.shape, kind, tensor_type(node).static_shape[:-2]):
             return False
         axes = (*range(kind.rank - 2), kind.rank - 1, kind.rank - 2)
         plain = replace(attrs, transpose_b=False)

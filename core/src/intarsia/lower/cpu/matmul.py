@@ -7,14 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ...ir.types import TensorType
 from ...tir.buffer import Buffer, Scope
-from ...tir.expr import PrimExpr, const, index
-from ...tir.stmt import Allocate, Stmt
+from ...tir.expr import Load, PrimExpr, Ramp, const, index
+from ...tir.stmt import Allocate, Stmt, Store
 from .dense import unflatten
 from .loops import Finish, cut, for_parts, load, parallel, seq, serial, store, vectorized
 from .tile import Shape, best_rows, block_width, column_parts, register_tile
 
 _PANEL_BYTES = 512 * 1024
+_MOST_VECTORS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +44,30 @@ class Product:
     transpose_b: bool
 
 
+def turns_panels(shape: Shape, b: TensorType, batch: Sequence[int]) -> bool:
+    """Whether :func:`matmul_loops` turns a transposed matrix round by itself, a panel at a time.
+
+    Not one that several products share: each of them would turn it round again.
+
+    Args:
+        shape: Register tile.
+        b: Type of the transposed matrices.
+        batch: Leading dimensions of the result.
+    """
+    *own, columns, depth = b.static_shape
+    width = block_width(columns, shape)
+    return (
+        shape.turn is not None
+        and min(columns, depth) >= shape.lanes
+        and prod(own) == prod(batch)
+        and depth * (width + shape.lanes) * b.dtype.bytes <= _PANEL_BYTES
+    )
+
+
 def matmul_loops(shape: Shape, product: Product, finish: Finish) -> Stmt | None:
     """Return the loops; ``None`` if a panel of ``b`` would not fit on the stack."""
-    width = block_width(product.columns, shape)
-    if product.depth * width * product.b.dtype.bytes > _PANEL_BYTES:
+    width = _width(shape, product)
+    if not _fits(product, width):
         return None
     stmts: list[Stmt] = []
     for first, blocks, used in column_parts(product.columns, width):
@@ -55,6 +77,25 @@ def matmul_loops(shape: Shape, product: Product, finish: Finish) -> Stmt | None:
 
         stmts.append(parallel(prod(product.batch) * blocks, item))
     return seq(*stmts)
+
+
+def _width(shape: Shape, product: Product) -> int:
+    """Return how many columns one pass over the depth computes.
+
+    A single row waits for memory, which is read best as it lies there: many columns at once.
+    """
+    vectors = min(-(-product.columns // shape.lanes), _MOST_VECTORS)
+    least = block_width(product.columns, shape)
+    if product.rows > 1 or product.transpose_b:
+        return least
+    wide = (v * shape.lanes for v in range(vectors, 2, -1))
+    return next((width for width in wide if _fits(product, width)), least)
+
+
+def _fits(product: Product, width: int) -> bool:
+    """Whether a panel of so many columns fits on the stack, if there are panels."""
+    copied = product.transpose_b or product.columns % width
+    return not copied or product.depth * width * product.b.dtype.bytes <= _PANEL_BYTES
 
 
 def _block(
@@ -72,10 +113,14 @@ def _block(
     b_at = _matrix(product.b, outer, product.batch, flipped=product.transpose_b)
     first = block * width
     copied = product.transpose_b or used < width
-    panel = Buffer("panel", (product.depth, width), product.b.dtype, Scope.STACK)
+    kind = TensorType(product.b.shape, product.b.dtype)
+    turned = product.transpose_b and turns_panels(shape, kind, product.batch)
+    # Squares at the end overlap those before: of the first columns some lie before the panel.
+    before = shape.lanes if turned and used % shape.lanes else 0
+    panel = Buffer("panel", (product.depth, before + width), product.b.dtype, Scope.STACK)
 
     def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
-        return load(panel, k[0], c) if copied else b_at(k[0], first + c)
+        return load(panel, k[0], c + before) if copied else b_at(k[0], first + c)
 
     limit = best_rows(product.rows, shape.rows_for(width // shape.lanes))
 
@@ -95,7 +140,55 @@ def _block(
     body = for_parts(cut(product.rows, limit), tiled, "m")
     if not copied:
         return body
-    return Allocate(panel, seq(_fill(product, panel, used, lambda k, c: b_at(k, first + c)), body))
+    if turned:
+        filled = _turn(shape, product, panel, (before, used), lambda k, c: b_at(k, first + c))
+    else:
+        filled = _fill(product, panel, used, lambda k, c: b_at(k, first + c))
+    return Allocate(panel, seq(filled, body))
+
+
+def _turn(
+    shape: Shape,
+    product: Product,
+    panel: Buffer,
+    columns: tuple[int, int],
+    element: Callable[[PrimExpr, PrimExpr], PrimExpr],
+) -> Stmt:
+    """Fill the panel with squares of ``b`` turned round; columns behind the last are 0."""
+    turn, lanes, depth = shape.turn, shape.lanes, product.depth
+    before, used = columns
+    assert turn is not None  # or panels are filled element by element
+    starts = [min(c, used - lanes) for c in range(0, used, lanes)]
+
+    def vector(place: PrimExpr) -> PrimExpr:
+        assert isinstance(place, Load)  # as of every element
+        *outer, last = place.indices
+        return Load(place.buffer, (*outer, Ramp(last, 1, lanes)), place.dtype, lanes)
+
+    def square(k: PrimExpr, c: int) -> Stmt:
+        def write(number: int, value: PrimExpr) -> Stmt:
+            return Store(panel, (k + number, Ramp(index(c + before), 1, lanes)), value)
+
+        return turn([vector(element(k, index(c + i))) for i in range(lanes)], write)
+
+    def strip(k: PrimExpr) -> Stmt:
+        return seq(*(square(k, c) for c in starts))
+
+    stmts: list[Stmt] = []
+    rest = panel.shape[1] - before - used
+    if rest:
+        zero = const(0, panel.dtype)
+        stmts.append(
+            serial(
+                depth,
+                lambda k: vectorized(rest, lambda c: store(panel, (k, c + before + used), zero)),
+                "k",
+            )
+        )
+    stmts.append(serial(depth // lanes, lambda k: strip(k * lanes), "k"))
+    if depth % lanes:
+        stmts.append(strip(index(depth - lanes)))
+    return seq(*stmts)
 
 
 def _fill(

@@ -120,6 +120,8 @@ class Shape:
         every_second: ``every_second(a, b, first)``: of two vectors side by side, the elements
             ``first``, ``first + 2`` and so on, as many as one has; ``None`` if loads that skip
             elements are as good.
+        turn: ``turn(rows, write)`` transposes a square of vectors, one a row, and has ``write(i,
+            column)`` store column ``i``; ``None`` if the machine cannot do so in registers.
     """
 
     lanes: int
@@ -134,6 +136,7 @@ class Shape:
     copies_rows: bool | None = None
     neighbours: int = 8
     every_second: Callable[[PrimExpr, PrimExpr, int], PrimExpr] | None = None
+    turn: Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None = None
 
     def rows_for(self, vectors: int) -> int:
         """Return the rows of a tile ``vectors`` wide."""

@@ -23,7 +23,7 @@ from intarsia.tir.stmt import LetStmt, Stmt
 
 from ..functions import DOT, HALVES, PREFETCH, QUAD
 from ..target import Machine, machine
-from .transpose import square
+from .transpose import square, turn
 
 _SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
 
@@ -40,7 +40,14 @@ def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
     quads = Quads(load_quad, dot if machine.dot else add_products)
     rows = 14 if machine.registers == 32 else 6
-    return Shape(lanes, rows, prefetch=prefetch, quads=quads, every_second=every_second)
+    return Shape(
+        lanes,
+        rows,
+        prefetch=prefetch,
+        quads=quads,
+        every_second=every_second,
+        turn=turn if lanes > 1 else None,
+    )
 
 
 def load_quad(first: PrimExpr) -> PrimExpr:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from intarsia.dtype import DType
 from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import CallTarget, Load, PrimExpr, Ramp, TirVar
@@ -12,9 +14,27 @@ from intarsia.tir.stmt import LetStmt, Seq, Stmt, Store
 def square(
     source: Buffer, result: Buffer, lanes: int, place: tuple[PrimExpr, PrimExpr, PrimExpr]
 ) -> Stmt:
-    """Transpose ``lanes`` rows of ``lanes`` elements: in each round, vectors trade blocks."""
+    """Transpose ``lanes`` rows of ``lanes`` elements from one buffer to another."""
     image, row, column = place
-    dtype = source.dtype
+    rows = [
+        Load(source, (image, row + i, Ramp(column, 1, lanes)), source.dtype, lanes)
+        for i in range(lanes)
+    ]
+
+    def write(number: int, value: PrimExpr) -> Stmt:
+        return Store(result, (image, column + number, Ramp(row, 1, lanes)), value)
+
+    return turn(rows, write)
+
+
+def turn(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
+    """Transpose a square of vectors: in each round, they trade blocks of lanes.
+
+    Args:
+        rows: As many vectors as one has lanes.
+        write: ``write(i, column)`` stores column ``i``.
+    """
+    lanes, dtype = len(rows), rows[0].dtype
     lets: list[tuple[TirVar, PrimExpr]] = []
 
     def let(value: PrimExpr) -> TirVar:
@@ -22,10 +42,7 @@ def square(
         lets.append((var, value))
         return var
 
-    vectors = [
-        let(Load(source, (image, row + i, Ramp(column, 1, lanes)), dtype, lanes))
-        for i in range(lanes)
-    ]
+    vectors = [let(row) for row in rows]
     block = lanes // 2
     while block:
         for i in range(lanes):
@@ -34,11 +51,7 @@ def square(
                 vectors[i] = let(_exchange("low", block, pair, dtype))
                 vectors[i + block] = let(_exchange("high", block, pair, dtype))
         block //= 2
-    stores = (
-        Store(result, (image, column + i, Ramp(row, 1, lanes)), vector)
-        for i, vector in enumerate(vectors)
-    )
-    body: Stmt = Seq(tuple(stores))
+    body: Stmt = Seq(tuple([write(i, vector) for i, vector in enumerate(vectors)]))
     for var, value in reversed(lets):
         body = LetStmt(var, value, body)
     return body

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of two matrices of run time: panels turned round in registers, and single rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from intarsia_testkit.expressions import expected
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import Function, Var, call, tensor_type
+from intarsia.ir.types import TensorType
+from intarsia.ir.walk import calls
+from intarsia.lower.cpu.layout import use_channels_last
+from intarsia.lower.cpu.table import Schedules
+from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.lower import lower
+from intarsia.ops.nn import Matmul
+from intarsia.target.target import Target
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import Load, PrimExpr, Ramp, index
+from intarsia.tir.stmt import Allocate, Seq, Stmt, Store
+from intarsia.tir.text.print import print_func
+
+from .conftest import carry_out, make_target
+
+
+def turn(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
+    """Transpose a square through memory; loops of a backend do so in registers."""
+    lanes, dtype = len(rows), rows[0].dtype
+    square = Buffer("square", (lanes * lanes,), dtype, Scope.STACK)
+    down = [Store(square, (Ramp(index(i * lanes), 1, lanes),), row) for i, row in enumerate(rows)]
+    across = [
+        write(i, Load(square, (Ramp(index(i), lanes, lanes),), dtype, lanes)) for i in range(lanes)
+    ]
+    return Allocate(square, Seq((*down, *across)))
+
+
+def shape_of(_target: Target, _dtype: DType) -> Shape:
+    """The register tile of a small machine."""
+    return Shape(lanes=4, rows=4, turn=turn)
+
+
+SCHEDULES = {"matmul": Schedules(shape_of).matmul}
+
+
+def _agree(a: tuple[int, ...], b: tuple[int, ...], *, transpose_b: bool) -> list[str]:
+    """Compare with the reference; return the names of the operators."""
+    function, changed = _product(a, b, transpose_b=transpose_b)
+    drawn = np.random.default_rng(0)
+    sizes = [tensor_type(param).static_shape for param in function.params]
+    arrays = [drawn.integers(-9, 9, size).astype(np.float32) for size in sizes]
+    lowered = lower(changed, (), target=make_target(**SCHEDULES))
+    (got,) = carry_out(lowered, arrays, compiled=True)
+    (want,) = expected(function, arrays)
+    np.testing.assert_array_equal(got, want)
+    return [node.name for node in calls(changed)]
+
+
+def _product(
+    a: tuple[int, ...], b: tuple[int, ...], *, transpose_b: bool
+) -> tuple[Function, Function]:
+    """Return a product as it is and as it is computed."""
+    x, y = Var("a", TensorType(a, DType.FLOAT32)), Var("b", TensorType(b, DType.FLOAT32))
+    attrs = Matmul.Attrs(transpose_b=transpose_b)
+    function = Function((x, y), call(Matmul, x, y, attrs=attrs))
+    return function, use_channels_last(function, shape_of(make_target(), DType.FLOAT32))
+
+
+@pytest.mark.parametrize("columns", [4, 8, 9, 11, 13, 18])
+@pytest.mark.parametrize("depth", [4, 7, 12])
+def test_panels_are_turned_where_they_are_used(columns: int, depth: int) -> None:
+    assert _agree((5, depth), (columns, depth), transpose_b=True) == ["matmul"]
+
+
+def test_stacks_of_panels() -> None:
+    assert _agree((2, 3, 5, 6), (2, 3, 10, 6), transpose_b=True) == ["matmul"]
+
+
+def test_what_several_products_share_is_turned_once() -> None:
+    assert _agree((2, 3, 5, 6), (3, 10, 6), transpose_b=True) == ["transpose", "matmul"]
+
+
+def test_what_is_too_deep_for_a_panel_is_turned_before() -> None:
+    _, changed = _product((1, 20_000), (8, 20_000), transpose_b=True)
+    assert [node.name for node in calls(changed)] == ["transpose", "matmul"]
+
+
+@pytest.mark.parametrize("columns", [3, 9, 16, 33, 100])
+def test_a_single_row_reads_many_columns_at_once(columns: int) -> None:
+    _agree((3, 1, 12), (3, 12, columns), transpose_b=False)
+
+
+@pytest.mark.parametrize("columns", [9, 32, 33])
+def test_a_deep_single_row_has_fast_loops(columns: int) -> None:
+    _, changed = _product((1, 9000), (9000, columns), transpose_b=False)
+    (kernel,) = lower(changed, (), target=make_target(**SCHEDULES)).module.functions
+    assert ("panel" in print_func(kernel)) == (columns % 32 > 0)
