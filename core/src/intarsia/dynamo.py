@@ -33,6 +33,7 @@ from .frontend.torch_graph import (
     weights_among,
 )
 from .host.host import Host
+from .runtime.forking import renew_lock_in_children
 from .target.kinds import Origin
 from .target.options import did_you_mean
 from .target.scope import current_target
@@ -156,6 +157,11 @@ class CompiledGraph:
         self._refused = False
         self._latest: _Compiled | None = None
         self._kept: list[_Compiled] = []
+        self._lock = threading.Lock()
+        renew_lock_in_children(self)
+
+    def renew_lock(self) -> None:
+        """Take a new lock in a forked process: who held the old one compiles in the other."""
         self._lock = threading.Lock()
 
     def __call__(self, *args: object) -> Results:

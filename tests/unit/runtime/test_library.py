@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,14 @@ from intarsia.runtime.executors.graph import GraphExecutor
 from intarsia.runtime.library import NativeLibrary
 from intarsia.runtime.load import load
 from intarsia.runtime.program import Program
-from intarsia.runtime.threads import available_threads, load_openmp, thread_pool, thread_setter
+from intarsia.runtime.threads import (
+    MOST_THREADS,
+    available_threads,
+    load_openmp,
+    startable_threads,
+    thread_pool,
+    thread_setter,
+)
 
 COMPILER = (
     "ir",
@@ -146,10 +154,41 @@ def test_the_code_loads_with_tvm_ffi_alone(tmp_path: Path, machine_code: bytes) 
 def test_threads_come_from_the_environment_or_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "3,2")
     assert available_threads() == 3
+    for odd in ("many", "0", "-1", "", "²"):
+        monkeypatch.setenv("OMP_NUM_THREADS", odd)
+        assert available_threads() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv("OMP_NUM_THREADS", "99999999999")
+    assert available_threads() == MOST_THREADS
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert available_threads() == len(os.sched_getaffinity(0))
     monkeypatch.delattr(os, "sched_getaffinity")
     assert available_threads() == os.cpu_count()
+
+
+@pytest.mark.parametrize("threads", [0, -1, MOST_THREADS + 1, 1 << 80])
+def test_numbers_of_threads_that_cannot_be(artifact: Path, threads: int) -> None:
+    with pytest.raises(UsageError, match=r"a model cannot run on .* threads") as raised:
+        load(artifact, threads=threads)
+    assert raised.value.hint == "--threads 1 to 1024"
+
+
+def test_a_library_gets_no_more_threads_than_the_system_gives(
+    artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = threading.Thread.start, list[threading.Thread]()
+
+    def few(self: threading.Thread) -> None:
+        if len(started) == 2:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    assert startable_threads(5) == 5
+    monkeypatch.setattr(threading.Thread, "start", few)
+    with pytest.warns(UserWarning, match="the system gives 3 threads of 8"):
+        executable = load(artifact, threads=8)  # its region is a library's
+    assert executable.threads == 3
+    assert not any(thread.is_alive() for thread in started)
 
 
 def test_openmp_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:

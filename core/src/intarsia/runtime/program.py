@@ -25,6 +25,7 @@ from ..errors import (
 )
 from .abi import hosted_call, numpy_dtype
 from .discovery import find_loader, has_loader
+from .forking import ends_threads_to_fork, renew_lock_in_children
 from .library import NativeLibrary
 from .loading import (
     CodeLoader,
@@ -35,7 +36,7 @@ from .loading import (
     NativeCall,
     NativeCode,
 )
-from .threads import choose_threads, load_openmp, thread_setter
+from .threads import choose_threads, load_openmp, startable_threads, thread_setter
 
 _LIBRARY_FILE = "lib.so"
 
@@ -76,10 +77,15 @@ class Program:
         plan = opened.passport.plan
         self.lock = threading.RLock()
         self.threads = choose_threads(threads)
-        self._set_threads = thread_setter(load_openmp())
+        openmp = load_openmp()
+        self._set_threads = thread_setter(openmp)
+        self._forks_alone = openmp is not None and ends_threads_to_fork(openmp)
+        renew_lock_in_children(self)
         self._process = os.getpid()
         self._may_have_threads = not (beside_libraries or plan.regions)
         self._has_own_threads = False
+        if not self._may_have_threads:
+            self.threads = startable_threads(self.threads)
         self._failure: BaseException | None = None
         self._closed = False
         self.apply_threads()
@@ -110,12 +116,13 @@ class Program:
     def _invoke_forked(self, call: Callable[..., int], arguments: tuple[int | None, ...]) -> int:
         """Call compiled code in a process forked after loading: no thread survived the fork.
 
-        OpenMP does not know, and the forking thread would wait for its threads for ever; a new
-        thread gets new ones.
+        An OpenMP that was not told before does not know, and the forking thread would wait for its
+        threads for ever; a new thread gets new ones.
         """
-        if self._has_own_threads:
+        if self._has_own_threads or self._forks_alone:
             self._begin_threads()
             self._process = os.getpid()
+            self.apply_threads()
             return call(*arguments)
         status: list[int] = []
 
@@ -128,10 +135,16 @@ class Program:
         worker.join()
         return status[0]
 
+    def renew_lock(self) -> None:
+        """Take a new lock in a forked process: who held the old one runs in the other."""
+        self.lock = threading.RLock()
+
     def _begin_threads(self) -> None:
         """Let the code have threads of its own, unless libraries bring theirs."""
         if self.code is not None and self._may_have_threads:
             self._has_own_threads = self.code.begin_threads(self.threads)
+            if not self._has_own_threads:
+                self.threads = startable_threads(self.threads)
 
     def apply_threads(self) -> None:
         """Set the number of threads of the calling thread; OpenMP keeps one for each."""

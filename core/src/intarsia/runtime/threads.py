@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
+import warnings
 from collections.abc import Callable
 from functools import cache
 
@@ -13,6 +15,9 @@ from ..errors import ResourceError, UsageError
 _OPENMP = "libgomp.so.1"
 _SPIN = "GOMP_SPINCOUNT"
 _SPIN_COUNT = "20000"
+
+MOST_THREADS = 1024
+"""More of them are a mistake, and OpenMP ends the process where the system gives no more."""
 
 POOL_BYTES = 18_944
 """Bytes in which compiled code keeps the threads of the process (see :func:`thread_pool`)."""
@@ -60,8 +65,8 @@ def available_threads() -> int:
     """Return how many processors this process may use."""
     if "OMP_NUM_THREADS" in os.environ:
         first = os.environ["OMP_NUM_THREADS"].split(",")[0].strip()
-        if first.isdigit() and int(first) > 0:
-            return int(first)
+        if first.isdecimal() and int(first) > 0:
+            return min(int(first), MOST_THREADS)
     try:
         return len(os.sched_getaffinity(0))
     except AttributeError:
@@ -72,13 +77,43 @@ def choose_threads(threads: int | None) -> int:
     """Return ``threads``, or what this process may use.
 
     Raises:
-        UsageError: Less than one thread.
+        UsageError: Less than one thread, or more than :data:`MOST_THREADS`.
     """
     if threads is None:
         return available_threads()
-    if threads < 1:
-        raise UsageError(f"{threads} threads cannot run anything", hint="--threads 1 or more")
+    if not 1 <= threads <= MOST_THREADS:
+        raise UsageError(
+            f"a model cannot run on {threads} threads", hint=f"--threads 1 to {MOST_THREADS}"
+        )
     return threads
+
+
+def startable_threads(count: int) -> int:
+    """Return how many threads the system gives, at most ``count``; with a warning if it is less.
+
+    OpenMP has no other way than to end the process when it finds out.
+    """
+    found = 1 if count == 1 else _started(count)
+    if found < count:
+        text = f"the system gives {found} threads of {count}: a limit of the process or the user"
+        warnings.warn(text, stacklevel=2)
+    return found
+
+
+def _started(count: int) -> int:
+    """Try it: start all but the calling thread, and let them end when all are there."""
+    end, workers = threading.Event(), list[threading.Thread]()
+    try:
+        for _ in range(count - 1):
+            workers.append(threading.Thread(target=end.wait, daemon=True))
+            workers[-1].start()
+    except (RuntimeError, MemoryError):  # "can't start new thread"
+        workers.pop()
+    finally:
+        end.set()
+        for worker in workers:
+            worker.join()
+    return 1 + len(workers)
 
 
 def thread_setter(openmp: ctypes.CDLL | None) -> Callable[[int], object] | None:

@@ -19,6 +19,7 @@ from ...artifact.passport import Part, Passport
 from ...artifact.signature import ValueSpec
 from ...errors import ModelError
 from ..closing import Closing
+from ..forking import renew_lock_in_children
 from ..loading import PlanExecutable, RunValue
 from ..threads import choose_threads
 from .signature import Inputs, ordered_values
@@ -46,7 +47,12 @@ class SizesExecutor(Closing):
         self._parts = {part.sizes: part for part in opened.passport.parts}
         self._ready: dict[tuple[int, ...], PlanExecutable | VmExecutor] = {}
         self._lock = threading.Lock()
+        renew_lock_in_children(self)
         self._closed = False
+
+    def renew_lock(self) -> None:
+        """Take a new lock in a forked process: who held the old one runs in the other."""
+        self._lock = threading.Lock()
 
     @property
     def passport(self) -> Passport:
