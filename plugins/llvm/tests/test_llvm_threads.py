@@ -123,6 +123,16 @@ def test_the_number_that_the_target_fixes_holds(make_counter) -> None:
     counter.code.close()
 
 
+def test_no_more_threads_than_the_pool_has_places(make_counter) -> None:
+    before = threads_now()
+    counter = make_counter(997, 2, num_threads=300)
+    counter.run()
+    counter.check()
+    assert become(before + 255)
+    counter.code.close()
+    assert become(before)
+
+
 def test_all_code_of_a_process_shares_one_pool(make_counter) -> None:
     before = threads_now()
     first, second = make_counter(97, 3), make_counter(203, 3)

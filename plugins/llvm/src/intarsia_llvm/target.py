@@ -109,7 +109,7 @@ class LlvmOptions:
     mattr: tuple[str, ...] = option((), doc="features to add or remove: +avx2,-avx512f")
     mtune: str = option("", doc="processor to schedule instructions for; mcpu if empty")
     mtriple: str = option("", doc="LLVM's name of the machine; this machine if empty")
-    num_threads: int = option(0, doc="threads; 0 means all", minimum=0, maximum=4096)
+    num_threads: int = option(0, doc="threads; 0 means all", minimum=0, maximum=1024)
     opt_level: int = option(3, doc="effort of LLVM's optimiser", minimum=0, maximum=3)
     winograd: bool = option(
         True,

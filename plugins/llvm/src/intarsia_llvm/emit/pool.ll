@@ -71,12 +71,9 @@ fresh:
 ready:
   %fixed = load i32, ptr @intarsia.threads, align 4
   %free = icmp eq i32 %fixed, 0
-  br i1 %free, label %choose, label %chosen
-choose:
-  %few = call i32 @llvm.umin.i32(i32 %count, i32 256)
+  %wanted = select i1 %free, i32 %count, i32 %fixed
+  %few = call i32 @llvm.umin.i32(i32 %wanted, i32 256)
   store i32 %few, ptr @intarsia.threads, align 4
-  br label %chosen
-chosen:
   store ptr %pool, ptr @intarsia.pool, align 8
   ret i32 0
 }
