@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
 import ml_dtypes
 import numpy as np
@@ -116,6 +116,8 @@ class _TensorMessage(Protocol):
     @property
     def external_data(self) -> Iterable[_Entry]: ...
 
+    def HasField(self, name: Literal["segment"], /) -> bool: ...
+
 
 def element_type(code: int, where: str) -> DType:
     """Return the element type of an ONNX ``TensorProto.DataType`` number.
@@ -191,32 +193,28 @@ def decode_tensor(
         ModelError: The message contradicts itself (sizes, two sources of data, bad range).
         UnsupportedError: Its element type has no array here.
     """
+    if tensor.HasField("segment"):
+        raise UnsupportedError("the tensor is one segment of another", where=where)
     if tensor.data_type in _NARROW:
         return _decode_narrow(tensor, files, where, raw)
     dtype = element_type(tensor.data_type, where)
-    dims = tuple(tensor.dims)
-    if any(size < 0 for size in dims):
-        raise ModelError(f"negative dimension in shape {dims}", where=where)
-    if len(dims) > MAX_RANK:
-        raise UnsupportedError(f"{len(dims)} dimensions; at most {MAX_RANK}", where=where)
+    dims = _checked_dims(tensor, where)
     count = math.prod(dims)
     array_type = numpy_dtype(dtype)
-    fields = _typed_fields(tensor)
+    fields = _sources(tensor, where, raw)
     if tensor.data_location == 1:
-        if fields or raw is not None or tensor.raw_data:
-            raise ModelError("both external and inline data are set", where=where)
         entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         view = files.read(entries, count * dtype.bytes, where)
         return _aligned(np.frombuffer(view, array_type)).reshape(dims)
     data = tensor.raw_data if raw is None else raw
     if data:
-        if fields:
-            raise ModelError(f"both raw_data and {fields[0]} are set", where=where)
         if len(data) != count * dtype.bytes:
             raise ModelError(
                 f"{len(data)} bytes of data; {dims} of {dtype} needs {count * dtype.bytes}",
                 where=where,
             )
+        if dtype is DType.BOOL:  # any byte but 0 is true, and NumPy's is 1
+            return (np.frombuffer(data, np.uint8) != 0).reshape(dims)
         return _aligned(np.frombuffer(data, array_type)).reshape(dims)
     return _from_fields(tensor, dtype, dims, count, fields, where)
 
@@ -243,9 +241,22 @@ def decode_any_tensor(
 
 def _checked_dims(tensor: _TensorMessage, where: str) -> tuple[int, ...]:
     dims = tuple(tensor.dims)
-    if any(size < 0 for size in dims) or len(dims) > MAX_RANK:
-        raise ModelError(f"shape {dims}", where=where)
+    if any(size < 0 for size in dims):
+        raise ModelError(f"negative dimension in shape {dims}", where=where)
+    if len(dims) > MAX_RANK:
+        raise UnsupportedError(f"{len(dims)} dimensions; at most {MAX_RANK}", where=where)
     return dims
+
+
+def _sources(tensor: _TensorMessage, where: str, raw: memoryview | None) -> list[str]:
+    """Return the names of the typed data fields that hold something; refuse data in two places."""
+    fields = _typed_fields(tensor)
+    inline = ["raw_data", *fields] if raw is not None or tensor.raw_data else fields
+    if tensor.data_location == 1 and inline:
+        raise ModelError("both external and inline data are set", where=where)
+    if len(inline) > 1:
+        raise ModelError(f"both {inline[0]} and {inline[1]} are set", where=where)
+    return fields
 
 
 def _decode_narrow(
@@ -256,13 +267,16 @@ def _decode_narrow(
     count = math.prod(dims)
     bits = _BITS.get(code, 8)
     needed = -(-count * bits // 8)
+    fields = _sources(tensor, where, raw)
+    if fields not in ([], ["int32_data"]):
+        raise ModelError(f"data in {fields[0]}; expected int32_data", where=where)
     if tensor.data_location == 1:
         entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
         packed = np.frombuffer(files.read(entries, needed, where), np.uint8)
     elif raw is not None or tensor.raw_data:
         packed = np.frombuffer(tensor.raw_data if raw is None else raw, np.uint8)
     else:
-        packed = np.array(tensor.int32_data, np.int64).astype(np.uint8)
+        packed = _bit_patterns(tensor.int32_data, np.dtype(np.uint8), where)
     if packed.size != needed:
         raise ModelError(f"{packed.size} bytes of data; {dims} needs {needed}", where=where)
     return unpacked(packed, bits, count).view(_NARROW[code]).reshape(dims)
@@ -335,13 +349,33 @@ def _from_fields(
     if len(data) != count:
         raise ModelError(f"{len(data)} values for shape {dims} ({count} elements)", where=where)
     if dtype in _HALF:
-        bits = np.array(data, np.int64).astype(np.uint16)
-        return bits.view(numpy_dtype(dtype)).reshape(dims)
-    if dtype is DType.UINT64:
-        return np.array(data, np.uint64).reshape(dims)
+        return (
+            _bit_patterns(data, np.dtype(np.uint16), where).view(numpy_dtype(dtype)).reshape(dims)
+        )
     if dtype.is_float:
         return np.array(data, numpy_dtype(dtype)).reshape(dims)
-    return np.array(data, np.int64).astype(numpy_dtype(dtype)).reshape(dims)
+    wide = np.array(data, np.uint64 if name == "uint64_data" else np.int64)
+    if dtype is DType.BOOL:
+        return (wide != 0).reshape(dims)
+    narrow = wide.astype(numpy_dtype(dtype))
+    _refuse_lost(wide, narrow == wide, str(dtype), where)
+    return narrow.reshape(dims)
+
+
+def _bit_patterns(data: Sequence[int] | Sequence[float], dtype: np.dtype, where: str) -> np.ndarray:
+    """Return numbers that stand for bits; with a sign they are as good as without."""
+    wide = np.array(data, np.int64)
+    most = int(np.iinfo(dtype).max)
+    _refuse_lost(
+        wide, (wide >= -(most // 2) - 1) & (wide <= most), f"{8 * dtype.itemsize} bits", where
+    )
+    return wide.astype(dtype)
+
+
+def _refuse_lost(wide: np.ndarray, kept: np.ndarray, what: str, where: str) -> None:
+    if not kept.all():
+        lost = wide[~kept][0]
+        raise ModelError(f"the value {lost} does not fit in {what}", where=where)
 
 
 def _aligned(array: np.ndarray) -> np.ndarray:

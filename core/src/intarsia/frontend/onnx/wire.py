@@ -75,6 +75,8 @@ def _slim(data: memoryview) -> SlimModel | None:
     for field in _fields(data, graph.content, graph.end):
         if field.number != _INITIALIZER:
             continue
+        if field.wire != _DELIMITED:
+            raise _Odd  # no weight, for protobuf
         raw = _raw_data(data, field) if field.end - field.content >= LARGE else None
         if raw is not None:
             rest = (data[field.content : raw.start], data[raw.end : field.end])
@@ -91,8 +93,6 @@ def _slim(data: memoryview) -> SlimModel | None:
 
 def _raw_data(data: memoryview, tensor: _Field) -> _Field | None:
     """The field with a tensor's bytes if it has one, and it is large."""
-    if tensor.wire != _DELIMITED:
-        raise _Odd
     found = [
         field for field in _fields(data, tensor.content, tensor.end) if field.number == _RAW_DATA
     ]
