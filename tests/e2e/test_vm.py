@@ -96,7 +96,7 @@ def test_a_saved_program_is_loaded_and_is_the_same_each_time(
         assert out["i"].tolist() == [[2, 0], [1, 3]]
         with pytest.raises(ModelError, match=r"output 'y' is float32 \(2, 2\), the array for it"):
             executable.run_into({"x": X}, [np.empty((1, 2), np.float32), out["i"]])
-        with pytest.raises(ModelError, match="output 'y' is no array"):
+        with pytest.raises(ModelError, match="no output 'y' was given"):
             executable.run_into({"x": X}, {"i": out["i"]})
     with pytest.raises(ModelError, match="was closed"):
         executable.run([X])
@@ -140,14 +140,38 @@ def test_pieces_know_whether_one_of_them_brings_a_library(
 def test_inputs_are_checked(artifact: intarsia.Artifact) -> None:
     with artifact.load(threads=1) as executable:
         for given, message in (
-            ({"z": X}, "no input 'x' was given; the model takes 'x'"),
-            ({"x": X, "z": X}, "an input 'z' was given"),
-            ([X, X], "expected 1 inputs, got 2"),
+            ({}, "no input 'x' was given; expected 1 input: 'x'"),
+            ({"z": X}, "the model has no input 'z'; expected 1 input: 'x'"),
+            ({"x": X, "z": X}, "the model has no input 'z'"),
+            ([X, X], "expected 1 input: 'x', got 2"),
+            (X, "the inputs are a ndarray, not a mapping or a sequence"),
+            ([[[1.0], [2.0, 3.0]]], "input 'x' cannot be read as an array"),
             ([X.astype(np.float64)], r"must be float32 \(2, 4\), got float64"),
             ([X[:1]], r"got float32 \(1, 4\)"),
         ):
             with pytest.raises(ModelError, match=message):
                 executable.run(given)
+
+
+def test_what_results_are_copied_into_is_checked(artifact: intarsia.Artifact) -> None:
+    y, i = np.zeros((2, 2), np.float32), np.zeros((2, 2), np.int64)
+    fixed = i.copy()
+    fixed.flags.writeable = False
+    with artifact.load(threads=1) as executable:
+        for given, message in (
+            ([], "expected 2 outputs: 'y', 'i', got 0"),
+            (None, "the outputs are a NoneType"),
+            ({"y": y}, "no output 'i' was given"),
+            ({"y": y, "i": i, "z": i}, "the model has no output 'z'"),
+            ([y, i.tolist()], "output 'i' is no array"),
+            ([y, i.astype(np.int32)], r"output 'i' is int64 \(2, 2\), the array for it is int32"),
+            ([y, fixed], "the array for output 'i' is read-only"),
+        ):
+            with pytest.raises(ModelError, match=message):
+                executable.run_into([X], given)
+            assert not y.any()
+        executable.run_into([X], [y, i])
+        assert y.any()
 
 
 def test_an_input_may_be_a_shape() -> None:

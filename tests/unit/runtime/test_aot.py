@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import copy
 import os
 import signal
 import threading
@@ -177,6 +178,14 @@ def test_a_forked_process_can_run(artifact: Path) -> None:
         os._exit(0 if all(right) else 1)
     assert os.waitpid(child, 0)[1] == 0
     check(executables[0].run([X]))
+
+
+@pytest.mark.parametrize("copies", [copy.copy, copy.deepcopy])
+def test_a_loaded_model_is_not_copied(artifact: Path, copies: Callable[[object], object]) -> None:
+    executable = load(artifact)
+    with pytest.raises(UsageError, match="can be neither copied nor pickled"):
+        copies(executable)
+    check(executable.run([X]))
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])

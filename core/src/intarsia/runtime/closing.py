@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
-from typing import Self
+from typing import Never, Self, SupportsIndex
+
+from ..errors import UsageError
 
 
 class Closing(ABC):
@@ -14,6 +16,17 @@ class Closing(ABC):
     @abstractmethod
     def close(self) -> None:
         """Free what it holds; harmless when repeated."""
+
+    def __reduce_ex__(self, protocol: SupportsIndex, /) -> Never:
+        """Refuse to be copied or pickled.
+
+        Raises:
+            UsageError: Always: code and memory belong to this process.
+        """
+        raise UsageError(
+            f"a loaded model ({type(self).__name__}) can be neither copied nor pickled",
+            hint="load the artifact again, in the other process if it is for one",
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -42,8 +42,10 @@ class Signature:
             ModelError: A name, a shape or an element type is not the model's.
         """
         arrays: list[np.ndarray] = []
-        for value, (name, shape, dtype) in zip(self._ordered(values), self._rows, strict=True):
-            array = value if type(value) is np.ndarray else _as_array(value, name)
+        for value, (name, shape, dtype) in zip(
+            ordered_values(values, self.names, self.role), self._rows, strict=True
+        ):
+            array = value if type(value) is np.ndarray else as_array(value, name)
             own = array.dtype
             if (own is not dtype and own != dtype) or array.shape != shape:
                 raise self._mismatch(array, name, shape, dtype)
@@ -75,7 +77,9 @@ class Signature:
                 to directly, or overlaps another or an input.
         """
         arrays: list[np.ndarray] = []
-        for value, (name, shape, dtype) in zip(self._ordered(values), self._rows, strict=True):
+        for value, (name, shape, dtype) in zip(
+            ordered_values(values, self.names, self.role), self._rows, strict=True
+        ):
             if not isinstance(value, np.ndarray):
                 raise ModelError(f"output '{name}' is a {type(value).__name__}, not a NumPy array")
             if value.dtype != dtype or value.shape != shape:
@@ -87,45 +91,6 @@ class Signature:
             arrays.append(value)
         return arrays
 
-    def _ordered(self, values: Inputs) -> Sequence[object]:
-        names = self.names
-        if type(values) is dict or isinstance(values, Mapping):  # the first is 10 times faster
-            if len(values) == len(names):
-                try:
-                    return [values[name] for name in names]
-                except KeyError:
-                    pass
-            raise self._wrong_names(values)
-        if not isinstance(values, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] # users
-            raise ModelError(
-                f"the {self.role}s are a {type(values).__name__}, not a mapping or a sequence",
-                hint=f"pass {{{', '.join(repr(name) + ': array' for name in names)}}}",
-            )
-        if len(values) != len(names):
-            raise ModelError(f"expected {self._listing()}, got {len(values)} {self.role}s")
-        return values
-
-    def _wrong_names(self, values: Mapping[str, object]) -> ModelError:
-        from difflib import get_close_matches  # opening a model does without
-
-        unknown = [str(name) for name in values if name not in self.names]
-        missing = [name for name in self.names if name not in values]
-        hint = ""
-        for name in unknown:
-            close = get_close_matches(name, missing or self.names, 1)
-            if close:
-                hint = f"did you mean '{close[0]}' instead of '{name}'?"
-                break
-        problem = f"no {self.role} '{missing[0]}' was given" if missing else ""
-        if unknown:
-            problem = f"the model has no {self.role} '{unknown[0]}'"
-        return ModelError(f"{problem}; expected {self._listing()}", hint=hint)
-
-    def _listing(self) -> str:
-        names = ", ".join(f"'{name}'" for name in self.names[:8])
-        more = ", …" if len(self.names) > 8 else ""
-        return f"{len(self.names)} {self.role}{'' if len(self.names) == 1 else 's'}: {names}{more}"
-
     def _mismatch(
         self, array: np.ndarray, name: str, shape: tuple[int, ...], dtype: NumpyType
     ) -> ModelError:
@@ -134,31 +99,62 @@ class Signature:
         )
 
 
-def ordered_values(inputs: Inputs, names: Sequence[str]) -> list[object]:
-    """Return the values of inputs in the model's order, whatever they are.
+def ordered_values(values: Inputs, names: Sequence[str], role: str = "input") -> Sequence[object]:
+    """Return the values of inputs, or of another role, in the model's order, whatever they are.
 
     Raises:
         ModelError: One is missing, or there is one too many.
     """
-    if not isinstance(inputs, Mapping):
-        if len(inputs) != len(names):
-            raise ModelError(f"expected {len(names)} inputs, got {len(inputs)}")
-        return list(inputs)
-    unknown = [name for name in inputs if name not in names]
-    missing = [name for name in names if name not in inputs]
-    if unknown or missing:
-        what = f"no input '{missing[0]}'" if missing else f"an input '{unknown[0]}'"
-        listing = ", ".join(f"'{name}'" for name in names)
-        raise ModelError(f"{what} was given; the model takes {listing}")
-    return [inputs[name] for name in names]
+    if type(values) is dict or isinstance(values, Mapping):  # the first is 10 times faster
+        if len(values) == len(names):
+            try:
+                return [values[name] for name in names]
+            except KeyError:
+                pass
+        raise _wrong_names(values, names, role)
+    if not isinstance(values, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] # users
+        raise ModelError(
+            f"the {role}s are a {type(values).__name__}, not a mapping or a sequence",
+            hint=f"pass {{{', '.join(repr(name) + ': array' for name in names)}}}",
+        )
+    if len(values) != len(names):
+        raise ModelError(f"expected {_listing(names, role)}, got {len(values)} {role}s")
+    return values
+
+
+def _wrong_names(values: Mapping[str, object], names: Sequence[str], role: str) -> ModelError:
+    from difflib import get_close_matches  # opening a model does without
+
+    unknown = [str(name) for name in values if name not in names]
+    missing = [name for name in names if name not in values]
+    hint = ""
+    for name in unknown:
+        close = get_close_matches(name, missing or names, 1)
+        if close:
+            hint = f"did you mean '{close[0]}' instead of '{name}'?"
+            break
+    problem = f"no {role} '{missing[0]}' was given" if missing else ""
+    if unknown:
+        problem = f"the model has no {role} '{unknown[0]}'"
+    return ModelError(f"{problem}; expected {_listing(names, role)}", hint=hint)
+
+
+def _listing(names: Sequence[str], role: str) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:8])
+    more = ", …" if len(names) > 8 else ""
+    return f"{len(names)} {role}{'' if len(names) == 1 else 's'}: {shown}{more}"
 
 
 def _dtype_text(array: np.ndarray) -> str:
     return str(array.dtype) if array.dtype.isnative else f"{array.dtype.name} with swapped bytes"
 
 
-def _as_array(value: object, name: str) -> np.ndarray:
-    """View a value as an array; DLPack first, then whatever NumPy understands."""
+def as_array(value: object, name: str) -> np.ndarray:
+    """View the value of an input as an array; DLPack first, then whatever NumPy understands.
+
+    Raises:
+        ModelError: It is none.
+    """
     try:
         if isinstance(value, np.ndarray | np.generic):
             return np.asarray(value)

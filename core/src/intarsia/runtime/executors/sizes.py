@@ -22,7 +22,7 @@ from ..closing import Closing
 from ..forking import renew_lock_in_children
 from ..loading import PlanExecutable, RunValue
 from ..threads import choose_threads
-from .signature import Inputs, ordered_values
+from .signature import Inputs, as_array, ordered_values
 from .vm import VmExecutor, copy_into
 
 OpenPart: TypeAlias = Callable[[OpenedArtifact], "PlanExecutable | VmExecutor"]
@@ -121,7 +121,9 @@ class SizesExecutor(Closing):
 
     def _arrays(self, inputs: Inputs) -> tuple[np.ndarray, ...]:
         values = ordered_values(inputs, [spec.name for spec in self.inputs])
-        return tuple(np.asarray(value) for value in values)
+        return tuple(
+            as_array(value, spec.name) for value, spec in zip(values, self.inputs, strict=True)
+        )
 
     def _padded(self, arrays: Sequence[np.ndarray], part: Part) -> tuple[np.ndarray, ...]:
         values = self._values(part)
@@ -135,7 +137,7 @@ class SizesExecutor(Closing):
         found: dict[str, int] = {}
         for array, spec in zip(arrays, self.inputs, strict=True):
             shape = spec.shape or ()
-            fits = len(shape) == array.ndim
+            fits = len(shape) == array.ndim and array.dtype.name == spec.kind
             for size, given in zip(shape, array.shape, strict=False):
                 if isinstance(size, str) and size in choices:
                     fits = fits and found.setdefault(size, given) == given

@@ -22,7 +22,7 @@ from ..loading import PieceCall, ProgramLoader, ProgramRequest, RunValue, StepSe
 from ..threads import choose_threads
 from .aot import AotExecutor
 from .graph import GraphExecutor, ProfileRow
-from .signature import Inputs, ordered_values
+from .signature import Inputs, as_array, ordered_values
 
 OpenPiece: TypeAlias = Callable[[OpenedArtifact], "AotExecutor | GraphExecutor"]
 """Makes a part of the artifact ready to run."""
@@ -145,11 +145,11 @@ def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
     """Copy results into the caller's arrays.
 
     Raises:
-        ModelError: An array is missing, or has another shape or element type.
+        ModelError: An array is missing, cannot be written to, or has another shape or element type.
+            Nothing was copied.
     """
-    arrays = outputs if isinstance(outputs, Mapping) else dict(zip(results, outputs, strict=True))
-    for name, value in results.items():
-        array = arrays.get(name)
+    given = ordered_values(outputs, tuple(results), "output")
+    for (name, value), array in zip(results.items(), given, strict=True):
         if not isinstance(array, np.ndarray) or not isinstance(value, np.ndarray):
             raise ModelError(f"output '{name}' is no array, or has none to be written into")
         if array.shape != value.shape or array.dtype != value.dtype:
@@ -157,6 +157,9 @@ def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
                 f"output '{name}' is {value.dtype} {value.shape}, "
                 f"the array for it is {array.dtype} {array.shape}"
             )
+        if not array.flags.writeable:
+            raise ModelError(f"the array for output '{name}' is read-only")
+    for value, array in zip(results.values(), cast("Sequence[np.ndarray]", given), strict=True):
         array[...] = value
 
 
@@ -170,8 +173,8 @@ def _caller(piece: AotExecutor | GraphExecutor) -> PieceCall:
 def _check(value: object, spec: ValueSpec, bound: dict[str, int]) -> RunValue:
     """Return the value as the program takes it; ``bound`` holds the sizes that have names."""
     if spec.shape is None:
-        return _loose(value)
-    array = np.asarray(value)
+        return _loose(value, spec.name)
+    array = as_array(value, spec.name)
     if array.dtype.name != spec.kind or array.ndim != len(spec.shape):
         raise _mismatch(array, spec)
     for size, found in zip(spec.shape, array.shape, strict=True):
@@ -181,13 +184,13 @@ def _check(value: object, spec: ValueSpec, bound: dict[str, int]) -> RunValue:
     return array
 
 
-def _loose(value: object) -> RunValue:
+def _loose(value: object, name: str) -> RunValue:
     """Return a value of a kind that only the nodes which use it can check."""
     if value is None:
         return None
     if isinstance(value, list | tuple):
-        return [_loose(item) for item in cast("Sequence[object]", value)]
-    array = np.asarray(value)
+        return [_loose(item, name) for item in cast("Sequence[object]", value)]
+    array = as_array(value, name)
     return array.astype(object) if array.dtype.kind in "UST" else array
 
 
