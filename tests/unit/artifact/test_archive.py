@@ -19,6 +19,7 @@ import safetensors
 from hypothesis import given
 from hypothesis import strategies as st
 
+from intarsia.artifact import archive
 from intarsia.artifact import write as writer
 from intarsia.artifact.archive import is_artifact, open_artifact, read_passport
 from intarsia.artifact.digest import BESIDE, MemberDigest
@@ -306,6 +307,22 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
             open_artifact(path)
     with pytest.raises(UsageError, match="is a folder"):
         write_artifact(tmp_path, PASSPORT, UNITS, {})
+
+
+def test_a_file_that_is_replaced_while_it_is_opened(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, read = tmp_path / "other", archive.parse_passport
+    write_artifact(other, PASSPORT, UNITS, {**CONSTANTS, "w": np.zeros(5000, np.float32)})
+
+    def replaced(data: bytes) -> Passport:
+        if other.exists():
+            other.replace(path)
+        return read(data)
+
+    monkeypatch.setattr(archive, "parse_passport", replaced)
+    assert open_artifact(path).weights["w"].spec.shape == (5,)
+    assert open_artifact(path).weights["w"].spec.shape == (5000,)
 
 
 def test_an_unreadable_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def open_artifact(path: Path) -> OpenedArtifact:
     try:
         with _open_zip(path) as archive:
             passport = _passport(archive, path)
-            whole = _map(path)
+            whole = _map(archive)
             members = {
                 info.filename: _slice(whole, info)
                 for info in archive.infolist()
@@ -282,11 +282,13 @@ def _check_member_name(name: str) -> None:
         raise ArtifactError(f"member '{name}' has a name that leaves the archive") from None
 
 
-def _map(path: Path) -> memoryview:
+def _map(archive: zipfile.ZipFile) -> memoryview:
+    """Map the file that is open; another may have its name by now."""
+    file = archive.fp
+    assert file is not None
     try:
-        with open(path, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
+        size = os.fstat(file.fileno()).st_size
+        return memoryview(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:
         raise ArtifactError(f"cannot map the file: {error}") from None
 
