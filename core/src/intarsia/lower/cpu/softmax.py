@@ -231,7 +231,7 @@ class _Abreast:
 
         if whole >= self.deep:
             width = self.deep * lanes
-            stmts.append(serial(whole // self.deep, lambda c: group(c * width, self.deep), "c"))
+            stmts.append(serial(whole // self.deep, lambda c: group(c * width, self.deep), "at"))
         if whole % self.deep:
             stmts.append(group(index((whole - whole % self.deep) * lanes), whole % self.deep))
         rest = self.size % lanes
