@@ -110,6 +110,17 @@ def test_compile_then_run_keeps_names_and_order(run: Run, artifact: Path, tmp_pa
         np.testing.assert_allclose(file["twice"], 2 * expected, rtol=1e-6)
 
 
+def test_the_inputs_say_what_a_model_leaves_open(run: Run, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.ones((5, 4), np.float32))
+    given = ("--inputs", tmp_path / "in.npz", "--json")
+    code, out, err = run("run", model, "--target", "llvm", *given)
+    assert code == 0, err
+    assert [row["shape"] for row in json.loads(out)["outputs"]] == [[5, 3], [5, 3]]
+    code, _, err = run("run", model, *COMPILE, *given)
+    assert (code, "shape (5, 4)" in err or "(5, 4)" in err) == (3, True)
+    assert run("run", model, "--target", "llvm")[0] == 4
+
+
 def test_a_model_is_compiled_and_verified(run: Run, model: Path) -> None:
     code, out, err = run("run", model, *COMPILE, "--verify", "--profile")
     assert code == 0, err

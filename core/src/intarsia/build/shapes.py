@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -45,6 +46,19 @@ def find_choices(model: Model, shapes: Mapping[str, Sequence[Size]] | None) -> S
     from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
 
     return name_sizes(shapes, declared_types(model))
+
+
+def open_shapes(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that arrays have of inputs whose sizes an ONNX file leaves open.
+
+    Raises:
+        ModelError: The file is no model.
+    """
+    from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
+
+    types = declared_types(path)
+    named = [name for name, type_ in types.items() if name in arrays and not type_.is_static]
+    return {name: arrays[name].shape for name in named}
 
 
 def static_shapes(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,6 +20,7 @@ from ..build.config import Executor
 from ..build.dynamic import VM, import_any
 from ..build.importing import is_program
 from ..build.place import place_model
+from ..build.shapes import open_shapes
 from ..build.sizes import largest
 from ..build.stages import read_target
 from ..errors import UnsupportedError, UsageError
@@ -69,8 +71,14 @@ def command(
     reference: Path | None,
     as_json: bool,
 ) -> None:
-    """Run MODEL, an ONNX file or a .pt2 (compiled first for --target), or an artifact."""
+    """Run MODEL, an ONNX file or a .pt2 (compiled first for --target), or an artifact.
+
+    Of an ONNX file whose inputs have open sizes, --inputs says the shapes.
+    """
     source = _reference(model, reference) if verify else model
+    if inputs != RANDOM and settings.executor.kind != VM and not is_artifact(model):
+        found = open_shapes(model, read_inputs(inputs, (), seed))
+        settings = replace(settings, shapes={**found, **settings.shapes})
     begin = _opener(model, settings, threads)
     with begin("graph" if profile else None) as executable:
         passport = executable.passport
