@@ -22,6 +22,16 @@
 
 from __future__ import annotations
 
+import errno
+
+EXHAUSTED = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO),
+        *(errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EAGAIN),
+    }
+)
+"""Numbers of the system's errors that say that a resource ran out, not that anybody erred."""
+
 
 class IntarsiaError(Exception):
     """Root of all errors that Intarsia raises on purpose.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from intarsia.errors import (
     GateFailed,
     IntarsiaError,
     PluginError,
+    ResourceError,
     TargetError,
     ToolchainError,
     UnsupportedError,
@@ -177,7 +179,7 @@ def test_each_stage_can_be_dumped(tmp_path: Path) -> None:
     assert "matmul" in (folder / "01-imported.txt").read_text()
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(UsageError, match="cannot write to"):
+    with pytest.raises(UsageError, match="cannot write"):
         compiled(dump_ir=blocked)
 
 
@@ -262,14 +264,19 @@ def answer_with(value: object) -> Any:
         (
             host_of(Backend(fail_with(ValueError("x")))),
             PluginError,
-            "acme-toy failed.*ValueError: x",
+            "acme-toy 0.*failed in tir_codegen.*ValueError: x",
         ),
         (host_of(Backend(fail_with(ToolchainError("no ld")))), ToolchainError, "no ld"),
         (host_of(Backend(answer_with(3))), PluginError, "acme-toy answered tir_codegen.*with 3"),
+        (
+            host_of(Backend(fail_with(OSError(errno.ENOSPC, "disk full")))),
+            ResourceError,
+            "acme-toy.* ran out of memory or disk in tir_codegen of 'toy'.*disk full",
+        ),
         (host_of(Rewriting(without_inputs)), PluginError, "rewrite_relay.*changed parameters"),
         (host_of(Rewriting(None, renamed)), PluginError, "rewrite_tir.*changed the interface"),
     ],
-    ids=["refuses", "no-codegen", "raises", "toolchain", "nonsense", "relay", "tir"],
+    ids=["refuses", "no-codegen", "raises", "toolchain", "nonsense", "full", "relay", "tir"],
 )
 def test_what_a_plugin_does_wrong_is_told(
     host: Host, error: type[IntarsiaError], message: str

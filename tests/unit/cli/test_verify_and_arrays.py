@@ -3,10 +3,15 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
+import zlib
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.cli.arrays import random_inputs, read_inputs, write_arrays
@@ -79,6 +84,47 @@ def test_inputs_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
         path.write_bytes(content)
     with pytest.raises(ModelError, match="cannot read inputs"):
         read_inputs(str(path), (), 0)
+
+
+def test_one_array_is_no_npz(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.zeros(3))
+    with pytest.raises(ModelError, match="it holds one array without a name"):
+        read_inputs(str(tmp_path / "x.npy"), (), 0)
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_damaged_inputs_are_said_to_be_damaged(data: st.DataObject) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "x.npz"
+        np.savez_compressed(path, x=np.arange(20, dtype=np.float32))
+        content = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 3))):
+            content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        path.write_bytes(content)
+        with suppress(ModelError, ResourceError):
+            read_inputs(str(path), (), 0)
+
+
+@pytest.mark.parametrize(
+    "error", [zlib.error("bad block"), NotImplementedError("patched"), SyntaxError("header")]
+)
+def test_whatever_reading_raises_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(ModelError, match=f"cannot read inputs.*{error}"):
+        read_inputs("x.npz", (), 0)
+    monkeypatch.setattr(np, "load", exhaust)
+    with pytest.raises(ResourceError, match="no memory for the inputs in"):
+        read_inputs("x.npz", (), 0)
+
+
+def exhaust(*_: object, **__: object) -> None:
+    raise MemoryError
 
 
 def test_outputs_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from intarsia.errors import PluginError
+from intarsia.errors import PluginError, ResourceError
 from intarsia.host import manager, trial, trial_child
 from intarsia.host.discovery import Found, find_plugins
 from intarsia.host.guard import quiet_stdout, undisturbed
@@ -134,6 +136,19 @@ def test_a_remembered_trial_costs_little(plugin: Found, tmp_path: Path, trials: 
         taken.append(time.perf_counter() - began)
     assert min(taken) < 0.005
     assert len(trials) == 1
+
+
+@pytest.mark.parametrize("fails", ["write_bytes", "mkdtemp"])
+def test_no_place_for_the_answer_is_not_the_fault_of_the_plugin(
+    plugin: Found, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path if fails == "write_bytes" else tempfile, fails, full)
+    with pytest.raises(ResourceError, match=r"'npu'.*cannot be tried.*No space left") as raised:
+        survive(plugin, {"INTARSIA_CACHE_DIR": str(tmp_path / "cache")})
+    assert "TMPDIR" in raised.value.hint
 
 
 def test_a_failure_is_not_remembered(plugin: Found, tmp_path: Path) -> None:

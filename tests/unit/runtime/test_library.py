@@ -69,8 +69,23 @@ def test_without_anonymous_files_a_temporary_one_serves(
     monkeypatch.setattr(sys, "platform", "other")
     assert call(NativeLibrary(machine_code, "a"), "__tvm_ffi_calls") == 1
     monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
-    with pytest.raises(ResourceError, match="no place for a temporary file"):
+    with pytest.raises(ResourceError, match="the code of 'a' cannot be loaded: not here"):
         NativeLibrary(machine_code, "a")
+
+
+def test_files_in_memory_have_a_limit_too(artifact: Path) -> None:
+    code = (
+        "import resource, signal\n"
+        "from intarsia.runtime.load import load\n"
+        "from intarsia.errors import ResourceError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "try:\n"
+        f"    load({str(artifact)!r}, threads=1)\n"
+        "except ResourceError as error:\n"
+        "    print(error)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.startswith("the code of 'main' cannot be loaded: File too large\n  hint: ")
 
 
 def test_no_memory_for_the_code(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING
 
-from ..errors import PluginError, ResourceError, UsageError
+from ..errors import EXHAUSTED, PluginError, ResourceError, UsageError
 from .digest import hashing
 from .passport import Member, Passport, print_passport
 from .plan import ALIGNMENT
@@ -32,9 +32,6 @@ UNITS = "units"
 _STEP = 8 << 20
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PADDING_ID = 0xD935  # the zip extra field that Android's zipalign uses for the same purpose
-_EXHAUSTED = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
-)
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
@@ -148,13 +145,13 @@ def _sync_folder(folder: Path) -> None:
 def explain_failure(path: Path, error: OSError) -> ResourceError | UsageError:
     """Return the error that says why ``path`` could not be written."""
     reason = error.strerror or str(error)
-    if error.errno in _EXHAUSTED:
+    if error.errno in EXHAUSTED:
         return ResourceError(
             f"cannot write '{path}': {reason}", hint="free some space, or write elsewhere"
         )
     if error.errno in _FORBIDDEN:
-        return ResourceError(f"cannot write '{path}': {reason}", hint="name another place with -o")
-    return UsageError(f"cannot write '{path}': {reason}", hint="name another place with -o")
+        return ResourceError(f"cannot write '{path}': {reason}", hint="name another place")
+    return UsageError(f"cannot write '{path}': {reason}", hint="name another place")
 
 
 def _unit_files(units: Sequence[CompiledUnit]) -> Iterator[tuple[str, bytes]]:

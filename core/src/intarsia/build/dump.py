@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..artifact.plan import CallPlan
 from ..artifact.plan_json import plan_to_json
-from ..errors import UsageError
+from ..artifact.write import explain_failure, written_beside
 from ..ir.module import IRModule
 from ..ir.text.printer import print_module
 from ..tir.func import PrimFunc
@@ -51,6 +51,7 @@ class Dump:
         self._number += 1
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            (self._folder / f"{self._number:02}-{name}").write_text(text, encoding="utf-8")
+            with written_beside(self._folder / f"{self._number:02}-{name}") as file:
+                file.write(text.encode())
         except OSError as error:
-            raise UsageError(f"cannot write to '{self._folder}': {error.strerror}") from None
+            raise explain_failure(self._folder, error) from None

@@ -277,6 +277,7 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
         PluginError: Its kind has no code generator, or that fails or breaks its contract.
         UnsupportedError: A kernel calls a function that the code generator does not have.
         ToolchainError: A linker or compiler failed.
+        ResourceError: It ran out of memory or disk.
     """
     kind = fallback.kind
     owner = host.owner(kind.name).distribution
@@ -296,10 +297,7 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
     except (IntarsiaError, MemoryError):
         raise
     except Exception as error:  # a plugin may raise anything
-        raise PluginError(
-            f"{owner} failed in tir_codegen of '{kind.name}': {type(error).__name__}: {error}",
-            hint=f"report it to {owner}",
-        ) from error
+        raise host.failure(kind.name, error, f"tir_codegen of '{kind.name}'") from error
     if not isinstance(unit, CompiledUnit) or unit.name != module.name:
         raise PluginError(f"{owner} answered tir_codegen of '{kind.name}' with {unit!r:.80}")
     return unit

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -17,10 +16,8 @@ import numpy as np
 from ..artifact.plan import NARROW, TensorSpec
 from ..artifact.signature import SizeChoice, ValueSpec
 from ..dtype import DType, parse_dtype
-from ..errors import ModelError, ResourceError, UsageError
+from ..errors import EXHAUSTED, ModelError, ResourceError, UsageError
 from ..runtime.abi import array_dtype
-
-_FULL = frozenset({errno.EFBIG, errno.ENOSPC, errno.EDQUOT})
 
 Spec: TypeAlias = TensorSpec | ValueSpec
 """An input of an executable."""
@@ -41,10 +38,15 @@ def read_inputs(
     if source == RANDOM:
         return random_inputs(specs, seed, {choice.name: choice.sizes[-1] for choice in sizes})
     try:
-        with np.load(source, allow_pickle=False) as file:
+        loaded = np.load(source, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            raise ValueError("it holds one array without a name")
+        with loaded as file:
             types = {spec.name: spec for spec in specs}
             return {name: _named(file[name], types.get(name)) for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+    except MemoryError:
+        raise ResourceError(f"no memory for the inputs in '{source}'") from None
+    except Exception as error:  # of files, zip, compression, and Python's own parser of headers
         raise ModelError(
             f"cannot read inputs from '{source}': {error}",
             hint="an .npz file with the names of the model's inputs, or 'random'",
@@ -118,7 +120,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
                     np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
         os.replace(temporary, path)
     except OSError as error:
-        kind = ResourceError if error.errno in _FULL else UsageError
+        kind = ResourceError if error.errno in EXHAUSTED else UsageError
         raise kind(f"cannot write '{path}': {error.strerror}") from None
     finally:
         temporary.unlink(missing_ok=True)

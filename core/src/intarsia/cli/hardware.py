@@ -200,6 +200,7 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
 
     It describes this machine with all features it really has, or the device NAME.
     """
+    from ..artifact.write import written_beside
     from ..target.profile import profile_json
 
     host = session.host()
@@ -208,7 +209,8 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
     if output is None:
         click.echo(written, nl=False)
         return
-    output.write_text(written, encoding="utf-8")
+    with written_beside(output) as file:
+        file.write(written.encode())
     click.echo(f"wrote {output}: {target}", err=True)
 
 

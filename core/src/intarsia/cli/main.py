@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import importlib
 import os
 import sys
@@ -15,7 +14,7 @@ from types import MappingProxyType
 
 import click
 
-from ..errors import IntarsiaError
+from ..errors import EXHAUSTED, IntarsiaError
 from .session import Session
 
 COMMANDS = MappingProxyType(
@@ -42,7 +41,6 @@ COMMANDS = MappingProxyType(
 )
 """Command to the attribute that has it and its line in ``--help``; help imports none of them."""
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE})
 _COMPLETE = "_INTARSIA_COMPLETE"  # set by the shell's completion script
 _INTERRUPTED = 130
 _CLOSED_PIPE = 141
@@ -169,7 +167,9 @@ def main(
             return error.code if isinstance(error.code, int) else 0
         return _report(error, args)
     except OSError as error:
-        return _say(str(error), _RESOURCE if error.errno in _FULL else _INPUT)
+        where = f"'{error.filename}': " if error.filename else ""
+        reason = where + (error.strerror or str(error))
+        return _say(reason, _RESOURCE if error.errno in EXHAUSTED else _INPUT)
     except Exception as error:  # the one place that may catch everything: a bug becomes a report
         return _report(error, args)
 

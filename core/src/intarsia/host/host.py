@@ -14,6 +14,7 @@ from .discovery import Found, State
 from .manager import LocalPlugin, PluginManager
 
 if TYPE_CHECKING:
+    from ..errors import IntarsiaError
     from ..target.config_kind import ConfigKind
     from ..target.hardware import Hardware, HardwareTable
     from ..target.kind import Memory, TargetKind
@@ -122,6 +123,12 @@ class Host:
     def owner(self, kind: str) -> PluginInfo:
         """The plugin that owns a kind; raises as :meth:`kind` does, but activates nothing."""
         return _info(self._manager.owner(kind))
+
+    def failure(self, kind: str, cause: BaseException, doing: str) -> IntarsiaError:
+        """Return the error to raise for what the plugin of a kind raised while ``doing``."""
+        from .routing import wrapped  # the hooks, which listing plugins does without
+
+        return wrapped(cause, self._manager.owner(kind), doing)
 
     def kinds(self) -> tuple[KindInfo, ...]:
         """The kinds of all usable plugins, from their manifests; imports nothing."""

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Mapping, Sequence
 from typing import cast
@@ -11,7 +10,7 @@ from typing import cast
 import pluggy
 
 from ..artifact.unit import CompiledUnit
-from ..errors import IntarsiaError, PluginError, ResourceError
+from ..errors import EXHAUSTED, IntarsiaError, PluginError, ResourceError
 from ..ir.expr import Function
 from ..lower.space import ScheduleSpaces
 from ..partition.region import Region
@@ -40,7 +39,6 @@ _SEVERAL = {
     "register_executor_kind": ExecutorKind,
     "register_runtime_kind": RuntimeKind,
 }
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _COMPILING = frozenset({"relay_codegen", "rewrite_relay", "rewrite_tir"})
 _COMPILING_FACTOR = 60  # generating code for a large region may take long
 
@@ -98,7 +96,7 @@ def wrapped(cause: BaseException, owner: Found, doing: str) -> IntarsiaError:
         where = f"{cause.where}, {place}" if cause.where else place
         return type(cause)(cause.message, hint=cause.hint, where=where)
     text = str(cause) or "no message"
-    if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in _FULL):
+    if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in EXHAUSTED):
         return ResourceError(f"{owner.label} ran out of memory or disk in {doing}: {text}")
     return PluginError(
         f"{owner.label} failed in {doing}: {type(cause).__name__}: {text[:2000]}",

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from ..errors import PluginError
+from ..errors import PluginError, ResourceError
 from .discovery import HOOK_API, Found
 
 SKIP = "INTARSIA_NO_PROBE"
@@ -30,6 +30,8 @@ CACHE = "INTARSIA_CACHE_DIR"
 """Environment variable: the folder for what is remembered, instead of the user's cache folder."""
 
 DEFAULT_LIMIT = 60.0
+
+_ANSWER_BYTES = 1 << 16
 
 _CHILD = (
     "import json, sys; job = json.load(sys.stdin); sys.path[:] = job['path']; "
@@ -106,13 +108,29 @@ def try_plugin(plugin: Found, seconds: float, *, probe: bool = False) -> Trial:
         plugin: An installed plugin that is neither blocked nor incompatible.
         seconds: When the child is ended, with all processes that it started.
         probe: Whether to ask the hook.
+
+    Raises:
+        ResourceError: There is no place for the child's answer, or no process left.
     """
+    try:
+        return _try_plugin(plugin, seconds, probe)
+    except OSError as error:
+        raise ResourceError(
+            f"{plugin.label} cannot be tried in a process of its own: {error.strerror or error}",
+            hint="free some space or processes; TMPDIR names the folder for temporary files",
+        ) from None
+
+
+def _try_plugin(plugin: Found, seconds: float, probe: bool) -> Trial:
+    """Do so; raises OSError."""
     import secrets
     import subprocess  # 8 ms that a remembered plugin does not cost
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="intarsia-trial-") as folder:
         answer, said = Path(folder, "answer.json"), Path(folder, "stdout")
+        answer.write_bytes(bytes(_ANSWER_BYTES))  # a full disk is not the plugin's fault
+        answer.unlink()
         token = secrets.token_hex(8)
         job = {
             "path": [os.path.abspath(part) for part in sys.path],

@@ -37,6 +37,11 @@ class NativeLibrary(NativeCode):
             self._library, descriptor = _open(content, name)
         except MemoryError:
             raise ResourceError(f"no memory to load '{name}'") from None
+        except OSError as error:
+            raise ResourceError(
+                f"the code of '{name}' cannot be loaded: {error.strerror or error}",
+                hint="memory, open files or the size of files are limited: ulimit -a",
+            ) from None
         self._close = weakref.finalize(self, _unload, self._library, descriptor, self._endings)
         # A finaliser at exit could unload code that another thread still runs.
         self._close.atexit = False
@@ -74,11 +79,7 @@ def _open(content: bytes, name: str) -> tuple[ctypes.CDLL, int]:
 def _open_file(content: bytes, name: str) -> ctypes.CDLL:
     import tempfile  # the usual way needs no file
 
-    try:
-        folder = tempfile.TemporaryDirectory(prefix="intarsia-", ignore_cleanup_errors=True)
-    except OSError as error:
-        raise ResourceError(f"no place for a temporary file: {error.strerror}") from None
-    with folder as path:
+    with tempfile.TemporaryDirectory(prefix="intarsia-", ignore_cleanup_errors=True) as path:
         file = Path(path) / "lib.so"
         file.write_bytes(content)
         return _dlopen(str(file), name)

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 
 import click
 
+from ...artifact.write import written_beside
 from ...partition.placed_graph import PlacedGraph
 from ...partition.support import Code
 
@@ -24,7 +23,8 @@ def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path 
         files: A file for ``html``, ``dot``, ``model_explorer`` and ``netron``.
 
     Raises:
-        OSError: A file cannot be written.
+        ResourceError: A file cannot be written.
+        UsageError: There is no such folder.
     """
     for what, path in files.items():
         if path is None:
@@ -50,7 +50,8 @@ def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path 
                 from ...frontend.onnx.reader import with_node_properties
 
                 data = with_node_properties(model, node_properties(graph))
-        _write(path, data)
+        with written_beside(path) as file:
+            file.write(data)
         click.echo(f"wrote {path}", err=True)
 
 
@@ -74,14 +75,3 @@ def node_properties(graph: PlacedGraph) -> dict[str, dict[str, str]]:
         name: {key: "; ".join(dict.fromkeys(filter(None, texts))) for key, texts in rows.items()}
         for name, rows in found.items()
     }
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write beside and rename, so that nobody reads half a file."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_bytes(data)
-        beside.replace(path)
-    finally:
-        with suppress(OSError):
-            beside.unlink()
