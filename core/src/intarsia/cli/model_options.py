@@ -18,8 +18,8 @@ from ..host.host import Host
 from ..partition.cost import Plan
 from ..partition.rules import PlaceRule, parse_place_rule
 from ..target.options import Value
-from .composed import set_options
 from .configured import Configured, Setting
+from .kind_option import set_options
 from .session import Session
 from .target_options import (
     Decorator,

@@ -15,8 +15,9 @@ from ..errors import TargetError, UsageError
 from ..host.host import Host
 from ..target.kinds import GIVEN_NAME, Origin
 from ..target.target import CompositeTarget
-from .composed import SectionOption, help_all_option, host_of, set_options
+from .composed import help_all_option, host_of
 from .configured import Configured
+from .kind_option import SectionOption, set_options
 from .session import Session
 
 Decorator: TypeAlias = Callable[[Any], Any]
