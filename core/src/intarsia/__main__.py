@@ -10,10 +10,10 @@ import threading
 from contextlib import suppress
 
 _INTERRUPTED = 130
-_OBJECTS = 50_000
+_OBJECTS = 200_000
 """Objects made between two searches for garbage.
 
-Most live until the command ends; to search after every 700 takes 6 % of compiling.
+Most live until the command ends; to search after every 700 takes 9 % of compiling.
 """
 
 
