@@ -2,8 +2,8 @@
 """Single operators on one thread beside ONNX Runtime: is there one that has no fast loops?
 
 ``python -m tests.bench.operators [--target T] [--part 1/4] [NAME ...]`` prints a line for each case
-of ``operator_cases.py``: best times of both, run in turn, and ours by theirs; then their mean. A
-ratio far above 1 is a kernel that is missing.
+of ``operator_cases.py`` and ``model_cases.py``: best times of both, run in turn, and ours by
+theirs; then their mean. A ratio far above 1 is a kernel that is missing.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import onnxruntime
 
 import intarsia
 
+from .model_cases import model_cases
 from .operator_cases import Case, cases
 
 ROUNDS = 30
@@ -70,7 +71,8 @@ def seconds(run: Callable[[], object]) -> float:
 
 def chosen(names: list[str], part: str) -> list[Case]:
     """Return the cases with one of the names in theirs, and of those every n-th (``k/n``)."""
-    wanted = [case for case in cases() if not names or any(name in case.name for name in names)]
+    every = [*cases(), *model_cases()]
+    wanted = [case for case in every if not names or any(name in case.name for name in names)]
     number, parts = (int(word) for word in part.split("/"))
     return wanted[number - 1 :: parts]
 

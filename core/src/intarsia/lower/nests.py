@@ -137,9 +137,12 @@ class Nest:
             if step > 1:
                 return self._outer(self._steps(value, last, at, step))
             return self._outer(For(at, IntImm(last.extent), ForKind.SERIAL, store(at)))
+        # Of a loop that copies a vector, compilers make a call, which takes longer than the loop.
+        abreast = 2 if isinstance(value, Load) else 1
         if len(self.axes) == 1 and self.parallel and last.extent >= 2 * BLOCK:
-            return self._blocks(last, store)
-        return self._outer(vector_loops(last, self.lanes, store, overlap=self.overlap))
+            return self._blocks(last, store, abreast)
+        loops = vector_loops(last, self.lanes, store, overlap=self.overlap, abreast=abreast)
+        return self._outer(loops)
 
     def _range(self, part: Range, last: Axis) -> Stmt:
         """Store the elements of part of the innermost axis."""
@@ -166,7 +169,7 @@ class Nest:
         ]
         return For(at, IntImm(axis.extent // step), ForKind.SERIAL, Seq(tuple(stores)))
 
-    def _blocks(self, axis: Axis, store: Emit) -> Stmt:
+    def _blocks(self, axis: Axis, store: Emit, abreast: int) -> Stmt:
         """Split a single long axis among threads."""
         block = TirVar("block")
 
@@ -176,11 +179,12 @@ class Nest:
         def store_rest(at: PrimExpr) -> Stmt:
             return store(at + axis.extent // BLOCK * BLOCK)
 
-        body = vector_loops(Axis(axis.var, BLOCK), self.lanes, store_in_block)
+        body = vector_loops(Axis(axis.var, BLOCK), self.lanes, store_in_block, abreast=abreast)
         parts: list[Stmt] = [For(block, IntImm(axis.extent // BLOCK), ForKind.PARALLEL, body)]
         if axis.extent % BLOCK:
             rest = Axis(axis.var, axis.extent % BLOCK)
-            parts.append(vector_loops(rest, self.lanes, store_rest, overlap=self.overlap))
+            own = vector_loops(rest, self.lanes, store_rest, overlap=self.overlap, abreast=abreast)
+            parts.append(own)
         return Seq(tuple(parts))
 
     def _halves(self, node: IfThenElse, number: int, at: int) -> Stmt:
@@ -308,7 +312,9 @@ def _better(body: ArgReduction, item: PrimExpr, best: PrimExpr) -> PrimExpr:
     return binary(BinaryOp.OR, better, nan)
 
 
-def vector_loops(axis: Axis, lanes: int, store: Emit, *, overlap: bool = False) -> Stmt:
+def vector_loops(
+    axis: Axis, lanes: int, store: Emit, *, overlap: bool = False, abreast: int = 1
+) -> Stmt:
     """Return vectorised loops over an axis: whole vectors, then ever smaller ones.
 
     Args:
@@ -316,6 +322,7 @@ def vector_loops(axis: Axis, lanes: int, store: Emit, *, overlap: bool = False) 
         lanes: Elements of a vector.
         store: What is done at a place.
         overlap: Whether the last vector starts early instead, at places that were done already.
+        abreast: Vectors of one iteration.
     """
 
     def piece(start: PrimExpr, width: int) -> Stmt:
@@ -324,7 +331,7 @@ def vector_loops(axis: Axis, lanes: int, store: Emit, *, overlap: bool = False) 
         lane = TirVar("lane")
         return For(lane, IntImm(width), ForKind.VECTORIZED, store(start + lane))
 
-    return _pieces(axis, lanes, piece, overlap=overlap)
+    return _pieces(axis, lanes, piece, overlap=overlap, abreast=abreast)
 
 
 def _pieces(
@@ -334,10 +341,12 @@ def _pieces(
     *,
     overlap: bool,
     widest: int = 0,
+    abreast: int = 1,
 ) -> Stmt:
     """Cover an axis with pieces of ``lanes`` elements, then with one more, or ever smaller ones.
 
-    Pieces of ``widest`` elements come first, if that is more than ``lanes``.
+    Pieces of ``widest`` elements come first, if that is more than ``lanes``; ``abreast`` of them
+    are one iteration.
     """
     parts: list[Stmt] = []
     start, width = 0, power_of_two(min(lanes, axis.extent))
@@ -345,12 +354,7 @@ def _pieces(
         width = widest
     while start < axis.extent:
         count = (axis.extent - start) // width
-        if count == 1:
-            parts.append(piece(IntImm(start), width))
-        elif count > 1:
-            var = TirVar(axis.var.name)
-            loop = piece(var * width + start, width)
-            parts.append(For(var, IntImm(count), ForKind.SERIAL, loop))
+        parts += _repeated(axis, (start, count, width), piece, abreast)
         start += count * width
         rest = axis.extent - start
         if width > lanes:
@@ -362,6 +366,22 @@ def _pieces(
             # Few sizes: every one is another copy of the body.
             width = 4 if width > 4 and rest >= 4 else 1
     return parts[0] if len(parts) == 1 else Seq(tuple(parts))
+
+
+def _repeated(
+    axis: Axis, place: tuple[int, int, int], piece: Callable[[PrimExpr, int], Stmt], abreast: int
+) -> list[Stmt]:
+    """Return a loop over pieces, ``abreast`` in an iteration, and those that are left over."""
+    start, count, width = place
+    stmts: list[Stmt] = []
+    if count >= 2 * abreast:
+        var = TirVar(axis.var.name)
+        step = abreast * width
+        group = [piece(var * step + (start + n * width), width) for n in range(abreast)]
+        body = group[0] if abreast == 1 else Seq(tuple(group))
+        stmts.append(For(var, IntImm(count // abreast), ForKind.SERIAL, body))
+        start, count = start + count // abreast * step, count % abreast
+    return stmts + [piece(IntImm(start + n * width), width) for n in range(count)]
 
 
 def _split_point(value: PrimExpr, axes: Sequence[Axis]) -> tuple[IfThenElse, int, int] | None:
