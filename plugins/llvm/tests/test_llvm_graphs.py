@@ -201,6 +201,8 @@ def test_product_with_constant(runner, a, b, flags, machine):
         ((2, 20, 70), (2, 51, 70), {"transpose_b": True}),
         ((19, 33), (16, 33), {"transpose_b": True}),
         ((3, 1, 70), (3, 70, 150), {}),
+        ((3, 1, 70), (3, 45, 70), {"transpose_b": True}),
+        ((2, 40, 70), (70, 1), {}),
     ],
 )
 def test_product_of_two_inputs(runner, a, b, flags):

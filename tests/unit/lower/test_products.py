@@ -84,7 +84,7 @@ def test_what_several_products_share_is_turned_once() -> None:
 
 
 def test_what_is_too_deep_for_a_panel_is_turned_before() -> None:
-    _, changed = _product((1, 20_000), (8, 20_000), transpose_b=True)
+    _, changed = _product((2, 20_000), (8, 20_000), transpose_b=True)
     assert [node.name for node in calls(changed)] == ["transpose", "matmul"]
 
 
@@ -98,3 +98,25 @@ def test_a_deep_single_row_has_fast_loops(columns: int) -> None:
     _, changed = _product((1, 9000), (9000, columns), transpose_b=False)
     (kernel,) = lower(changed, (), target=make_target(**SCHEDULES)).module.functions
     assert ("panel" in print_func(kernel)) == (columns % 32 > 0)
+
+
+@pytest.mark.parametrize("columns", [1, 5, 8, 19])
+@pytest.mark.parametrize("depth", [3, 4, 8, 11])
+def test_a_row_meets_rows(columns: int, depth: int) -> None:
+    assert _agree((1, depth), (columns, depth), transpose_b=True) == ["matmul"]
+    assert _agree((2, 1, depth), (3, 1, columns, depth), transpose_b=True) == ["matmul"]
+
+
+@pytest.mark.parametrize("depth", [4, 11])
+def test_a_column_is_a_row(depth: int) -> None:
+    assert _agree((9, depth), (depth, 1), transpose_b=False) == ["reshape", "matmul", "reshape"]
+    names = _agree((2, 9, depth), (3, 1, 1, depth), transpose_b=True)
+    assert names == ["reshape", "matmul", "reshape"]
+
+
+def test_elements_taken_twice_may_be_infinite() -> None:
+    a, b = np.ones((1, 6), np.float32), np.ones((3, 6), np.float32)
+    b[0, 2], b[1, 3] = np.inf, np.nan
+    _, changed = _product(a.shape, b.shape, transpose_b=True)
+    (got,) = carry_out(lower(changed, (), target=make_target(**SCHEDULES)), [a, b], compiled=True)
+    np.testing.assert_array_equal(got, [[np.inf, np.nan, 6]])

@@ -278,6 +278,8 @@ class _Layout:
         attrs = node.attrs
         if not isinstance(attrs, Matmul.Attrs):
             return False
+        if self._vector(node, attrs):
+            return True
         if not isinstance(b, Constant):
             return self._unflipped(node, attrs)
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
@@ -290,6 +292,22 @@ class _Layout:
         )
         return True
 
+    def _vector(self, node: Call, attrs: Matmul.Attrs) -> bool:
+        """A product with one column: the column is a row, which meets the rows of the matrix."""
+        a, b = node.args
+        *batch, rows, columns = tensor_type(node).static_shape
+        *own, _, _ = tensor_type(b).static_shape
+        depth = tensor_type(a).static_shape[-1]
+        if columns != 1 or rows == 1 or attrs.transpose_a or tensor_type(a).dtype not in _FLOATS:
+            return False
+        if depth < self.shape.lanes:
+            return False
+        row = reshaped(self.plain(b), (*own, 1, depth))
+        flipped = Matmul.Attrs(transpose_b=True)
+        made = call(Matmul, row, self.plain(a), attrs=flipped, span=node.span)
+        self.first[node] = reshaped(made, (*batch, rows, 1))
+        return True
+
     def _unflipped(self, node: Call, attrs: Matmul.Attrs) -> bool:
         """A product with a transposed matrix of run time, transposed by fast loops first."""
         a, b = node.args
@@ -298,7 +316,10 @@ class _Layout:
             return False
         if min(kind.static_shape[-2:]) < self.shape.lanes:
             return False
-        if turns_panels(self.shape, kind, tensor_type(node).static_shape[:-2]):
+        *batch, rows, _ = tensor_type(node).static_shape
+        if rows == 1 and not attrs.transpose_a:
+            return False
+        if turns_panels(self.shape, kind, batch):
             return False
         axes = (*range(kind.rank - 2), kind.rank - 1, kind.rank - 2)
         plain = replace(attrs, transpose_b=False)

@@ -9,14 +9,27 @@ from math import prod
 
 from ...ir.types import TensorType
 from ...tir.buffer import Buffer, Scope
-from ...tir.expr import Load, PrimExpr, Ramp, const, index
-from ...tir.stmt import Allocate, Stmt, Store
+from ...tir.expr import (
+    BinaryOp,
+    Broadcast,
+    Load,
+    PrimExpr,
+    Ramp,
+    ReduceLanes,
+    TirVar,
+    const,
+    index,
+    minimum,
+    select,
+)
+from ...tir.stmt import Allocate, LetStmt, Stmt, Store
 from .dense import unflatten
 from .loops import Finish, cut, for_parts, load, parallel, seq, serial, store, vectorized
 from .tile import Shape, best_rows, block_width, column_parts, register_tile
 
 _PANEL_BYTES = 512 * 1024
 _MOST_VECTORS = 8
+_ROWS_ABREAST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,11 @@ class Product:
     transpose_a: bool
     transpose_b: bool
 
+    @property
+    def is_row_by_rows(self) -> bool:
+        """Whether all of one row's elements meet those of rows of ``b``: no column is needed."""
+        return self.rows == 1 and self.transpose_b and not self.transpose_a
+
 
 def turns_panels(shape: Shape, b: TensorType, batch: Sequence[int]) -> bool:
     """Whether :func:`matmul_loops` turns a transposed matrix round by itself, a panel at a time.
@@ -66,6 +84,8 @@ def turns_panels(shape: Shape, b: TensorType, batch: Sequence[int]) -> bool:
 
 def matmul_loops(shape: Shape, product: Product, finish: Finish) -> Stmt | None:
     """Return the loops; ``None`` if a panel of ``b`` would not fit on the stack."""
+    if product.is_row_by_rows and product.depth >= shape.lanes > 1:
+        return _dots(shape, product, finish)
     width = _width(shape, product)
     if not _fits(product, width):
         return None
@@ -77,6 +97,53 @@ def matmul_loops(shape: Shape, product: Product, finish: Finish) -> Stmt | None:
 
         stmts.append(parallel(prod(product.batch) * blocks, item))
     return seq(*stmts)
+
+
+def _dots(shape: Shape, product: Product, finish: Finish) -> Stmt:
+    """Multiply a row with rows, some at a time, by vectors along both."""
+    lanes, depth, columns = shape.lanes, product.depth, product.columns
+    some = min(columns, _ROWS_ABREAST)
+    blocks = -(-columns // some)
+    dtype = product.a.dtype
+
+    def item(p: PrimExpr) -> Stmt:
+        outer = unflatten(p // blocks, list(product.batch)) if product.batch else []
+        a_at = _matrix(product.a, outer, product.batch, flipped=False)
+        b_at = _matrix(product.b, outer, product.batch, flipped=True)
+        # The last rows overlap those before, if there is no whole number of them.
+        first = minimum((p % blocks) * some, columns - some)
+        sums = Buffer("sums", (some, lanes), dtype, Scope.REGISTER)
+
+        def vector(element: PrimExpr) -> PrimExpr:
+            assert isinstance(element, Load)  # as of every element
+            *others, last = element.indices
+            return Load(element.buffer, (*others, Ramp(last, 1, lanes)), dtype, lanes)
+
+        def place(n: int) -> tuple[PrimExpr, PrimExpr]:
+            return index(n), Ramp(index(0), 1, lanes)
+
+        def add(k: PrimExpr, fresh: PrimExpr | None = None) -> Stmt:
+            shared = TirVar("shared", dtype, lanes)
+            stmts: list[Stmt] = []
+            for n in range(some):
+                value = shared * vector(b_at(k, first + n))
+                counted = value if fresh is None else select(fresh, value, const(0, dtype))
+                stmts.append(Store(sums, place(n), Load(sums, place(n), dtype, lanes) + counted))
+            return LetStmt(shared, vector(a_at(index(0), k)), seq(*stmts))
+
+        zero = Broadcast(const(0, dtype), lanes, dtype)
+        parts: list[Stmt] = [Store(sums, place(n), zero) for n in range(some)]
+        parts.append(serial(depth // lanes, lambda k: add(k * lanes), "k"))
+        if depth % lanes:
+            # Elements that were taken before count as nothing.
+            fresh = Ramp(index(0), 1, lanes) >= lanes - depth % lanes
+            parts.append(add(index(depth - lanes), fresh))
+        for n in range(some):
+            whole = ReduceLanes(BinaryOp.ADD, Load(sums, place(n), dtype, lanes), dtype)
+            parts.append(finish(whole, (*outer, index(0), first + n)))
+        return Allocate(sums, seq(*parts))
+
+    return parallel(prod(product.batch) * blocks, item)
 
 
 def _width(shape: Shape, product: Product) -> int:
