@@ -14,7 +14,7 @@ from intarsia.ir.expr import Call, Expr, Var, call, tensor_type
 from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
 from intarsia.lower.cpu.layout import use_channels_last
-from intarsia.lower.cpu.planes import PlaneSchedules
+from intarsia.lower.cpu.pools import PoolSchedules
 from intarsia.lower.cpu.tile import Shape
 from intarsia.lower.lower import lower
 from intarsia.ops.activation import Relu
@@ -30,8 +30,7 @@ def _shape_of(_target: Target, _dtype: DType) -> Shape:
 
 
 SCHEDULES = {
-    name.replace(".", "__"): schedule
-    for name, schedule in PlaneSchedules(_shape_of).table().items()
+    name.replace(".", "__"): schedule for name, schedule in PoolSchedules(_shape_of).table().items()
 }
 
 
@@ -143,6 +142,6 @@ def test_every_second_element_by_the_backend() -> None:
     function = use_channels_last(
         function_of(call(MaxPool, x, attrs=WINDOW)), shape(make_target(), DType.FLOAT32)
     )
-    schedule = PlaneSchedules(shape).max_pool
+    schedule = PoolSchedules(shape).plane_max_pool
     lower(function, (), target=make_target(cpu__plane_max_pool=schedule))
     assert asked[:3] == [0, 1, 0]

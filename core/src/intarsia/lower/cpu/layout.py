@@ -55,7 +55,7 @@ from .operators import (
     Winograd,
 )
 from .packing import pack_conv, pack_dense, pack_depthwise, pack_winograd
-from .planes import suits_planes
+from .pools import suits_planes
 from .quantise import (
     conv_of,
     conv_sums_of,

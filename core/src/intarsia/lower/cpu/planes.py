@@ -8,26 +8,17 @@ vector and is read by parts of two has to reach the cache first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
-from types import MappingProxyType
 
-from ...dtype import DType
-from ...ir.expr import Call, tensor_type
-from ...ops.pooling import AvgPool, PoolAttrs
-from ...target.target import Target
+from ...ops.pooling import PoolAttrs
 from ...tir.buffer import Buffer, Scope
-from ...tir.expr import Broadcast, Load, PrimExpr, Ramp, cast, const, index, maximum, minimum
-from ...tir.func import PrimFunc
+from ...tir.expr import Broadcast, Load, PrimExpr, Ramp, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt, Store
-from ...tir.tensor import lowest
 from ..along import power_of_two
-from ..kernels import FusedGroup
 from .dense import unflatten
-from .group import operands
 from .loops import load, parallel, seq, serial, store, unrolled, vectorized
-from .quads import Schedule
 from .tile import Shape
 
 _LINES_BYTES = 8 * 1024
@@ -262,75 +253,3 @@ def _windows(
 
     first = work.start if lanes == 1 else Broadcast(work.start, lanes, acc.dtype)
     return seq(Store(acc, whole, first), serial(taps, add, "k"))
-
-
-def suits_planes(node: Call) -> bool:
-    """Whether a pool is computed so: not of half precision, which is computed in float32, and not
-    where what ceil_mode adds would have to be told from padding.
-    """
-    dtype, attrs = tensor_type(node.args[0]).dtype, node.attrs
-    told_apart = isinstance(attrs, AvgPool.Attrs) and attrs.ceil_mode and attrs.count_include_pad
-    return not told_apart and not (dtype.is_float and dtype.bits < 32)
-
-
-@dataclass(frozen=True, slots=True)
-class PlaneSchedules:
-    """Schedules of pools for machines that a backend describes.
-
-    Attributes:
-        shape_of: ``shape_of(target, dtype)``: the register tile for elements of a type.
-    """
-
-    shape_of: Callable[[Target, DType], Shape]
-
-    def table(self) -> Mapping[str, Schedule]:
-        """Return operator name to its schedule."""
-        return MappingProxyType(
-            {"cpu.plane_avg_pool": self.avg_pool, "cpu.plane_max_pool": self.max_pool}
-        )
-
-    def max_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
-        """``cpu.plane_max_pool``."""
-        given = operands(group)
-        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, PoolAttrs):
-            return None
-        (data,) = given.args
-
-        def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
-            return given.finish(value, indices)
-
-        start = const(lowest(data.dtype), data.dtype)
-        output = given.fused.output.shape[2:]
-        work = Planes(data, group.anchor.attrs, output, start, maximum, finish, counts=False)
-        return given.function(pool_planes(work, self.shape_of(target, data.dtype)))
-
-    def avg_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
-        """``cpu.plane_avg_pool``."""
-        given = operands(group)
-        if (
-            given is None
-            or group.anchor is None
-            or not isinstance(group.anchor.attrs, AvgPool.Attrs)
-        ):
-            return None
-        attrs = group.anchor.attrs
-        (data,) = given.args
-        every = prod(attrs.kernel)
-
-        def combine(value: PrimExpr, element: PrimExpr) -> PrimExpr:
-            return value + element
-
-        def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], taps: PrimExpr) -> Stmt:
-            counted = index(every) if attrs.count_include_pad else maximum(taps, 1)
-            return given.finish(value / cast(counted, data.dtype), indices)
-
-        work = Planes(
-            data,
-            attrs,
-            given.fused.output.shape[2:],
-            const(0, data.dtype),
-            combine,
-            finish,
-            counts=not attrs.count_include_pad,
-        )
-        return given.function(pool_planes(work, self.shape_of(target, data.dtype)))

@@ -9,13 +9,12 @@ from types import MappingProxyType
 
 from ...dtype import DType
 from ...ops.nn import Matmul
-from ...ops.pooling import AvgPool, PoolAttrs
+from ...ops.pooling import PoolAttrs
 from ...target.target import Target
-from ...tir.expr import PrimExpr, cast, const, maximum
+from ...tir.expr import PrimExpr, const
 from ...tir.func import PrimFunc
 from ...tir.passes.stack_to_scratch import stack_to_scratch
 from ...tir.stmt import Stmt
-from ...tir.tensor import lowest
 from ..kernels import FusedGroup
 from .channelwise import Channelwise, channelwise_loops
 from .conv import Convolution, conv_loops
@@ -24,7 +23,7 @@ from .group import Operands, operands
 from .loops import load
 from .matmul import Product, matmul_loops
 from .operators import ConvAttrs, Dense
-from .planes import PlaneSchedules
+from .pools import PoolSchedules
 from .quads import QuadSchedules, Schedule
 from .tile import Shape
 from .window import Window, window_of
@@ -66,12 +65,10 @@ class Schedules:
         """Return operator name to its schedule."""
         return MappingProxyType(
             {
-                "cpu.avg_pool": self.avg_pool,
                 "cpu.conv": self.conv,
                 "cpu.dense": self.dense,
                 "cpu.depthwise": self.depthwise,
-                "cpu.max_pool": self.max_pool,
-                **PlaneSchedules(self.shape_of).table(),
+                **PoolSchedules(self.shape_of).table(),
                 **QuadSchedules(self.shape_of).table(),
                 "cpu.winograd": self.winograd,
                 "matmul": self.matmul,
@@ -154,53 +151,4 @@ class Schedules:
 
         window = _window(given, group.anchor.attrs)
         work = Channelwise(data, window, const(0, data.dtype), combine, finish)
-        return given.function(channelwise_loops(work, self._shape(target, given)))
-
-    def max_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
-        """``cpu.max_pool``."""
-        given = operands(group)
-        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, PoolAttrs):
-            return None
-        (data,) = given.args
-        if data.dtype.is_float and data.dtype.bits < 32:
-            return None
-
-        def combine(
-            value: PrimExpr, element: PrimExpr, _tap: tuple[PrimExpr, PrimExpr], _c: PrimExpr
-        ) -> PrimExpr:
-            return maximum(value, element)
-
-        def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
-            return given.finish(value, indices)
-
-        window = _window(given, group.anchor.attrs)
-        start = const(lowest(data.dtype), data.dtype)
-        work = Channelwise(data, window, start, combine, finish)
-        return given.function(channelwise_loops(work, self._shape(target, given)))
-
-    def avg_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
-        """``cpu.avg_pool``; not where what ceil_mode adds would have to be told from padding."""
-        given = operands(group)
-        if (
-            given is None
-            or group.anchor is None
-            or not isinstance(group.anchor.attrs, AvgPool.Attrs)
-        ):
-            return None
-        attrs = group.anchor.attrs
-        (data,) = given.args
-        if data.dtype.bits < 32 or (attrs.ceil_mode and attrs.count_include_pad):
-            return None
-        every = attrs.kernel[0] * attrs.kernel[1]
-
-        def combine(
-            value: PrimExpr, element: PrimExpr, _tap: tuple[PrimExpr, PrimExpr], _c: PrimExpr
-        ) -> PrimExpr:
-            return value + element
-
-        def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], taps: PrimExpr) -> Stmt:
-            count = const(every, data.dtype) if attrs.count_include_pad else cast(taps, data.dtype)
-            return given.finish(value / count, indices)
-
-        work = Channelwise(data, _window(given, attrs), const(0, data.dtype), combine, finish)
         return given.function(channelwise_loops(work, self._shape(target, given)))
