@@ -7,11 +7,12 @@ A plugin is imported only when an option of one of its kinds stands on the comma
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
+from click.decorators import FC
 from click.shell_completion import CompletionItem
 
 from ..errors import IntarsiaError, UsageError
@@ -85,7 +86,7 @@ class ComposedCommand(click.Command):
         return name not in own and name.startswith(tuple(f"--{f}-" for f in self.families))
 
 
-def help_all_option() -> Any:
+def help_all_option() -> Callable[[FC], FC]:
     """The option that shows also the options of all kinds."""
 
     def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:

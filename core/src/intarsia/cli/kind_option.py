@@ -39,7 +39,7 @@ class _RowType(click.ParamType):
         self.name = row.type
 
     def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Value:
         try:
             return parse_value(self.row, str(value))

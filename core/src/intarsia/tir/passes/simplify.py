@@ -26,6 +26,7 @@ from ..expr import (
 from ..func import PrimFunc
 from ..stmt import For, If, Seq, Stmt
 from ..walk import children, with_children
+from .affine import Sum
 from .rebuild import rebuild_stmt, unknown_below
 
 _FAR = 1 << 62
@@ -38,22 +39,14 @@ def simplify(function: PrimFunc) -> PrimFunc:
 
 
 @dataclass(slots=True)
-class _Sum:
-    """``constant + sum of coefficient * atom``; an atom is whatever is not a sum itself."""
-
-    constant: int
-    terms: dict[PrimExpr, int]
-
-
-@dataclass(slots=True)
 class _Simplifier:
     ranges: dict[TirVar, tuple[int, int]] = field(default_factory=dict)
     values: dict[TirVar, PrimExpr] = field(default_factory=dict)
     bounds: dict[PrimExpr, tuple[int, int]] = field(default_factory=dict)
     atoms: dict[tuple[object, ...], PrimExpr] = field(default_factory=dict)
-    parts: dict[PrimExpr, tuple[BinaryOp, _Sum, int]] = field(default_factory=dict)
+    parts: dict[PrimExpr, tuple[BinaryOp, Sum, int]] = field(default_factory=dict)
     memo: dict[int, PrimExpr] = field(default_factory=dict)
-    sums: dict[PrimExpr, _Sum] = field(default_factory=dict)
+    sums: dict[PrimExpr, Sum] = field(default_factory=dict)
     keep: list[PrimExpr] = field(default_factory=list)  # identities in memo stay unique
 
     def stmt(self, stmt: Stmt) -> Stmt:
@@ -114,7 +107,7 @@ class _Simplifier:
         return _logic(new)
 
     def _compare(self, expr: Binary) -> PrimExpr:
-        low, high = self._interval(_add(self._sum(expr.a), self._sum(expr.b), -1))
+        low, high = self._interval(self._sum(expr.a).plus(self._sum(expr.b), -1))
         match expr.op:
             case BinaryOp.LT if high < 0 or low >= 0:
                 return IntImm(int(high < 0), expr.dtype)
@@ -138,7 +131,7 @@ class _Simplifier:
             ):
                 return self._build(self._sum(expr))
             case BinaryOp.MIN | BinaryOp.MAX:
-                low, high = self._interval(_add(self._sum(expr.a), self._sum(expr.b), -1))
+                low, high = self._interval(self._sum(expr.a).plus(self._sum(expr.b), -1))
                 smaller, larger = (
                     (expr.a, expr.b)
                     if high <= 0
@@ -151,7 +144,7 @@ class _Simplifier:
             case _:
                 return expr
 
-    def _sum(self, expr: PrimExpr) -> _Sum:
+    def _sum(self, expr: PrimExpr) -> Sum:
         """Return an index expression whose operands are simple already as a sum."""
         known = self.sums.get(expr)
         if known is None:
@@ -159,47 +152,41 @@ class _Simplifier:
             self.sums[expr] = known
         return known
 
-    def _new_sum(self, expr: PrimExpr) -> _Sum:
+    def _new_sum(self, expr: PrimExpr) -> Sum:
         if isinstance(expr, IntImm):
-            return _Sum(expr.value, {})
+            return Sum(expr.value, {})
         if not isinstance(expr, Binary) or expr.dtype is not INDEX or expr in self.parts:
-            return _Sum(0, {expr: 1})
+            return Sum(0, {expr: 1})
         match expr.op, expr.a, expr.b:
             case (BinaryOp.ADD, a, b):
-                return self._merge(_add(self._sum(a), self._sum(b), 1))
+                return self._merge(self._sum(a).plus(self._sum(b)))
             case (BinaryOp.SUB, a, b):
-                return self._merge(_add(self._sum(a), self._sum(b), -1))
+                return self._merge(self._sum(a).plus(self._sum(b), -1))
             case (BinaryOp.MUL, a, IntImm(value=factor)) | (BinaryOp.MUL, IntImm(value=factor), a):
-                return _add(_Sum(0, {}), self._sum(a), factor)
+                return Sum(0, {}).plus(self._sum(a), factor)
             case (BinaryOp.FLOOR_DIV, a, IntImm(value=divisor)) if divisor > 0:
                 return self._divide(self._sum(a), divisor)
             case (BinaryOp.FLOOR_MOD, a, IntImm(value=divisor)) if divisor > 0:
                 return self._remainder(self._sum(a), divisor)
             case _:
-                return _Sum(0, {expr: 1})
+                return Sum(0, {expr: 1})
 
-    def _split(self, value: _Sum, divisor: int) -> tuple[_Sum, _Sum]:
-        """Return ``q, r`` with ``value = divisor * q + r``; every term goes one way."""
-        quotient = {t: c // divisor for t, c in value.terms.items() if c % divisor == 0}
-        rest = {t: c for t, c in value.terms.items() if c % divisor != 0}
-        return _Sum(value.constant // divisor, quotient), _Sum(value.constant % divisor, rest)
-
-    def _divide(self, value: _Sum, divisor: int) -> _Sum:
-        quotient, rest = self._split(value, divisor)
+    def _divide(self, value: Sum, divisor: int) -> Sum:
+        quotient, rest = value.split(divisor)
         low, high = self._interval(rest)
         if low // divisor == high // divisor:
             return replace(quotient, constant=quotient.constant + low // divisor)
         atom = self._atom(BinaryOp.FLOOR_DIV, rest, divisor)
-        return _add(quotient, _Sum(0, {atom: 1}), 1)
+        return quotient.plus(Sum(0, {atom: 1}))
 
-    def _remainder(self, value: _Sum, divisor: int) -> _Sum:
-        _, rest = self._split(value, divisor)
+    def _remainder(self, value: Sum, divisor: int) -> Sum:
+        _, rest = value.split(divisor)
         low, high = self._interval(rest)
         if low // divisor == high // divisor:
             return replace(rest, constant=rest.constant - divisor * (low // divisor))
-        return _Sum(0, {self._atom(BinaryOp.FLOOR_MOD, rest, divisor): 1})
+        return Sum(0, {self._atom(BinaryOp.FLOOR_MOD, rest, divisor): 1})
 
-    def _atom(self, op: BinaryOp, value: _Sum, divisor: int) -> PrimExpr:
+    def _atom(self, op: BinaryOp, value: Sum, divisor: int) -> PrimExpr:
         """Return the one node for ``value op divisor``."""
         key = (op, divisor, value.constant, frozenset(value.terms.items()))
         if key not in self.atoms:
@@ -213,7 +200,7 @@ class _Simplifier:
             self.atoms[key] = atom
         return self.atoms[key]
 
-    def _merge(self, value: _Sum) -> _Sum:
+    def _merge(self, value: Sum) -> Sum:
         """Replace ``c * (x % d) + c * d * (x // d)`` by ``c * x``."""
         for atom, factor in tuple(value.terms.items()):
             part = self.parts.get(atom)
@@ -224,10 +211,10 @@ class _Simplifier:
             other = self.atoms.get(key)
             if other is not None and value.terms.get(other) == factor * divisor:
                 terms = {t: c for t, c in value.terms.items() if t is not atom and t is not other}
-                return self._merge(_add(_Sum(value.constant, terms), whole, factor))
+                return self._merge(Sum(value.constant, terms).plus(whole, factor))
         return value
 
-    def _interval(self, value: _Sum) -> tuple[int, int]:
+    def _interval(self, value: Sum) -> tuple[int, int]:
         low = high = value.constant
         for atom, factor in value.terms.items():
             a, b = self._atom_interval(atom)
@@ -246,7 +233,7 @@ class _Simplifier:
             return pick(a, c), pick(b, d)
         return -_FAR, _FAR
 
-    def _build(self, value: _Sum) -> PrimExpr:
+    def _build(self, value: Sum) -> PrimExpr:
         """Return a sum as an expression, in the order its terms came up; constants last."""
         result: PrimExpr | None = None
         for atom, factor in value.terms.items():
@@ -263,18 +250,6 @@ class _Simplifier:
             result = result - -value.constant
         self.sums[result] = value
         return result
-
-
-def _add(a: _Sum, b: _Sum, factor: int) -> _Sum:
-    """Return ``a + factor * b``."""
-    terms = dict(a.terms)
-    for atom, count in b.terms.items():
-        total = terms.get(atom, 0) + factor * count
-        if total == 0:
-            terms.pop(atom, None)
-        else:
-            terms[atom] = total
-    return _Sum(a.constant + factor * b.constant, terms)
 
 
 def _logic(expr: Binary) -> PrimExpr:

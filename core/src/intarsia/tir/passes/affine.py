@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sums of index expressions, each with a factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..expr import PrimExpr
+
+
+@dataclass(slots=True)
+class Sum:
+    """``constant + sum of coefficient * atom``; an atom is whatever is not a sum itself."""
+
+    constant: int
+    terms: dict[PrimExpr, int]
+
+    def plus(self, other: Sum, factor: int = 1) -> Sum:
+        """Return ``self + factor * other``."""
+        terms = dict(self.terms)
+        for atom, count in other.terms.items():
+            total = terms.get(atom, 0) + factor * count
+            if total == 0:
+                terms.pop(atom, None)
+            else:
+                terms[atom] = total
+        return Sum(self.constant + factor * other.constant, terms)
+
+    def split(self, divisor: int) -> tuple[Sum, Sum]:
+        """Return ``q, r`` with ``self = divisor * q + r``; every term goes one way."""
+        quotient = {t: c // divisor for t, c in self.terms.items() if c % divisor == 0}
+        rest = {t: c for t, c in self.terms.items() if c % divisor != 0}
+        return Sum(self.constant // divisor, quotient), Sum(self.constant % divisor, rest)
