@@ -47,8 +47,13 @@ def test_rows_of_any_length(name: str, shape: tuple[int, ...]) -> None:
 
 
 def test_long_rows_run_alone() -> None:
-    assert _agree("nn.softmax", _drawn(2, 3000), 1)
+    assert _agree("nn.softmax", _drawn(2, 1500), 1)
     assert _agree("nn.softmax", _drawn(3, 1001, dtype=np.float64), 1)
+
+
+@pytest.mark.parametrize("name", ["nn.softmax", "nn.log_softmax"])
+def test_rows_too_long_for_the_stack_are_kept_in_the_result(name: str) -> None:
+    assert _agree(name, _drawn(1, 4099), 1)
 
 
 def test_what_follows_the_axis_may_have_one_element() -> None:
@@ -59,11 +64,10 @@ def test_what_follows_the_axis_may_have_one_element() -> None:
     ("shape", "dtype", "axis"),
     [
         ((2, 3), np.float32, 1),
-        ((2, 5000), np.float32, 1),
         ((2, 8, 3), np.float32, 1),
         ((4, 9), np.float16, 1),
     ],
-    ids=["too few", "too many", "another axis", "half precision"],
+    ids=["too few", "another axis", "half precision"],
 )
 def test_others_have_other_loops(shape: tuple[int, ...], dtype: type, axis: int) -> None:
     x = _drawn(*shape, dtype=dtype)

@@ -274,7 +274,7 @@ class Nest:
             value,
             LetStmt(
                 better,
-                _better(body, item, current),
+                better_extreme(item, current, largest=body.largest, last=body.last),
                 Seq(
                     (
                         Store(found, at, select(better, body.axis.var, Load(found, at, INDEX, 1))),
@@ -298,16 +298,23 @@ def goes_across(last: Axis, value: PrimExpr) -> bool:
     return last.extent >= 4 and vectorizes(value, last.var)
 
 
-def _better(body: ArgReduction, item: PrimExpr, best: PrimExpr) -> PrimExpr:
-    """Whether ``item`` replaces ``best``; NaN beats every number, as in NumPy."""
-    if body.last:
-        better = item >= best if body.largest else item <= best
+def better_extreme(item: PrimExpr, best: PrimExpr, *, largest: bool, last: bool) -> PrimExpr:
+    """Whether ``item`` replaces ``best`` in a search; NaN beats every number, as in NumPy.
+
+    Args:
+        item: An element, or a vector of them.
+        best: The extreme of those before.
+        largest: Whether the largest is searched for.
+        last: Whether the last of equal ones counts.
+    """
+    if last:
+        better = item >= best if largest else item <= best
     else:
-        better = item > best if body.largest else item < best
+        better = item > best if largest else item < best
     if not item.dtype.is_float:
         return better
     nan = intrinsic(Intrinsic.ISNAN, item)
-    if not body.last:
+    if not last:
         nan = binary(BinaryOp.AND, nan, binary(BinaryOp.EQ, best, best))
     return binary(BinaryOp.OR, better, nan)
 

@@ -64,17 +64,17 @@ def softmax_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
     if prod(shape[axis + 1 :]) != 1 or not kind.dtype.is_float or kind.dtype.bits < 32:
         return None
     lanes = lanes * 4 // kind.dtype.bytes
-    fits = lanes > 1 and size * kind.dtype.bytes <= _ROWS_BYTES
     alone = group.function.body is call
+    fits = alone or size * kind.dtype.bytes <= _ROWS_BYTES
     flat = size < 2 * lanes and size != lanes and rows >= lanes and alone
-    if not fits or not (flat or size >= lanes):
+    if lanes < 2 or not fits or not (flat or size >= lanes):
         return None
     logarithm = call.op is LogSoftmax
     if not alone:
         if axis < len(shape) - 1:
             return None
         work = _Softmax(given.args[0], given.finish, lanes, logarithm)
-        return given.function(_abreast(work, rows, size))
+        return given.function(_abreast(work, rows, size, None))
     whole = (rows * size,) if flat else (rows, size)
     data, result = (Buffer(name, whole, kind.dtype) for name in ("x", "out"))
 
@@ -82,7 +82,7 @@ def softmax_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
         return Store(result, indices, value)
 
     work = _Softmax(data, finish, lanes, logarithm)
-    body = _by_lanes(work, rows, size) if flat else _abreast(work, rows, size)
+    body = _by_lanes(work, rows, size) if flat else _abreast(work, rows, size, result)
     return PrimFunc(group.name, (data, result), 1, body)
 
 
@@ -204,7 +204,8 @@ class _Abreast:
         first: The first row.
         rows: How many.
         deep: Vectors of a row in one step of a loop.
-        kept: What is kept of the rows.
+        kept: What is kept of the rows: their powers or, for the logarithm, differences.
+        begin: The first row in ``kept``.
         size: Elements of a row.
     """
 
@@ -213,6 +214,7 @@ class _Abreast:
     rows: int
     deep: int
     kept: Buffer
+    begin: PrimExpr
     size: int
 
     def each(self, step: Callable[[int, int, PrimExpr, PrimExpr | None], Stmt]) -> Stmt:
@@ -248,17 +250,27 @@ class _Abreast:
         return value
 
 
-def _abreast(work: _Softmax, rows: int, size: int) -> Stmt:
-    """Run some rows side by side, or some vectors of one long row."""
+def _abreast(work: _Softmax, rows: int, size: int, result: Buffer | None) -> Stmt:
+    """Run some rows side by side, or some vectors of one long row.
+
+    Args:
+        work: What is computed.
+        rows: How many there are.
+        size: Elements of each.
+        result: What keeps the powers of rows that are too long for the stack.
+    """
     fitting = _ROWS_BYTES // (size * work.data.dtype.bytes)
-    some = max(n for n in (1, 2, _ABREAST) if n <= min(rows, fitting))
+    some = max((n for n in (1, 2, _ABREAST) if n <= min(rows, fitting)), default=1)
     # Rows that begin at a vector are written faster, and ones that lie a page apart slower.
     width = (size // work.lanes + 1) * work.lanes
-    kept = Buffer("kept", (some, width), work.data.dtype, Scope.STACK)
+    stack = Buffer("kept", (some, width), work.data.dtype, Scope.STACK)
 
     def block(p: PrimExpr) -> Stmt:
         first = minimum(p * some, rows - some)
-        return Allocate(kept, _rows(_Abreast(work, first, some, _ABREAST // some, kept, size)))
+        deep = _ABREAST // some
+        if not fitting and result is not None:
+            return _rows(_Abreast(work, first, some, deep, result, first, size))
+        return Allocate(stack, _rows(_Abreast(work, first, some, deep, stack, index(0), size)))
 
     return parallel(-(-rows // some), block)
 
@@ -279,14 +291,17 @@ def _rows(side: _Abreast) -> Stmt:
         less, grown = (TirVar(name, dtype, work.lanes) for name in ("less", "grown"))
         counted = grown if fresh is None else select(fresh, grown, work.zero)
         stmts = seq(
-            work.put(side.kept, less if work.logarithm else grown, r, column),
+            work.put(side.kept, less if work.logarithm else grown, side.begin + r, column),
             work.put(total, work.vector(total, s, 0) + counted, s, 0),
         )
         difference = work.read(work.row(side.first + r, column)) - largest[r]
         return LetStmt(less, difference, LetStmt(grown, intrinsic(Intrinsic.EXP, less), stmts))
 
-    def give(r: int, _sum: int, column: PrimExpr, _fresh: PrimExpr | None) -> Stmt:
-        value = work.element(work.vector(side.kept, r, column), shares[r])
+    def give(r: int, _sum: int, column: PrimExpr, fresh: PrimExpr | None) -> Stmt:
+        kept = work.vector(side.kept, side.begin + r, column)
+        value = work.element(kept, shares[r])
+        if fresh is not None and side.kept.scope is Scope.GLOBAL:
+            value = select(fresh, value, kept)
         return work.finish(value, work.row(side.first + r, column))
 
     def add(a: PrimExpr, b: PrimExpr) -> PrimExpr:

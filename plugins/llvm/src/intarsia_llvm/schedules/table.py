@@ -9,6 +9,7 @@ from types import MappingProxyType
 from intarsia.dtype import DType
 from intarsia.ir.expr import tensor_type
 from intarsia.lower.cpu.quads import add_products
+from intarsia.lower.cpu.row_searches import search_kernel
 from intarsia.lower.cpu.softmax import softmax_kernel
 from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
 from intarsia.lower.cpu.tile import Quads, Shape
@@ -90,6 +91,12 @@ def softmax(group: FusedGroup, target: Target) -> PrimFunc | None:
     return None if model.bare else softmax_kernel(group, model.lanes)
 
 
+def search(group: FusedGroup, target: Target) -> PrimFunc | None:
+    """``argmax`` and ``argmin`` of short rows, where there are vectors."""
+    model = machine(target.options)
+    return None if model.bare else search_kernel(group, model.lanes)
+
+
 def has_small_stack(target: Target) -> bool:
     """Whether temporaries of kernels shall lie in the workspace."""
     return machine(target.options).bare
@@ -106,6 +113,8 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
             name: OnWorkspace(schedule, has_small_stack)
             for name, schedule in Schedules(shape_of).table().items()
         },
+        "argmax": search,
+        "argmin": search,
         "nn.log_softmax": softmax,
         "nn.softmax": softmax,
         "transpose": transpose,
