@@ -93,10 +93,13 @@ class _Vector:
         return Store(self.register, self._whole, Broadcast(start, lanes, start.dtype))
 
     def take(self, item: Callable[[PrimExpr], PrimExpr]) -> Stmt:
-        """Combine each lane with ``item(lane)``."""
+        """Combine each lane with ``item(lane)``.
+
+        The item stands first: looking for NaN in it, as extremes do, waits for nothing.
+        """
         lane = TirVar("lane")
         current = Load(self.register, (lane,), self.register.dtype, 1)
-        step = Store(self.register, (lane,), binary(self.combine, current, item(lane)))
+        step = Store(self.register, (lane,), binary(self.combine, item(lane), current))
         return For(lane, IntImm(self.register.shape[0]), ForKind.VECTORIZED, step)
 
     def combined(self) -> PrimExpr:

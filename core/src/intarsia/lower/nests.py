@@ -247,7 +247,7 @@ class Nest:
             def step(lane: PrimExpr, at: PrimExpr) -> Stmt:
                 item = substitute(value, {last.var: at})
                 current = Load(total, (lane,), value.dtype, 1)
-                return Store(total, (lane,), binary(body.combine, current, item))
+                return Store(total, (lane,), binary(body.combine, item, current))
 
             def end(lane: PrimExpr, at: PrimExpr) -> Stmt:
                 current = Load(total, (lane,), value.dtype, 1)
