@@ -37,7 +37,7 @@ def same(function: Function) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
-X = var("x", 2, 4, 5, 7)
+X = var("x", 2, 4, 4, 8)
 
 
 def test_one_alone_is_a_product_and_what_follows_is_computed_before_it_is_reshaped() -> None:
@@ -92,8 +92,9 @@ def test_several_results() -> None:
         conv(X, padding=((1, 0), (0, 0))),
         conv(X, groups=2),
         conv(X, size=3),
+        conv(var("x", 1, 4, 7, 7)),
     ],
-    ids=["behind", "before", "pool", "stride", "padding", "groups", "window"],
+    ids=["behind", "before", "pool", "stride", "padding", "groups", "window", "49 columns"],
 )  # fmt: skip
 def test_others_are_left(body: Expr) -> None:
     function = function_of(body)

@@ -21,6 +21,12 @@ from ...ops.nn import Conv, Matmul
 from ...ops.shape import Reshape
 from .moves import reshaped
 
+_COLUMNS = 32
+"""Columns of a product that wide machines compute together."""
+
+_MOST_COLUMNS = 1.25
+"""Columns computed for each one that is wanted."""
+
 _INDIFFERENT = (Reshape, Matmul)
 """Operators that gain nothing if what they take or give is channels last."""
 
@@ -53,7 +59,17 @@ def _is_pointwise(node: Expr) -> bool:
         and set(tensor_type(weight).shape[2:]) == {1}
         and {attrs.groups, *attrs.strides} == {1}
         and not any(map(any, attrs.padding))
+        and _fills_vectors(prod(tensor_type(node).static_shape[2:]))
     )
+
+
+def _fills_vectors(positions: int) -> bool:
+    """Whether columns that are no whole number of vectors are few beside all of them.
+
+    Where they are not, positions are better rows, which cost as much as there are of them.
+    """
+    columns = -(-positions // _COLUMNS) * _COLUMNS
+    return positions < _COLUMNS or columns <= _MOST_COLUMNS * positions
 
 
 def _plain(nodes: Iterable[Expr], alone: set[Expr]) -> set[Expr]:
