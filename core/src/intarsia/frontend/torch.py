@@ -11,6 +11,7 @@ import os
 import re
 import tempfile
 import warnings
+import zipfile
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -27,6 +28,8 @@ from .torch_attention import encoder_layer, self_attention
 if TYPE_CHECKING:
     from .onnx.reader import ModelSource
     from .torch_types import Exported, Module
+
+_SAVE = "torch.export.save(torch.export.export(model, args), 'model.pt2') writes one"
 
 LARGEST_IN_MEMORY = 1 << 30
 """Bytes of weights up to which the ONNX model is handed over in memory; protobuf ends at 2 GiB."""
@@ -76,32 +79,64 @@ def from_torch(
         UsageError: torch or onnxscript is missing, a module is in training mode, or the program is
             none.
     """
-    torch = require_torch()
     if isinstance(program, str | os.PathLike):
-        program = _opened(torch, Path(program))
+        _require_archive(Path(program))
+    torch = require_torch()
     with quiet(torch):
+        if isinstance(program, str | os.PathLike):
+            program = _opened(torch, Path(program))
         exported = _exported(torch, program, args, kwargs)
         with onnx_model(torch, exported) as model:
             return from_onnx(model, shapes=shapes)
+
+
+def _require_archive(path: Path) -> None:
+    """Tell what cannot be an exported program, with no need of torch.
+
+    Raises:
+        ModelError: The file cannot be read, or is no zip archive, or a damaged one.
+    """
+    if not path.is_file():
+        raise ModelError(f"there is no file '{path}'")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch believes whatever the members hold
+    except Exception as error:  # of files, zip and compression
+        raise ModelError(f"'{path}' holds no exported program: {error}", hint=_SAVE) from None
+    if damaged is not None:
+        raise ModelError(f"'{path}' is damaged: the checksum of '{damaged}' is another")
 
 
 def _opened(torch: ModuleType, path: Path) -> object:
     """Read what ``torch.export.save`` wrote.
 
     Raises:
-        ModelError: The file cannot be read, or holds something else.
+        ModelError: The file holds something else.
     """
-    if not path.is_file():
-        raise ModelError(f"there is no file '{path}'")
+    said = _Said()
+    logger = logging.getLogger("torch.export")  # torch prints the first error, and goes on
+    logger.addFilter(said)
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return torch.export.load(str(path))
+        return torch.export.load(str(path))
     except Exception as error:  # of zip, JSON, or of operators that are not registered
+        reason = _first_line(said.error or error)
         raise ModelError(
-            f"'{path}' holds no exported program that this torch reads: {_first_line(error)}",
-            hint="torch.export.save(torch.export.export(model, args), 'model.pt2') writes one",
+            f"'{path}' holds no exported program that this torch reads: {reason}", hint=_SAVE
         ) from error
+    finally:
+        logger.removeFilter(said)
+
+
+class _Said(logging.Filter):
+    """Keeps the error of a log's records, and lets none through."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.error: BaseException | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.error = self.error or (record.exc_info[1] if record.exc_info else None)
+        return False
 
 
 def _exported(
