@@ -238,6 +238,18 @@ def test_a_compile_that_fails_writes_nothing(
     assert sorted(file.name for file in tmp_path.iterdir()) == ["net.onnx"]
 
 
+@pytest.mark.parametrize(
+    "words", [("compile", "-o"), ("explain", "--netron"), ("explain", "--dot")]
+)
+def test_a_model_is_not_written_over(run: Run, model: Path, words: tuple[str, str]) -> None:
+    before = model.read_bytes()
+    again = model.parent / ".." / model.parent.name / model.name
+    code, _, err = run(words[0], model, "--target", "llvm", words[1], again)
+    assert (code, model.read_bytes() == before) == (2, True)
+    assert "is the model itself" in err
+    assert "name another file" in err
+
+
 def test_run_says_what_is_missing(run: Run, model: Path, artifact: Path, tmp_path: Path) -> None:
     for words, code, message in (
         (("run", model), 2, "a target is needed"),

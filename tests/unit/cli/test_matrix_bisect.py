@@ -99,16 +99,22 @@ def test_bisect_says_when_all_is_well_or_the_fallback_is_not(
     assert "the fallback alone is wrong" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("ended", "code"), [(2, 2), (3, 3), (4, 4), (5, 5), (6, 6), (8, 8), (-11, 5), (None, 8)]
+)
 def test_bisect_needs_a_model_that_can_be_placed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ended: int | None,
+    code: int,
 ) -> None:
     def refuse(words: Sequence[str], seconds: float) -> Ended:
-        return Ended(3, {}, "error: no such file")
+        return Ended(ended, {}, "error: no such file")
 
     pytest.importorskip("intarsia_llvm", reason="the target is read")
     monkeypatch.setattr(bisect, "run_command", refuse)
-    assert main(["bisect", "net.onnx", "--target", "llvm"]) == 2
-    assert "cannot be placed: error: no such file" in capsys.readouterr().err
+    assert main(["bisect", "net.onnx", "--target", "llvm"]) == code
+    assert "error: the model cannot be placed: no such file" in capsys.readouterr().err
 
 
 def test_a_command_in_a_child_is_read_and_ended_in_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,7 @@ def refused(given: object, kind: type[IntarsiaError], *fragments: str) -> None:
         (b"", "no data"),
         (b"\xff\xd8\xff\xe0" + b"\0" * 90, "a JPEG image"),
         (b"PK\x03\x04" + b"\0" * 90, "a zip archive"),
+        (b"PK\x03\x04" + b"\0" * 90 + b"passport.json", "an artifact, which is compiled already"),
         (b"<!DOCTYPE html><html>", "an HTML page"),
         (b"<?xml version='1.0'?>", "XML text"),
         (b'{"a": 1}', "JSON text"),

@@ -16,7 +16,17 @@ from typing import TypeAlias, cast
 
 import click
 
-from ..errors import GateFailed, UsageError
+from ..errors import (
+    ArtifactError,
+    GateFailed,
+    IntarsiaError,
+    ModelError,
+    PluginError,
+    ResourceError,
+    ToolchainError,
+    UnsupportedError,
+    UsageError,
+)
 from .children import Ended, run_command
 from .composed import ComposedCommand
 from .model_options import parse_shape
@@ -156,15 +166,23 @@ def _suspects(explained: Ended) -> list[Suspect]:
     """Read the regions from what ``explain`` said.
 
     Raises:
-        UsageError: It did not come to that.
+        IntarsiaError: It did not come to that; as that command ended.
     """
     if explained.state != "ok":
-        raise UsageError(f"the model cannot be placed: {explained.error or explained.state}")
+        said = explained.error.removeprefix("error: ") or explained.state
+        raise _error_of(explained.code)(f"the model cannot be placed: {said}")
     rows = cast("list[dict[str, object]]", explained.said["regions"])
     return [
         Suspect(str(row["name"]), str(row["accelerator"]), tuple(cast("list[str]", row["nodes"])))
         for row in rows
     ]
+
+
+def _error_of(code: int | None) -> type[IntarsiaError]:
+    """The error with which a command ends as one did in a child process."""
+    kinds = (UsageError, ModelError, UnsupportedError, ToolchainError, ArtifactError, ResourceError)
+    late = ResourceError if code is None else PluginError
+    return next((kind for kind in kinds if kind.exit_code == code), late)
 
 
 def _without(regions: Sequence[Suspect]) -> list[str]:

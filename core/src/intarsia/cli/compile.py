@@ -10,7 +10,7 @@ import click
 
 from ..target.kinds import GIVEN_NAME
 from .composed import ComposedCommand
-from .model_options import BuildSettings, build_options
+from .model_options import BuildSettings, build_options, keep_model
 from .output import emit_json, progress
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def command(
     """Compile MODEL, an ONNX file or a .pt2, into an artifact that runs without the compiler."""
     from ..partition.report import bytes_text, float_text  # help does without the compiler
 
+    keep_model(model, Path(output))
     artifact = compile_model(model, settings)
     path = artifact.save(output, output_format=output_format)
     size = _bytes_of(path)

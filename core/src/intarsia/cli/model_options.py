@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
@@ -52,6 +53,17 @@ class BuildSettings:
     measure: bool
     records: str | None
     use_cache: bool
+
+
+def keep_model(model: Path, output: Path | None) -> None:
+    """Refuse to write a result over the model that it is made of.
+
+    Raises:
+        UsageError: They are one file.
+    """
+    with suppress(OSError):  # one of them is not there
+        if output is not None and output.samefile(model):
+            raise UsageError(f"'{output}' is the model itself", hint="name another file to write")
 
 
 def parse_shape(text: str) -> tuple[str, tuple[Size, ...]]:

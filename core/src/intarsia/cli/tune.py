@@ -19,6 +19,7 @@ from ..build.records import Record, append_record, read_records, records_path
 from ..build.sizes import largest
 from ..errors import UnsupportedError, UsageError
 from ..lower.space import Choice
+from ..runtime.threads import choose_threads
 from . import contestant
 from .bench import compare, interleave
 from .composed import ComposedCommand
@@ -232,6 +233,7 @@ def command(
     path = records_path(records, os.environ)
     if path is None:
         raise UsageError("tune needs a file of records", hint="--records FILE")
+    choose_threads(threads)
     host = session.host()
     parts = target.read(host)
     sizes = largest(dict(parse_shape(text) for text in shapes))

@@ -27,6 +27,8 @@ def found_kind(data: bytes) -> str:
         if data.startswith(magic):
             return kind
     if data.startswith(b"PK\x03\x04"):
+        if b"passport.json" in data:
+            return "an artifact, which is compiled already"
         return "a zip archive (a PyTorch checkpoint?)"
     if data[4:8] == b"TFL3":
         return "a TensorFlow Lite model"
