@@ -83,7 +83,10 @@ def dense_loops(
         outer: Dimensions that the rows of the result stand for.
     """
     width = weight.shape[2]
-    rows = best_rows(left.rows, shape.rows_for(width // shape.lanes))
+    limit = shape.rows_for(width // shape.lanes)
+    if _needs_copy(left):
+        limit = min(limit, shape.rows)  # as many as the sets that they fall into hold
+    rows = best_rows(left.rows, limit)
     blocks = -(-outputs // width)
     panel = _panel_rows(left, rows, blocks, shape.panel_bytes)
     panels = cut(left.rows, panel)
