@@ -142,6 +142,11 @@ def test_a_triple_that_llvm_does_not_know():
     [
         ("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a73x", "(?s)'cortex-a73x'.*did you mean"),
         ("llvm -mtriple=aarch64-linux-gnu -mtune=zzz", "(?s)no processor 'zzz'.*--values mtune"),
+        (
+            "llvm -mtriple=x86_64-linux-gnu -mattr=+nosuch",
+            "(?s)no feature 'nosuch' for x86_64.*--values mattr",
+        ),
+        ("llvm -mtriple=aarch64-linux-gnu -mattr=+neo", "(?s)no feature 'neo' for aarch64"),
         ("llvm -mtriple=zzz", "LLVM does not know 'zzz'"),
     ],
 )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -77,6 +78,15 @@ def test_bits_with_a_sign_are_those_without() -> None:
     signed = decoded(tensor(TensorProto.FLOAT16, 2, int32_data=[0x3C00 - (1 << 14), -0x4400]))
     whole = decoded(tensor(TensorProto.FLOAT16, 2, int32_data=[0x3C00 - (1 << 14), 0xBC00]))
     assert signed.tobytes() == whole.tobytes()
+
+
+def test_true_is_one_byte_in_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / "w.bin").write_bytes(b"\x02\x00\xff")
+    weight = tensor(TensorProto.BOOL, 3)
+    weight.data_location = TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value="w.bin")
+    found = decode_tensor(weight, ExternalFiles(tmp_path), "w")
+    assert found.view(np.uint8).tolist() == [1, 0, 1]
 
 
 def test_true_is_one_byte() -> None:

@@ -15,7 +15,16 @@ from intarsia.errors import TargetError, ToolchainError
 from intarsia.plugin import KnownValue, KnownValues
 from intarsia.target.options import did_you_mean
 
-from .target import X86_CPUS, LlvmOptions, canonicalise, host_cpu, host_triple, is_x86
+from .target import (
+    X86_CPUS,
+    X86_FEATURES,
+    X86_OTHERS,
+    LlvmOptions,
+    canonicalise,
+    host_cpu,
+    host_triple,
+    is_x86,
+)
 
 _PRINT = """
 import sys
@@ -87,22 +96,29 @@ def known_values(flag: str, options: LlvmOptions) -> KnownValues:
 
 
 def check_processor(options: LlvmOptions) -> LlvmOptions:
-    """Canonicalise options, and refuse a processor that LLVM would ignore with a warning.
+    """Canonicalise options, and refuse what LLVM would ignore with a warning.
 
-    x86 has a table of its own, so only other machines cost a question to LLVM.
+    x86 has a table of its own, so only other machines and rare features cost a question to LLVM.
 
     Raises:
         TargetError: An unknown processor, feature or triple.
     """
     options = canonicalise(options)
+    wanted = [("mcpu", options.mcpu), ("mtune", options.mtune)]
+    wanted += [("mattr", feature[1:]) for feature in options.mattr]
     if is_x86(options.mtriple):
+        ours = {*X86_CPUS, *X86_FEATURES, *X86_OTHERS}
+        wanted = [pair for pair in wanted if pair[1] not in ours and pair != ("mtune", "")]
+    if not wanted:
         return options
-    _, cpus, _ = processors_and_features(options.mtriple)
-    known = {row.value for row in cpus} | {"generic"}
-    for flag, name in (("mcpu", options.mcpu), ("mtune", options.mtune)):
-        if name and name not in known:
+    _, cpus, features = processors_and_features(options.mtriple)
+    processors = {row.value for row in cpus} | {"generic"}
+    for flag, name in wanted:
+        known = {row.value for row in features} if flag == "mattr" else processors
+        if (name or flag == "mattr") and name not in known:
+            what = "feature" if flag == "mattr" else "processor"
             raise TargetError(
-                f"-{flag}: LLVM knows no processor '{name}' for {options.mtriple}",
+                f"-{flag}: LLVM knows no {what} '{name}' for {options.mtriple}",
                 hint=did_you_mean(name, known)
                 or f"intarsia targets show 'llvm -mtriple={options.mtriple}' --values {flag}",
             )

@@ -33,7 +33,7 @@ X86_FEATURES = {
     "avx512vnni": "avx512_vnni",
 }
 
-_X86_OTHERS = {
+X86_OTHERS = {
     "amx-bf16": "amx_bf16",
     "amx-int8": "amx_int8",
     "amx-tile": "amx_tile",
@@ -240,7 +240,7 @@ def machine(options: LlvmOptions) -> Machine:
             active[feature[1:]] = None
         else:
             active.pop(feature[1:], None)
-    names = X86_FEATURES | _X86_OTHERS
+    names = X86_FEATURES | X86_OTHERS
     needed = [name for name in X86_FEATURES if name in active]
     needed += sorted(name for name in active if name not in X86_FEATURES)
     known = tuple(names.get(name, name) for name in needed)

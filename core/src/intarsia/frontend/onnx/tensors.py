@@ -204,10 +204,10 @@ def decode_tensor(
     fields = _sources(tensor, where, raw)
     if tensor.data_location == 1:
         entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
-        view = files.read(entries, count * dtype.bytes, where)
-        return _aligned(np.frombuffer(view, array_type)).reshape(dims)
-    data = tensor.raw_data if raw is None else raw
-    if data:
+        data = files.read(entries, count * dtype.bytes, where)
+    else:
+        data = tensor.raw_data if raw is None else raw
+    if tensor.data_location == 1 or data:
         if len(data) != count * dtype.bytes:
             raise ModelError(
                 f"{len(data)} bytes of data; {dims} of {dtype} needs {count * dtype.bytes}",
