@@ -105,6 +105,12 @@ CASES = {
         {"x": (2, 3, 4)},
         weights={"w": f32(2, 5, 4)},
     ),
+    "einsum-diagonal": model([node("Einsum", "x", equation="bii->ib")], {"x": (2, 3, 3)}),
+    "einsum-trace": model(
+        [node("Einsum", "x w", equation="iji,jk->k")],
+        {"x": (3, 2, 3)},
+        weights={"w": f32(2, 5)},
+    ),
     "einsum-sum": model(
         [node("Einsum", "x w", equation="ab,cd->c")], {"x": (2, 3)}, weights={"w": f32(4, 5)}
     ),

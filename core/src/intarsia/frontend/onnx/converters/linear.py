@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from ....dtype import DType
 from ....ir.expr import Expr
-from ....ops import binary, nn, reduce
+from ....ops import binary, nn, reduce, slicing
 from ..builder import Builder, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 
@@ -74,14 +74,14 @@ def scaled(node: Builder, x: Expr, factor: float) -> Expr:
 
 
 def einsum(node: NodeContext) -> Expr:
-    """Convert Einsum of one or two operands, each letter at most once in an operand."""
+    """Convert Einsum of one or two operands."""
     text = node.string("equation").replace(" ", "")
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if "." in text or len(terms) != len(node.args) or len(terms) > 2:
         raise node.unsupported(f"Einsum equation '{text}'")
-    if any(len(set(term)) != len(term) for term in [*terms, right]):
-        raise node.unsupported(f"Einsum equation '{text}' repeats an index within an operand")
+    if len(set(right)) != len(right):
+        raise node.unsupported(f"Einsum equation '{text}' repeats an index of the result")
     if not arrow:
         letters = left.replace(",", "")
         right = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
@@ -89,10 +89,33 @@ def einsum(node: NodeContext) -> Expr:
     for term, value in zip(terms, values, strict=True):
         if rank_of(value) != len(term) or not set(right) <= set(left):
             raise node.model_error(f"Einsum equation '{text}' does not fit operand {value.type}")
+    parts = [_diagonals(node, x, term) for x, term in zip(values, terms, strict=True)]
+    terms, values = [term for term, _ in parts], [value for _, value in parts]
     if len(terms) == 1:
         kept, value = _summed(node, values[0], terms[0], right)
         return node.transpose(value, [kept.index(x) for x in right])
     return _contract(node, values, terms, right)
+
+
+def _diagonals(node: NodeContext, x: Expr, term: str) -> tuple[str, Expr]:
+    """Take the diagonal of dimensions that have the same letter, until each has its own."""
+    while len(set(term)) < len(term):
+        letter = next(one for one in term if term.count(one) > 1)
+        first = term.index(letter)
+        second = term.index(letter, first + 1)
+        others = [axis for axis in range(len(term)) if axis not in (first, second)]
+        *sizes, rows, columns = _static(node, node.transpose(x, [*others, first, second]))
+        if rows != columns:
+            raise node.model_error(f"index '{letter}' is {rows} and {columns} at once")
+        flat = node.reshape(node.transpose(x, [*others, first, second]), [*sizes, rows * rows])
+        attrs = slicing.StridedSlice.Attrs(
+            begin=(0,) * (len(sizes) + 1),
+            end=(*sizes, rows * rows),
+            strides=(*(1 for _ in sizes), rows + 1),
+        )
+        x = node.call(slicing.StridedSlice, flat, attrs=attrs)
+        term = "".join(term[axis] for axis in others) + letter
+    return term, x
 
 
 def _summed(node: NodeContext, x: Expr, term: str, keep: str) -> tuple[str, Expr]:
