@@ -245,13 +245,11 @@ def _turn(
     rest = panel.shape[1] - before - used
     if rest:
         zero = const(0, panel.dtype)
-        stmts.append(
-            serial(
-                depth,
-                lambda k: vectorized(rest, lambda c: store(panel, (k, c + before + used), zero)),
-                "k",
-            )
-        )
+
+        def clear(k: PrimExpr) -> Stmt:
+            return vectorized(rest, lambda c: store(panel, (k, c + before + used), zero))
+
+        stmts.append(serial(depth, clear, "k"))
     stmts.append(serial(depth // lanes, lambda k: strip(k * lanes), "k"))
     if depth % lanes:
         stmts.append(strip(index(depth - lanes)))
