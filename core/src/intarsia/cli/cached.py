@@ -16,7 +16,7 @@ from ..build.cache import BuildCache, KeptArtifact, Key, open_cache
 from ..build.importing import source_digests
 from ..build.pack import own_version
 from ..build.records import records_path
-from ..host.trial import files_below
+from ..host.fingerprint import files_below
 from ..target.target import CompositeTarget
 from .model_options import BuildSettings
 

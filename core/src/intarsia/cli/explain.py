@@ -25,7 +25,7 @@ from ..passes.fuse_quantize import FUSE_QUANTIZE
 from ..target.options import did_you_mean
 from .composed import ComposedCommand
 from .drawing.write import draw
-from .model_options import keep_model, parse_shape
+from .model_options import parse_shape
 from .output import emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options
@@ -85,8 +85,6 @@ def command(
     """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
     host = session.host()
     parts = read_target(host, target.read(host), None)
-    for picture in (html, dot, netron, model_explorer):
-        keep_model(model, picture)
     rules = [parse_place_rule(text) for text in place]
     shapes = largest(dict(parse_shape(text) for text in shape))
     chosen = None if executor is None else Executor(executor, host=host)

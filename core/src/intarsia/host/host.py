@@ -278,7 +278,7 @@ class Host:
         """
         from hashlib import sha256
 
-        from .trial import fingerprint
+        from .fingerprint import fingerprint
 
         owner = self._manager.owner(kind)
         if owner.hooks is not None and owner.folder is None:

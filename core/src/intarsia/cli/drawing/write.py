@@ -11,6 +11,7 @@ import click
 from ...artifact.write import written_beside
 from ...partition.placed_graph import PlacedGraph
 from ...partition.support import Code
+from ..model_options import keep_model
 
 
 def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path | None]) -> None:
@@ -24,8 +25,10 @@ def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path 
 
     Raises:
         ResourceError: A file cannot be written.
-        UsageError: There is no such folder.
+        UsageError: There is no such folder, or a file is the model.
     """
+    for path in files.values():
+        keep_model(model, path)
     for what, path in files.items():
         if path is None:
             continue
