@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib.util
+import zipfile
 from hashlib import sha256
 from pathlib import Path
 
@@ -39,6 +40,7 @@ def test_it_is_built_for_one_shape() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is not None, reason="torch is installed")
 def test_without_torch_the_message_says_what_to_install(tmp_path: Path) -> None:
+    zipfile.ZipFile(tmp_path / "net.pt2", "w").close()
     with pytest.raises(UsageError, match="needs the packages 'torch'") as caught:
         import_model(tmp_path / "net.pt2")
     assert caught.value.hint == "pip install 'intarsia[torch]'"

@@ -69,9 +69,9 @@ def kernel(p0: float32[2, 21], out0: float32[2] out):
     edge[ramp(0, 1, 16)] = broadcast(0.0, 16)
     for k1 in serial(1):
       for lane in vectorized(16):
-        partial[lane] = partial[lane] + p0[i0, (k1 * 16) + lane]
+        partial[lane] = p0[i0, (k1 * 16) + lane] + partial[lane]
     for lane_1 in vectorized(16):
-      edge[lane_1] = edge[lane_1] + select(lane_1 >= 11, p0[i0, lane_1 + 5], 0.0)
+      edge[lane_1] = select(lane_1 >= 11, p0[i0, lane_1 + 5], 0.0) + edge[lane_1]
     out0[i0] = 0.0 + (reduce_lanes[+](partial[ramp(0, 1, 16)]) \
 + reduce_lanes[+](edge[ramp(0, 1, 16)]))
 """

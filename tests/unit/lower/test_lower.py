@@ -214,7 +214,7 @@ def mean_0(p0: float32[5, 20], out0: float32[5] out):
       partial[ramp(0, 1, 16)] = broadcast(0.0, 16)
       for k1 in serial(1):
         for lane in vectorized(16):
-          partial[lane] = partial[lane] + p0[r0, (k1 * 16) + lane]
+          partial[lane] = p0[r0, (k1 * 16) + lane] + partial[lane]
       total[0] = 0.0 + reduce_lanes[+](partial[ramp(0, 1, 16)])
       for k1_1 in serial(4):
         total[0] = total[0] + p0[r0, k1_1 + 16]
