@@ -13,11 +13,11 @@ from typing import assert_never
 
 from ..errors import UnsupportedError
 from ..tir.buffer import Buffer, Scope
-from ..tir.expr import INDEX, CallIntrinsic, IntImm, Load, PrimExpr, TirVar
+from ..tir.expr import INDEX, CallIntrinsic, IntImm, Load, PrimExpr, Ramp, TirVar
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic, IntrinsicRule
 from ..tir.stmt import Allocate, Barrier, For, ForKind, If, Invoke, LetStmt, Seq, Stmt, Store
-from ..tir.walk import post_order, rewrite_stmt, statement_exprs, statements
+from ..tir.walk import post_order, rewrite_stmt, statement_exprs, statements, substitute_stmt
 from .c_functions import Functions
 from .c_values import Values
 from .lanes import lane_of
@@ -221,6 +221,9 @@ class _Kernel:
 
     def _let(self, stmt: LetStmt) -> None:
         v, var = self.v, stmt.var
+        if var.lanes > 1:
+            self._let_vector(stmt)
+            return
         with v.statement(stmt.value):
             counted = var.dtype is INDEX and v.is_position(stmt.value)
             value = v.position(stmt.value) if counted else v.value(stmt.value)
@@ -236,6 +239,15 @@ class _Kernel:
         self.stmt(stmt.body)
         if var not in v.used:
             del v.lines[place]
+
+    def _let_vector(self, stmt: LetStmt) -> None:
+        """Give a vector a name: that of an array with its elements."""
+        var = stmt.var
+        kept = Buffer(var.name, (var.lanes,), var.dtype, Scope.REGISTER)
+        whole = (Ramp(IntImm(0), 1, var.lanes),)
+        read = Load(kept, whole, var.dtype, var.lanes)
+        body = substitute_stmt(stmt.body, {var: read})
+        self._allocate(Allocate(kept, Seq((Store(kept, whole, stmt.value), body))))
 
 
 def _is_read(buffer: Buffer, body: Stmt) -> bool:
