@@ -10,7 +10,9 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +21,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.cli import contestant, peers
-from intarsia.cli.bench import compare, interleave
+from intarsia.cli.bench import balanced_orders, compare, interleave
 from intarsia.cli.bench_row import BenchRow
 from intarsia.cli.contestant import Contestant
 from intarsia.cli.main import main
@@ -315,6 +317,18 @@ def test_rounds_are_interleaved() -> None:
     times = interleave({("ours", "a"): Slow("a"), ("peer", "b"): Slow("b")}, 2)
     assert order == [("a", 1), ("b", 1), ("a", 2), ("b", 2), ("b", 2), ("a", 2)]
     assert times == {("ours", "a"): [0.02, 0.02], ("peer", "b"): [0.02, 0.02]}
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 5, 8])
+def test_everybody_comes_after_everybody_else_equally_often(count: int) -> None:
+    orders = balanced_orders(count)
+    assert all(sorted(order) == list(range(count)) for order in orders)
+    begins = Counter(order[0] for order in orders)
+    follows = Counter(pair for order in orders for pair in pairwise(order))
+    assert len(begins) == count
+    assert len(follows) == count * (count - 1)
+    assert len({*begins.values()}) == 1
+    assert len({*follows.values()}) <= 1
 
 
 def test_a_contestant_runs_in_a_process_of_its_own() -> None:

@@ -152,7 +152,7 @@ def interleave(
 ) -> dict[tuple[str, str], list[float]]:
     """Let everyone run in turn, ``rounds`` times; return the seconds of one run in each round.
 
-    Everybody starts a round equally often: each round begins with another contestant.
+    Everybody begins a round, and comes after each of the others, equally often.
     """
     repeats = {
         name: max(1, int(ROUND_SECONDS / max(timed.seconds(1), 1e-7)))
@@ -160,12 +160,24 @@ def interleave(
     }
     times: dict[tuple[str, str], list[float]] = {name: [] for name in contestants}
     names = list(contestants)
+    orders = balanced_orders(len(names))
     for number in range(rounds):
-        start = number % len(names)
-        for name in (*names[start:], *names[:start]):
+        for name in (names[place] for place in orders[number % len(orders)]):
             time.sleep(_REST_SECONDS)
             times[name].append(contestants[name].seconds(repeats[name]))
     return times
+
+
+def balanced_orders(count: int) -> list[list[int]]:
+    """Return orders in which each of ``count`` things comes after each other one equally often.
+
+    What runs before leaves its mark: threads that still wait, caches, a processor that has become
+    slower. These are the Latin squares of E. J. Williams, "Experimental designs balanced for the
+    estimation of residual effects of treatments", 1949: one for an even number, two for an odd.
+    """
+    zigzag = [(place + 1) // 2 if place % 2 else -(place // 2) for place in range(count)]
+    square = [[(first + step) % count for step in zigzag] for first in range(count)]
+    return square if count % 2 == 0 else square + [order[::-1] for order in square]
 
 
 def compare(
