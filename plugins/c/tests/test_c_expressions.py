@@ -242,7 +242,7 @@ def reduced(op, x, y, vector):
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT32, DType.UINT8, DType.BOOL], ids=str)
 def test_lanes(load_module, dtype):
-    """Reductions of vectors, strided reads and writes, and a vector written over itself."""
+    """Reductions of vectors, strided reads and writes, one written over itself, one with a name."""
     names = ("&", "|") if dtype is DType.BOOL else ("+", "*", "min", "max")
     x, y = Buffer("x", (16,), dtype), Buffer("y", (16,), dtype)
     whole = Load(x, (Ramp(index(0), 1, 16),), dtype, 16)
@@ -264,6 +264,10 @@ def test_lanes(load_module, dtype):
         (Store(y, (Ramp(index(0), 1, 16),), whole), Store(y, (Ramp(index(0), 1, 16),), itself))
     )
     kernels.append(PrimFunc("itself", (x, y), 1, body))
+    named = TirVar("int", dtype, 16)
+    least = ReduceLanes(BinaryOp(names[0]), named, dtype)
+    uses = Seq((Store(y, (Ramp(index(15), -1, 16),), named), Store(y, (index(3),), least)))
+    kernels.append(PrimFunc("named", (x, y), 1, LetStmt(named, whole, uses)))
     library = load_module(kernels)
     data = (np.arange(16) % 3 + 1).astype(numpy_type(dtype))
     for function in kernels:
