@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
+from ...ir.op import OpAttrs
 from ...tir.buffer import Buffer
 from ...tir.expr import PrimExpr
 from ...tir.func import PrimFunc
@@ -12,6 +14,8 @@ from ...tir.stmt import Stmt
 from ..epilogue import Epilogue, epilogue
 from ..kernels import FusedGroup
 from .loops import store
+
+A = TypeVar("A", bound=OpAttrs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +46,14 @@ def operands(group: FusedGroup) -> Operands | None:
     fused = epilogue(group)
     args = tuple(arg for arg in fused.anchor_args if arg is not None)
     return Operands(group, fused, args) if len(args) == len(fused.anchor_args) else None
+
+
+def anchored(group: FusedGroup, kind: type[A]) -> tuple[Operands, A] | None:
+    """Return the operands and the anchor's attributes.
+
+    ``None`` if the attributes are of another kind, or the group computes an operand itself.
+    """
+    given = operands(group)
+    if given is None or group.anchor is None or not isinstance(group.anchor.attrs, kind):
+        return None
+    return given, group.anchor.attrs

@@ -18,7 +18,7 @@ from ...tir.stmt import Stmt
 from ...tir.tensor import lowest
 from ..kernels import FusedGroup
 from .channelwise import Channelwise, channelwise_loops
-from .group import operands
+from .group import anchored
 from .planes import Planes, pool_planes
 from .quads import Schedule
 from .tile import Shape
@@ -30,8 +30,13 @@ def suits_planes(node: Call) -> bool:
     where what ceil_mode adds would have to be told from padding.
     """
     dtype, attrs = tensor_type(node.args[0]).dtype, node.attrs
-    told_apart = isinstance(attrs, AvgPool.Attrs) and attrs.ceil_mode and attrs.count_include_pad
+    told_apart = isinstance(attrs, AvgPool.Attrs) and _tells_padding(attrs)
     return not told_apart and not (dtype.is_float and dtype.bits < 32)
+
+
+def _tells_padding(attrs: AvgPool.Attrs) -> bool:
+    """Whether what ceil_mode adds has to be told from padding."""
+    return attrs.ceil_mode and attrs.count_include_pad
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +62,10 @@ class PoolSchedules:
 
     def max_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.max_pool``."""
-        given = operands(group)
-        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, PoolAttrs):
+        found = anchored(group, PoolAttrs)
+        if found is None:
             return None
+        given, attrs = found
         (data,) = given.args
         if data.dtype.is_float and data.dtype.bits < 32:
             return None
@@ -73,23 +79,19 @@ class PoolSchedules:
             return given.finish(value, indices)
 
         sizes = (data.shape[1:3], given.fused.output.shape[1:3])
-        window = window_of(*sizes, group.anchor.attrs)
+        window = window_of(*sizes, attrs)
         start = const(lowest(data.dtype), data.dtype)
         work = Channelwise(data, window, start, combine, finish)
         return given.function(channelwise_loops(work, self.shape_of(target, data.dtype)))
 
     def avg_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.avg_pool``; not where what ceil_mode adds would have to be told from padding."""
-        given = operands(group)
-        if (
-            given is None
-            or group.anchor is None
-            or not isinstance(group.anchor.attrs, AvgPool.Attrs)
-        ):
+        found = anchored(group, AvgPool.Attrs)
+        if found is None:
             return None
-        attrs = group.anchor.attrs
+        given, attrs = found
         (data,) = given.args
-        if data.dtype.bits < 32 or (attrs.ceil_mode and attrs.count_include_pad):
+        if data.dtype.bits < 32 or _tells_padding(attrs):
             return None
         every = attrs.kernel[0] * attrs.kernel[1]
 
@@ -108,9 +110,10 @@ class PoolSchedules:
 
     def plane_max_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.plane_max_pool``."""
-        given = operands(group)
-        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, PoolAttrs):
+        found = anchored(group, PoolAttrs)
+        if found is None:
             return None
+        given, attrs = found
         (data,) = given.args
 
         def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
@@ -118,19 +121,15 @@ class PoolSchedules:
 
         start = const(lowest(data.dtype), data.dtype)
         output = given.fused.output.shape[2:]
-        work = Planes(data, group.anchor.attrs, output, start, maximum, finish, counts=False)
+        work = Planes(data, attrs, output, start, maximum, finish, counts=False)
         return given.function(pool_planes(work, self.shape_of(target, data.dtype)))
 
     def plane_avg_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.plane_avg_pool``."""
-        given = operands(group)
-        if (
-            given is None
-            or group.anchor is None
-            or not isinstance(group.anchor.attrs, AvgPool.Attrs)
-        ):
+        found = anchored(group, AvgPool.Attrs)
+        if found is None:
             return None
-        attrs = group.anchor.attrs
+        given, attrs = found
         (data,) = given.args
         every = prod(attrs.kernel)
 

@@ -19,7 +19,7 @@ from ..kernels import FusedGroup
 from .channelwise import Channelwise, channelwise_loops
 from .conv import Convolution, conv_loops
 from .dense import dense_loops, flat_rows
-from .group import Operands, operands
+from .group import Operands, anchored
 from .loops import load
 from .matmul import Product, matmul_loops
 from .operators import ConvAttrs, Dense
@@ -80,20 +80,20 @@ class Schedules:
 
     def conv(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.conv``."""
-        given = operands(group)
-        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, ConvAttrs):
+        found = anchored(group, ConvAttrs)
+        if found is None:
             return None
-        attrs = group.anchor.attrs
+        given, attrs = found
         data, weight = given.args
         work = Convolution(data, weight, attrs.outputs, attrs.groups, _window(given, attrs))
         return given.function(conv_loops(self._shape(target, given), work, given.finish))
 
     def winograd(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.winograd``."""
-        given = operands(group)
-        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, ConvAttrs):
+        found = anchored(group, ConvAttrs)
+        if found is None:
             return None
-        attrs = group.anchor.attrs
+        given, attrs = found
         data, weight = given.args
         work = Winograd(data, weight, attrs.outputs, _window(given, attrs))
         body, scratch = winograd_loops(self._shape(target, given), work, given.finish)
@@ -102,12 +102,13 @@ class Schedules:
 
     def dense(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.dense``."""
-        given = operands(group)
-        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, Dense.Attrs):
+        found = anchored(group, Dense.Attrs)
+        if found is None:
             return None
+        given, attrs = found
         a, weight = given.args
         outer = list(a.shape[:-1])
-        outputs = group.anchor.attrs.outputs
+        outputs = attrs.outputs
         shape = self._shape(target, given)
         return given.function(
             dense_loops(shape, flat_rows(a), weight, outputs, given.finish, outer)
@@ -115,14 +116,10 @@ class Schedules:
 
     def matmul(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``matmul`` of two values known at run time."""
-        given = operands(group)
-        if (
-            given is None
-            or group.anchor is None
-            or not isinstance(group.anchor.attrs, Matmul.Attrs)
-        ):
+        found = anchored(group, Matmul.Attrs)
+        if found is None:
             return None
-        attrs = group.anchor.attrs
+        given, attrs = found
         a, b = given.args
         if not a.dtype.is_float or a.dtype.bits < 32:
             return None
@@ -136,9 +133,10 @@ class Schedules:
 
     def depthwise(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.depthwise``."""
-        given = operands(group)
-        if given is None or group.anchor is None or not isinstance(group.anchor.attrs, ConvAttrs):
+        found = anchored(group, ConvAttrs)
+        if found is None:
             return None
+        given, attrs = found
         data, weight = given.args
 
         def combine(
@@ -149,6 +147,6 @@ class Schedules:
         def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
             return given.finish(value, indices)
 
-        window = _window(given, group.anchor.attrs)
+        window = _window(given, attrs)
         work = Channelwise(data, window, const(0, data.dtype), combine, finish)
         return given.function(channelwise_loops(work, self._shape(target, given)))
