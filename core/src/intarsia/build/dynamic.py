@@ -11,7 +11,7 @@ from ..artifact.machine import detect_machine
 from ..artifact.passport import Passport, UnitEntry
 from ..artifact.plan import CallPlan
 from ..artifact.unit import CompiledUnit
-from ..errors import IntarsiaError, UnsupportedError
+from ..errors import IntarsiaError, ModelError, UnsupportedError
 from ..ir.module import IRModule
 from ..target.target import CompositeTarget
 from .artifact import Artifact
@@ -62,6 +62,8 @@ def import_any(
         refused = error
     try:
         planned = plan_onnx(model, shapes=shapes, constants=params, mapped=mapped)
+    except ModelError:
+        raise  # it is broken, not just more than what is supported
     except IntarsiaError:
         raise refused from None
     if isinstance(planned, IRModule):

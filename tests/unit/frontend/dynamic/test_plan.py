@@ -11,6 +11,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 
 from intarsia.artifact.signature import ValueSpec
+from intarsia.build.dynamic import import_any
 from intarsia.errors import ArtifactError, ModelError, UnsupportedError
 from intarsia.frontend.onnx.dynamic import DynamicModel, load, plan_onnx, tables
 from intarsia.frontend.onnx.dynamic.program import PieceStep
@@ -289,3 +290,20 @@ def test_boxes_without_known_limits_are_chosen_on_the_host(monkeypatch) -> None:
     assert told(planned(open_shape)) == ["NonMaxSuppression"]
     monkeypatch.setattr(tables, "MOST_BYTES", 100)
     assert told(planned(suppression(np.array([9])))) == ["NonMaxSuppression"]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "scores", "most", "message"),
+    [
+        ([2, 70, 5], [2, 3, 70], [9], r"boxes of shape \(2, 70, 5\) do not fit scores"),
+        ([2, 70, 4], [2, 3, 69], [9], r"boxes of shape \(2, 70, 4\) do not fit scores"),
+        ([70, 4], [2, 3, 70], [9], r"boxes of shape \(70, 4\) do not fit scores"),
+        ([2, 70, 4], [2, 3, 70], [9, 9], "the number of boxes must be one number"),
+    ],
+)
+def test_boxes_that_do_not_fit_are_an_error(boxes, scores, most, message: str) -> None:
+    proto = declared(suppression(np.array(most)), b=(F, boxes), s=(F, scores))
+    with pytest.raises(ModelError, match=message):
+        plan_onnx(proto)
+    with pytest.raises(ModelError, match=message):
+        import_any(proto.SerializeToString(), None, None, None, None)

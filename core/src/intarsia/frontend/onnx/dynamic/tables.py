@@ -41,28 +41,29 @@ Tabled: TypeAlias = Callable[[NodeContext], "Table | None"]
 
 
 def non_max_suppression(node: NodeContext) -> Table | None:
-    """Compile NonMaxSuppression if its limits are known; they decide how large the table is."""
-    limits = [node.constant_value(number) for number in range(2, 5)]
-    given = [node.optional(number) is not None for number in range(2, 5)]
-    if [limit is not None for limit in limits] != given or limits[0] is None:
+    """Compile NonMaxSuppression if its limits are known; they decide how large the table is.
+
+    Raises:
+        ModelError: Boxes and scores do not fit, or a limit is not one number.
+    """
+    given = [number for number in range(2, 5) if node.optional(number) is not None]
+    if 2 not in given or any(node.constant_value(number) is None for number in given):
         return None
     if not all(node.type_of(number).is_static for number in range(2)):
         return None
-    batch, classes, boxes = node.static_shape(1)
-    count = min(int(limits[0].reshape(())), boxes)
-    if count < 1 or 8 * batch * classes * (count + boxes) > MOST_BYTES:
+    boxes, scores = node.static_shape(0), node.static_shape(1)
+    if len(scores) != 3 or boxes != (scores[0], scores[2], 4):
+        raise node.model_error(f"boxes of shape {boxes} do not fit scores of shape {scores}")
+    count = min(node.required_integer(2, "the number of boxes"), scores[2])
+    if count < 1 or 8 * scores[0] * scores[1] * (count + scores[2]) > MOST_BYTES:
         return None
     attrs = NonMaxSuppression.Attrs(
         count=count,
-        overlap=_number(limits[1], 0.0),
-        least=_number(limits[2], -np.inf),
+        overlap=float(node.required_scalar(3, "the overlap")) if 3 in given else 0.0,
+        least=float(node.required_scalar(4, "the least score")) if 4 in given else -np.inf,
     )
     chosen = node.call(NonMaxSuppression, _corners(node), node.input(1), attrs=attrs)
     return Table("ChosenBoxes", (get_item(chosen, 0), get_item(chosen, 1)))
-
-
-def _number(value: np.ndarray | None, default: float) -> float:
-    return default if value is None else float(value.reshape(()))
 
 
 def _corners(node: NodeContext) -> Expr:
