@@ -108,6 +108,72 @@ def test_a_list_runs_what_is_in_it_and_needs_no_proof() -> None:
         intarsia.build(model(norm), "llvm", shapes={"x": (Sizes.of_range(1, 8), 256)})
 
 
+def test_any_size_runs_in_chunks() -> None:
+    """Nobody says a size, so that it may be any: two programs, and chunks of their sizes."""
+    made = intarsia.build(model(), "llvm")
+    assert made.passport.sizes == (SizeChoice("N", (1, 8), 1, is_open=True),)
+    with made.load(threads=1) as executable:
+        assert isinstance(executable, SizesExecutor)
+        for size in (1, 7, 8, 9):
+            x = np.asfortranarray(X[:size])
+            found = np.asarray(executable.run({"x": x})["r"])
+            np.testing.assert_allclose(found, reference(x), rtol=1e-4, atol=1e-4)
+            into = np.empty((size, 64), np.float32)
+            executable.run_into([x], [into])
+            np.testing.assert_array_equal(into, found)
+            with pytest.raises(ModelError, match="output 'r'"):
+                executable.run_into([x], [np.empty((size + 1, 64), np.float32)])
+        program, arrays = executable.fitted([X])
+        assert [array.shape for array in arrays.values()] == [(8, 256)]
+        np.testing.assert_array_equal(
+            np.asarray(program.run(arrays)["r"]), np.asarray(executable.run([X])["r"])[:8]
+        )
+        with pytest.raises(ModelError, match="no program for N = 0") as caught:
+            executable.run([X[:0]])
+        assert caught.value.hint == "the artifact was compiled for N from 1 on"
+
+
+def test_two_open_sizes_make_tiles() -> None:
+    turn = helper.make_node("Transpose", ["a"], ["y"], perm=[1, 0])
+    graph = helper.make_graph(
+        [helper.make_node("Mul", ["x", "k"], ["a"]), turn],
+        "g",
+        [helper.make_tensor_value_info("x", F, ("H", "W"))],
+        [helper.make_tensor_value_info("y", F, None), helper.make_tensor_value_info("k", F, None)],
+        [numpy_helper.from_array(np.float32([3]), "k")],
+    )
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    x = np.random.default_rng(2).standard_normal((11, 10)).astype(np.float32)
+    with intarsia.build(data.SerializeToString(), "llvm").load(threads=1) as executable:
+        found = executable.run([x])
+        np.testing.assert_array_equal(np.asarray(found["y"]), 3 * x.T)
+        np.testing.assert_array_equal(np.asarray(found["k"]), [3])  # the same in every tile
+
+
+def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
+    norm = helper.make_node("Softmax", ["r"], ["y"], axis=0)
+    with pytest.raises(UnsupportedError, match="the size of input 'x' is not known") as caught:
+        intarsia.build(model(norm), "llvm")
+    assert "cannot be any: inputs cannot be padded along size 'N': 'nn.softmax'" in str(
+        caught.value
+    )
+    assert caught.value.hint == "for example --shape x:1,256"
+    rows = helper.make_node("Softmax", ["x"], ["y"], axis=1)
+    with pytest.raises(UnsupportedError) as caught:
+        intarsia.build(single(rows, ("N", "S")), "llvm")
+    assert caught.value.hint == "for example --shape x:1..,128"
+    shapes = {"x": (Sizes.at_least(1), 128)}
+    assert intarsia.build(single(rows, ("N", "S")), "llvm", shapes=shapes).passport.sizes
+
+
+def single(node: onnx.NodeProto, sizes: tuple[int | str, ...]) -> bytes:
+    """A model of one node with input ``x`` and output ``y``."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph([node], "g", [info("x", F, sizes)], [info("y", F, None)])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return made.SerializeToString()
+
+
 def test_programs_are_specialised_too() -> None:
     """A program of pieces for each size, although open sizes would all run in NumPy."""
     top = helper.make_node("TopK", ["r", "k"], ["t", "i"])
@@ -133,6 +199,9 @@ def test_several_shapes_need_a_model_and_a_process() -> None:
     pytest.importorskip("intarsia_c")
     with pytest.raises(UnsupportedError, match="code for runtime 'c' has one shape"):
         intarsia.build(model(), "c", runtime=intarsia.Runtime("c"), shapes=shapes)
+    with pytest.raises(UnsupportedError, match="the size of input 'x' is not known") as caught:
+        intarsia.build(model(), "c", runtime=intarsia.Runtime("c"))
+    assert caught.value.hint == "--shape x:1,256"
 
 
 def test_damaged_sizes(ranged: intarsia.Artifact) -> None:

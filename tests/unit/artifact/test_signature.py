@@ -35,7 +35,9 @@ OPEN = replace(
 
 
 def test_a_passport_with_parts_comes_back() -> None:
-    for passport in (PLAIN, OPEN):
+    chunked = replace(OPEN, sizes=(SizeChoice("N", (1, 4), 2, is_open=True),))
+    assert parse_passport(print_passport(chunked)).sizes == chunked.sizes
+    for passport in (PLAIN, OPEN, chunked):
         assert parse_passport(print_passport(passport)).to_json() == passport.to_json()
     assert PLAIN.signature.inputs == (ValueSpec("x", "int8", (2,)),)
     assert parse_passport(print_passport(OPEN)).signature == OPEN.declared
@@ -62,6 +64,14 @@ def test_damaged_signatures(path: tuple[str | int, ...], value: object, message:
         row = row[key]
     row[path[-1]] = value
     with pytest.raises(ArtifactError, match=message):
+        parse_passport(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize(("sizes", "low"), [([2, 4], 1), ([1, 4], 0)])
+def test_open_sizes_begin_at_1(sizes: list[int], low: int) -> None:
+    document = json.loads(print_passport(OPEN))
+    document["sizes"][0] |= {"sizes": sizes, "low": low, "open": True}
+    with pytest.raises(ArtifactError, match="do not begin at 1"):
         parse_passport(json.dumps(document).encode())
 
 

@@ -30,7 +30,9 @@ Y = TensorType((Dim("N"), 8), DType.FLOAT32)
         ("16|1|4|4", Sizes((1, 4, 16))),
         ("", None),
         ("-1", None),
-        ("1..", None),
+        ("1..", Sizes((1, 8), 1, is_open=True)),
+        ("4../32", Sizes((1, 32), 4, is_open=True)),
+        ("2../1", Sizes((1,), 2, is_open=True)),
         ("1|", None),
         ("N", None),
     ],
@@ -39,7 +41,7 @@ def test_sizes_are_read(text: str, size: object) -> None:
     assert parse_size(text) == size
 
 
-@pytest.mark.parametrize("text", ["0..4", "8..4"])
+@pytest.mark.parametrize("text", ["0..4", "8..4", "0..", "1../0"])
 def test_empty_ranges_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is no range of sizes"):
         parse_size(text)
@@ -62,6 +64,23 @@ def test_a_range_serves_what_is_in_it(low: int, more: int, step: int, size: int)
         assert found >= size
         assert found in sizes.values
         assert not any(size <= other < found for other in sizes.values)
+
+
+@given(st.integers(1, 20), st.integers(1, 40), st.integers(0, 700))
+def test_open_sizes_run_in_chunks(low: int, chunk: int, size: int) -> None:
+    sizes = Sizes.at_least(low, chunk)
+    choice = SizeChoice("N", sizes.values, sizes.low, sizes.is_open)
+    chunks = choice.chunks(size)
+    assert sum(chunks) == (size if size >= low else 0)
+    assert list(chunks) == sorted(chunks, reverse=True)
+    assert {choice.fitting(one) for one in chunks} == set(chunks) <= set(sizes.values)
+    assert choice.chunks(choice.example)
+    assert str(choice) == f"N from {low} on"
+
+
+def test_other_sizes_run_at_once() -> None:
+    assert [SizeChoice("N", (2, 8), 2).chunks(size) for size in (1, 3, 9)] == [(), (3,), ()]
+    assert SizeChoice("N", (2, 8), 2).example == 8
 
 
 def test_a_list_serves_what_is_in_it() -> None:
@@ -91,6 +110,16 @@ def test_sizes_without_a_name_at_the_same_place_are_one() -> None:
     found = name_sizes({"a": (some, some), "b": (some, 8)}, {})
     assert found.shapes == {"a": ("a.0", "a.1"), "b": ("a.0", 8)}
     assert len(found.combinations()) == 4
+
+
+def test_names_that_converters_invent_are_none() -> None:
+    any_ = Sizes.at_least(1)
+    declared = {
+        "a": TensorType((Dim("unk__7"), 3), DType.FLOAT32),
+        "b": TensorType((Dim("unknown_2"), Dim("unknown_3")), DType.FLOAT32),
+    }
+    found = name_sizes({"a": (any_, 3), "b": (any_, any_)}, declared)
+    assert found.shapes == {"a": ("a.0", 3), "b": ("a.0", "b.1")}
 
 
 @pytest.mark.parametrize("other", [4, Sizes((1, 4))])

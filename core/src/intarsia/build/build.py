@@ -27,8 +27,9 @@ from .artifact import Artifact
 from .claims import measure_claims
 from .config import Executor, Runtime, check_combination, check_served
 from .dump import Dump
-from .dynamic import import_any, needs_program, pack_program
+from .dynamic import VM, import_any, is_open, needs_program, pack_program
 from .importing import Model, check_budget, check_static, release_files
+from .open_sizes import open_choices, prove_ranges
 from .pack import pack
 from .place import check_place_rules, rules_of_parts
 from .shapes import build_shapes, check_one_program, find_choices, static_shapes
@@ -47,6 +48,7 @@ from .tuned import tuned_for, tuned_json
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..frontend.onnx.dynamic import DynamicModel
     from ..partition.measured import Measured
     from ..partition.rules import PlaceRule
 
@@ -64,7 +66,8 @@ class BuildOptions:
 
     Attributes:
         shapes: Shapes of inputs, for a model that is imported; with a size of several values
-            (:class:`~intarsia.build.sizes.Sizes`), a program is made for each.
+            (:class:`~intarsia.build.sizes.Sizes`), a program is made for each. Sizes that neither
+            this nor the model says may be any, if that can be proved to be right.
         plan: How regions are chosen; the cost model if ``None``.
         rules: What the user says of single nodes.
         require_offload: At least this many percent of the nodes must be offloaded.
@@ -134,14 +137,20 @@ def build(
     order = _Order(ir_mod, parts, driver, executor, params, mod_name, host)
     several = find_choices(ir_mod, chosen.shapes)
     if several is None:
-        return _build(order, chosen, static_shapes(chosen.shapes))
-    check_one_program(driver[1])
+        imported = _import(order, chosen, static_shapes(chosen.shapes))
+        has_one_shape = driver[0].kind == VM or "freestanding" in driver[1].row.traits
+        if isinstance(ir_mod, IRModule) or has_one_shape or not is_open(imported):
+            return _build(order, chosen, imported)
+        several = open_choices(ir_mod, static_shapes(chosen.shapes), params)
+    else:
+        check_one_program(driver[1])
+        prove_ranges(ir_mod, several, params)
 
     def build_one(row: Combination) -> Artifact:
         folder = dump.folder_of("x".join(map(str, row.sizes)))
-        return _build(order, replace(chosen, dump_ir=folder), row.shapes)
+        return _build(order, replace(chosen, dump_ir=folder), _import(order, chosen, row.shapes))
 
-    return build_shapes(ir_mod, several, params, build_one)
+    return build_shapes(several, build_one)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,17 +166,21 @@ class _Order:
     host: Host
 
 
-def _build(
+def _import(
     order: _Order, chosen: BuildOptions, shapes: Mapping[str, Sequence[int]] | None
-) -> Artifact:
-    """Import for one set of shapes, and compile the module, or the program it needs."""
-    dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
+) -> IRModule | DynamicModel:
+    """Import for one set of shapes."""
     stage = chosen.progress or _silent
     stage("import")
-    parts, driver, host = order.target, order.driver, order.host
-    imported = import_any(
-        order.model, order.wanted, driver[1], shapes, order.params, mapped=chosen.mapped
+    return import_any(
+        order.model, order.wanted, order.driver[1], shapes, order.params, mapped=chosen.mapped
     )
+
+
+def _build(order: _Order, chosen: BuildOptions, imported: IRModule | DynamicModel) -> Artifact:
+    """Compile a module, or the program that the model needs."""
+    dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
+    parts, driver, host = order.target, order.driver, order.host
     program = needs_program(imported, driver[0])
     if program is not None:
 

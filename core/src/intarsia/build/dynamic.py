@@ -16,7 +16,7 @@ from ..ir.module import IRModule
 from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .config import Executor, Runtime
-from .importing import Model, check_static, import_model, is_program
+from .importing import Model, check_static, import_model, is_program, is_static
 from .pack import own_version
 from .parts import Piece, join
 from .place import merge_placements
@@ -41,8 +41,8 @@ def import_any(
     """Return a module, or a program if the model needs one and may have one.
 
     It may if no executor is chosen, or ``vm``, and it is a file to be run in a process. Inputs of
-    unknown size make everything after them a part of the program, which is slow; they need ``vm``
-    to be asked for. If ``mapped``, large weights are left in the model's file.
+    unknown size make everything after them a part of the program, which is slow: see
+    :func:`is_open`. If ``mapped``, large weights are left in the model's file.
 
     Raises:
         As :func:`~intarsia.build.importing.import_model`.
@@ -61,18 +61,19 @@ def import_any(
     except UnsupportedError as error:
         refused = error
     try:
-        planned = plan_onnx(model, shapes=shapes, constants=params, mapped=mapped)
+        return plan_onnx(model, shapes=shapes, constants=params, mapped=mapped)
     except ModelError:
         raise  # it is broken, not just more than what is supported
     except IntarsiaError:
         raise refused from None
-    if isinstance(planned, IRModule):
-        return planned
-    types = [info.type for info in planned.program.inputs]
-    if any(type_ is not None and not type_.is_static for type_ in types):
-        refused.hint = refused.hint or "give every input a shape, or choose the executor 'vm'"
-        raise refused
-    return planned
+
+
+def is_open(imported: IRModule | DynamicModel) -> bool:
+    """Whether the size of an input is not known."""
+    if isinstance(imported, IRModule):
+        return not all(is_static(param.type) for param in imported.main.params)
+    types = [info.type for info in imported.program.inputs]
+    return any(type_ is not None and not type_.is_static for type_ in types)
 
 
 def needs_program(imported: IRModule | DynamicModel, executor: Executor) -> DynamicModel | None:

@@ -22,7 +22,10 @@ from ..ir.types import TensorType, TupleType, Type
 from ..ir.walk import post_order, substitute
 from ..target.options import did_you_mean
 
-Model: TypeAlias = "IRModule | str | os.PathLike[str] | bytes"
+ModelFile: TypeAlias = "str | os.PathLike[str] | bytes"
+"""An ONNX model: its path or its bytes; or the path of a saved PyTorch program."""
+
+Model: TypeAlias = "IRModule | ModelFile"
 """A module, or an ONNX model: its path or its bytes; or the path of a saved PyTorch program."""
 
 _PROGRAM = ".pt2"  # PyTorch's own name for what torch.export.save writes
@@ -149,7 +152,7 @@ def check_static(module: IRModule) -> None:
     Raises:
         UnsupportedError: An input has one; the hint shows the option to give.
     """
-    unknown = [param for param in module.main.params if not _is_static(param.type)]
+    unknown = [param for param in module.main.params if not is_static(param.type)]
     if unknown:
         first = unknown[0]
         raise UnsupportedError(
@@ -191,7 +194,8 @@ def physical_memory() -> int:
         return 1 << 48
 
 
-def _is_static(type_: Type) -> bool:
+def is_static(type_: Type) -> bool:
+    """Whether a value is one tensor whose sizes are known."""
     return isinstance(type_, TensorType) and type_.is_static
 
 

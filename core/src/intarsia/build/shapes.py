@@ -10,13 +10,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from ..artifact.plan import CallPlan
-from ..artifact.signature import ANY_SIZE, Signature, SizeChoice, ValueSpec
+from ..artifact.signature import ANY_SIZE, Signature, ValueSpec
 from ..errors import UnsupportedError, UsageError
 from ..ir.module import IRModule
 from .artifact import Artifact
 from .config import Runtime
-from .importing import Model, import_model, is_program
-from .padding import check_padding, output_place
+from .importing import Model, is_program
 from .parts import Piece, join
 from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
 
@@ -81,28 +80,17 @@ def check_one_program(runtime: Runtime) -> None:
         )
 
 
-def build_shapes(
-    model: Model,
-    shapes: ShapeChoices,
-    params: Mapping[str, np.ndarray] | None,
-    build_one: Callable[[Combination], Artifact],
-) -> Artifact:
+def build_shapes(shapes: ShapeChoices, build_one: Callable[[Combination], Artifact]) -> Artifact:
     """Build a model for every combination of sizes.
 
     Args:
-        model: The model, not imported.
-        shapes: Shapes with names of sizes.
-        params: Values of inputs that are weights.
+        shapes: Shapes with names of sizes, whose ranges are proved.
         build_one: Builds for one combination.
 
     Raises:
-        UnsupportedError: A range needs padding that would change results.
         UsageError: There are too many combinations.
     """
     combinations = shapes.combinations()
-    for choice in shapes.choices:
-        if choice.low:
-            _check_choice(model, shapes, choice, params)
     pieces: list[Piece] = []
     for row in combinations:
         made = build_one(row)
@@ -118,30 +106,6 @@ def build_shapes(
         sizes=shapes.choices,
     )
     return join(passport, (), pieces, largest.placement)
-
-
-def _check_choice(
-    model: Model,
-    shapes: ShapeChoices,
-    choice: SizeChoice,
-    params: Mapping[str, np.ndarray] | None,
-) -> None:
-    """Prove that padding along one size, with the others at their largest, changes nothing.
-
-    Every compiled size is compared with the largest one, and with an odd one, so that what depends
-    on the size itself is seen.
-    """
-    values = {other.name: other.sizes[-1] for other in shapes.choices}
-    largest = max(choice.sizes[-1], 2)
-    tried = sorted({*(size for size in choice.sizes if size > 1), largest + 1} - {largest})
-    if choice.sizes[-1] == choice.low:
-        return
-    base = import_model(model, shapes.at({**values, choice.name: largest}), params)
-    for size in tried:
-        other = import_model(model, shapes.at({**values, choice.name: size}), params)
-        check_padding(other, base, (size, largest), choice.name)
-        for one, two in zip(other.main.outputs, base.main.outputs, strict=True):
-            output_place(one.type, two.type, (size, largest))
 
 
 def _placement(pieces: Sequence[Piece]) -> dict[str, object]:

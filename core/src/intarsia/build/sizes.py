@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shapes of which a size has several values: ``1..32`` or ``1|4|16``, and the shapes they make."""
+"""Shapes of which a size has several values, and the shapes they make.
+
+``1..32`` is a range, ``1|4|16`` a list, and ``1..`` is any size.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,11 @@ from ..ir.types import Dim, TensorType
 MAX_COMBINATIONS = 64
 """Programs that one artifact may hold; each is compiled."""
 
-_RANGE = re.compile(r"(\d+)\.\.(\d+)(?:/(\d+))?")
+CHUNK = 8
+"""How many positions of an open size run at once, as far as there are so many."""
+
+_RANGE = re.compile(r"(\d+)\.\.(\d*)(?:/(\d+))?")
+_INVENTED = re.compile(r"(unknown_|unk__)\d+")  # by our reader of ONNX, by a converter to ONNX
 _LIST = re.compile(r"\d+(\|\d+)+")
 
 
@@ -27,10 +34,12 @@ class Sizes:
     Attributes:
         values: The sizes to compile for, ascending.
         low: Smallest size that runs, padded to the next of ``values``; 0 if only those run.
+        is_open: Every size from ``low`` on runs, in chunks of ``values``, and nothing is padded.
     """
 
     values: tuple[int, ...]
     low: int = 0
+    is_open: bool = False
 
     @classmethod
     def of_range(cls, low: int, high: int, step: int = 0) -> Sizes:
@@ -49,6 +58,17 @@ class Sizes:
         powers = (1 << exponent for exponent in range(high.bit_length()))
         inner = range(step, high, step) if step else powers
         return cls(tuple(sorted({size for size in inner if low <= size < high} | {high})), low)
+
+    @classmethod
+    def at_least(cls, low: int, chunk: int = CHUNK) -> Sizes:
+        """Return all sizes from ``low`` on: in chunks of ``chunk``, and the rest one by one.
+
+        Raises:
+            UsageError: ``low`` or ``chunk`` is 0.
+        """
+        if low < 1 or chunk < 1:
+            raise UsageError(f"{low}../{chunk} is no range of sizes", hint="for example 1../8")
+        return cls(tuple(sorted({1, chunk})), low, is_open=True)
 
 
 Size: TypeAlias = int | Sizes
@@ -104,7 +124,7 @@ class ShapeChoices:
 
 
 def parse_size(text: str) -> Size | None:
-    """Parse ``8``, ``1..32``, ``64..512/64`` or ``1|4|16``; ``None`` if it is nothing of these.
+    """Parse ``8``, ``1..32``, ``64..512/64``, ``1|4|16`` or ``1..``; else return ``None``.
 
     Raises:
         UsageError: A range is empty.
@@ -112,6 +132,8 @@ def parse_size(text: str) -> Size | None:
     if text.isdecimal():
         return int(text)
     found = _RANGE.fullmatch(text)
+    if found is not None and not found[2]:
+        return Sizes.at_least(int(found[1]), int(found[3] or CHUNK))
     if found is not None:
         return Sizes.of_range(int(found[1]), int(found[2]), int(found[3] or 0))
     if _LIST.fullmatch(text):
@@ -151,15 +173,16 @@ def name_sizes(
         for axis, size in enumerate(shape):
             dim = type_.shape[axis] if type_ is not None and axis < type_.rank else None
             own = unnamed.setdefault((axis, size), f"{input_}.{axis}")
-            name = dim.name if isinstance(dim, Dim) else own
-            if isinstance(dim, Dim) and found.setdefault(name, size) != size:
+            is_named = isinstance(dim, Dim) and not _INVENTED.fullmatch(dim.name)
+            name = dim.name if isinstance(dim, Dim) and is_named else own
+            if is_named and found.setdefault(name, size) != size:
                 raise UsageError(f"size '{name}' is {_text(found[name])} and {_text(size)} at once")
             if isinstance(size, Sizes):
                 found[name] = size
             sizes.append(name if isinstance(size, Sizes) else size)
         named[input_] = tuple(sizes)
     choices = tuple(
-        SizeChoice(name, size.values, size.low)
+        SizeChoice(name, size.values, size.low, size.is_open)
         for name, size in found.items()
         if isinstance(size, Sizes)
     )

@@ -29,14 +29,14 @@ RANDOM = "random"
 def read_inputs(
     source: str, specs: Sequence[Spec], seed: int, sizes: Sequence[SizeChoice] = ()
 ) -> dict[str, np.ndarray]:
-    """Return the arrays of an ``.npz`` file, or random ones, of the largest of ``sizes``.
+    """Return the arrays of an ``.npz`` file, or random ones; ``sizes`` have their examples.
 
     Raises:
         ModelError: The file is missing or no ``.npz``.
         UsageError: An input cannot be made up: its size is not known, or it is no tensor.
     """
     if source == RANDOM:
-        return random_inputs(specs, seed, {choice.name: choice.sizes[-1] for choice in sizes})
+        return random_inputs(specs, seed, {choice.name: choice.example for choice in sizes})
     try:
         loaded = np.load(source, allow_pickle=False)
         if isinstance(loaded, np.ndarray):

@@ -3,20 +3,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..build.build import measured_costs
 from ..build.config import Executor
-from ..build.dynamic import import_any
+from ..build.dynamic import VM, import_any, is_open
+from ..build.open_sizes import open_choices
 from ..build.place import place_model
 from ..build.sizes import largest
 from ..build.stages import read_target
 from ..diagnostics import Remark
 from ..errors import UnsupportedError, UsageError
+from ..ir.module import IRModule
 from ..partition.cost import Plan
 from ..partition.placed_graph import placed_graph
 from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates, seconds_text
@@ -30,6 +33,9 @@ from .output import emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options
 from .verdicts import print_verdicts
+
+if TYPE_CHECKING:
+    from ..frontend.onnx.dynamic import DynamicModel
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -88,7 +94,7 @@ def command(
     rules = [parse_place_rule(text) for text in place]
     shapes = largest(dict(parse_shape(text) for text in shape))
     chosen = None if executor is None else Executor(executor, host=host)
-    imported = import_any(model, chosen, None, shapes, None)
+    imported = _imported(model, chosen, shapes)
     by_cost = measure and Plan(plan) is Plan.COST
     placed = place_model(
         host, imported, parts, Plan(plan), rules, measured_costs if by_cost else None
@@ -123,6 +129,17 @@ def command(
         print_verdicts(verdicts, chosen=bool(nodes))
         _print(placement, notes)
     check_gates(placement, require_offload=require_offload, max_regions=max_regions)
+
+
+def _imported(
+    model: Path, executor: Executor | None, shapes: Mapping[str, tuple[int, ...]]
+) -> IRModule | DynamicModel:
+    """Import what a build would compile; of sizes that may be any, for the largest program's."""
+    imported = import_any(model, executor, None, shapes, None)
+    if (executor is not None and executor.kind == VM) or not is_open(imported):
+        return imported
+    largest_program = open_choices(model, shapes, None).combinations()[-1]
+    return import_any(model, executor, None, largest_program.shapes, None)
 
 
 def _chosen(verdicts: Sequence[Verdict], wanted: Sequence[str]) -> list[Verdict]:

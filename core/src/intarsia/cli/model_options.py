@@ -70,7 +70,8 @@ def parse_shape(text: str) -> tuple[str, tuple[Size, ...]]:
     """Parse ``input:1,3,224,224``; ``input:`` is a scalar, and a size may have several values.
 
     ``1..32`` is a range, compiled for powers of two (``1..32/8``: for multiples of 8) and run on
-    padded inputs in between; ``1|4|16`` is a list of the sizes that run.
+    padded inputs in between; ``1|4|16`` is a list of the sizes that run; ``1..`` is any size, run
+    in chunks of 8 (``1../16``: of 16) and one by one.
 
     Raises:
         UsageError: It is not of this form.
@@ -111,7 +112,7 @@ def _build_options() -> list[Decorator]:
         (driver, "--runtime", {"metavar": "RUNTIME", "type": NameType("runtime")},
          "Where the model runs, e.g. cpp.  [env: INTARSIA_RUNTIME]"),
         (model, "--shape", {"multiple": True, "metavar": "NAME:N,N,..."},
-         "Shape of an input; once for each. N may be 1..32 or 1|4|16."),
+         "Shape of an input; once for each. N may be 1.. (any), 1..32 or 1|4|16."),
         (cut, "--plan", {"type": plans, "default": Plan.COST.value, "show_default": True},
          "How regions are chosen."),
         (cut, "--place", {"multiple": True, "metavar": "NODES=KIND"},

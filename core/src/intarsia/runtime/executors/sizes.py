@@ -2,15 +2,17 @@
 """The executor of a model that was compiled for several shapes: one program for each.
 
 The shapes of the inputs choose the program, and nothing is compiled. A size that lies between two
-compiled ones runs on the larger: inputs are padded with zeros and outputs cut, where the build has
-proved that no result depends on the padding.
+compiled ones runs on the larger: inputs are padded with zeros and outputs cut. An open size runs in
+chunks of the compiled ones, one after the other. The build has proved that the positions along such
+a size have nothing to do with each other.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from itertools import accumulate, product
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -27,6 +29,9 @@ from .vm import VmExecutor, copy_into
 
 OpenPart: TypeAlias = Callable[[OpenedArtifact], "PlanExecutable | VmExecutor"]
 """Makes the program for one combination of sizes ready to run."""
+
+Tile: TypeAlias = Mapping[str, tuple[int, int]]
+"""For each size that has several values, which positions one program runs: begin and end."""
 
 
 class SizesExecutor(Closing):
@@ -84,6 +89,15 @@ class SizesExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         given = self._sizes(arrays)
+        tiles = self._tiles(given)
+        if len(tiles) > 1:
+            return self._run_tiles(arrays, given, tiles)
+        return self._run_once(arrays, given)
+
+    def _run_once(
+        self, arrays: tuple[np.ndarray, ...], given: Mapping[str, int]
+    ) -> dict[str, RunValue]:
+        """Run the program for these sizes, on padded inputs if it is for larger ones."""
         part = self._part(given)
         program = self._program(part)
         if given == self._values(part):
@@ -94,14 +108,39 @@ class SizesExecutor(Closing):
             for spec, value in zip(self.outputs, results.values(), strict=True)
         }
 
+    def _run_tiles(
+        self, arrays: tuple[np.ndarray, ...], given: Mapping[str, int], tiles: Sequence[Tile]
+    ) -> dict[str, RunValue]:
+        """Run the tiles one after the other; each writes its part of the results."""
+        results: dict[str, np.ndarray] = {}
+        for tile in tiles:
+            taken = self._taken(arrays, tile)
+            made = self._run_once(taken, {name: end - begin for name, (begin, end) in tile.items()})
+            for spec, value in zip(self.outputs, made.values(), strict=True):
+                array = cast("np.ndarray", value)  # what is proved has arrays only
+                if spec.name not in results:
+                    results[spec.name] = np.empty(_shape(spec, given), array.dtype)
+                _window(results[spec.name], spec, tile)[...] = array
+        return dict(results)
+
+    def _taken(self, arrays: Sequence[np.ndarray], tile: Tile) -> tuple[np.ndarray, ...]:
+        """Return the part of each input that a tile takes."""
+        return tuple(
+            _window(array, spec, tile) for array, spec in zip(arrays, self.inputs, strict=True)
+        )
+
     def fitted(self, inputs: Inputs) -> tuple[PlanExecutable | VmExecutor, dict[str, np.ndarray]]:
         """Return the program that runs these inputs, and the inputs as it takes them.
+
+        Of inputs that run in chunks these are the first chunk's.
 
         Raises:
             ModelError: As :meth:`run`.
         """
         arrays = self._arrays(inputs)
-        part = self._part(self._sizes(arrays))
+        tile = self._tiles(self._sizes(arrays))[0]
+        arrays = self._taken(arrays, tile)
+        part = self._part({name: end - begin for name, (begin, end) in tile.items()})
         names = [spec.name for spec in self.inputs]
         return self._program(part), dict(zip(names, self._padded(arrays, part), strict=True))
 
@@ -113,10 +152,11 @@ class SizesExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         given = self._sizes(arrays)
-        part = self._part(given)
-        if given == self._values(part):
-            self._program(part).run_into(arrays, outputs)
-            return
+        if len(self._tiles(given)) == 1:
+            part = self._part(given)
+            if given == self._values(part):
+                self._program(part).run_into(arrays, outputs)
+                return
         copy_into(self.run(arrays), outputs)
 
     def _arrays(self, inputs: Inputs) -> tuple[np.ndarray, ...]:
@@ -152,18 +192,25 @@ class SizesExecutor(Closing):
                 )
         return found
 
-    def _part(self, given: Mapping[str, int]) -> Part:
-        choices = self.passport.sizes
-        key: list[int] = []
-        for choice in choices:
-            fitting = choice.fitting(given[choice.name])
-            if fitting is None:
+    def _tiles(self, given: Mapping[str, int]) -> list[Tile]:
+        """Cut the sizes of inputs into what programs run at once, or on padded inputs."""
+        axes: list[list[tuple[int, int]]] = []
+        for choice in self.passport.sizes:
+            chunks = choice.chunks(given[choice.name])
+            if not chunks:
                 raise ModelError(
                     f"there is no program for {choice.name} = {given[choice.name]}",
                     hint=self._offer(),
                 )
-            key.append(fitting)
-        return self._parts[tuple(key)]
+            ends = list(accumulate(chunks))
+            axes.append([(end - size, end) for size, end in zip(chunks, ends, strict=True)])
+        names = [choice.name for choice in self.passport.sizes]
+        return [dict(zip(names, row, strict=True)) for row in product(*axes)]
+
+    def _part(self, given: Mapping[str, int]) -> Part:
+        """Return the program that runs inputs of these sizes, which are those of a tile."""
+        choices = self.passport.sizes
+        return self._parts[tuple(choice.fitting(given[choice.name]) or 0 for choice in choices)]
 
     def _values(self, part: Part) -> dict[str, int]:
         names = [choice.name for choice in self.passport.sizes]
@@ -188,6 +235,12 @@ class SizesExecutor(Closing):
             for program in self._ready.values():
                 program.close()
             self._ready.clear()
+
+
+def _window(array: np.ndarray, spec: ValueSpec, tile: Tile) -> np.ndarray:
+    """Return the part of an input or output that belongs to a tile."""
+    ranges = [slice(None) if isinstance(s, int) else slice(*tile[s]) for s in spec.shape or ()]
+    return array[tuple(ranges)]
 
 
 def _fitted(array: np.ndarray, spec: ValueSpec, chosen: Mapping[str, int]) -> np.ndarray:
