@@ -150,6 +150,26 @@ def test_two_open_sizes_make_tiles() -> None:
         np.testing.assert_array_equal(np.asarray(found["k"]), [3])  # the same in every tile
 
 
+def test_a_recurrent_network_runs_any_batch() -> None:
+    """Its steps multiply the rows of all examples at once, which lie between those of others."""
+    info, r = helper.make_tensor_value_info, np.random.default_rng(3)
+    weights = {"w": r.standard_normal((1, 32, 6)), "r": r.standard_normal((1, 32, 8))}
+    graph = helper.make_graph(
+        [helper.make_node("LSTM", ["x", "w", "r"], ["y", "h"], hidden_size=8)],
+        "g",
+        [info("x", F, (5, "N", 6))],
+        [info("y", F, None), info("h", F, None)],
+        [numpy_helper.from_array(a.astype(np.float32), name) for name, a in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    data, x = made.SerializeToString(), r.standard_normal((5, 11, 6)).astype(np.float32)
+    with intarsia.build(data, "llvm").load(threads=1) as executable:
+        found = executable.run([x])
+    with intarsia.build(data, "llvm", shapes={"x": x.shape}).load(threads=1) as executable:
+        for name, wanted in executable.run([x]).items():
+            np.testing.assert_allclose(np.asarray(found[name]), wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
     norm = helper.make_node("Softmax", ["r"], ["y"], axis=0)
     with pytest.raises(UnsupportedError, match="the size of input 'x' is not known") as caught:

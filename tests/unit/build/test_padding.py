@@ -57,6 +57,27 @@ def image_network(x: Var, size: int) -> Expr:
     return do("matmul", pooled, const(2, 3))
 
 
+def by_time(x: Var, size: int) -> Expr:
+    """The steps of all examples one after the other, as recurrent networks multiply them."""
+    return do("reshape", do("transpose", x, axes=(1, 0, 2)), shape=(6 * size, 4))
+
+
+def steps_of_time(x: Var, size: int) -> Expr:
+    rows, state = by_time(x, size), do("full", shape=(size, 4), value=0.0, dtype=F)
+    found: list[Expr] = []
+    for step in range(6):
+        begin, end = (step * size, 0), ((step + 1) * size, 4)
+        now = do("strided_slice", rows, begin=begin, end=end, strides=(1, 1))
+        state = do("tanh", do("add", now, do("matmul", state, const(4, 4))))
+        found.append(state)
+    joined = do("reshape", do("concatenate", *found, axis=0), shape=(6, size, 4))
+    return do("transpose", joined, axes=(1, 0, 2))
+
+
+def take_last(shape: Expr) -> Expr:
+    return do("strided_slice", shape, begin=(2,), end=(3,), strides=(1,))
+
+
 GOOD: dict[str, Build] = {
     "attention": rows_of_attention,
     "images": image_network,
@@ -83,6 +104,18 @@ GOOD: dict[str, Build] = {
     "argmax": lambda x, n: do("argmax", x, axis=1, keepdims=True),
     "triangle": lambda x, n: do("triangular", x, upper=True),
     "cumsum": lambda x, n: do("cumsum", x, axis=2),
+    "steps of time": steps_of_time,
+    "parts of time": lambda x, n: TupleGetItem(
+        part := do("split", by_time(x, n), sections=(n,) * 6, axis=0), 2, part.type.fields[2]
+    ),
+    "rows of all": lambda x, n: do(
+        "transpose", do("reshape", do("matmul", by_time(x, n), const(4, 3)), shape=(6, n, 3)),
+        axes=(1, 0, 2),
+    ),
+    "zeros": lambda x, n: do("add", x, constant(np.zeros((n, 1, 4), np.float32))),
+    "computed constant": lambda x, n: do(
+        "divide", x, do("sqrt", do("cast", take_last(constant(np.array([n, 6, 4]))), dtype=F))
+    ),
     "full": lambda x, n: do("add", x, do("full", shape=(n, 6, 4), value=2.0, dtype=F)),
 }  # fmt: skip
 
@@ -102,15 +135,46 @@ BAD: dict[str, tuple[Build, str]] = {
     "positions": (lambda x, n: do("add", x, const(n, 1, 1)), "a constant depends on it"),
     "last row": (
         lambda x, n: do("strided_slice", x, begin=(n - 1, 0, 0), end=(n, 6, 4), strides=(1, 1, 1)),
-        "an attribute of 'strided_slice' depends",
+        "'strided_slice' mixes",
     ),
     "shifted": (
         lambda x, n: do("nn.pad", x, widths=((1, 0), (0, 0), (0, 0))),
-        "it becomes",
+        "'nn.pad' may mix",
     ),
-    "inner size": (
-        lambda x, n: do("reshape", do("transpose", x, axes=(1, 0, 2)), shape=(6 * n, 4)),
+    "cut through": (
+        lambda x, n: do("reshape", do("transpose", x, axes=(1, 0, 2)), shape=(6, 2, 2 * n)),
         "'reshape' may mix",
+    ),
+    "half of a round": (
+        lambda x, n: do(
+            "strided_slice",
+            do("reshape", x, shape=(n * 6, 4)),
+            begin=(0, 0),
+            end=(n * 3, 4),
+            strides=(1, 1),
+        ),
+        "'strided_slice' may mix",
+    ),
+    "both sides": (
+        lambda x, n: do("matmul", *[do("reshape", x, shape=(n, 24))] * 2, transpose_b=True),
+        "'matmul' may mix",
+    ),
+    "joined with others": (
+        lambda x, n: do("concatenate", do("reshape", x, shape=(n * 6, 4)), const(1, 4), axis=0),
+        "'concatenate' may mix",
+    ),
+    "uneven parts": (
+        lambda x, n: TupleGetItem(
+            part := do(
+                "split",
+                do("reshape", do("transpose", x, axes=(1, 0, 2)), shape=(6 * n, 4)),
+                sections=(n, 5 * n),
+                axis=0,
+            ),
+            1,
+            part.type.fields[1],
+        ),
+        "'split' may mix",
     ),
     "contracted": (
         lambda x, n: do("matmul", *[do("reshape", x, shape=(n, 24))] * 2, transpose_a=True),
@@ -146,6 +210,31 @@ def test_what_depends_on_padding_is_refused_and_named(name: str) -> None:
         check_padding(module(build, 3), module(build, 5), (3, 5), "N")
     assert "along size 'N'" in caught.value.message
     assert "1|4|16" in caught.value.hint
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_code_for_one_position_runs_chunks(name: str) -> None:
+    """What a model leaves out for one position, it does for several: repeat it."""
+    build = GOOD[name]
+    one, two = module(build, 1), module(build, 2)
+    check_padding(one, two, (1, 2), "N")
+    x = np.random.default_rng(0).standard_normal((2, 6, 4)).astype(np.float32)
+    (wanted,) = evaluate(two.main, {"x": x}, two)
+    rows = [evaluate(one.main, {"x": x[n : n + 1]}, one)[0] for n in range(2)]
+    axes = [axis for axis, size in enumerate(wanted.shape) if size != rows[0].shape[axis]]
+    np.testing.assert_allclose(np.concatenate(rows, axis=axes[0]), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_not_repeated_once_may_be_left_out() -> None:
+    def token(x: Var, size: int) -> Expr:
+        row = do("strided_slice", x, begin=(0, 0, 0), end=(size, 1, 4), strides=(1, 1, 1))
+        data = do("exp", const(1, 1, 4)) if size > 9 else const(1, 1, 4)
+        spread = do("broadcast_to", data, shape=(size, 1, 4)) if size > 1 else data
+        return do("concatenate", spread, row, axis=1)
+
+    check_padding(module(token, 1), module(token, 8), (1, 8), "N")
+    with pytest.raises(UnsupportedError, match="a constant depends on it"):
+        check_padding(module(token, 1), module(token, 10), (1, 10), "N")
 
 
 def test_results_that_grow_otherwise_are_refused() -> None:
