@@ -29,6 +29,10 @@ class Narrow:
     dtype: np.dtype
 
 
+Recompute: TypeAlias = "Callable[[str, Mapping[str, Expr]], Expr]"
+"""Imports a value of a graph once more, for other values of some names."""
+
+
 class NodeContext(Builder):
     """One node with its operands as expressions.
 
@@ -38,7 +42,7 @@ class NodeContext(Builder):
         opset: Version of the standard operator set.
     """
 
-    __slots__ = ("_branch", "_stored", "_used", "args", "node", "opset")
+    __slots__ = ("_branch", "_recompute", "_stored", "_used", "args", "node", "opset")
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class NodeContext(Builder):
         used: AbstractSet[str],
         branch: Callable[[Graph, Mapping[str, Expr]], tuple[Expr, ...]],
         stored: Sequence[np.dtype | None] = (),
+        recompute: Recompute | None = None,
     ) -> None:
         super().__init__(node.span, folder)
         self.node = node
@@ -57,6 +62,7 @@ class NodeContext(Builder):
         self._used = used
         self._branch = branch
         self._stored = stored
+        self._recompute = recompute
 
     @property
     def op_type(self) -> str:
@@ -243,6 +249,16 @@ class NodeContext(Builder):
             )
         names = (info.name for info in graph.inputs)
         return self._branch(graph, dict(zip(names, values, strict=True)))
+
+    def recomputed(self, name: str, values: Mapping[str, Expr]) -> Expr:
+        """Import a value of the graph around once more, for other values of some names.
+
+        Raises:
+            UnsupportedError: The node is carried out on the host, where no graph is around it.
+        """
+        if self._recompute is None:
+            raise self.unsupported(f"{self.op_type} cannot be carried out on the host", STATIC_HINT)
+        return self._recompute(name, values)
 
     def axis(self, name: str, rank: int, default: int | None = None) -> int:
         """Return an axis attribute, counted from the front."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -22,9 +23,12 @@ from .context import Converted, Converter, Narrow, NodeContext
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
 from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
+from .names import affected, defines, needed_names, nodes_towards
 from .tensors import check_sizes, named_dtype
 
 NAMES_SHOWN = 10
+MAX_WRITTEN = 1 << 16
+"""Most nodes that are imported once more for derivatives, and for derivatives of these."""
 MOVE_NARROW = frozenset(
     {
         *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze"),
@@ -106,6 +110,7 @@ class Importer:
         self._believes = all(inputs[name] == declared.get(name) for name in inputs)
         self._shapes: Mapping[str, tuple[int, ...]] | None = None
         self._only: dict[str, tuple[tuple[int, ...], ...]] = {}
+        self._written = 0
 
     def run(self) -> IRModule:
         """Import the entry graph as ``main``.
@@ -267,7 +272,8 @@ class Importer:
                 raise _BranchFailed
             return whole
 
-        context = NodeContext(node, args, scope.opset, self._folder, used, branch, stored)
+        again = partial(self._again, node, scope)
+        context = NodeContext(node, args, scope.opset, self._folder, used, branch, stored, again)
         try:
             converted = converter(context)
         except _BranchFailed:
@@ -290,6 +296,37 @@ class Importer:
                 message = f"output '{name}' is used but cannot be computed"
                 self._problems.append(UnsupportedError(message, where=str(node.span)))
         return [*results, *nothing[len(results) :]]
+
+    def _again(self, node: Node, scope: Scope, name: str, given: Mapping[str, Expr]) -> Expr:
+        """Import a value of the graph that ``node`` is in, for other values of some names.
+
+        What does not depend on those names stays what it is.
+        """
+        graph = scope.graph
+        for wanted in (name, *given):
+            if not defines(graph, wanted):
+                raise _undefined(wanted, node, scope)
+        nodes = nodes_towards(graph, name, set(given))
+        news = {key for key, value in given.items() if value is not scope.values.get(key)}
+        changed = affected(nodes, news)
+        # An input that is not there is one that only the run knows.
+        values: dict[str, Expr | None] = {info.name: None for info in graph.inputs}
+        values.update((key, value) for key, value in scope.values.items() if key not in changed)
+        inner = Scope(graph, scope.outer, scope.opset, {**values, **given}, dict(scope.stored))
+        used = {wanted for inside in nodes for wanted in needed_names(inside)} | {name}
+        for inside in nodes:
+            if all(output in inner.values for output in inside.outputs if output in used):
+                continue
+            self._written += 1
+            if self._written > MAX_WRITTEN:
+                raise UnsupportedError(f"derivatives of more than {MAX_WRITTEN} nodes")
+            results = Importer._convert(self, inside, inner, used)
+            for output, value in zip(inside.outputs, results, strict=False):
+                inner.values.setdefault(output, value)
+        found = inner.find(name)
+        if found is None:
+            raise _BranchFailed
+        return found
 
     def _expanded(
         self, node: Node, args: Sequence[Expr | None], scope: Scope
@@ -359,7 +396,15 @@ def with_stored(function: Function, scope: Scope) -> IRModule:
 
 
 class _BranchFailed(Exception):
-    """A graph inside a node could not be imported; why has been noted."""
+    """A graph inside or around a node could not be imported; why has been noted."""
+
+
+def _undefined(name: str, node: Node, scope: Scope) -> ModelError | UnsupportedError:
+    """Say that a node names a value in an attribute which is not in its own graph."""
+    where = str(node.span)
+    if scope.outer is None:
+        return ModelError(f"'{name}' is not defined by anything", where=where)
+    return UnsupportedError(f"'{name}' is no value of the graph that the node is in", where=where)
 
 
 def _live_names(graph: Graph) -> set[str]:

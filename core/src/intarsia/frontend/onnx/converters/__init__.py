@@ -29,6 +29,7 @@ from . import (
     shapes,
     signal,
     spatial,
+    training,
 )
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
@@ -54,6 +55,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **shapes.CONVERTERS,
         **signal.CONVERTERS,
         **spatial.CONVERTERS,
+        **training.CONVERTERS,
     }
 )
 

@@ -31,6 +31,7 @@ from ..converters import CONVERTERS
 from ..graph import Bodies, Graph, Model, Node, ValueInfo
 from ..importer import Importer, Scope, with_stored
 from ..kernels import KERNELS, OWN_DOMAIN
+from ..names import operand_names
 from ..reader import MAX_MODEL_BYTES, read_model
 from ..tensors import named_dtype
 from .evaluator import Evaluator, no_branch
@@ -158,7 +159,7 @@ class _Planner(Importer):
     def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
         if scope.outer is not None or scope.graph is not self._model.graph:
             return super()._convert(node, scope, used)
-        operands = _operands(node)
+        operands = operand_names(node)
         late = next((name for name in operands if name in self._late), "")
         if late:
             self._check_kind(node, operands)
@@ -296,7 +297,12 @@ class _Planner(Importer):
             key = (inner.domain, inner.op_type)
             if key in KERNELS or (not inner.domain and inner.op_type in CONVERTERS):
                 continue
-            if not self._model.bodies.knows(inner, self._model.opset):
+            if f"{inner.domain}::{inner.op_type}" in CONVERTERS:
+                text = f"operator '{inner.op_type}' cannot wait for what only the run knows"
+                self._refused.append(
+                    UnsupportedError(text, where=str(inner.span), hint=STATIC_HINT)
+                )
+            elif not self._model.bodies.knows(inner, self._model.opset):
                 text = self._describe(inner.domain, inner.op_type, [inner.span.name])
                 self._refused.append(UnsupportedError(text))
 
@@ -323,7 +329,7 @@ class _Planner(Importer):
         graph = self._model.graph
         outputs = tuple(info.name for info in graph.outputs)
         needed = dict.fromkeys(
-            [name for step in self._steps for name in _operands(step)] + list(outputs)
+            [name for step in self._steps for name in operand_names(step)] + list(outputs)
         )
         constants: dict[str, np.ndarray] = {}
         aliases: dict[str, str] = {}
@@ -389,26 +395,6 @@ def _is_plain(array: np.ndarray) -> bool:
 def _unstored(array: np.ndarray, stored: np.dtype | None) -> np.ndarray:
     """Return bytes as the narrow numbers that they store, other arrays as they are."""
     return array if stored is None else np.ascontiguousarray(array).view(stored)
-
-
-def _operands(node: Node) -> list[str]:
-    """Names that a node takes: its inputs, and what graphs inside it use from outside."""
-    names = dict.fromkeys(name for name in node.inputs if name)
-    for value in node.attrs.values():
-        if isinstance(value, Graph):
-            names.update(dict.fromkeys(_free_names(value)))
-    return list(names)
-
-
-def _free_names(graph: Graph) -> list[str]:
-    """Names that a graph, or one inside it, takes from around it."""
-    own = {info.name for info in graph.inputs} | set(graph.initializers)
-    free: dict[str, None] = {}
-    for node in graph.nodes:
-        free.update(dict.fromkeys(name for name in _operands(node) if name not in own))
-        own.update(node.outputs)
-    free.update(dict.fromkeys(info.name for info in graph.outputs if info.name not in own))
-    return list(free)
 
 
 def _all_nodes(node: Node) -> Iterable[Node]:
