@@ -99,6 +99,13 @@ def test_every_sixteenth_case_as_it_is(part: int) -> None:
     assert sum(o.status == "pass" for o in outcomes) >= len(cases) - 3
 
 
+def test_every_simple_model() -> None:
+    """Models of a few nodes: shapes that others compute, strings, sequences, derivatives."""
+    outcomes = [run_case(case, "llvm") for case in collect(("simple",))]
+    assert {outcome.name: outcome.reason for outcome in outcomes if outcome.status != "pass"} == {}
+    assert len(outcomes) >= 23
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [*map(without_effort, TARGETS), *EMULATED])
 def test_all_node_cases(target: str) -> None:
