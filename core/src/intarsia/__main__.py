@@ -22,8 +22,10 @@ def run() -> int:
     gc.set_threshold(_OBJECTS)
     note = None
     try:
-        from .cli.supervise import supervise  # an interrupt during an import is one like any other
+        from .cli.inherited import mend_inherited  # an interrupt while importing is like any other
+        from .cli.supervise import supervise
 
+        mend_inherited()
         supervised = supervise(sys.argv[1:])
         note = supervised.note
         if supervised.code is not None:

@@ -14,7 +14,6 @@ import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from .build.build import BuildOptions, build
@@ -32,6 +31,7 @@ from .frontend.torch_graph import (
     version_of,
     weights_among,
 )
+from .host.guard import working_folder
 from .host.host import Host
 from .runtime.forking import renew_lock_in_children
 from .target.kinds import Origin
@@ -123,7 +123,7 @@ def _target(host: Host, options: BackendOptions) -> CompositeTarget:
     given = options.target if options.target is not None else current_target()
     if given is not None:
         return host.target(given, options.target_host)
-    configured = read_settings(os.environ, Path.cwd())
+    configured = read_settings(os.environ, working_folder())
     found, driver = configured.choose("target", None), configured.choose("target-host", None)
     if found.value is None:
         known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"

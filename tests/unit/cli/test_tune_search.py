@@ -93,6 +93,8 @@ def test_a_worker_that_cannot_start_ends_the_search() -> None:
         pytest.raises(WorkerLost, match="exit code"),
     ):
         worker.measure("s", {}, 1)
+    with Worker(lambda: eval("0"), 3.0) as worker, pytest.raises(Exception, match="pickle"):
+        worker.measure("s", {}, 1)  # nothing was started, so nothing is ended
     refusing = functools.partial(exec, "from intarsia.errors import *; raise UsageError('no')")
     with Worker(refusing, 3.0) as worker, pytest.raises(UsageError, match="no"):
         worker.measure("s", {}, 1)

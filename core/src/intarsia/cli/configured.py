@@ -67,12 +67,14 @@ class Configured:
         return self.settings.get(key, Setting(None, ""))
 
 
-def read_settings(env: Mapping[str, str], folder: Path, file: Path | None = None) -> Configured:
+def read_settings(
+    env: Mapping[str, str], folder: Path | None, file: Path | None = None
+) -> Configured:
     """Return what environment and file say.
 
     Args:
         env: The environment.
-        folder: Where the search for a file begins.
+        folder: Where the search for a file begins; ``None``: there is none.
         file: The file, instead of the nearest.
 
     Raises:
@@ -100,16 +102,26 @@ def read_settings(env: Mapping[str, str], folder: Path, file: Path | None = None
     return Configured(settings, options, "" if path is None else str(path))
 
 
-def _nearest(folder: Path) -> tuple[Path | None, Mapping[str, object]]:
+def _nearest(folder: Path | None) -> tuple[Path | None, Mapping[str, object]]:
     """The first file with settings, from a folder upwards, and its settings."""
+    if folder is None:
+        return None, {}
     for parent in (folder, *folder.parents):
         own = parent / "intarsia.toml"
-        if own.is_file():
+        if _is_file(own):
             return own, _table(own)
         project = parent / "pyproject.toml"
-        if project.is_file() and b"tool.intarsia" in _bytes(project):
+        if _is_file(project) and b"tool.intarsia" in _bytes(project):
             return project, _table(project)
     return None, {}
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; not for who may not look into its folder."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return False
 
 
 def _bytes(path: Path) -> bytes:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..host.guard import working_folder
 from ..host.host import Host
 
 if TYPE_CHECKING:
@@ -57,4 +58,4 @@ class Session:
         """
         from .configured import read_settings  # listing plugins needs no settings
 
-        return read_settings(os.environ, Path.cwd(), self.config)
+        return read_settings(os.environ, working_folder(), self.config)

@@ -89,10 +89,16 @@ class Worker(Closing):
         if self._pipe is not None:
             return self._pipe
         context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._child = context.Process(target=_serve, args=(theirs, self._open), daemon=True)
-        self._child.start()
-        theirs.close()
+        ours, theirs = context.Pipe()
+        child = context.Process(target=_serve, args=(theirs, self._open), daemon=True)
+        try:
+            child.start()
+        except BaseException:  # there is no child to end
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+        self._pipe, self._child = ours, child
         try:
             answer: object = self._pipe.recv() if self._pipe.poll(_OPEN_SECONDS) else "not ready"
         except (EOFError, OSError):

@@ -13,6 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Generator
+from pathlib import Path
 
 _HANDLERS = (signal.SIGINT, signal.SIGTERM)
 _STDOUT, _STDERR = 1, 2
@@ -21,7 +22,7 @@ _STDOUT, _STDERR = 1, 2
 @contextlib.contextmanager
 def quiet_stdout() -> Generator[None]:
     """Send to stderr what is written on stdout, also by C code: stdout belongs to ``--json``."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed: there is no stream
         sys.stdout.flush()
     try:
         kept = os.dup(_STDOUT)
@@ -66,7 +67,7 @@ def undisturbed() -> Generator[None]:
     since what is imported later may need them.
     """
     handlers = {number: signal.getsignal(number) for number in _HANDLERS}
-    words, folder = locale.setlocale(locale.LC_ALL), os.getcwd()
+    words, folder = locale.setlocale(locale.LC_ALL), working_folder()
     try:
         with warnings.catch_warnings(), _float_errors():
             yield
@@ -77,8 +78,17 @@ def undisturbed() -> Generator[None]:
                     signal.signal(number, handler)
         if locale.setlocale(locale.LC_ALL) != words:
             locale.setlocale(locale.LC_ALL, words)
-        with contextlib.suppress(OSError):
-            os.chdir(folder)
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(folder)
+
+
+def working_folder() -> Path | None:
+    """The folder that relative paths begin at; ``None`` if somebody has removed it."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def _float_errors() -> contextlib.AbstractContextManager[object]:

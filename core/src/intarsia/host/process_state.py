@@ -15,6 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+from .guard import working_folder
+
 _WATCHED = ("intarsia", "numpy", "pluggy", "click", "json", "os", "subprocess", "threading")
 _MISSING = object()
 _OPENMP = ("libgomp", "libiomp", "libomp.", "libomp-")
@@ -75,7 +77,7 @@ def _settings() -> dict[str, object]:
         "NumPy's floating-point errors": np.geterr(),
         "the start method of multiprocessing": multiprocessing.get_start_method(allow_none=True),
         "environment variables": dict(os.environ),
-        "the working folder": os.getcwd(),
+        "the working folder": working_folder(),
         "sys.stdout or sys.stderr": (id(sys.stdout), id(sys.stderr)),
         "sys.excepthook": sys.excepthook,
         "the recursion limit": sys.getrecursionlimit(),
