@@ -166,12 +166,54 @@ def test_what_results_are_copied_into_is_checked(artifact: intarsia.Artifact) ->
             ([y, i.tolist()], "output 'i' is no array"),
             ([y, i.astype(np.int32)], r"output 'i' is int64 \(2, 2\), the array for it is int32"),
             ([y, fixed], "the array for output 'i' is read-only"),
+            ([i.view(np.float32)[:, :2], i], "the array for output 'i' overlaps"),
         ):
             with pytest.raises(ModelError, match=message):
                 executable.run_into([X], given)
             assert not y.any()
         executable.run_into([X], [y, i])
         assert y.any()
+
+
+def same(sizes: tuple) -> onnx.ModelProto:
+    """Results that need no work: an input as it is and in another shape, constants, a sequence."""
+    info = helper.make_tensor_value_info
+    words = numpy_helper.from_array(np.array(["a", "b"], object), "words")
+    numbers = numpy_helper.from_array(np.ones(3, np.float32), "numbers")
+    flat = numpy_helper.from_array(np.array([-1]), "flat")
+    nodes = [
+        helper.make_node("Reshape", ["x", "flat"], ["row"]),
+        helper.make_node("Identity", ["row"], ["again"]),
+        helper.make_node("SequenceConstruct", ["x", "row"], ["both"]),
+        helper.make_node("NonZero", ["x"], ["places"]),
+    ]
+    outputs = [
+        *(info("x", F, sizes), info("row", F, None), info("again", F, None)),
+        *(info("numbers", F, [3]), info("words", TensorProto.STRING, [2])),
+        *(helper.make_empty_tensor_value_info("both"), info("places", I64, None)),
+    ]
+    graph = helper.make_graph(nodes, "g", [info("x", F, sizes)], outputs, [words, numbers, flat])
+    imports = [helper.make_opsetid("", 21)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), ("N", 4)])
+def test_results_are_the_callers_own(sizes: tuple) -> None:
+    """Writing into an input, or into a result, changes no result and not the model."""
+    executor = intarsia.Executor("vm")
+    with intarsia.build(same(sizes), "llvm", executor=executor).load() as executable:
+        for _ in range(2):
+            x = X.copy()
+            found = executable.run([x])
+            x[:] = 9.0
+            arrays = [found[name] for name in ("x", "row", "again", "numbers", "places")]
+            arrays += found["both"]
+            wanted = [X, X.reshape(-1), X.reshape(-1), np.ones(3), np.nonzero(X), X, X.reshape(-1)]
+            for array, value in zip(arrays, wanted, strict=True):
+                np.testing.assert_array_equal(array, value)
+                array[...] = 7
+            assert found["words"].tolist() == ["a", "b"]
+            found["words"][:] = "c"
 
 
 def test_an_input_may_be_a_shape() -> None:

@@ -27,7 +27,7 @@ def mend_inherited() -> None:
     for name, mode in _STREAMS:
         if vars(sys)[name] is None:
             stream = open(os.devnull, mode, encoding="utf-8", errors="replace")  # noqa: SIM115
-            vars(sys)[name] = stream
+            setattr(sys, name, stream)
     if os.name == "posix":
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 

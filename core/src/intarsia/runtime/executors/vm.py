@@ -7,7 +7,7 @@ operators, one after the other: right for any value, and slow beside compiled co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -67,7 +67,7 @@ class VmExecutor(Closing):
         return self._passport
 
     def run(self, inputs: Inputs) -> dict[str, RunValue]:
-        """Compute the outputs by name, in the model's order.
+        """Compute the outputs, as new arrays by name in the model's order.
 
         Args:
             inputs: Values by name, or in the model's order.
@@ -78,7 +78,8 @@ class VmExecutor(Closing):
         """
         self._check_open()
         values = self._checked(inputs)
-        return dict(zip(self.outputs, self._program.run(values), strict=True))
+        results = _own(self._program.run(values), values)
+        return dict(zip(self.outputs, results, strict=True))
 
     def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
         """Compute the outputs into the caller's arrays, whose shapes must be those that come out.
@@ -145,10 +146,11 @@ def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
     """Copy results into the caller's arrays.
 
     Raises:
-        ModelError: An array is missing, cannot be written to, or has another shape or element type.
-            Nothing was copied.
+        ModelError: An array is missing, cannot be written to, overlaps another, or has another
+            shape or element type. Nothing was copied.
     """
     given = ordered_values(outputs, tuple(results), "output")
+    taken: list[np.ndarray] = []
     for (name, value), array in zip(results.items(), given, strict=True):
         if not isinstance(array, np.ndarray) or not isinstance(value, np.ndarray):
             raise ModelError(f"output '{name}' is no array, or has none to be written into")
@@ -159,8 +161,41 @@ def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
             )
         if not array.flags.writeable:
             raise ModelError(f"the array for output '{name}' is read-only")
+        if any(np.may_share_memory(array, other) for other in taken):
+            raise ModelError(f"the array for output '{name}' overlaps that for another output")
+        taken.append(array)
     for value, array in zip(results.values(), cast("Sequence[np.ndarray]", given), strict=True):
         array[...] = value
+
+
+def _own(results: Sequence[RunValue], inputs: Sequence[RunValue]) -> list[RunValue]:
+    """Return results of which each array is the caller's own.
+
+    Nodes that only move give views: of an input, which the caller may fill anew before the next
+    run, of a constant of the model, or of another result.
+    """
+    taken = [array for value in inputs for array in _arrays_in(value)]
+
+    def owned(value: RunValue) -> RunValue:
+        if isinstance(value, list):
+            return [owned(item) for item in value]
+        if value is None:
+            return None
+        shared = not value.flags.writeable
+        if shared or any(np.may_share_memory(value, other) for other in taken):
+            value = value.copy()
+        taken.append(value)
+        return value
+
+    return [owned(value) for value in results]
+
+
+def _arrays_in(value: RunValue) -> Iterator[np.ndarray]:
+    if isinstance(value, list):
+        for item in value:
+            yield from _arrays_in(item)
+    elif value is not None:
+        yield value
 
 
 def _caller(piece: AotExecutor | GraphExecutor) -> PieceCall:

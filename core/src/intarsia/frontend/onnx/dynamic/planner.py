@@ -136,6 +136,7 @@ class _Planner(Importer):
             type_ = self._inputs.get(info.name)
             if type_ is None or not type_.is_static:
                 self._late[info.name] = 0
+                scope.values[info.name] = None  # a result may be an input as it is
                 continue
             params.append(Var(info.name, type_))
             self._levels.of[params[-1]] = 0
@@ -144,7 +145,7 @@ class _Planner(Importer):
                 scope.stored[info.name] = named_dtype(info.stored)
         for name, data in graph.initializers.items():
             if not _is_plain(data) and data.dtype.name not in NARROW:
-                self._known[name] = data
+                self._known[name], scope.values[name] = data, None
         results = self._import(scope)
         if self._refused:
             self._problems = self._refused

@@ -151,7 +151,9 @@ class _Reader:
     def _array(self, row: JsonObject) -> np.ndarray:
         shape = tuple(int(cast("int", size)) for size in read_list(row, "shape"))
         if "strings" in row:
-            return np.array(read_list(row, "strings"), object).reshape(shape)
+            words = np.array(read_list(row, "strings"), object).reshape(shape)
+            words.flags.writeable = False  # as other constants
+            return words
         dtype = named_dtype(read_str(row, "dtype"))
         count = int(np.prod(shape, dtype=np.int64))
         array = np.frombuffer(self._data, dtype, count, read_int(row, "at"))
