@@ -94,8 +94,6 @@ def write_library_format(path: Path, sources: Sources) -> None:
         UsageError: The place cannot be written to.
         ResourceError: The disk is full.
     """
-    if path.is_dir():
-        raise UsageError(f"'{path}' is a folder", hint="name a file, e.g. model.tar")
     graph = f"src/{sources.passport.name}.txt", sources.graph.encode()
     with (
         written_beside(path) as file,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import sys
 import zipfile
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -68,8 +69,6 @@ def write_artifact(
         The passport as written.
     """
     path = Path(path)
-    if path.is_dir():
-        raise UsageError(f"'{path}' is a folder", hint="name a file, e.g. model.intarsia")
     with written_beside(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         members = {
             name: _write_member(archive, file, name, [memoryview(data)])
@@ -87,7 +86,15 @@ def write_artifact(
 
 @contextmanager
 def written_beside(path: Path) -> Generator[IO[bytes]]:
-    """Yield a new file that becomes ``path`` if the block ends well, and vanishes if not."""
+    """Yield a new file that becomes ``path`` if the block ends well, and vanishes if not.
+
+    A link stays one: what it leads to is replaced.
+
+    Raises:
+        ResourceError: The disk is full or read-only, or an input or output error.
+        UsageError: The place cannot be written to, or is a folder, a device or a pipe.
+    """
+    path = _place(path)
     temporary = _temporary(path)
     try:
         with open(temporary, "xb") as file:
@@ -128,6 +135,33 @@ def _copy_in_system(source: int, copy: int) -> int:
             os.posix_fadvise(source, done, count, os.POSIX_FADV_DONTNEED)
             done += count
     return done
+
+
+def _place(path: Path) -> Path:
+    """Return where the file itself lies.
+
+    Raises:
+        ResourceError, UsageError: No file can be there, or something else is, which a rename would
+            take away: of ``/dev/null``, the whole system would miss it.
+    """
+    try:
+        found = Path(os.path.realpath(path)) if path.is_symlink() else path
+        mode = found.stat().st_mode
+    except FileNotFoundError:
+        return found
+    except OSError as error:
+        raise explain_failure(path, error) from error
+    except ValueError as error:  # a zero in the name
+        raise UsageError(
+            f"cannot write {str(path)!r}: {error}", hint="name another place"
+        ) from None
+    if stat.S_ISDIR(mode):
+        raise UsageError(f"'{path}' is a folder", hint=f"name a file in it: '{path / 'NAME'}'")
+    if not stat.S_ISREG(mode):
+        raise UsageError(
+            f"'{path}' is a device or a pipe, and a file would take its place", hint="name a file"
+        )
+    return found
 
 
 def _temporary(path: Path) -> Path:

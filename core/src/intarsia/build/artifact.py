@@ -89,7 +89,7 @@ class Artifact:
         return target
 
     def _format_of(self, path: str) -> str:
-        if path.endswith((os.sep, "/")) or (Path(path).is_dir() and self.module is not None):
+        if path.endswith((os.sep, "/")) or (self.module is not None and Path(path).is_dir()):
             return "folder"
         return "mlf" if path.endswith(".tar") and self.module is not None else "artifact"
 

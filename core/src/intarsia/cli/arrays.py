@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,8 +14,9 @@ import numpy as np
 
 from ..artifact.plan import NARROW, TensorSpec
 from ..artifact.signature import SizeChoice, ValueSpec
+from ..artifact.write import written_beside
 from ..dtype import DType, parse_dtype
-from ..errors import EXHAUSTED, ModelError, ResourceError, UsageError
+from ..errors import ModelError, ResourceError, UsageError
 from ..runtime.abi import array_dtype
 
 Spec: TypeAlias = TensorSpec | ValueSpec
@@ -111,16 +111,8 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         UsageError: The place cannot be written to.
         ResourceError: The disk is full.
     """
-    temporary = path.with_name(f".{path.name[:64]}.{os.getpid()}.tmp")
-    try:
-        with zipfile.ZipFile(temporary, "x") as archive:
-            for name, array in arrays.items():
-                entry = zipfile.ZipInfo(f"{name}.npy")
-                with archive.open(entry, "w", force_zip64=True) as file:
-                    np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
-        os.replace(temporary, path)
-    except OSError as error:
-        kind = ResourceError if error.errno in EXHAUSTED else UsageError
-        raise kind(f"cannot write '{path}': {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+    with written_beside(path) as whole, zipfile.ZipFile(whole, "w") as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
