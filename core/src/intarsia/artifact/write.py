@@ -146,7 +146,7 @@ def _place(path: Path) -> Path:
     """
     try:
         found = Path(os.path.realpath(path)) if path.is_symlink() else path
-        mode = found.stat().st_mode
+        mode = path.stat().st_mode
     except FileNotFoundError:
         return found
     except OSError as error:
