@@ -6,7 +6,6 @@ import json
 import os
 import random
 import shutil
-import stat
 import struct
 import zipfile
 from collections.abc import Iterator
@@ -28,7 +27,7 @@ from intarsia.artifact.passport import Passport, UnitEntry
 from intarsia.artifact.plan import Argument, CallPlan, CopyStep, Place, RegionStep, TensorSpec
 from intarsia.artifact.tensors import tensor_pieces
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.artifact.write import copy_artifact, write_artifact, written_beside
+from intarsia.artifact.write import copy_artifact, write_artifact
 from intarsia.dtype import DType
 from intarsia.errors import (
     ArtifactError,
@@ -308,41 +307,6 @@ def test_no_file_and_a_folder(tmp_path: Path) -> None:
             open_artifact(path)
     with pytest.raises(UsageError, match="is a folder"):
         write_artifact(tmp_path, PASSPORT, UNITS, {})
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs pipes with names")
-def test_only_a_file_is_replaced(tmp_path: Path) -> None:
-    """Root may rename a file over anything, ``/dev/null`` too, which everybody writes to."""
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    to_pipe, loop = tmp_path / "to pipe", tmp_path / "loop"
-    to_pipe.symlink_to(pipe)
-    loop.symlink_to(loop)
-    names = {
-        pipe: "is a device or a pipe",
-        to_pipe: "is a device or a pipe",
-        loop: "cannot write",
-        tmp_path / ("n" * 300): "cannot write .*: File name too long",
-        tmp_path / "n\0": "cannot write .*null byte",
-        pipe / "below": "cannot write .*: Not a directory",
-    }
-    for path, message in names.items():
-        with pytest.raises(UsageError, match=message):
-            write_artifact(path, PASSPORT, UNITS, {})
-    assert stat.S_ISFIFO(pipe.lstat().st_mode)
-    assert sorted(tmp_path.iterdir()) == [loop, pipe, to_pipe]
-
-
-def test_a_link_leads_to_what_is_written(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    real, link = tmp_path / "folder" / "real", tmp_path / "link"
-    link.symlink_to(Path("folder", "real"))
-    for data in (b"new", b"old and new"):
-        with written_beside(link) as file:
-            file.write(data)
-        assert link.is_symlink()
-        assert real.read_bytes() == data
-    assert list((tmp_path / "folder").iterdir()) == [real]
 
 
 def test_a_file_that_is_replaced_while_it_is_opened(

@@ -104,11 +104,10 @@ def written_beside(path: Path) -> Generator[IO[bytes]]:
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise explain_failure(path, error) from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    finally:
+        with suppress(OSError):  # there is none: it has been renamed, or could not be made
+            temporary.unlink()
 
 
 def copy_artifact(source: IO[bytes], path: Path) -> None:
@@ -169,11 +168,13 @@ def _temporary(path: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    """Have a new name on the disk, as far as one may open the folder."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def explain_failure(path: Path, error: OSError) -> ResourceError | UsageError:

@@ -126,7 +126,10 @@ def _say_why(as_json: bool, *, hit: bool, reason: str, differs: Sequence[str]) -
 def _opened() -> BuildCache:
     cache = open_cache(os.environ)
     if cache is None:
-        raise UsageError("the cache is off", hint=f"{LIMIT} is its size in MiB")
+        raise UsageError(
+            "the cache is off, or its folder cannot be used",
+            hint=f"{LIMIT} is its size in MiB, INTARSIA_CACHE_DIR its place",
+        )
     return cache
 
 
