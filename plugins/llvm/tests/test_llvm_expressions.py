@@ -257,6 +257,28 @@ def test_statements(load_module):
         np.testing.assert_array_equal(got, want)
 
 
+def test_indices_are_computed_once_where_they_hold(load_module):
+    """In both branches and behind them: what one branch computes is not there for the others."""
+    x, y = Buffer("x", (60,), DType.INT64), Buffer("y", (60, 2), DType.INT64)
+    i, copy = TirVar("i"), TirVar("copy")
+
+    def keep(place):
+        value = Load(x, (i * 7 % 60,), DType.INT64, 1)
+        return Store(y, (i, index(place)), value + Load(y, (i, index(place)), DType.INT64, 1))
+
+    twice = For(copy, IntImm(2), ForKind.UNROLLED, keep(0))
+    body = Seq((If(i % 2 < 1, twice, keep(1)), For(copy, IntImm(2), ForKind.UNROLLED, keep(1))))
+    function = PrimFunc("k", (x, y), 1, For(i, IntImm(60), ForKind.SERIAL, body))
+    plan = CallPlan((), (), (), (), 0, ())
+    text = llvm_text(TensorModule((function,), plan), LlvmOptions(mcpu="x86-64"))
+    assert text.count("urem i64") == 3  # one in each branch, one behind
+    data = np.arange(60)
+    want, got = np.ones((60, 2), np.int64), np.ones((60, 2), np.int64)
+    run(function, data, want)
+    load_module([function]).get_function("k")(data, got)
+    np.testing.assert_array_equal(got, want)
+
+
 def refused(value, buffers=(), dtype=DType.FLOAT32):
     y = Buffer("y", (1,), dtype)
     function = PrimFunc("k", (*buffers, y), 1, Store(y, (index(0),), value))

@@ -74,7 +74,8 @@ def emit_binary(
     if dtype is DType.BOOL and op in (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX):
         return w.emit(f"{'or' if op in (BinaryOp.ADD, BinaryOp.MAX) else 'and'} {kind} {a}, {b}")
     if op in _INT:
-        return w.emit(f"{_INT[op]} {kind} {a}, {b}")
+        write = w.once if lanes == 1 else w.emit  # indices are computed again and again
+        return write(f"{_INT[op]} {kind} {a}, {b}")
     if op in (BinaryOp.MIN, BinaryOp.MAX):
         compare = _predicate(BinaryOp.LT if op is BinaryOp.MIN else BinaryOp.GT, dtype)
         flag = w.emit(f"icmp {compare} {kind} {a}, {b}")
@@ -186,15 +187,15 @@ def emit_index_division(w: Writer, op: BinaryOp, a: str, divisor: int, *, negati
     floor = op is BinaryOp.FLOOR_DIV
     if divisor & (divisor - 1) == 0:
         if floor:
-            return w.emit(f"ashr i64 {a}, {divisor.bit_length() - 1}")
-        return w.emit(f"and i64 {a}, {divisor - 1}")
+            return w.once(f"ashr i64 {a}, {divisor.bit_length() - 1}")
+        return w.once(f"and i64 {a}, {divisor - 1}")
     if not negative:
-        return w.emit(f"{'udiv' if floor else 'urem'} i64 {a}, {divisor}")
-    rest = w.emit(f"srem i64 {a}, {divisor}")
-    below = w.emit(f"icmp slt i64 {rest}, 0")
+        return w.once(f"{'udiv' if floor else 'urem'} i64 {a}, {divisor}")
+    rest = w.once(f"srem i64 {a}, {divisor}")
+    below = w.once(f"icmp slt i64 {rest}, 0")
     if floor:
-        quotient = w.emit(f"sdiv i64 {a}, {divisor}")
-        borrow = w.emit(f"sext i1 {below} to i64")
-        return w.emit(f"add i64 {quotient}, {borrow}")
-    carry = w.emit(f"select i1 {below}, i64 {divisor}, i64 0")
-    return w.emit(f"add i64 {rest}, {carry}")
+        quotient = w.once(f"sdiv i64 {a}, {divisor}")
+        borrow = w.once(f"sext i1 {below} to i64")
+        return w.once(f"add i64 {quotient}, {borrow}")
+    carry = w.once(f"select i1 {below}, i64 {divisor}, i64 0")
+    return w.once(f"add i64 {rest}, {carry}")

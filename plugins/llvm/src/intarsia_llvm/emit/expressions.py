@@ -282,7 +282,7 @@ class Expressions:
     def _offset(self, pointer: str, count: int) -> str:
         if count == 0:
             return pointer
-        return self.w.emit(f"getelementptr i8, ptr {pointer}, i64 {count}")
+        return self.w.once(f"getelementptr i8, ptr {pointer}, i64 {count}")
 
     def address(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> str:
         """Write the address of an element; variable parts first, outer loops first, and shared.
@@ -315,13 +315,8 @@ class Expressions:
         return self._offset(pointer, constant * width)
 
     def _step(self, pointer: str, term: str, scale: int) -> str:
-        key = (pointer, term, scale)
-        known = self.w.addresses.get(key)
-        if known is None:
-            scaled = term if scale == 1 else self.w.emit(f"mul nsw i64 {term}, {scale}")
-            known = self.w.emit(f"getelementptr i8, ptr {pointer}, i64 {scaled}")
-            self.w.addresses[key] = known
-        return known
+        scaled = term if scale == 1 else self.w.once(f"mul nsw i64 {term}, {scale}")
+        return self.w.once(f"getelementptr i8, ptr {pointer}, i64 {scaled}")
 
 
 def _age(name: str) -> int:

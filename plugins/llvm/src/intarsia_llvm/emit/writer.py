@@ -39,7 +39,7 @@ class Writer:
         lines: Instructions so far.
         allocas: Instructions of the entry block.
         label: Label of the block being written.
-        addresses: Pointers computed before that still hold, by what they were computed from.
+        shared: Values of instructions that always give the same, by the instruction.
         values: Values computed before for expressions of this statement, by identity.
     """
 
@@ -48,7 +48,7 @@ class Writer:
     allocas: list[str] = field(default_factory=list)
     label: str = "start"
     count: int = 0
-    addresses: dict[tuple[object, ...], str] = field(default_factory=dict[tuple[object, ...], str])
+    shared: dict[str, str] = field(default_factory=dict[str, str])
     values: dict[int, str] = field(default_factory=dict[int, str])
 
     def emit(self, instruction: str) -> str:
@@ -57,6 +57,17 @@ class Writer:
         name = f"%v{self.count}"
         self.lines.append(f"  {name} = {instruction}")
         return name
+
+    def once(self, instruction: str) -> str:
+        """Return the value of an instruction, which is written unless it has been in this scope.
+
+        Args:
+            instruction: Gives the same for the same operands: it neither reads memory nor calls.
+        """
+        known = self.shared.get(instruction)
+        if known is None:
+            known = self.shared[instruction] = self.emit(instruction)
+        return known
 
     def do(self, instruction: str) -> None:
         """Write an instruction that gives no value."""
@@ -82,9 +93,9 @@ class Writer:
     @contextmanager
     def scope(self) -> Generator[None]:
         """Forget at the end what was computed inside: it does not dominate what follows."""
-        addresses, values = len(self.addresses), len(self.values)
+        shared, values = len(self.shared), len(self.values)
         yield
-        while len(self.addresses) > addresses:
-            self.addresses.popitem()
+        while len(self.shared) > shared:
+            self.shared.popitem()
         while len(self.values) > values:
             self.values.popitem()
