@@ -3,10 +3,12 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import random
 import shutil
 import struct
+import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -418,6 +420,36 @@ def test_a_copy_is_the_same_whatever_the_system_can_do(
     assert target.read_bytes() == path.read_bytes()
     assert sorted(file.name for file in path.parent.iterdir()) == [target.name, path.name]
     assert fault is None or calls
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems copy in the usual way")
+@pytest.mark.parametrize("fault", [None, OSError(errno.EINVAL, "Invalid argument"), 0, 100])
+@pytest.mark.parametrize("size", [0, 5, 4096, 3 * 4096 + 5, 5 * 4096])
+def test_a_copy_that_is_not_read_next_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: OSError | int | None, size: int
+) -> None:
+    """Past the system's memory of files, in steps of two blocks, as far as the system does it."""
+    calls: list[int] = []
+    real = os.pwrite
+
+    def write(copy: int, data: mmap.mmap, place: int) -> int:
+        calls.append(len(data))
+        if len(calls) == 1 or fault is None:
+            return real(copy, data, place)
+        if isinstance(fault, OSError):
+            raise fault
+        with open(f"/proc/self/fd/{copy}", "r+b", buffering=0) as usual:  # writes parts of blocks
+            return real(usual.fileno(), data[:fault], place)
+
+    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(writer, "_STEP", 2 * 4096)
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.write_bytes(bytes(range(251)) * 100)
+    with source.open("r+b") as file:
+        file.truncate(size)
+        copy_artifact(file, target, is_read_next=False)
+    assert target.read_bytes() == source.read_bytes()
+    assert bool(calls) == (size >= 4096)
 
 
 def test_a_copy_that_fails_leaves_the_old_file(

@@ -11,10 +11,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from intarsia.artifact.archive import read_passport
+from intarsia.artifact.passport import Passport
+from intarsia.artifact.write import Aside
 from intarsia.build import artifact as artifact_module
 from intarsia.build import cache as cache_module
 from intarsia.build.artifact import Artifact
@@ -45,11 +48,14 @@ def yes() -> bool:
     return True
 
 
+def no() -> bool:
+    return False
+
+
 def close(found: Artifact | KeptArtifact) -> None:
     """Close the file that an artifact from the cache lies in."""
-    file = found.file if isinstance(found, KeptArtifact) else found.written
-    if file is not None:
-        file.close()
+    if isinstance(found, KeptArtifact):
+        found.file.close()
 
 
 @pytest.fixture
@@ -72,19 +78,67 @@ def test_what_was_built_is_found_under_its_key_alone(cache: BuildCache, tmp_path
     assert [entry.key for entry in cache.entries()] == [KEY]
 
 
-def test_what_was_kept_is_copied_from_there(
+def test_an_entry_is_a_copy_of_the_file_that_the_user_wants(
     cache: BuildCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = cache.fetch(KEY, make, yes)
-    cache.clear()  # takes nothing from who has it
-    make().save(tmp_path / "plain.intarsia")
+    target = tmp_path / "wanted.intarsia"
+    written: list[Path] = []
+    real = artifact_module.write_artifact
+
+    def write(path: Path, *rest: Any, **named: Any) -> Passport:
+        written.append(path)
+        return real(path, *rest, **named)
+
+    def save(built: Artifact, aside: Aside | None) -> None:
+        assert aside is not None
+        built.save(target, aside=aside)
+        assert cache.find(KEY) is not None
+
+    monkeypatch.setattr(artifact_module, "write_artifact", write)
+    assert isinstance(cache.fetch(KEY, make, yes, save), Artifact)
+    (entry,) = cache.entries()
+    assert entry.artifact.read_bytes() == target.read_bytes()
+    assert not entry.artifact.samefile(target)
+    assert written == [target]
 
     def refuse(*_: object) -> None:
-        raise AssertionError("it has been written before")
+        raise AssertionError("it was not built now")
 
-    monkeypatch.setattr(artifact_module, "write_artifact", refuse)
-    copy = built.save(tmp_path / "copy.intarsia")
-    assert copy.read_bytes() == (tmp_path / "plain.intarsia").read_bytes()
+    close(cache.fetch(KEY, never, yes, refuse))
+
+
+def test_what_is_not_kept_is_saved(cache: BuildCache, tmp_path: Path) -> None:
+    """Nothing is copied if the key holds no more, and a copy that fails costs the entry alone."""
+
+    def save(built: Artifact, aside: Aside | None) -> None:
+        asides.append(aside)
+        built.save(tmp_path / "wanted.intarsia", aside=aside)
+
+    asides: list[Aside | None] = []
+    cache.fetch(KEY, make, no, save)
+    assert asides == [None]
+    assert cache.entries() == []
+    before = (tmp_path / "wanted.intarsia").read_bytes()
+    (tmp_path / "wanted.intarsia").unlink()
+
+    def leave() -> Artifact:
+        cache.folder.rename(tmp_path / "moved")
+        return make()
+
+    with pytest.warns(UserWarning, match="the build is not cached: cannot write"):
+        cache.fetch(KEY, leave, yes, save)
+    assert (tmp_path / "wanted.intarsia").read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_is_an_error_with_a_cache_too(
+    cache: BuildCache, tmp_path: Path
+) -> None:
+    def save(built: Artifact, aside: Aside | None) -> None:
+        built.save(tmp_path / "absent" / "x.intarsia", aside=aside)
+
+    with pytest.raises(UsageError, match=r"cannot write '.*absent"):
+        cache.fetch(KEY, make, yes, save)
+    assert cache.entries() == []
 
 
 def test_a_kept_artifact_is_no_source_code(cache: BuildCache, tmp_path: Path) -> None:
@@ -151,7 +205,7 @@ def test_a_folder_in_the_place_of_an_artifact_costs_the_entry_alone(cache: Build
 
 
 def test_what_changed_while_it_was_built_is_not_kept(cache: BuildCache) -> None:
-    assert isinstance(cache.fetch(KEY, make, lambda: False), Artifact)
+    assert isinstance(cache.fetch(KEY, make, no), Artifact)
     assert cache.find(KEY) is None
 
 

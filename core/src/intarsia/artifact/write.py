@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
 import stat
 import sys
 import zipfile
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, TypeAlias
 
 from ..errors import EXHAUSTED, PluginError, ResourceError, UsageError
 from .digest import hashing
@@ -30,7 +31,11 @@ PASSPORT = "passport.json"
 PARAMS = "params.safetensors"
 UNITS = "units"
 
+Aside: TypeAlias = Callable[[IO[bytes]], object]
+"""Called with a file that is complete before it gets its name, e.g. to copy it."""
+
 _STEP = 8 << 20
+_BLOCK = 4096  # bytes that what bypasses the system's memory of files is written in
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PADDING_ID = 0xD935  # the zip extra field that Android's zipalign uses for the same purpose
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -51,6 +56,8 @@ def write_artifact(
     passport: Passport,
     units: Sequence[CompiledUnit],
     constants: Mapping[str, np.ndarray],
+    *,
+    aside: Aside | None = None,
 ) -> Passport:
     """Write an artifact beside ``path`` and rename it, so that ``path`` is old or new, never torn.
 
@@ -59,6 +66,7 @@ def write_artifact(
         passport: All but its ``members``, which are filled in here.
         units: The code.
         constants: Every weight that the plan or a unit reads.
+        aside: What else becomes of the bytes: nobody else can have touched them yet.
 
     Raises:
         ResourceError: The disk is full or read-only, or an input or output error.
@@ -69,18 +77,22 @@ def write_artifact(
         The passport as written.
     """
     path = Path(path)
-    with written_beside(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        members = {
-            name: _write_member(archive, file, name, [memoryview(data)])
-            for name, data in _unit_files(units)
-        }
-        if constants:
-            pieces = tensor_pieces(constants)
-            lead = len(pieces[0])
-            members[PARAMS] = _write_member(archive, file, PARAMS, pieces, lead=lead)
-        written = replace(passport, members=MappingProxyType(members))
-        text = print_passport(written)
-        _write_member(archive, file, PASSPORT, [memoryview(text)])
+    with written_beside(path) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+            members = {
+                name: _write_member(archive, file, name, [memoryview(data)])
+                for name, data in _unit_files(units)
+            }
+            if constants:
+                pieces = tensor_pieces(constants)
+                lead = len(pieces[0])
+                members[PARAMS] = _write_member(archive, file, PARAMS, pieces, lead=lead)
+            written = replace(passport, members=MappingProxyType(members))
+            text = print_passport(written)
+            _write_member(archive, file, PASSPORT, [memoryview(text)])
+        if aside is not None:
+            file.flush()
+            aside(file)
     return written
 
 
@@ -97,7 +109,7 @@ def written_beside(path: Path) -> Generator[IO[bytes]]:
     path = _place(path)
     temporary = _temporary(path)
     try:
-        with open(temporary, "xb") as file:
+        with open(temporary, "x+b") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -110,17 +122,23 @@ def written_beside(path: Path) -> Generator[IO[bytes]]:
             temporary.unlink()
 
 
-def copy_artifact(source: IO[bytes], path: Path) -> None:
+def copy_artifact(source: IO[bytes], path: Path, *, is_read_next: bool = True) -> None:
     """Copy a whole file beside ``path`` and rename it, so that ``path`` is old or new, never torn.
 
-    What is copied is meant to be read from the copy: it leaves the system's memory of files, where
-    the copy takes its place.
+    Args:
+        source: An open file.
+        path: Where to.
+        is_read_next: Whether the copy is read rather than the source, whose place it then takes in
+            the system's memory of files. Else the copy is written past that memory.
 
     Raises:
         As :func:`write_artifact`.
     """
     with written_beside(path) as copy:
-        done = _copy_in_system(source.fileno(), copy.fileno()) if sys.platform == "linux" else 0
+        done = 0
+        if sys.platform == "linux":
+            copied = _copy_in_system if is_read_next else _copy_past_memory
+            done = copied(source.fileno(), copy.fileno())
         source.seek(done)
         copy.seek(done)
         shutil.copyfileobj(source, copy)
@@ -161,6 +179,37 @@ def _place(path: Path) -> Path:
             f"'{path}' is a device or a pipe, and a file would take its place", hint="name a file"
         )
     return found
+
+
+def _copy_past_memory(source: int, copy: int) -> int:
+    """Have the disk read an open file's whole blocks from where the system remembers them.
+
+    Returns:
+        The number of bytes from the start that are copied, 0 where the system does not do so.
+    """
+    if sys.platform != "linux":
+        return 0
+    done, size = 0, os.fstat(source).st_size // _BLOCK * _BLOCK
+    # File systems that know no such writing, or write less: the rest is read and written.
+    with suppress(OSError, ValueError), _past_memory(copy) as direct:
+        # A part at a time: what is mapped counts as memory of this process.
+        while count := min(_STEP, size - done):
+            with mmap.mmap(source, count, access=mmap.ACCESS_READ, offset=done) as part:
+                written = os.pwrite(direct, part, done)
+            if not written:
+                break
+            done += written
+    return done
+
+
+@contextmanager
+def _past_memory(file: int) -> Generator[int]:
+    """Yield another descriptor of an open file: what is written there goes to the disk at once."""
+    direct = os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_DIRECT)
+    try:
+        yield direct
+    finally:
+        os.close(direct)
 
 
 def _temporary(path: Path) -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from ..artifact.archive import OpenedArtifact, Weight, check_references
 from ..artifact.export import Sources, write_folder, write_library_format
@@ -16,7 +16,7 @@ from ..artifact.passport import Passport
 from ..artifact.plan import TensorSpec
 from ..artifact.tensors import array_bytes
 from ..artifact.unit import CompiledUnit
-from ..artifact.write import copy_artifact, member_name, write_artifact
+from ..artifact.write import Aside, member_name, write_artifact
 from ..dtype import parse_dtype
 from ..errors import PluginError, UsageError
 from ..ir.module import IRModule
@@ -39,7 +39,6 @@ class Artifact:
         placement: What was offloaded, and why not more.
         module: The graph, cut among accelerators; kept if the code is sources for somebody's
             program.
-        written: A file that it has been saved to before; it is copied from there.
     """
 
     passport: Passport
@@ -47,9 +46,14 @@ class Artifact:
     constants: Mapping[str, np.ndarray]
     placement: Placement
     module: IRModule | None = None
-    written: BinaryIO | None = None
 
-    def save(self, path: str | os.PathLike[str], *, output_format: str | None = None) -> Path:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        output_format: str | None = None,
+        aside: Aside | None = None,
+    ) -> Path:
         """Write the artifact; the same content gives the same bytes.
 
         Args:
@@ -67,11 +71,8 @@ class Artifact:
         """
         target = Path(path)
         chosen = output_format or self._format_of(os.fspath(path))
-        if chosen == "artifact" and self.written is not None:
-            copy_artifact(self.written, target)
-            return target
         if chosen == "artifact":
-            write_artifact(target, self.passport, self.units, self.constants)
+            write_artifact(target, self.passport, self.units, self.constants, aside=aside)
             return target
         if chosen not in _EXPORTS:
             known = ", ".join(("artifact", *_EXPORTS))

@@ -15,14 +15,15 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, cast
+from typing import IO, BinaryIO, TypeAlias, cast
 
 from ..artifact.archive import SUFFIX, OpenedArtifact, open_artifact
 from ..artifact.passport import Passport
-from ..artifact.write import copy_artifact, written_beside
+from ..artifact.write import Aside, copy_artifact, written_beside
 from ..errors import ArtifactError, IntarsiaError, ResourceError, UsageError
 from ..host.trial import cache_folder
 from ..runtime.load import Executable, instantiate
@@ -38,6 +39,9 @@ _MIB = 1 << 20
 
 Key: TypeAlias = Mapping[str, object]
 """What decides a build, as plain JSON."""
+
+Save: TypeAlias = Callable[[Artifact, Aside | None], object]
+"""Writes what was built where the user wants it, and shows it as it is complete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +150,11 @@ class BuildCache:
         return found
 
     def fetch(
-        self, key: Key, make: Callable[[], Artifact], holds: Callable[[], bool]
+        self,
+        key: Key,
+        make: Callable[[], Artifact],
+        holds: Callable[[], bool],
+        save: Save | None = None,
     ) -> Artifact | KeptArtifact:
         """Return the artifact of a key, or make and keep it.
 
@@ -157,9 +165,10 @@ class BuildCache:
             key: What decides the build.
             make: Builds it.
             holds: Whether the key is still true after that: files may have changed meanwhile.
+            save: Writes what was made, and only that; the entry is a copy of that file.
 
         Raises:
-            IntarsiaError: What ``make`` raises.
+            IntarsiaError: What ``make`` or ``save`` raises.
         """
         found = self.find(key)
         if found is not None:
@@ -170,24 +179,28 @@ class BuildCache:
             if found is not None:
                 return found
             artifact = make()
-            if locked and holds():
-                artifact = self._keep(path, key, artifact)
+            kept = locked and holds()
+            if save is not None:
+                save(artifact, partial(self._keep_copy, path, key) if kept else None)
+            elif kept:
+                self._keep(path, key, artifact.save)
         return artifact
 
-    def _keep(self, path: Path, key: Key, artifact: Artifact) -> Artifact:
-        """Write an entry; return the artifact, which knows where it has been written."""
+    def _keep_copy(self, path: Path, key: Key, written: IO[bytes]) -> None:
+        """Make an entry of a file that is complete, and that is read rather than the entry."""
+        self._keep(path, key, partial(copy_artifact, written, is_read_next=False))
+
+    def _keep(self, path: Path, key: Key, write: Callable[[Path], object]) -> None:
+        """Write an entry."""
         try:
-            artifact.save(path)
+            write(path)
             with written_beside(_key_file(path)) as file:
                 file.write(json.dumps(_plain(key), indent=1).encode())
         except (ResourceError, UsageError) as error:
             warnings.warn(f"the build is not cached: {error.message}", stacklevel=2)
             self._remove(path)
-            return artifact
-        with suppress(OSError):  # removed meanwhile
-            artifact = replace(artifact, written=path.open("rb"))
+            return
         self._trim(path)
-        return artifact
 
     def entries(self) -> list[Entry]:
         """All entries, the one used last first; those without a readable key are left out."""

@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from ..build.artifact import Artifact
-from ..build.cache import BuildCache, KeptArtifact, Key, open_cache
+from ..build.cache import BuildCache, KeptArtifact, Key, Save, open_cache
 from ..build.importing import source_digests
 from ..build.pack import own_version
 from ..build.records import records_path
@@ -81,27 +81,41 @@ class Keyed:
         }  # fmt: skip
 
 
-def build_or_fetch(keyed: Keyed, make: Callable[[], Artifact]) -> Artifact | KeptArtifact:
+def build_or_fetch(
+    keyed: Keyed, make: Callable[[], Artifact], save: Save | None = None
+) -> Artifact | KeptArtifact:
     """Return what an earlier build of the same made, or build and keep it.
 
+    Args:
+        keyed: What is built, and for what.
+        make: Builds it.
+        save: Writes what was made now, and only that, where the user wants it.
+
     Raises:
-        IntarsiaError: What ``make`` raises; or the model cannot be read.
+        IntarsiaError: What ``make`` or ``save`` raises; or the model cannot be read.
     """
     cache = cache_of(keyed.settings)
     if cache is None:
-        return make()
+        return _unkept(make, save)
     began, whose = time.time_ns(), _identity(keyed.model)
     digests = source_digests(keyed.model)
     key = keyed.key(digests)
     if key is None:
-        return make()
+        return _unkept(make, save)
     files = [keyed.model.parent / location if location else keyed.model for location in digests]
 
     def holds() -> bool:
         same = whose == _identity(keyed.model) and untouched(files, began)
         return keyed.key(digests if same else None) == key
 
-    return cache.fetch(key, make, holds)
+    return cache.fetch(key, make, holds, save)
+
+
+def _unkept(make: Callable[[], Artifact], save: Save | None) -> Artifact:
+    artifact = make()
+    if save is not None:
+        save(artifact, None)
+    return artifact
 
 
 def untouched(files: Sequence[Path], since: int) -> bool:

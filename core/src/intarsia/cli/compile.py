@@ -16,8 +16,9 @@ from .output import emit_json, progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..artifact.write import Aside
     from ..build.artifact import Artifact
-    from ..build.cache import KeptArtifact
+    from ..build.cache import KeptArtifact, Save
 
 
 @click.command("compile", cls=ComposedCommand)
@@ -35,11 +36,18 @@ def command(
     model: Path, output: str, output_format: str | None, settings: BuildSettings, as_json: bool
 ) -> None:
     """Compile MODEL, an ONNX file or a .pt2, into an artifact that runs without the compiler."""
-    from ..partition.report import bytes_text, float_text  # help does without the compiler
+    from ..build.cache import KeptArtifact  # help does without the compiler
+    from ..partition.report import bytes_text, float_text
 
-    keep_model(model, Path(output))
-    artifact = compile_model(model, settings)
-    path = artifact.save(output, output_format=output_format)
+    path = Path(output)
+    keep_model(model, path)
+
+    def save(built: Artifact, aside: Aside | None) -> None:
+        built.save(output, output_format=output_format, aside=aside)
+
+    artifact = compile_model(model, settings, save)
+    if isinstance(artifact, KeptArtifact):
+        artifact.save(output, output_format=output_format)
     size = _bytes_of(path)
     if as_json:
         passport = artifact.passport
@@ -67,8 +75,16 @@ def _bytes_of(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-def compile_model(model: Path, settings: BuildSettings) -> Artifact | KeptArtifact:
-    """Build an artifact as the options say, or fetch it from the cache; progress on a terminal."""
+def compile_model(
+    model: Path, settings: BuildSettings, save: Save | None = None
+) -> Artifact | KeptArtifact:
+    """Build an artifact as the options say, or fetch it from the cache; progress on a terminal.
+
+    Args:
+        model: What is compiled.
+        settings: The options.
+        save: Writes what was built now, and not fetched, where the user wants it.
+    """
     from ..build.build import STAGES, build  # help does without the compiler
     from .cached import Keyed, build_or_fetch
 
@@ -103,4 +119,4 @@ def compile_model(model: Path, settings: BuildSettings) -> Artifact | KeptArtifa
             progress=stage,
         )
 
-    return build_or_fetch(Keyed(model, target, settings), make)
+    return build_or_fetch(Keyed(model, target, settings), make, save)
