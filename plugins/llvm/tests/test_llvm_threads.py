@@ -93,6 +93,17 @@ def become(count: int) -> bool:
     return threads_now() == count
 
 
+def leaves(worker: int, processor: int) -> bool:
+    """Whether a thread gets to another processor, with what it may use as before."""
+    stat, end = Path(f"/proc/self/task/{worker}/stat"), time.monotonic() + 5
+    while time.monotonic() < end:
+        last = int(stat.read_text().rpartition(")")[2].split()[36])
+        if last != processor and processor in os.sched_getaffinity(worker):
+            return True
+        time.sleep(0.001)
+    return False
+
+
 @pytest.mark.parametrize("rows", [24, 97, 1003])
 @pytest.mark.parametrize("threads", [1, 2, 3, 9])
 def test_each_round_runs_once(make_counter, rows: int, threads: int) -> None:
@@ -175,6 +186,34 @@ def test_threads_that_sleep_are_woken(make_counter) -> None:
     for _ in range(5):
         counter.run()
         threading.Event().wait(0.02)  # longer than they wait actively
+    counter.check()
+    counter.code.close()
+
+
+@pytest.mark.skipif(
+    len(os.sched_getaffinity(0)) < 2, reason="a thread that has one processor cannot leave it"
+)
+def test_a_thread_woken_where_a_loop_runs_leaves(make_counter) -> None:
+    allowed = os.sched_getaffinity(0)
+    here = min(allowed)
+    before = set(os.listdir("/proc/self/task"))
+    counter = make_counter(20003, 2)
+    counter.run()
+    (worker,) = (int(task) for task in set(os.listdir("/proc/self/task")) - before)
+    try:
+        os.sched_setaffinity(0, {here})  # of this thread alone
+        for _ in range(10):
+            os.sched_setaffinity(worker, {here})  # where it is when it is woken
+            time.sleep(0.01)
+            counter.run()
+            assert os.sched_getaffinity(worker) == {here}
+            os.sched_setaffinity(worker, allowed)
+            time.sleep(0.01)  # asleep: setting it has not moved the thread
+            counter.run()
+            assert leaves(worker, here)
+            assert os.sched_getaffinity(worker) == allowed
+    finally:
+        os.sched_setaffinity(0, allowed)
     counter.check()
     counter.code.close()
 

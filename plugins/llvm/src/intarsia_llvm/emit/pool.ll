@@ -11,6 +11,7 @@
 ;     0   int32_t epoch          of the newest loop
 ;    64   void (*body)(void *frame, int64_t low, int64_t high); void *frame;
 ;         int64_t extent; int32_t chunks, threads;               the newest loop
+;    96   int32_t processor      of who shared the loop that woke others
 ;   128   int32_t done           its chunks that are done
 ;   192   int32_t asleep         threads
 ;   196   int32_t waiting        whether who shares the loop sleeps until it is done
@@ -37,6 +38,9 @@ declare extern_weak i32 @sem_post(ptr)
 declare extern_weak i32 @sem_wait(ptr)
 declare extern_weak i32 @sched_yield()
 declare extern_weak i32 @getpid()
+declare extern_weak i32 @sched_getcpu()
+declare extern_weak i32 @sched_getaffinity(i32, i64, ptr)
+declare extern_weak i32 @sched_setaffinity(i32, i64, ptr)
 
 ; Let loops be shared between %count threads of the pool in %pool, unless the target fixed the number.
 ; Memory that is new, or of the process that this one was forked from, is made ready first. -1: there
@@ -211,6 +215,9 @@ announce:
   %sleepers = icmp sgt i32 %asleep, 0
   br i1 %sleepers, label %rouse, label %work
 rouse:
+  %processor = call i32 @sched_getcpu()
+  %processor.slot = getelementptr i8, ptr %pool, i64 96
+  store atomic i32 %processor, ptr %processor.slot monotonic, align 4
   %sleeping = atomicrmw xchg ptr %asleep.slot, i32 0 seq_cst
   %wake = getelementptr i8, ptr %pool, i64 256
   %any = icmp sgt i32 %sleeping, 0
@@ -299,10 +306,11 @@ start:
   %threads.slot = getelementptr i8, ptr %pool, i64 92
   %asleep = getelementptr i8, ptr %pool, i64 192
   %wake = getelementptr i8, ptr %pool, i64 256
+  %processor.slot = getelementptr i8, ptr %pool, i64 96
   br label %spin
 spin:
-  %seen = phi i32 [ 0, %start ], [ %epoch, %done ], [ %seen, %pause ], [ %seen, %sleep ]
-  %rounds = phi i32 [ 0, %start ], [ 0, %done ], [ %rounds.next, %pause ], [ 0, %sleep ]
+  %seen = phi i32 [ 0, %start ], [ %epoch, %done ], [ %seen, %pause ], [ %seen, %sleep ], [ %seen, %part ]
+  %rounds = phi i32 [ 0, %start ], [ 0, %done ], [ %rounds.next, %pause ], [ 0, %sleep ], [ 0, %part ]
   %epoch = load atomic i32, ptr %pool acquire, align 4
   %same = icmp eq i32 %epoch, %seen
   br i1 %same, label %still, label %go
@@ -318,6 +326,12 @@ tire:
   br label %sleep
 sleep:
   %woken = call i32 @sem_wait(ptr %wake)
+  %there = load atomic i32, ptr %processor.slot monotonic, align 4
+  %here = call i32 @sched_getcpu()
+  %crowded = icmp eq i32 %here, %there
+  br i1 %crowded, label %part, label %spin
+part:
+  call void @intarsia.part(i32 %here)
   br label %spin
 go:
   %stop = load atomic i32, ptr %stop.slot acquire, align 4
@@ -334,6 +348,39 @@ done:
   br label %spin
 leave:
   ret ptr null
+}
+
+; Leave %processor, where the thread that shares a loop runs, for another one, if this thread may.
+; A system that wakes a thread beside the one that called it, although others idle, would have them take
+; turns: who waits actively keeps the other from its work, and asleep again, is no load that anybody moves.
+define internal void @intarsia.part(i32 %processor) noinline #0 {
+start:
+  %mask = alloca [128 x i8], align 8
+  %failed = call i32 @sched_getaffinity(i32 0, i64 128, ptr %mask)
+  %known = icmp eq i32 %failed, 0
+  %small = icmp ult i32 %processor, 1024
+  %both = and i1 %known, %small
+  br i1 %both, label %move, label %over
+move:
+  %position = lshr i32 %processor, 3
+  %wide = zext i32 %position to i64
+  %slot = getelementptr i8, ptr %mask, i64 %wide
+  %allowed = load i8, ptr %slot, align 1
+  %low = and i32 %processor, 7
+  %bit = shl i32 1, %low
+  %short = trunc i32 %bit to i8
+  %others = xor i8 %short, -1
+  %rest = and i8 %allowed, %others
+  store i8 %rest, ptr %slot, align 1
+  %alone = call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
+  %moved = icmp eq i32 %alone, 0
+  br i1 %moved, label %restore, label %over
+restore:
+  store i8 %allowed, ptr %slot, align 1
+  %restored = call i32 @sched_setaffinity(i32 0, i64 128, ptr %mask)
+  br label %over
+over:
+  ret void
 }
 
 ; Take chunks until none is left: first from the front of the own share, then from the ends of others.
