@@ -161,6 +161,7 @@ def _place(path: Path) -> Path:
         ResourceError, UsageError: No file can be there, or something else is, which a rename would
             take away: of ``/dev/null``, the whole system would miss it.
     """
+    found = path
     try:
         found = Path(os.path.realpath(path)) if path.is_symlink() else path
         mode = path.stat().st_mode
