@@ -124,6 +124,9 @@ def test_the_inputs_say_what_a_model_leaves_open(run: Run, model: Path, tmp_path
     assert code == 0, err
     assert [row["shape"] for row in json.loads(out)["outputs"]] == [[1, 3], [1, 3]]  # any size runs
     assert run("explain", model, "--target", "llvm")[0] == 0
+    code, out, err = run("bench", model, "--target", "llvm", "--rounds", "1", "--json")
+    assert code == 0, err
+    assert json.loads(out)["rows"][0]["median_ms"] > 0
 
 
 def test_a_model_is_compiled_and_verified(run: Run, model: Path) -> None:

@@ -61,10 +61,10 @@ def open_choices(
     """
     from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
 
-    given = {} if shapes is None else shapes
-    declared = declared_types(model)
-    wanted: dict[str, tuple[Size, ...]] = {
-        name: tuple(given[name] if name in given else map(_any_size, type_.shape))
+    given = frozenset(shapes or ())
+    declared = declared_types(model, shapes)
+    wanted = {
+        name: tuple(map(_any_size, type_.shape))
         for name, type_ in declared.items()
         if name in given or not type_.is_static
     }
@@ -77,7 +77,7 @@ def open_choices(
             reasons[choice.name] = error
     if not reasons:
         return made
-    first = next(name for name, type_ in declared.items() if not (name in given or type_.is_static))
+    first = next(name for name, type_ in declared.items() if not type_.is_static)
     reason = next(iter(reasons.values()))
     refused = _still_refused(model, made, reasons, params)
     likely: dict[int | str, int] = dict.fromkeys(refused, _LIKELY)
@@ -89,6 +89,22 @@ def open_choices(
         hint=f"for example {' '.join(options)}",
         where=reason.where,
     )
+
+
+def example_shapes(
+    model: ModelFile, shapes: Mapping[str, tuple[int, ...]]
+) -> Mapping[str, tuple[int, ...]]:
+    """Return shapes for a model, with the least size wherever neither it nor ``shapes`` has one.
+
+    Raises:
+        UnsupportedError: As :func:`open_choices`.
+    """
+    from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
+
+    if all(type_.is_static for type_ in declared_types(model, shapes).values()):
+        return shapes
+    made = open_choices(model, shapes, None)
+    return made.at({choice.name: choice.example for choice in made.choices})
 
 
 def _any_size(size: int | Dim) -> Size:

@@ -94,8 +94,10 @@ def peers(name: str, model: Path, inputs: Path, threads: int) -> Callable[[], ob
 
 
 def write_inputs(artifact: Path, inputs: Path, seed: int) -> None:
-    """Write random inputs for an artifact to an ``.npz`` file."""
-    write_arrays(inputs, random_inputs(load(artifact).inputs, seed))
+    """Write random inputs for an artifact to an ``.npz`` file, small where any size runs."""
+    with load(artifact) as executable:
+        sizes = {choice.name: choice.example for choice in executable.passport.sizes}
+        write_arrays(inputs, random_inputs(executable.inputs, seed, sizes))
 
 
 def _serve(pipe: Connection, open_model: Callable[[], Callable[[], object]]) -> None:

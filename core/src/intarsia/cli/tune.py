@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from ..build.build import build
+from ..build.open_sizes import example_shapes
 from ..build.records import Record, append_record, read_records, records_path
 from ..build.sizes import largest
 from ..errors import UnsupportedError, UsageError
@@ -236,7 +237,7 @@ def command(
     choose_threads(threads)
     host = session.host()
     parts = target.read(host)
-    sizes = largest(dict(parse_shape(text) for text in shapes))
+    sizes = example_shapes(model, largest(dict(parse_shape(text) for text in shapes)))
     tasks = tasks_of(host, parts, model, sizes)
     job = Job(model, str(parts), sizes, session.disabled, threads)
     limit = float("inf") if time_limit is None else time_limit

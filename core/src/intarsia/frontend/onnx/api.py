@@ -66,16 +66,22 @@ def from_onnx(
 
 
 def declared_types(
-    model: ModelSource, *, max_bytes: int = MAX_MODEL_BYTES
+    model: ModelSource,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    max_bytes: int = MAX_MODEL_BYTES,
 ) -> dict[str, TensorType]:
     """Return the type that a model declares for each input that is a tensor of known rank.
+
+    With ``shapes`` of some inputs, theirs are put in, and sizes of the same name everywhere.
 
     Raises:
         ModelError: The file is no model, or a broken one.
         ResourceError: The model is too large.
+        UsageError: ``shapes`` do not fit the model.
     """
     graph = read_model(model, max_bytes=max_bytes, any_value=True, mapped=True).graph
-    return {info.name: info.type for info in graph.inputs if info.type is not None}
+    return input_types(graph, shapes or {}, {})
 
 
 def place_error(model: Model, where: str) -> str:
