@@ -51,31 +51,47 @@ def join(
         pieces: The parts.
         placement: Of all together.
     """
-    weights = _Weights()
-    parts = tuple(
-        Part(
-            name=piece.name,
-            passport=piece.artifact.passport,
-            weights=MappingProxyType(weights.add(piece.artifact.constants)),
-            sizes=piece.sizes,
+    joint = Joint()
+    for piece in pieces:
+        joint.add(piece)
+    return joint.artifact(passport, units, placement)
+
+
+class Joint:
+    """Takes compiled models one by one, so that weights which several have are in memory once."""
+
+    def __init__(self) -> None:
+        self._weights = _Weights()
+        self._parts: list[Part] = []
+        self._units: list[CompiledUnit] = []
+
+    def add(self, piece: Piece) -> None:
+        """Take a model; nothing is kept of it but its code, its passport and new weights."""
+        made = piece.artifact
+        renamed = MappingProxyType(self._weights.add(made.constants))
+        self._parts.append(
+            Part(name=piece.name, passport=made.passport, weights=renamed, sizes=piece.sizes)
         )
-        for piece in pieces
-    )
-    inner = tuple(
-        replace(unit, name=part_unit(piece.name, unit.name), constants=MappingProxyType({}))
-        for piece in pieces
-        for unit in piece.artifact.units
-    )
-    inside = [piece.artifact.passport for piece in pieces]
-    whole = replace(
-        passport,
-        arch=inside[0].arch if inside else passport.arch,
-        cpu_features=tuple(sorted({f for p in inside for f in p.cpu_features})),
-        plugins=MappingProxyType({k: v for p in inside for k, v in p.plugins.items()}),
-        versions=MappingProxyType({k: v for p in inside for k, v in p.versions.items()}),
-        parts=parts,
-    )
-    return Artifact(whole, (*units, *inner), MappingProxyType(weights.stored), placement)
+        self._units += [
+            replace(unit, name=part_unit(piece.name, unit.name), constants=MappingProxyType({}))
+            for unit in made.units
+        ]
+
+    def artifact(
+        self, passport: Passport, units: Sequence[CompiledUnit], placement: Placement
+    ) -> Artifact:
+        """Return the artifact; arguments as those of :func:`join`."""
+        inside = [part.passport for part in self._parts]
+        whole = replace(
+            passport,
+            arch=inside[0].arch if inside else passport.arch,
+            cpu_features=tuple(sorted({f for p in inside for f in p.cpu_features})),
+            plugins=MappingProxyType({k: v for p in inside for k, v in p.plugins.items()}),
+            versions=MappingProxyType({k: v for p in inside for k, v in p.versions.items()}),
+            parts=tuple(self._parts),
+        )
+        stored = MappingProxyType(self._weights.stored)
+        return Artifact(whole, (*units, *self._units), stored, placement)
 
 
 class _Weights:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
+from ..artifact.passport import Passport
 from ..artifact.plan import CallPlan
 from ..artifact.signature import ANY_SIZE, Signature, ValueSpec
 from ..errors import UnsupportedError, UsageError
@@ -16,11 +17,13 @@ from ..ir.module import IRModule
 from .artifact import Artifact
 from .config import Runtime
 from .importing import Model, is_program
-from .parts import Piece, join
+from .parts import Joint, Piece
 from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ..partition.report import Placement
 
 
 def find_choices(model: Model, shapes: Mapping[str, Sequence[Size]] | None) -> ShapeChoices | None:
@@ -91,37 +94,39 @@ def build_shapes(shapes: ShapeChoices, build_one: Callable[[Combination], Artifa
         UsageError: There are too many combinations.
     """
     combinations = shapes.combinations()
-    pieces: list[Piece] = []
+    joint = Joint()
+    made: dict[str, Passport] = {}
+    placements: list[Placement] = []
     for row in combinations:
-        made = build_one(row)
-        pieces.append(Piece("sizes" + "x".join(map(str, row.sizes)), made, row.sizes))
-    largest = pieces[-1].artifact
-    made = [piece.artifact for piece in pieces]
+        name = "sizes" + "x".join(map(str, row.sizes))
+        program = build_one(row)
+        joint.add(Piece(name, program, row.sizes))
+        made[name] = program.passport
+        placements.append(program.placement)
+    *_, largest = made.values()
     passport = replace(
-        largest.passport,
+        largest,
         plan=CallPlan((), (), (), (), 0, ()),
         units=(),
-        placement=MappingProxyType(_placement(pieces)),
-        declared=_signature(shapes, made, combinations),
+        placement=MappingProxyType({**largest.placement, "sizes": _lines(made)}),
+        declared=_signature(shapes, list(made.values()), combinations),
         sizes=shapes.choices,
     )
-    return join(passport, (), pieces, largest.placement)
+    return joint.artifact(passport, (), placements[-1])
 
 
-def _placement(pieces: Sequence[Piece]) -> dict[str, object]:
-    """Return what the passport says: of the largest sizes, and a line for each combination."""
-    largest = pieces[-1].artifact.passport.placement
-    lines = {piece.name: piece.artifact.passport.placement.get("summary", "") for piece in pieces}
-    return {**largest, "sizes": lines}
+def _lines(made: Mapping[str, Passport]) -> dict[str, object]:
+    """Return what is said of the placement of each program."""
+    return {name: passport.placement.get("summary", "") for name, passport in made.items()}
 
 
 def _signature(
-    shapes: ShapeChoices, made: Sequence[Artifact], combinations: Sequence[Combination]
+    shapes: ShapeChoices, made: Sequence[Passport], combinations: Sequence[Combination]
 ) -> Signature:
     """Return the signature with names of sizes, found by comparing the programs."""
     names = [choice.name for choice in shapes.choices]
     rows = [dict(zip(names, row.sizes, strict=True)) for row in combinations]
-    found = [artifact.passport.signature for artifact in made]
+    found = [passport.signature for passport in made]
     inputs = tuple(
         replace(spec, shape=shapes.shapes[spec.name])
         if spec.name in shapes.shapes
