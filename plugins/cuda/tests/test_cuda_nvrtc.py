@@ -160,7 +160,7 @@ class Broken:
 
     @staticmethod
     def nvrtcVersion():  # the binding's name
-        raise RuntimeError("libnvrtc.so.13 not found")
+        raise RuntimeError("libnvrtc.so.13 not found\n")
 
 
 class Failing:
@@ -170,7 +170,7 @@ class Failing:
 
 
 def test_says_that_nvrtc_does_not_load():
-    with pytest.raises(ToolchainError, match=r"does not load: libnvrtc.so.13 not found"):
+    with pytest.raises(ToolchainError, match=r"does not load: libnvrtc.so.13 not found\n  hint"):
         nvrtc_version(Broken)
 
 

@@ -11,6 +11,7 @@ import pytest
 from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
 from intarsia.artifact.write import write_artifact
 from intarsia.errors import ArtifactError, PluginError, UnsupportedError
+from intarsia.runtime.discovery import is_installed
 from intarsia.runtime.load import load
 
 LOADER = """
@@ -95,3 +96,9 @@ def test_without_the_loader(hosted):
     with pytest.raises(ArtifactError, match="this process cannot run") as caught:
         load(hosted)
     assert "pip install 'intarsia-toy==1.0'" in caught.value.hint
+
+
+def test_what_is_installed_is_not_asked_for():
+    assert is_installed("pytest==1.0")
+    assert not is_installed("intarsia-toy==1.0")
+    assert not is_installed("==")

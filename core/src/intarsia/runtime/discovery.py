@@ -54,6 +54,17 @@ def has_loader(name: str, plugin: str = "") -> bool:
     return bool(_points(LOADER_GROUP, name, plugin))
 
 
+def is_installed(plugin: str) -> bool:
+    """Whether a distribution, as a passport names it (``intarsia-x==1.0``), is here at all."""
+    from importlib.metadata import PackageNotFoundError, distribution  # as in :func:`_points`
+
+    try:
+        distribution(plugin.partition("==")[0])
+    except (PackageNotFoundError, ValueError):  # no such name, or none at all
+        return False
+    return True
+
+
 def find_loader(unit: UnitEntry) -> Loader:
     """Import the loader that a unit asks for.
 

@@ -24,7 +24,7 @@ from ..errors import (
     UnsupportedError,
 )
 from .abi import hosted_call, numpy_dtype
-from .discovery import find_loader, has_loader
+from .discovery import find_loader, has_loader, is_installed
 from .forking import ends_threads_to_fork, renew_lock_in_children
 from .library import NativeLibrary
 from .loading import (
@@ -307,11 +307,12 @@ def _open(opened: OpenedArtifact, unit: UnitEntry) -> NativeCode | LoadFunction:
 
 
 def _not_for_here(unit: UnitEntry) -> ArtifactError:
+    missing = bool(unit.plugin) and not is_installed(unit.plugin)
     return ArtifactError(
         f"unit '{unit.name}' holds {', '.join(sorted(unit.files)) or 'no files'} for "
         f"'{unit.loader}', which this process cannot run",
         hint="compile the model for a target that runs in this process"
-        + (f", or install what loads it: pip install '{unit.plugin}'" if unit.plugin else ""),
+        + (f", or install what loads it: pip install '{unit.plugin}'" if missing else ""),
     )
 
 

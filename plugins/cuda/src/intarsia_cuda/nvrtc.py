@@ -155,7 +155,7 @@ def _checked(call: Callable[..., Any], *args: Any) -> Sequence[Any]:
         answer = call(*args)
     except (RuntimeError, OSError) as cause:
         raise ToolchainError(
-            f"NVRTC does not load: {cause}", hint="pip install 'intarsia-cuda[cuda13]'"
+            f"NVRTC does not load: {str(cause).strip()}", hint="pip install 'intarsia-cuda[cuda13]'"
         ) from cause
     if int(answer[0]) != 0:
         raise ToolchainError(f"a call of NVRTC failed: {answer[0]}")
