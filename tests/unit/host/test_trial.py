@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.errors import PluginError, ResourceError
+from intarsia.errors import PluginError, ResourceError, UsageError
 from intarsia.host import manager, trial, trial_child
 from intarsia.host.discovery import Found, find_plugins
 from intarsia.host.guard import quiet_stdout, undisturbed
@@ -187,7 +187,7 @@ def test_a_child_that_hangs_is_ended_with_what_it_started(plugin: Found, tmp_pat
 
 @pytest.mark.parametrize("text", ["x", "0", "-1", "nan", "inf"])
 def test_a_limit_is_a_number_of_seconds(text: str) -> None:
-    with pytest.raises(PluginError, match="not a number of seconds"):
+    with pytest.raises(UsageError, match="not a number of seconds"):
         time_limit_of({"INTARSIA_PLUGIN_TIMEOUT": text})
     assert time_limit_of({"INTARSIA_PLUGIN_TIMEOUT": "2.5"}) == 2.5
     assert time_limit_of({}) == 60

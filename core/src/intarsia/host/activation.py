@@ -54,11 +54,13 @@ def activate(pm: pluggy.PluginManager, plugin: Found, *, restore: bool = True) -
         PluginError: It cannot be imported, has a hook that does not exist, or registers other
             kinds than its manifest says. Nothing of it stays registered, and its state is
             ``broken``.
+        UsageError: The limit of time that the user has set is none.
     """
     assert plugin.manifest is not None
+    seconds = time_limit_of(os.environ)
     try:
         module = plugin.hooks or _imported(
-            plugin, plugin.manifest, undisturbed if restore else nullcontext
+            plugin, plugin.manifest, undisturbed if restore else nullcontext, seconds
         )
         _register(pm, plugin, module)
         kinds = _target_kinds(pm, plugin, plugin.manifest)
@@ -116,10 +118,13 @@ def _config_kinds(
 
 
 def _imported(
-    plugin: Found, manifest: Manifest, kept: Callable[[], AbstractContextManager[None]]
+    plugin: Found,
+    manifest: Manifest,
+    kept: Callable[[], AbstractContextManager[None]],
+    seconds: float,
 ) -> object:
     try:
-        with quiet_stdout(), kept(), time_limit(time_limit_of(os.environ)):
+        with quiet_stdout(), kept(), time_limit(seconds):
             return importlib.import_module(manifest.hooks)
     except KeyboardInterrupt:
         raise

@@ -57,8 +57,9 @@ def ask(
         raise PluginError(f"{owner.label} does not implement {hook}()", hint=_upgrade(owner))
     others = [plugin for name, plugin in pm.list_name_plugin() if name != owner.name and plugin]
     caller = pm.subset_hook_caller(hook, others)
+    seconds = _seconds(hook)
     try:
-        with quiet_stdout(), time_limit(_seconds(hook)):
+        with quiet_stdout(), time_limit(seconds):
             answers: list[object] = caller(**arguments)
     except (Exception, SystemExit, OutOfTime) as cause:
         raise wrapped(cause, owner, f"{hook}()") from cause

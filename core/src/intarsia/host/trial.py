@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from ..errors import PluginError, ResourceError
+from ..errors import PluginError, ResourceError, UsageError
 from .discovery import Found
 from .fingerprint import fingerprint
 
@@ -69,7 +69,7 @@ def time_limit_of(env: Mapping[str, str]) -> float:
     """Seconds that a plugin gets.
 
     Raises:
-        PluginError: The setting is no positive number.
+        UsageError: The setting is no positive number.
     """
     text = env.get(LIMIT, "").strip()
     if not text:
@@ -77,7 +77,7 @@ def time_limit_of(env: Mapping[str, str]) -> float:
     with suppress(ValueError):
         if 0 < float(text) < float("inf"):
             return float(text)
-    raise PluginError(f"{LIMIT} is {text[:40]!r}, not a number of seconds", hint=f"{LIMIT}=60")
+    raise UsageError(f"{LIMIT} is {text[:40]!r}, not a number of seconds", hint=f"{LIMIT}=60")
 
 
 def survive(plugin: Found, env: Mapping[str, str]) -> None:
