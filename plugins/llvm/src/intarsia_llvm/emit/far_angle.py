@@ -60,11 +60,11 @@ def emit_far_angle(w: Writer, angle: str, lanes: int, *, turns: bool) -> str:
         lanes: Of it.
         turns: Whether to give the number, as int64, but for a multiple of four.
     """
-    keys = [("far angle", angle, number) for number in range(2)]
-    known = w.addresses.get(keys[turns])
+    keys = [f"far angle of {angle}: {number}" for number in range(2)]
+    known = w.shared.get(keys[turns])
     if known is None:
-        w.addresses.update(zip(keys, _both(w, angle, lanes), strict=True))
-        known = w.addresses[keys[turns]]
+        w.shared.update(zip(keys, _both(w, angle, lanes), strict=True))
+        known = w.shared[keys[turns]]
     return known
 
 
