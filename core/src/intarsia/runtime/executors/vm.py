@@ -8,6 +8,7 @@ operators, one after the other: right for any value, and slow beside compiled co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -210,13 +211,19 @@ def _check(value: object, spec: ValueSpec, bound: dict[str, int]) -> RunValue:
     if spec.shape is None:
         return _loose(value, spec.name)
     array = as_array(value, spec.name)
-    if array.dtype.name != spec.kind or array.ndim != len(spec.shape):
+    if _name(array.dtype) != spec.kind or array.ndim != len(spec.shape):
         raise _mismatch(array, spec)
     for size, found in zip(spec.shape, array.shape, strict=True):
         wanted = size if isinstance(size, int) else bound.setdefault(size, found)
         if wanted != found:
             raise _mismatch(array, spec)
     return array
+
+
+@cache
+def _name(dtype: np.dtype) -> str:
+    """NumPy's name of an element type, which takes it a microsecond to put together."""
+    return dtype.name
 
 
 def _loose(value: object, name: str) -> RunValue:

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
-from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Set as AbstractSet
+from functools import cache, partial
 from typing import TypeAlias
 
 import numpy as np
 
 from ....artifact.plan import NARROW
+from ....dtype import parse_dtype
 from ....errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
-from ....ir.expr import Expr, Function, constant, make_tuple, tensor_type
+from ....ir.expr import Expr, Function, Var, constant, make_tuple
+from ....ir.types import TensorType
 from ....ops.evaluate import evaluate
 from ..context import NodeContext
 from ..converters import CONVERTERS
@@ -20,25 +22,39 @@ from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
 from ..importer import unwrapped
 from ..kernels import KERNELS, Generators, KernelCall, Value
+from ..names import GRADIENT, free_names
+from .recipes import NotingFolder, Recipe, Recipes, TooLargeError, Writer
 
-Scope: TypeAlias = "ChainMap[str, Value]"
-"""Values by name, those of the innermost graph first."""
+Scope: TypeAlias = "MutableMapping[str, Value]"
+"""Values by name."""
+
+_BROKEN = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
+"""What NumPy and Python raise for operands that do not fit."""
+
+MOST_BODIES = 256
+"""Most bodies of operators, for one combination of types each, that are remembered."""
 
 
 class Evaluator:
     """Carries out nodes: by their kernel, else by the operators their converter makes of them
     (with those operators' NumPy definitions), else by the body that ONNX gives for them.
 
+    What a converter or ONNX made of a node is remembered for its next run.
+
     Args:
         bodies: Returns those bodies; called only when one is needed, because it needs ``onnx``.
+        fixed: Identities of arrays that live and never change as long as this does.
     """
 
-    def __init__(self, bodies: Callable[[], Bodies]) -> None:
+    def __init__(self, bodies: Callable[[], Bodies], fixed: AbstractSet[int] = frozenset()) -> None:
         self._bodies = bodies
         self._generators: Generators = {}
+        self._recipes = Recipes(fixed)
+        self._expansions: dict[tuple[object, ...], tuple[Node, Graph, int]] = {}
+        self._free: dict[int, tuple[Graph, list[str]]] = {}
 
     def run(self, nodes: Iterable[Node], scope: Scope, opset: int) -> None:
-        """Carry out nodes in order; their results are added to the innermost scope.
+        """Carry out nodes in order; their results are added to the scope.
 
         Raises:
             ModelError: A node cannot take these operands.
@@ -54,10 +70,14 @@ class Evaluator:
         self, scope: Scope, opset: int, graph: Graph, values: Mapping[str, Value]
     ) -> tuple[Value, ...]:
         """Carry out a graph inside a node of ``scope`` and return its results."""
-        weights: Mapping[str, Value] = graph.initializers
-        inner: Scope = ChainMap({**weights, **values}, *scope.maps)
+        known = self._free.get(id(graph))
+        if known is None or known[0] is not graph:
+            known = self._free[id(graph)] = (graph, free_names(graph))
+        inner: Scope = {name: scope[name] for name in known[1]}
+        inner.update(graph.initializers)
+        inner.update(values)
         self.run(graph.nodes, inner, opset)
-        return tuple(inner[info.name] for info in graph.outputs)
+        return tuple([inner[info.name] for info in graph.outputs])
 
     def node(self, node: Node, scope: Scope, opset: int) -> tuple[Value, ...]:
         """Return the results of one node."""
@@ -71,7 +91,7 @@ class Evaluator:
             raise
         except MemoryError:
             raise ResourceError("not enough memory", where=str(node.span)) from None
-        except (ValueError, IndexError, TypeError, ArithmeticError, AttributeError) as error:
+        except _BROKEN as error:
             raise ModelError(
                 f"cannot take these operands: {error}", where=str(node.span)
             ) from error
@@ -85,47 +105,129 @@ class Evaluator:
             result = kernel(call, *operands)
             if result is not NotImplemented:
                 return result if isinstance(result, tuple) else (result,)
-        if not node.domain and node.op_type in CONVERTERS:
-            return self._converted(node, operands, opset)
-        return self._expanded(node, operands, opset)
+        arrays = [None if value is None else _tensor(node, value) for value in operands]
+        if runs_by_converter(node):
+            return self._converted(node, arrays, opset)
+        return self._expanded(node, arrays, opset)
 
-    def _converted(self, node: Node, operands: list[Value], opset: int) -> tuple[Value, ...]:
-        args = [None if value is None else _constant(node, value) for value in operands]
-        used = {name for name in node.outputs if name}
-        stored = [_stored(value) for value in operands]
-        context = NodeContext(node, args, opset, ConstantFolder(), used, no_branch, stored)
-        found: dict[str, np.dtype] = {}
-        results = unwrapped(node, CONVERTERS[node.op_type](context), stored, found)
+    def _converted(
+        self, node: Node, operands: Sequence[np.ndarray | None], opset: int
+    ) -> tuple[Value, ...]:
+        recipe = self._recipes.find(node, operands)
+        if recipe is not None:
+            return tuple(recipe.run([None if x is None else _plain(x) for x in operands]))
+        again = self._recipes.worth(node, operands)
+        recipe = self._written(node, operands, opset) if again else None
+        if recipe is not None:
+            return tuple(recipe.run([None if x is None else _plain(x) for x in operands]))
+        results = self._directly(node, operands, opset)
+        if again:
+            self._recipes.give_up(node)
+        return results
+
+    def _directly(
+        self, node: Node, operands: Sequence[np.ndarray | None], opset: int
+    ) -> tuple[Value, ...]:
+        """Convert the node over its operands as constants, and evaluate what comes out."""
+        args = [None if value is None else constant(_plain(value)) for value in operands]
+        results, stored = _convert(node, args, operands, ConstantFolder(), opset)
         arrays = evaluate(Function((), make_tuple(results)), {})
         return tuple(
-            array.view(found[name]) if name in found else array
-            for name, array in zip(node.outputs, arrays, strict=False)
+            array if dtype is None else array.view(dtype)
+            for array, dtype in zip(arrays, stored, strict=True)
         )
 
-    def _expanded(self, node: Node, operands: list[Value], opset: int) -> tuple[Value, ...]:
-        types = [
-            None if value is None else tensor_type(_constant(node, value)) for value in operands
-        ]
-        body = self._bodies().expand(node, opset, types)
-        if body is None:
-            raise UnsupportedError(f"operator '{node.op_type}' is not supported")
-        graph, version = body
-        scope: Scope = ChainMap(dict(zip(node.inputs, operands, strict=True)))
+    def _written(
+        self, node: Node, operands: Sequence[np.ndarray | None], opset: int
+    ) -> Recipe | None:
+        """Convert the node over variables; ``None`` if that cannot be or would be no use."""
+        args = [None if x is None else Var(f"x{n}", _type(x)) for n, x in enumerate(operands)]
+        values = {
+            arg: _plain(x)
+            for arg, x in zip(args, operands, strict=True)
+            if arg is not None and x is not None
+        }
+        folder = NotingFolder(values, self._recipes.fixed)
+        try:
+            results, stored = _convert(node, args, operands, folder, opset)
+            known = {var: values[var] for var in folder.read}
+            recipe = Writer(args, known).write(results, stored)
+        except (IntarsiaError, TooLargeError, *_BROKEN):
+            return None
+        if recipe is not None:
+            read = tuple(n for n, arg in enumerate(args) if arg in folder.read)
+            self._recipes.keep(node, operands, read, recipe)
+        return recipe
+
+    def _expanded(
+        self, node: Node, operands: Sequence[np.ndarray | None], opset: int
+    ) -> tuple[Value, ...]:
+        types = [None if x is None else (x.dtype, x.shape) for x in operands]
+        key = (id(node), *types)
+        known = self._expansions.get(key)
+        if known is None or known[0] is not node:
+            found = self._bodies().expand(
+                node, opset, [None if x is None else _type(x) for x in operands]
+            )
+            if found is None:
+                raise UnsupportedError(f"operator '{node.op_type}' is not supported")
+            if len(self._expansions) >= MOST_BODIES:
+                self._expansions = {}
+            known = self._expansions[key] = (node, *found)
+        _, graph, version = known
+        scope: Scope = dict(zip(node.inputs, operands, strict=True))
         self.run(graph.nodes, scope, version)
         return tuple(scope[name] if name else None for name in node.outputs)
 
 
-def _constant(node: Node, value: Value) -> Expr:
-    if not isinstance(value, np.ndarray):
-        raise UnsupportedError(f"operator '{node.op_type}' of a sequence is not supported")
-    return constant(value.view(np.uint8) if value.dtype.name in NARROW else value)
+def runs_by_converter(node: Node) -> bool:
+    """Whether a node can be carried out by the operators that its converter makes."""
+    name = converter_name(node)
+    return name in CONVERTERS and name != GRADIENT
 
 
-def _stored(value: Value) -> np.dtype | None:
-    """Return the element type of narrow numbers, which operators have as bytes."""
-    if isinstance(value, np.ndarray) and value.dtype.name in NARROW:
-        return value.dtype
-    return None
+def converter_name(node: Node) -> str:
+    """Return the name under which the converter of a node is found."""
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+
+
+def _convert(
+    node: Node,
+    args: Sequence[Expr | None],
+    operands: Sequence[np.ndarray | None],
+    folder: ConstantFolder,
+    opset: int,
+) -> tuple[tuple[Expr, ...], list[np.dtype | None]]:
+    """Return what the converter makes, and the element types that results of bytes store."""
+    used = {name for name in node.outputs if name}
+    given = [None if x is None or not is_narrow(x.dtype) else x.dtype for x in operands]
+    context = NodeContext(node, args, opset, folder, used, no_branch, given)
+    found: dict[str, np.dtype] = {}
+    results = unwrapped(node, CONVERTERS[converter_name(node)](context), given, found)
+    results = results[: len(node.outputs)]
+    return results, [found.get(name) for name in node.outputs[: len(results)]]
+
+
+def _tensor(node: Node, value: Value) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    raise UnsupportedError(f"operator '{node.op_type}' of a sequence is not supported")
+
+
+@cache
+def is_narrow(dtype: np.dtype) -> bool:
+    """Whether elements are narrow numbers, which operators have as bytes."""
+    return dtype.name in NARROW
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """Return an array as operators have it: narrow numbers as bytes."""
+    return array.view(np.uint8) if is_narrow(array.dtype) else array
+
+
+def _type(array: np.ndarray) -> TensorType:
+    """Return the type of an operand as operators have it."""
+    return TensorType(array.shape, parse_dtype(_plain(array).dtype.name))
 
 
 def no_branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import time
-from collections import ChainMap
 from collections.abc import Sequence
 from functools import cache, partial
 
@@ -14,6 +13,7 @@ from ....errors import ArtifactError
 from ....ir.module import IRModule
 from ....ops.evaluate import evaluate
 from ....runtime.loading import HostedProgram, ProgramRequest, StepSeen, WatchSteps
+from ..graph import Graph
 from ..kernels import Value
 from ..reader import standard_bodies
 from .evaluator import Evaluator, Scope
@@ -62,7 +62,7 @@ class _Loaded(HostedProgram):
                 raise ArtifactError(f"the program calls piece '{step.name}', which is not there")
         self._program = program
         self._pieces = request.pieces
-        self._evaluator = Evaluator(cache(standard_bodies))
+        self._evaluator = Evaluator(cache(standard_bodies), _fixed(program))
         self._aliases: dict[str, list[str]] = {}
         for name, source in program.aliases.items():
             self._aliases.setdefault(source, []).append(name)
@@ -72,11 +72,10 @@ class _Loaded(HostedProgram):
     def run(self, values: Sequence[Value], watch: WatchSteps | None = None) -> list[Value]:
         """Carry out the steps; values come and go in the model's order."""
         program = self._program
-        constants: dict[str, Value] = dict(program.constants)
-        given = {info.name: value for info, value in zip(program.inputs, values, strict=True)}
-        scope: Scope = ChainMap(given, constants)
-        for name in list(given):
-            self._alias(scope, name)
+        scope: Scope = dict(program.constants)
+        for info, value in zip(program.inputs, values, strict=True):
+            scope[info.name] = value
+            self._alias(scope, info.name)
         for step in program.steps:
             operands = [scope[name] if name else None for name in step.inputs]
             start = time.perf_counter()
@@ -96,6 +95,18 @@ class _Loaded(HostedProgram):
     def _alias(self, scope: Scope, source: str) -> None:
         for name in self._aliases.get(source, ()):
             scope[name] = scope[source]
+
+
+def _fixed(program: Program) -> frozenset[int]:
+    """Return the identities of the arrays of a program, of graphs in its nodes too."""
+    arrays = [*program.constants.values()]
+    pending = [value for node in program.nodes for value in node.attrs.values()]
+    while pending:
+        graph = pending.pop()
+        if isinstance(graph, Graph):
+            arrays += graph.initializers.values()
+            pending += [value for node in graph.nodes for value in node.attrs.values()]
+    return frozenset(id(array) for array in arrays if not array.flags.writeable)
 
 
 def _called(step: Step) -> tuple[str, str]:

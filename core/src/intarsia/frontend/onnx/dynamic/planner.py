@@ -10,7 +10,6 @@ A node of which all operands are known is carried out at once.
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
@@ -34,7 +33,7 @@ from ..kernels import KERNELS, OWN_DOMAIN
 from ..names import operand_names
 from ..reader import MAX_MODEL_BYTES, read_model
 from ..tensors import named_dtype
-from .evaluator import Evaluator, no_branch
+from .evaluator import Evaluator, converter_name, no_branch, runs_by_converter
 from .pieces import Levels, cut_pieces
 from .program import DynamicModel, PieceStep, Program, Step, typed_info
 from .tables import TABLES
@@ -240,7 +239,7 @@ class _Planner(Importer):
     def _carried_out(
         self, node: Node, scope: Scope, values: dict[str, Value]
     ) -> Sequence[Expr | None]:
-        results = self._evaluator.node(node, ChainMap(values), self._model.opset)
+        results = self._evaluator.node(node, dict(values), self._model.opset)
         found: list[Expr | None] = []
         for name, value in zip(node.outputs, results, strict=False):
             if isinstance(value, np.ndarray) and _is_plain(value):
@@ -296,9 +295,9 @@ class _Planner(Importer):
         """Note a node, or one in a graph inside it, that cannot be carried out."""
         for inner in _all_nodes(node):
             key = (inner.domain, inner.op_type)
-            if key in KERNELS or (not inner.domain and inner.op_type in CONVERTERS):
+            if key in KERNELS or runs_by_converter(inner):
                 continue
-            if f"{inner.domain}::{inner.op_type}" in CONVERTERS:
+            if converter_name(inner) in CONVERTERS:
                 text = f"operator '{inner.op_type}' cannot wait for what only the run knows"
                 self._refused.append(
                     UnsupportedError(text, where=str(inner.span), hint=STATIC_HINT)
