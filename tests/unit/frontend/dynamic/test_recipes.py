@@ -204,7 +204,7 @@ def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recipes, "MOST_BYTES", 1000)
     evaluator = Evaluator(standard_bodies)
     node = parsed("Range", 3)
-    for end in (50, 60, 70):
+    for end in (50, 60, 70, 80):
         operands = [np.array(0), np.array(end), np.array(1)]
         for _ in range(4):
             assert_same(results(evaluator, node, operands), [np.arange(end)])
@@ -231,13 +231,39 @@ def test_arrays_of_the_program_are_known_by_identity(conversions: Conversions) -
     assert conversions.count == 2
 
 
-def test_results_belong_to_the_caller() -> None:
+def test_what_is_kept_cannot_be_written_to() -> None:
     node = parsed("Shape", 1)
     evaluator = Evaluator(standard_bodies)
     for _ in range(4):
         (found,) = results(evaluator, node, [ROWS])
         assert found.tolist() == [4, 3]
-        found[...] = 7
+    assert not found.flags.writeable
+
+
+def test_an_operand_that_its_owner_changes() -> None:
+    """Values are compared, whatever array they are in; what was read is not that array."""
+    node = parsed("Reshape", 2)
+    evaluator, shape = Evaluator(standard_bodies), i64(6, 2)
+    for sizes in ([6, 2], [6, 2], [6, 2], [2, 6], [6, 2], [2, 6], [2, 6]):
+        shape[...] = sizes
+        assert_same(results(evaluator, node, [ROWS, shape]), [ROWS.reshape(sizes)])
+
+
+def test_what_follows_from_weights_is_computed_once(conversions: Conversions) -> None:
+    """A chain of nodes on an array of the program, too large to be compared."""
+    weights = np.arange(6000.0)
+    weights.flags.writeable = False
+    turn, take = parsed("Neg", 1), parsed("Gather", 2, axis=0)
+    evaluator = Evaluator(standard_bodies, frozenset({id(weights)}))
+    index = i64(5, 6)
+    found = []
+    for _ in range(5):
+        (negative,) = results(evaluator, turn, [weights])
+        assert_same([negative], [-weights])
+        assert_same(results(evaluator, take, [negative, index]), [np.array([-5.0, -6.0])])
+        found.append(negative)
+    assert found[-1] is found[-2]
+    assert conversions.count == 4
 
 
 def test_an_error_does_not_end_remembering(conversions: Conversions) -> None:

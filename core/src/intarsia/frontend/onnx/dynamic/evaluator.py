@@ -32,7 +32,7 @@ _BROKEN = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
 """What NumPy and Python raise for operands that do not fit."""
 
 MOST_BODIES = 256
-"""Most bodies of operators, for one combination of types each, that are remembered."""
+"""Most graphs, and most bodies of operators for types of operands, that are remembered."""
 
 
 class Evaluator:
@@ -60,11 +60,12 @@ class Evaluator:
             ModelError: A node cannot take these operands.
             UnsupportedError: A node asks for what there is not.
         """
-        for node in nodes:
-            results = self.node(node, scope, opset)
-            for name, value in zip(node.outputs, results, strict=False):
-                if name:
-                    scope[name] = value
+        with np.errstate(all="ignore"):
+            for node in nodes:
+                results = self._checked(node, scope, opset)
+                for name, value in zip(node.outputs, results, strict=False):
+                    if name:
+                        scope[name] = value
 
     def graph(
         self, scope: Scope, opset: int, graph: Graph, values: Mapping[str, Value]
@@ -72,6 +73,8 @@ class Evaluator:
         """Carry out a graph inside a node of ``scope`` and return its results."""
         known = self._free.get(id(graph))
         if known is None or known[0] is not graph:
+            if len(self._free) >= MOST_BODIES:
+                self._free = {}
             known = self._free[id(graph)] = (graph, free_names(graph))
         inner: Scope = {name: scope[name] for name in known[1]}
         inner.update(graph.initializers)
@@ -80,11 +83,14 @@ class Evaluator:
         return tuple([inner[info.name] for info in graph.outputs])
 
     def node(self, node: Node, scope: Scope, opset: int) -> tuple[Value, ...]:
-        """Return the results of one node."""
+        """Return the results of one node; errors as for :meth:`run`."""
+        with np.errstate(all="ignore"):
+            return self._checked(node, scope, opset)
+
+    def _checked(self, node: Node, scope: Scope, opset: int) -> tuple[Value, ...]:
         operands = [scope[name] if name else None for name in node.inputs]
         try:
-            with np.errstate(all="ignore"):
-                return self._node(node, operands, scope, opset)
+            return self._node(node, operands, scope, opset)
         except IntarsiaError as error:
             if not error.where:
                 error.where = str(node.span)
@@ -142,12 +148,14 @@ class Evaluator:
     ) -> Recipe | None:
         """Convert the node over variables; ``None`` if that cannot be or would be no use."""
         args = [None if x is None else Var(f"x{n}", _type(x)) for n, x in enumerate(operands)]
-        values = {
-            arg: _plain(x)
-            for arg, x in zip(args, operands, strict=True)
-            if arg is not None and x is not None
-        }
-        folder = NotingFolder(values, self._recipes.fixed)
+        values: dict[Var, np.ndarray] = {}
+        for arg, x in zip(args, operands, strict=True):
+            found = None if x is None else self._recipes.readable(x)
+            if arg is not None and found is not None:
+                values[arg] = _plain(found)
+        folder = NotingFolder(values)
+        if all(x is None or self._recipes.is_fixed(x) for x in operands):
+            folder.read.update(values)  # then the results are known, too
         try:
             results, stored = _convert(node, args, operands, folder, opset)
             known = {var: values[var] for var in folder.read}

@@ -28,7 +28,9 @@ from ..graph import Node
 NOTED_BYTES = 4096
 """Most bytes of an operand whose value is compared at every run."""
 KEPT_BYTES = 1 << 16
-"""Most bytes of a result that is computed once and kept."""
+"""Most bytes of a value that is computed once for a recipe, where others depend on the run."""
+MOST_KEPT_BYTES = 1 << 24
+"""The same where nothing depends on the run: weights that a model moves and joins."""
 MOST_FORMS = 16
 """Most recipes of one node: for sizes, and for values that its converter reads."""
 MOST_BYTES = 64 << 20
@@ -51,21 +53,19 @@ class NotingFolder(ConstantFolder):
     """Knows the values of variables, and notes which of them were asked for.
 
     Args:
-        values: Value of each variable.
-        fixed: Identities of arrays that never change, whatever their size.
+        values: Value of each variable that may be asked for.
     """
 
-    def __init__(self, values: Mapping[Var, np.ndarray], fixed: AbstractSet[int]) -> None:
+    def __init__(self, values: Mapping[Var, np.ndarray]) -> None:
         super().__init__()
         self._bound = values
-        self._fixed = fixed
         self.read: set[Var] = set()
 
     def value(self, expr: Expr) -> np.ndarray | None:
         """Return the value of ``expr``.
 
         Raises:
-            TooLargeError: It depends on a value that is too large to note.
+            TooLargeError: It depends on a variable whose value may not be asked for.
         """
         return self._noted(expr) if isinstance(expr, Var) else super().value(expr)
 
@@ -73,11 +73,10 @@ class NotingFolder(ConstantFolder):
         return self._noted(node) if isinstance(node, Var) else super()._evaluate(node)
 
     def _noted(self, var: Var) -> np.ndarray:
-        array = self._bound[var]
-        if array.nbytes > NOTED_BYTES and id(array) not in self._fixed:
+        if var not in self._bound:
             raise TooLargeError
         self.read.add(var)
-        return array
+        return self._bound[var]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,19 +90,33 @@ class _Action:
 
 
 @dataclass(frozen=True, slots=True)
+class _Result:
+    """One result.
+
+    Attributes:
+        number: Of the value.
+        value: The value itself, read-only, if it is the same at every run.
+        stored: Element type that its bytes store, if they are narrow numbers.
+    """
+
+    number: int
+    value: np.ndarray | None
+    stored: np.dtype | None
+
+
+@dataclass(frozen=True, slots=True)
 class Recipe:
     """Operators in their order, as calls of their NumPy definitions.
 
     Attributes:
         values: One for each operand and each result of an operator; those that are known.
         actions: What computes the others.
-        results: For each result its number, whether it is kept here and so has to be copied, and
-            the element type that its bytes store, if they are narrow numbers.
+        results: What a run gives.
     """
 
     values: tuple[object, ...]
     actions: tuple[_Action, ...]
-    results: tuple[tuple[int, bool, np.dtype | None], ...]
+    results: tuple[_Result, ...]
 
     @property
     def nbytes(self) -> int:
@@ -111,7 +124,10 @@ class Recipe:
         return sum(value.nbytes for value in self.values if isinstance(value, np.ndarray))
 
     def run(self, operands: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-        """Compute the results; errors are those of the operators' definitions."""
+        """Compute the results, read-only if they are always the same.
+
+        Errors are those of the operators' definitions.
+        """
         values = list(self.values)
         values[: len(operands)] = operands
         for action in self.actions:
@@ -120,9 +136,12 @@ class Recipe:
             for n in action.last:
                 values[n] = None
         arrays: list[np.ndarray] = []
-        for n, kept, stored in self.results:
-            array = np.array(values[n]) if kept else np.asarray(values[n])
-            arrays.append(array if stored is None else array.view(stored))
+        for result in self.results:
+            if result.value is not None:
+                arrays.append(result.value)
+                continue
+            array = np.asarray(values[result.number])
+            arrays.append(array if result.stored is None else array.view(result.stored))
         return arrays
 
 
@@ -135,10 +154,9 @@ class Writer:
     """
 
     def __init__(self, operands: Sequence[Var | None], known: Mapping[Var, np.ndarray]) -> None:
-        self._count = len(operands)
         self._numbers: dict[Expr, int] = {x: n for n, x in enumerate(operands) if x is not None}
         self._values: list[object] = [None] * len(operands)
-        self._known: dict[Expr, object] = dict(known)
+        self._known: dict[Expr, object] = {**known}
         self._open: set[Expr] = {x for x in operands if x is not None and x not in known}
         self._actions: list[_Action] = []
 
@@ -153,12 +171,11 @@ class Writer:
             if node not in self._numbers and not self._add(node):
                 return None
         numbers = [self._numbers[result] for result in results]
-        kept = [
-            n >= self._count and x not in self._open for n, x in zip(numbers, results, strict=True)
-        ]
-        actions = tuple(self._with_ends(set(numbers)))
-        found = tuple(zip(numbers, kept, stored, strict=True))
-        return Recipe(tuple(self._values), actions, found)
+        found = tuple(
+            _Result(n, _frozen(self._values[n], dtype), dtype)
+            for n, dtype in zip(numbers, stored, strict=True)
+        )
+        return Recipe(tuple(self._values), tuple(self._with_ends(set(numbers))), found)
 
     def _add(self, node: Expr) -> bool:
         number = self._numbers[node] = len(self._values)
@@ -172,13 +189,18 @@ class Writer:
         inputs = children(node)
         if not self._open.isdisjoint(inputs):
             self._open.add(node)
-        elif _is_small(node.type) and all(x in self._known for x in inputs):
+        elif self._is_kept(node.type) and all(x in self._known for x in inputs):
             found = np.asarray(function(*(self._known[x] for x in inputs)))
             self._known[node] = self._values[number] = found
             return True
         places = tuple(self._numbers[x] for x in inputs)
         self._actions.append(_Action(function, places, number))
         return True
+
+    def _is_kept(self, type_: Type) -> bool:
+        """Whether a value that is always the same is computed once; all are, if nothing changes."""
+        limit = KEPT_BYTES if self._open else MOST_KEPT_BYTES
+        return isinstance(type_, TensorType) and type_.is_static and type_.bytes <= limit
 
     def _with_ends(self, results: AbstractSet[int]) -> Iterator[_Action]:
         """Note with each action what it is the last to use, except results and known values."""
@@ -190,8 +212,13 @@ class Writer:
             yield replace(action, last=tuple(sorted(ends)))
 
 
-def _is_small(type_: Type) -> bool:
-    return isinstance(type_, TensorType) and type_.is_static and type_.bytes <= KEPT_BYTES
+def _frozen(value: object, stored: np.dtype | None) -> np.ndarray | None:
+    """Return a known value as a result that nobody can write to."""
+    if not isinstance(value, np.ndarray):
+        return None
+    array = value.view() if stored is None else value.view(stored)
+    array.flags.writeable = False
+    return array
 
 
 def _function(node: Expr) -> Callable[..., object] | None:
@@ -229,10 +256,20 @@ class Recipes:
     """
 
     def __init__(self, fixed: AbstractSet[int] = frozenset()) -> None:
-        self.fixed = fixed
+        self._fixed = fixed
+        self._results: dict[int, np.ndarray] = {}
         self._forms: dict[int, _Forms] = {}
         self._bytes = 0
         self._lock = Lock()
+
+    def readable(self, operand: np.ndarray) -> np.ndarray | None:
+        """Return an operand as it may be read for a recipe; ``None`` if it is too large for that.
+
+        It is a copy, unless nobody can change it.
+        """
+        if self.is_fixed(operand):
+            return operand
+        return operand.copy() if operand.nbytes <= NOTED_BYTES else None
 
     def find(self, node: Node, operands: Sequence[np.ndarray | None]) -> Recipe | None:
         """Return the recipe for a node and operands, if there is one."""
@@ -282,7 +319,7 @@ class Recipes:
         with self._lock:
             self._bytes += recipe.nbytes
             if self._bytes > MOST_BYTES:
-                self._forms, self._bytes = {}, 0
+                self._forms, self._results, self._bytes = {}, {}, 0
                 return
             forms = self._forms.get(id(node))
             if forms is None:
@@ -291,6 +328,8 @@ class Recipes:
             if len(forms.recipes) >= MOST_FORMS:
                 forms.recipes, forms.reads = {}, {}
             forms.recipes[signature, read, self._marks(operands, read)] = recipe
+            arrays = (result.value for result in recipe.results)
+            self._results.update((id(array), array) for array in arrays if array is not None)
             reads = forms.reads.get(signature, [])
             if read not in reads:
                 forms.reads[signature] = [*reads, read]
@@ -303,7 +342,11 @@ class Recipes:
     def _mark(self, operand: np.ndarray | None) -> Mark:
         if operand is None:
             return 0
-        return id(operand) if id(operand) in self.fixed else operand.tobytes()
+        return id(operand) if self.is_fixed(operand) else operand.tobytes()
+
+    def is_fixed(self, operand: np.ndarray) -> bool:
+        """Whether an array, which lives as long as what is known of it here, never changes."""
+        return id(operand) in self._fixed or id(operand) in self._results
 
 
 def signature_of(operands: Sequence[np.ndarray | None]) -> Signature:
