@@ -216,7 +216,7 @@ def test_weights_of_run_time_are_packed_alike(
     [
         ((6, 4, 3, 3), 1, "cpu.conv"),
         ((6, 2, 3, 3), 2, "cpu.conv"),
-        ((4, 1, 3, 3), 4, "cpu.depthwise"),
+        ((4, 1, 3, 4), 4, "cpu.depthwise"),  # rows of results that fill no half of a vector
     ],
     ids=["one group", "two groups", "depthwise"],
 )

@@ -40,6 +40,7 @@ from ...ops.resize import Resize
 from ...ops.sampling import GridSample
 from ...ops.shape import Concatenate, Reshape, Split, Transpose
 from ...ops.slicing import Pad, StridedSlice
+from .depthwise import suits_depthwise_planes
 from .matmul import turns_panels
 from .moves import moved, packed_conv, packed_depthwise, reshaped
 from .operators import (
@@ -51,6 +52,7 @@ from .operators import (
     LastMaxPool,
     PackedConv,
     PlaneAvgPool,
+    PlaneDepthwise,
     PlaneMaxPool,
     Winograd,
 )
@@ -176,11 +178,23 @@ class _Layout:
             return False
         if kind.rank == 3:
             return self._conv_of_line(node)
+        if data not in self.last and suits_depthwise_planes(node, self.shape):
+            return self._depthwise_planes(node)
         source = self.channels_last(data)
         result = self._packed_conv(node, source, self.plain(weight))
         for term in bias:
             result = call(Add, result, self.plain(term), span=node.span)
         return self._set(node, result)
+
+    def _depthwise_planes(self, node: Call) -> bool:
+        """A picture in the model's layout is not turned round for windows within channels."""
+        data, weight, *bias = (self.plain(arg) for arg in node.args)
+        result = call(PlaneDepthwise, data, weight, attrs=node.attrs, span=node.span)
+        for term in bias:
+            column = reshaped(term, (*tensor_type(term).static_shape, 1, 1))
+            result = call(Add, result, column, span=node.span)
+        self.first[node] = result
+        return True
 
     def _quantised(self, node: Call) -> bool:
         """A quantised convolution of a picture, or a product with a constant matrix."""

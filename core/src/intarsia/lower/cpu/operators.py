@@ -188,6 +188,11 @@ class Depthwise(Op):
         return compute(shape, element, name="cpu_depthwise")
 
 
+@operator("cpu.plane_depthwise", OpKind.ANCHOR)
+class PlaneDepthwise(Conv):
+    """``nn.conv`` of each channel with its own weights, by loops over planes."""
+
+
 @operator("cpu.dense", OpKind.ANCHOR)
 class Dense(Op):
     """Product of ``a[..., K]`` and ``weight[blocks, K, width]``."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ...dtype import DType
-from ...ops.nn import Matmul
+from ...ops.nn import Conv, Matmul
 from ...ops.pooling import PoolAttrs
+from ...ops.windows import Windows
 from ...target.target import Target
 from ...tir.expr import PrimExpr, const
 from ...tir.func import PrimFunc
@@ -19,6 +20,7 @@ from ..kernels import FusedGroup
 from .channelwise import Channelwise, channelwise_loops
 from .conv import Convolution, conv_loops
 from .dense import dense_loops, flat_rows
+from .depthwise import DepthwisePlanes, depthwise_planes
 from .group import Operands, anchored
 from .loops import load
 from .matmul import Product, matmul_loops
@@ -68,6 +70,7 @@ class Schedules:
                 "cpu.conv": self.conv,
                 "cpu.dense": self.dense,
                 "cpu.depthwise": self.depthwise,
+                "cpu.plane_depthwise": self.plane_depthwise,
                 **PoolSchedules(self.shape_of).table(),
                 **QuadSchedules(self.shape_of).table(),
                 "cpu.winograd": self.winograd,
@@ -150,3 +153,15 @@ class Schedules:
         window = _window(given, attrs)
         work = Channelwise(data, window, const(0, data.dtype), combine, finish)
         return given.function(channelwise_loops(work, self._shape(target, given)))
+
+    def plane_depthwise(self, group: FusedGroup, target: Target) -> PrimFunc | None:
+        """``cpu.plane_depthwise``."""
+        found = anchored(group, Conv.Attrs)
+        if found is None:
+            return None
+        given, attrs = found
+        data, weight = given.args
+        windows = Windows(weight.shape[2:], attrs.strides, attrs.padding, attrs.dilation)
+        rows, columns = given.fused.output.shape[2:]
+        work = DepthwisePlanes(data, weight, windows, (rows, columns), given.finish)
+        return given.function(depthwise_planes(work, self._shape(target, given)))
