@@ -88,6 +88,28 @@ def test_one_module_starts_no_process(monkeypatch, model) -> None:
     assert found.startswith(b"\x7fELF")
 
 
+def test_processes_for_what_is_expected_start_before_it_comes(monkeypatch, model) -> None:
+    """No more than there are processors for; and none of them has to be given work."""
+    started = []
+    begin = subprocess.Popen
+
+    def remember(*command, **settings):
+        started.append(begin(*command, **settings))
+        return started[-1]
+
+    def texts():
+        while len(started) < 2:
+            time.sleep(0.01)
+        yield "define void @f() { ret void }"
+
+    monkeypatch.setattr(subprocess, "Popen", remember)
+    processors(monkeypatch, 3)
+    (found,) = compile_objects(texts(), model, 2, expected=9)
+    assert found.startswith(b"\x7fELF")
+    assert [process.poll() is not None for process in started] == [True, True]
+    assert compile_objects([], model, 2, expected=9) == ()
+
+
 def test_where_no_process_can_be_started_this_one_does_the_work(monkeypatch, model) -> None:
     def refuse(*_args, **_settings):
         raise BlockingIOError("Resource temporarily unavailable")

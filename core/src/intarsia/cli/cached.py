@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,8 +82,49 @@ class Keyed:
         }  # fmt: skip
 
 
+class Sources:
+    """Digests of a model's files, read beside what this thread does until it needs them.
+
+    Args:
+        model: The file.
+
+    Attributes:
+        began: When reading began, in nanoseconds since 1970.
+        whose: What file the model's name stood for.
+    """
+
+    def __init__(self, model: Path) -> None:
+        self.began, self.whose = time.time_ns(), _identity(model)
+        self._found: dict[str, str] = {}
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._read, args=(model,), daemon=True)
+        self._thread.start()
+
+    def _read(self, model: Path) -> None:
+        try:
+            self._found = source_digests(model)
+        except BaseException as error:  # whoever wants the digests is to hear of it
+            self._failed = error
+
+    def digests(self) -> dict[str, str]:
+        """Return the digests by name, once they are complete.
+
+        Raises:
+            ModelError: The model, or a file with weights of it, cannot be read.
+        """
+        self._thread.join()
+        if self._failed is not None:
+            raise self._failed
+        return self._found
+
+
 def build_or_fetch(
-    keyed: Keyed, make: Callable[[], Artifact], save: Save | None = None
+    keyed: Keyed,
+    make: Callable[[], Artifact],
+    save: Save | None = None,
+    *,
+    cache: BuildCache | None,
+    sources: Sources | None,
 ) -> Artifact | KeptArtifact:
     """Return what an earlier build of the same made, or build and keep it.
 
@@ -90,22 +132,22 @@ def build_or_fetch(
         keyed: What is built, and for what.
         make: Builds it.
         save: Writes what was made now, and only that, where the user wants it.
+        cache: Where builds are kept, if they are.
+        sources: The model's files; needed for a cache.
 
     Raises:
         IntarsiaError: What ``make`` or ``save`` raises; or the model cannot be read.
     """
-    cache = cache_of(keyed.settings)
-    if cache is None:
+    if cache is None or sources is None:
         return _unkept(make, save)
-    began, whose = time.time_ns(), _identity(keyed.model)
-    digests = source_digests(keyed.model)
+    digests = sources.digests()
     key = keyed.key(digests)
     if key is None:
         return _unkept(make, save)
     files = [keyed.model.parent / location if location else keyed.model for location in digests]
 
     def holds() -> bool:
-        same = whose == _identity(keyed.model) and untouched(files, began)
+        same = sources.whose == _identity(keyed.model) and untouched(files, sources.began)
         return keyed.key(digests if same else None) == key
 
     return cache.fetch(key, make, holds, save)

@@ -85,8 +85,11 @@ def compile_model(
         settings: The options.
         save: Writes what was built now, and not fetched, where the user wants it.
     """
-    from ..build.build import STAGES, build  # help does without the compiler
-    from .cached import Keyed, build_or_fetch
+    from .cached import Keyed, Sources, build_or_fetch, cache_of  # help does without the compiler
+
+    cache = cache_of(settings)
+    sources = None if cache is None else Sources(model)
+    from ..build.build import STAGES, build  # beside the reading of the sources
 
     target = settings.target.read(settings.host)
     if settings.target.origin.name != GIVEN_NAME:
@@ -119,4 +122,5 @@ def compile_model(
             progress=stage,
         )
 
-    return build_or_fetch(Keyed(model, target, settings), make, save)
+    keyed = Keyed(model, target, settings)
+    return build_or_fetch(keyed, make, save, cache=cache, sources=sources)

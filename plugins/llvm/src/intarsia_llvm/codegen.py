@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import UnsupportedError
 from intarsia.lower.kernels import TensorModule
@@ -14,6 +16,8 @@ from .link import has_linker, link, linker_text
 from .optimise import llvm_version
 from .program import package
 from .target import LlvmOptions, host_triple, machine
+
+_KERNELS_OF_PART = 5  # of 20 to 60 KB, nearly always
 
 
 def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
@@ -37,12 +41,13 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
             hint="write an object for a program of yours: --runtime c",
         )
     threads = options.num_threads
-    texts = (
-        emit_parts(module, model, threads, PART_TEXT)
-        if has_linker(model.triple)
-        else (emit_module(module, model, threads),)
-    )
-    linked = link(compile_objects(texts, model, options.opt_level), model.triple)
+    if has_linker(model.triple):
+        texts: Iterable[str] = emit_parts(module, model, threads, PART_TEXT)
+        expected = len(module.functions) // _KERNELS_OF_PART
+    else:
+        texts, expected = (emit_module(module, model, threads),), 1
+    objects = compile_objects(texts, model, options.opt_level, expected=expected)
+    linked = link(objects, model.triple)
     return CompiledUnit(
         name=module.name,
         loader=linked.loader,

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from itertools import chain, islice
 from queue import Empty, SimpleQueue
@@ -38,20 +38,29 @@ _CHILD = (
 )
 
 
-def compile_objects(texts: Iterable[str], machine: Machine, level: int) -> tuple[bytes, ...]:
+def compile_objects(
+    texts: Iterable[str], machine: Machine, level: int, *, expected: int = 1
+) -> tuple[bytes, ...]:
     """Compile modules as they come, and return their object files in the same order.
 
     One module is compiled in this process, several on all processors; the bytes are the same.
+
+    Args:
+        texts: The modules.
+        machine: What to compile for.
+        level: Effort of LLVM's optimiser, 0 to 3.
+        expected: How many modules there may be: processes for them start before the first comes.
 
     Raises:
         ToolchainError: LLVM refuses a text or the machine, or ends the process that it runs in.
     """
     coming = iter(texts)
-    begun = list(islice(coming, 2))
-    helpers = min(available_threads(), MOST_PROCESSES) - 1 if len(begun) == 2 else 0
+    begun = list(islice(coming, 2)) if expected < 2 else []
+    helpers = min(available_threads(), MOST_PROCESSES) - 1 if len(begun) != 1 else 0
     if not helpers or not sys.executable:
         return tuple(compile_object(text, machine, level) for text in chain(begun, coming))
     with _Crew(machine, level, helpers) as crew:
+        crew.start(expected - 1)
         for text in chain(begun, coming):
             crew.add(text)
         return crew.finish()
@@ -93,7 +102,11 @@ class _Crew(Closing):
         """Have a module compiled, by another process as long as more of them may be started."""
         self._waiting.put(_Work(self._added, text))
         self._added += 1
-        if len(self._drivers) < self._helpers:
+        self.start(self._added)
+
+    def start(self, processes: int) -> None:
+        """Have at least so many other processes, as long as more of them may be started."""
+        while len(self._drivers) < min(processes, self._helpers):
             self._drivers.append(threading.Thread(target=self._drive, daemon=True))
             self._drivers[-1].start()
 
@@ -161,7 +174,11 @@ class _Process(Closing):
         )
         path = [os.path.abspath(part) for part in sys.path]
         job = {"machine": asdict(machine), "level": level}
-        self._greeting = b"".join(json.dumps(line).encode() + b"\n" for line in (path, job))
+        into = self._child.stdin
+        assert into is not None  # a pipe
+        with suppress(OSError):  # it has ended, which whoever sends a module finds out
+            into.write(b"".join(json.dumps(line).encode() + b"\n" for line in (path, job)))
+            into.flush()
 
     def close(self) -> None:
         """Stop the process, and wait until it is gone."""
@@ -179,9 +196,8 @@ class _Process(Closing):
         assert out is not None
         content = text.encode()
         try:
-            into.write(self._greeting + b"%d\n" % len(content) + content)
+            into.write(b"%d\n" % len(content) + content)
             into.flush()
-            self._greeting = b""
             answer, size = out.readline().split()
             found = _exactly(out, int(size))
         except (OSError, ValueError):

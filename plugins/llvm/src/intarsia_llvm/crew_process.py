@@ -14,7 +14,7 @@ from typing import BinaryIO
 
 from intarsia.errors import ToolchainError
 
-from .optimise import compile_object
+from .optimise import compile_object, prepare
 from .target import Machine
 
 
@@ -28,6 +28,7 @@ def serve() -> None:
 def _serve(questions: BinaryIO, answers: BinaryIO) -> None:
     job = json.loads(questions.readline())
     machine = Machine(**job["machine"])
+    prepare()  # while nothing is asked yet
     while size := questions.readline():
         text = questions.read(int(size)).decode()
         try:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from llvmlite import binding
 
 
-def _initialise() -> None:
+def prepare() -> None:
+    """Load LLVM, and have it know all machines that it has code generators for."""
     from llvmlite import binding  # an SDK: loaded when code is generated
 
     binding.initialize_all_targets()
@@ -60,7 +61,7 @@ def _optimised(
 ) -> tuple[binding.ModuleRef, binding.TargetMachine]:
     from llvmlite import binding
 
-    _initialise()
+    prepare()
     target_machine = _target_machine(machine, level)
     try:
         module = binding.parse_assembly(text)
