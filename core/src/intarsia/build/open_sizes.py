@@ -86,7 +86,7 @@ def open_choices(
     raise UnsupportedError(
         f"the size of input '{first}' is not known: {declared[first]}, and cannot be any: "
         f"{reason.message}",
-        hint=f"for example {' '.join(options)}",
+        hint=f"for example {' '.join(options)}; or --executor vm, for any size but slower",
         where=reason.where,
     )
 
