@@ -468,6 +468,28 @@ def test_a_copy_that_fails_leaves_the_old_file(
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems store files when they like")
+@pytest.mark.parametrize("fault", [None, OSError(errno.ENOSYS, "Function not implemented")])
+def test_what_is_written_begins_to_be_stored(
+    path: Path, monkeypatch: pytest.MonkeyPatch, fault: OSError | None
+) -> None:
+    places: list[tuple[int, int]] = []
+
+    def advise(_: int, start: int, count: int, __: int) -> None:
+        places.append((start, count))
+        if fault is not None:
+            raise fault
+
+    monkeypatch.setattr(os, "posix_fadvise", advise)
+    monkeypatch.setattr(writer, "_STEP", 4096)
+    again = path.with_name("again.intarsia")
+    write_artifact(again, PASSPORT, UNITS, {**CONSTANTS, "v": np.ones(3000, np.float32)})
+    assert open_artifact(again).weights["v"].data == np.ones(3000, np.float32).tobytes()
+    assert places
+    assert all(count >= 4096 for _, count in places)
+    assert places == sorted(set(places))
+
+
 def test_a_missing_folder_is_a_usage_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write"):
         write_artifact(tmp_path / "absent" / "x.intarsia", PASSPORT, UNITS, CONSTANTS)

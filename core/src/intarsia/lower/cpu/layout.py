@@ -56,7 +56,14 @@ from .operators import (
     PlaneMaxPool,
     Winograd,
 )
-from .packing import pack_conv, pack_dense, pack_depthwise, pack_winograd
+from .packing import (
+    Filling,
+    conv_filling,
+    dense_filling,
+    depthwise_filling,
+    fill_all,
+    winograd_filling,
+)
 from .pools import suits_planes
 from .quantise import (
     conv_of,
@@ -87,6 +94,7 @@ def use_channels_last(function: Function, shape: Shape, *, winograd: bool = Fals
     layout = _Layout(shape, winograd)
     for node in post_order(function.body):
         layout.visit(node)
+    fill_all(layout.fillings)
     body = layout.plain(function.body)
     return function if body is function.body else replace(function, body=body)
 
@@ -100,7 +108,8 @@ class _Layout:
         winograd: Whether Winograd's method may be used.
         first: Node to its equivalent in the model's layout.
         last: Node to its equivalent channels last.
-        packed: Weights packed already, by the constant and how.
+        packed: Packed weights, by the constant and how.
+        fillings: Their content, which nobody asks for before all nodes are visited.
     """
 
     shape: Shape
@@ -108,6 +117,7 @@ class _Layout:
     first: dict[Expr, Expr] = field(default_factory=dict)
     last: dict[Expr, Expr] = field(default_factory=dict)
     packed: dict[tuple[object, ...], Constant] = field(default_factory=dict)
+    fillings: list[Filling] = field(default_factory=list[Filling])
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""
@@ -250,16 +260,9 @@ class _Layout:
                 case _:
                     return packed_depthwise(weight)
         if key not in self.packed:
-            match how:
-                case ("winograd", int(width)):
-                    array = pack_winograd(weight.data, width)
-                case ("conv", int(groups), int(width)):
-                    array = pack_conv(weight.data, groups, width)
-                case ("dense", bool(flipped), int(width)):
-                    array = pack_dense(weight.data.T if flipped else weight.data, width)
-                case _:
-                    array = pack_depthwise(weight.data)
-            self.packed[key] = constant(array, name=weight.name, span=weight.span)
+            filling = _filling(weight.data, how)
+            self.fillings.append(filling)
+            self.packed[key] = constant(filling.array, name=weight.name, span=weight.span)
         return self.packed[key]
 
     def _conv_of_line(self, node: Call) -> bool:
@@ -425,6 +428,18 @@ class _Layout:
             return self._set(node, result)
         self.first[node] = result
         return True
+
+
+def _filling(weight: np.ndarray, how: tuple[object, ...]) -> Filling:
+    match how:
+        case ("winograd", int(width)):
+            return winograd_filling(weight, width)
+        case ("conv", int(groups), int(width)):
+            return conv_filling(weight, groups, width)
+        case ("dense", bool(flipped), int(width)):
+            return dense_filling(weight.T if flipped else weight, width)
+        case _:
+            return depthwise_filling(weight)
 
 
 def _is_picture(kind: object) -> bool:
