@@ -24,6 +24,15 @@ LOADER = "onnx-program"
 """Name of this loader in the entry-point group ``intarsia.loaders``."""
 
 
+KEPT_MEMORY = 31 << 20
+"""Bytes of a block whose only use is that it was freed.
+
+The C library of Linux gives free memory back to the system, unless a block half as large was freed
+before; it counts blocks of up to 32 MiB. The arrays of a run are freed at its end, and the next run
+would have to ask for each page of them again, which took longer than the arithmetic.
+"""
+
+
 def load(request: ProgramRequest) -> HostedProgram:
     """Read a program from the files of its unit.
 
@@ -63,6 +72,7 @@ class _Loaded(HostedProgram):
         self._program = program
         self._pieces = request.pieces
         self._evaluator = Evaluator(cache(standard_bodies), _fixed(program))
+        np.empty(KEPT_MEMORY, np.uint8)  # freed at once
         self._aliases: dict[str, list[str]] = {}
         for name, source in program.aliases.items():
             self._aliases.setdefault(source, []).append(name)
