@@ -111,8 +111,9 @@ def _own(value: Value) -> Value:
     """Return a value that its receiver may write to."""
     if isinstance(value, list):
         return [_own(item) for item in value]
-    fixed = isinstance(value, np.ndarray) and not value.flags.writeable
-    return value.copy() if fixed else value
+    if isinstance(value, np.ndarray) and not value.flags.writeable:
+        return value.copy()
+    return value
 
 
 def _fixed(program: Program) -> frozenset[int]:
