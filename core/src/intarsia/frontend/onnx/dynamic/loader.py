@@ -100,20 +100,11 @@ class _Loaded(HostedProgram):
                 watch(StepSeen(*_called(step), operands, found, seconds))
             for name in step.outputs:
                 self._alias(scope, name)
-        return [_own(scope[name]) for name in program.outputs]
+        return [scope[name] for name in program.outputs]
 
     def _alias(self, scope: Scope, source: str) -> None:
         for name in self._aliases.get(source, ()):
             scope[name] = scope[source]
-
-
-def _own(value: Value) -> Value:
-    """Return a value that its receiver may write to."""
-    if isinstance(value, list):
-        return [_own(item) for item in value]
-    if isinstance(value, np.ndarray) and not value.flags.writeable:
-        return value.copy()
-    return value
 
 
 def _fixed(program: Program) -> frozenset[int]:
