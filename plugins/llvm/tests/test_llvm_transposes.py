@@ -22,3 +22,14 @@ def test_matrices_of_any_type_change_rows_and_columns(runner, dtype, options):
         x = drawn.astype(dtype)
         (got,), _, _ = runner(function, x, **options)
         np.testing.assert_array_equal(got, x.transpose(axes))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize("options", [{}, {"mcpu": "haswell"}, {"mcpu": "x86-64-v2"}])
+def test_a_few_rows_are_interleaved(runner, dtype, options):
+    for rows in (2, 3, 4, 7, 12):
+        shape = (2, rows, 7, 39)
+        function = function_of(apply("transpose", var("x", *shape, dtype=dtype), axes=(0, 2, 3, 1)))
+        x = np.random.default_rng(rows).integers(-99, 99, shape).astype(dtype)
+        (got,), _, _ = runner(function, x, **options)
+        np.testing.assert_array_equal(got, x.transpose(0, 2, 3, 1))

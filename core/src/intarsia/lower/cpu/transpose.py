@@ -10,36 +10,52 @@ from typing import TypeAlias
 from ...dtype import DType
 from ...ir.expr import tensor_type
 from ...ops.shape import Transpose
-from ...tir.buffer import Buffer
-from ...tir.expr import PrimExpr, minimum
+from ...tir.buffer import Buffer, Scope
+from ...tir.expr import Load, PrimExpr, Ramp, index, minimum
 from ...tir.func import PrimFunc
-from ...tir.stmt import Stmt
+from ...tir.stmt import Allocate, Stmt, Store
 from ..kernels import FusedGroup
-from .loops import parallel, serial
+from .loops import parallel, seq, serial
 
 Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt]"
 """``square(source, result, size, (image, row, column))``: the transpose of one square."""
 
 
-def transpose_kernel(group: FusedGroup, size: int, square: Square) -> PrimFunc | None:
+Turn: TypeAlias = "Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt]"
+"""``turn(rows, write)``: as of :class:`~intarsia.lower.cpu.tile.Shape`, for any power of two."""
+
+_STRIP = 16
+"""Small squares of a strip that one thread takes."""
+
+
+def transpose_kernel(
+    group: FusedGroup, size: int, square: Square, *, turn: Turn | None = None
+) -> PrimFunc | None:
     """Return the kernel of ``transpose`` alone, where it swaps matrices of numbers.
 
     Args:
         group: The fused group.
         size: Rows and columns of a square of 32-bit elements, and of smaller ones.
         square: How a backend transposes one.
+        turn: How it transposes vectors; ``None`` leaves matrices of a few rows to default loops.
     """
     if group.anchor is None or not isinstance(group.anchor.attrs, Transpose.Attrs):
         return None
     kind = tensor_type(group.anchor.args[0])
     matrices = as_matrices(kind.static_shape, group.anchor.attrs.axes)
     size = size * 4 // max(4, kind.dtype.bytes)
-    if matrices is None or kind.dtype is DType.BOOL or min(matrices[1:]) < size or size < 4:
+    if matrices is None or kind.dtype is DType.BOOL or size < 4 or matrices[2] < size:
         return None
     batch, rows, columns = matrices
     source = Buffer("x", (batch, rows, columns), kind.dtype)
     result = Buffer("out", (batch, columns, rows), kind.dtype)
-    body = transpose_loops(source, result, size, square)
+    if rows >= size:
+        body = transpose_loops(source, result, size, square)
+    elif turn is not None and kind.dtype.bits == 32 and rows > 1:
+        result = Buffer("out", (batch, columns * rows), kind.dtype)
+        body = interleave_loops(source, result, turn)
+    else:
+        return None
     return PrimFunc(group.name, (source, result), 1, body)
 
 
@@ -87,5 +103,56 @@ def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -
             return square(source, result, size, (image, row, column))
 
         return serial(-(-rows // size), step)
+
+    return parallel(strips * batch, strip)
+
+
+def interleave_loops(source: Buffer, result: Buffer, turn: Turn) -> Stmt:
+    """Return loops for ``result[b, j * rows + i] = source[b, i, j]``, a few rows, by small squares.
+
+    Columns are stored from left to right as vectors as long as a square has rows, in which what is
+    too much is overwritten by the next one; the last column of a square is stored as long as it is.
+
+    Args:
+        source: ``[batch, rows, columns]``, columns at least as many as a square has.
+        result: ``[batch, columns * rows]``.
+        turn: The transpose of some vectors.
+    """
+    batch, rows, columns = source.shape
+    size = 1 << (rows - 1).bit_length()
+    count = min(_STRIP, columns // size)
+    strips = -(-columns // (count * size))
+
+    def column(image: PrimExpr, at: PrimExpr, value: PrimExpr, used: int) -> Stmt:
+        place = (image, Ramp(at * rows, 1, used))
+        if used == size:
+            return Store(result, place, value)
+        part = Buffer("part", (size,), source.dtype, Scope.REGISTER)
+        whole = Store(part, (Ramp(index(0), 1, size),), value)
+        taken = Load(part, (Ramp(index(0), 1, used),), source.dtype, used)
+        return Allocate(part, seq(whole, Store(result, place, taken)))
+
+    def strip(p: PrimExpr) -> Stmt:
+        image, begin = p // strips, minimum((p % strips) * (count * size), columns - count * size)
+
+        def step(i: PrimExpr) -> Stmt:
+            first = begin + i * size
+            across = [
+                Load(
+                    source,
+                    (image, index(min(row, rows - 1)), Ramp(first, 1, size)),
+                    source.dtype,
+                    size,
+                )
+                for row in range(size)
+            ]
+
+            def write(number: int, value: PrimExpr) -> Stmt:
+                used = rows if number == size - 1 else size
+                return column(image, first + number, value, used)
+
+            return turn(across, write)
+
+        return serial(count, step)
 
     return parallel(strips * batch, strip)

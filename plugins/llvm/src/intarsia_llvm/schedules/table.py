@@ -87,7 +87,7 @@ def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
         large = transpose_kernel(group, 2 * model.lanes, square)
         if large is not None:
             return large
-    return transpose_kernel(group, model.lanes, square)
+    return transpose_kernel(group, model.lanes, square, turn=None if model.bare else turn)
 
 
 def softmax(group: FusedGroup, target: Target) -> PrimFunc | None:

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transposes of a few rows: vectors overlap, and nothing behind the result is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from intarsia_testkit.expressions import function_of
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import Var, call
+from intarsia.ir.types import TensorType
+from intarsia.lower.cpu.transpose import transpose_kernel
+from intarsia.lower.kernels import FusedGroup
+from intarsia.lower.lower import lower
+from intarsia.ops.shape import Transpose
+from intarsia.target.target import Target
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import Load, PrimExpr, Ramp, index
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.stmt import Allocate, Seq, Stmt, Store
+
+from .conftest import carry_out, make_target
+
+
+def _turn(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
+    """Through memory, as a machine that cannot trade blocks of vectors."""
+    size = len(rows)
+    tile = Buffer("tile", (size * size,), rows[0].dtype, Scope.STACK)
+    stmts: list[Stmt] = [
+        Store(tile, (Ramp(index(i), size, size),), row) for i, row in enumerate(rows)
+    ]
+    for i in range(size):
+        stmts.append(write(i, Load(tile, (Ramp(index(i * size), 1, size),), tile.dtype, size)))
+    return Allocate(tile, Seq(tuple(stmts)))
+
+
+def _no_square(
+    _source: Buffer, _result: Buffer, _size: int, _place: tuple[PrimExpr, PrimExpr, PrimExpr]
+) -> Stmt:
+    raise AssertionError("matrices of a few rows have no whole square")
+
+
+def _schedule(group: FusedGroup, _target: Target) -> PrimFunc | None:
+    return transpose_kernel(group, 16, _no_square, turn=_turn)
+
+
+@given(
+    batch=st.integers(1, 2),
+    rows=st.integers(2, 15),
+    columns=st.integers(16, 300),
+    dtype=st.sampled_from([DType.FLOAT32, DType.INT32]),
+)
+@settings(max_examples=25, deadline=None)
+def test_a_few_rows(batch: int, rows: int, columns: int, dtype: DType) -> None:
+    x = Var("x", TensorType((batch, rows, columns), dtype))
+    function = function_of(call(Transpose, x, attrs=Transpose.Attrs(axes=(0, 2, 1))))
+    lowered = lower(function, (), target=make_target(transpose=_schedule))
+    values = np.arange(batch * rows * columns).reshape(batch, rows, columns).astype(dtype.value)
+    (got,) = carry_out(lowered, [values], compiled=True)
+    np.testing.assert_array_equal(got, values.transpose(0, 2, 1))
+    (kernel,) = lowered.module.functions
+    assert kernel.params[1].shape == (batch, columns * rows)
+
+
+@pytest.mark.parametrize("dtype", [DType.INT8, DType.FLOAT64])
+def test_other_types_keep_their_loops(dtype: DType) -> None:
+    x = Var("x", TensorType((1, 3, 64), dtype))
+    function = function_of(call(Transpose, x, attrs=Transpose.Attrs(axes=(0, 2, 1))))
+    lowered = lower(function, (), target=make_target(transpose=_schedule))
+    values = np.arange(192).reshape(1, 3, 64).astype(dtype.value)
+    (got,) = carry_out(lowered, [values], compiled=True)
+    np.testing.assert_array_equal(got, values.transpose(0, 2, 1))
