@@ -200,15 +200,20 @@ def test_what_never_comes_again_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> 
     assert len(forms.met) <= 3
 
 
-def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recipes, "MOST_BYTES", 1000)
+@pytest.mark.parametrize("sizes", [range(50, 100, 10), range(3, 30)], ids=["large", "small"])
+def test_memory_is_limited(monkeypatch: pytest.MonkeyPatch, sizes: range) -> None:
+    monkeypatch.setattr(recipes, "MOST_BYTES", 4000)
+    monkeypatch.setattr(recipes, "MOST_FORMS", 100)
     evaluator = Evaluator(standard_bodies)
     node = parsed("Range", 3)
-    for end in (50, 60, 70, 80):
+    kept = 0
+    for end in sizes:
         operands = [np.array(0), np.array(end), np.array(1)]
         for _ in range(4):
             assert_same(results(evaluator, node, operands), [np.arange(end)])
-        assert evaluator._recipes._bytes <= 1000
+        kept = max(kept, evaluator._recipes._bytes)
+        assert evaluator._recipes._bytes <= 4000
+    assert kept > 1500
 
 
 def test_large_values_are_not_compared(conversions: Conversions) -> None:

@@ -34,7 +34,8 @@ MOST_KEPT_BYTES = 1 << 24
 MOST_FORMS = 16
 """Most recipes of one node: for sizes, and for values that its converter reads."""
 MOST_BYTES = 64 << 20
-"""Most bytes of values that all recipes of a program keep; more make it begin anew."""
+"""Most bytes of values that all recipes of a program keep; for more it begins anew, or leaves a
+large one out."""
 MOST_MISSES = 64
 """How often a node may come in a new form, if that is more often than in a known one."""
 
@@ -203,7 +204,7 @@ class Writer:
         return isinstance(type_, TensorType) and type_.is_static and type_.bytes <= limit
 
     def _with_ends(self, results: AbstractSet[int]) -> Iterator[_Action]:
-        """Note with each action what it is the last to use, except results and known values."""
+        """Note with each action what it is the last to use, except results."""
         last: dict[int, int] = {}
         for place, action in enumerate(self._actions):
             last.update(dict.fromkeys(action.operands, place))
@@ -317,13 +318,16 @@ class Recipes:
     ) -> None:
         """Keep a recipe for operands of these types and sizes, and these values of some."""
         with self._lock:
-            self._bytes += recipe.nbytes
-            if self._bytes > MOST_BYTES:
-                self._forms, self._results, self._bytes = {}, {}, 0
-                return
             forms = self._forms.get(id(node))
             if forms is None:
                 return
+            if self._bytes + recipe.nbytes > MOST_BYTES:
+                if recipe.nbytes > MOST_BYTES // 16:
+                    forms.given_up = True
+                else:
+                    self._forms, self._results, self._bytes = {}, {}, 0
+                return
+            self._bytes += recipe.nbytes
             signature = signature_of(operands)
             if len(forms.recipes) >= MOST_FORMS:
                 forms.recipes, forms.reads = {}, {}
