@@ -150,6 +150,20 @@ def test_two_open_sizes_make_tiles() -> None:
         np.testing.assert_array_equal(np.asarray(found["k"]), [3])  # the same in every tile
 
 
+def test_values_of_rank_0_go_into_every_chunk() -> None:
+    info = helper.make_tensor_value_info
+    nodes = [helper.make_node("Mul", ["x", "s"], ["y"]), helper.make_node("Neg", ["s"], ["n"])]
+    inputs = [info("x", F, ("N", 3)), info("s", F, ())]
+    graph = helper.make_graph(nodes, "g", inputs, [info("y", F, None), info("n", F, None)])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    with intarsia.build(data.SerializeToString(), "llvm").load(threads=1) as executable:
+        for size in (1, 8, 19):
+            x = np.arange(3 * size, dtype=np.float32).reshape(size, 3)
+            found = executable.run([x, np.float32(0.5)])
+            np.testing.assert_array_equal(np.asarray(found["y"]), 0.5 * x)
+            assert (np.asarray(found["n"]).shape, float(np.asarray(found["n"]))) == ((), -0.5)
+
+
 def test_a_recurrent_network_runs_any_batch() -> None:
     """Its steps multiply the rows of all examples at once, which lie between those of others."""
     info, r = helper.make_tensor_value_info, np.random.default_rng(3)

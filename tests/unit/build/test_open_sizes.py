@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+from intarsia.build import open_sizes
+from intarsia.build.importing import import_model
 from intarsia.build.open_sizes import example_shapes, open_choices, prove_ranges
 from intarsia.build.sizes import Sizes, name_sizes
-from intarsia.errors import UnsupportedError, UsageError
+from intarsia.errors import ResourceError, UnsupportedError, UsageError
 
 F = TensorProto.FLOAT
 
@@ -52,6 +55,58 @@ def test_what_may_not_is_shown_with_an_example(
     assert "'nn.softmax' may mix the positions along it" in caught.value.message
     assert caught.value.hint.startswith(f"for example {hint}; or --executor vm")
     assert "soft" in caught.value.where
+
+
+def one_node(op: str, *constants: int, sizes: tuple[int | str, ...]) -> bytes:
+    """An operator on an input, with lists of one number."""
+    info = helper.make_tensor_value_info
+    names = [f"c{n}" for n in range(len(constants))]
+    weights = [
+        numpy_helper.from_array(np.array([number]), name)
+        for name, number in zip(names, constants, strict=True)
+    ]
+    graph = helper.make_graph(
+        [helper.make_node(op, ["x", *names], ["y"])],
+        "g",
+        [info("x", F, sizes)],
+        [info("y", F, None)],
+        weights,
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    return made.SerializeToString()
+
+
+@pytest.mark.parametrize("bounds", [(0, 512), (-12, 2**31), (0, -12), (500, 600)])
+def test_bounds_beyond_what_is_compiled_are_seen(bounds: tuple[int, int]) -> None:
+    """Of sizes up to 8 such a slice takes everything, or nothing."""
+    with pytest.raises(UnsupportedError, match="cannot be any"):
+        open_choices(one_node("Slice", *bounds, 0, sizes=("N", 4)), None, None)
+    for whole in ((0, 2**31), (0, 2**60)):
+        assert open_choices(one_node("Slice", *whole, 0, sizes=("N", 4)), None, None).choices
+
+
+def test_an_axis_that_is_there_for_some_sizes_only() -> None:
+    with pytest.raises(UnsupportedError, match="it becomes"):
+        open_choices(one_node("Squeeze", sizes=("N", 1)), None, None)
+    assert open_choices(one_node("Squeeze", 1, sizes=("N", 1)), None, None).choices
+
+
+def test_a_size_too_large_for_the_machine_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def limited(model: object, shapes: dict[str, tuple[int, ...]], *given: object, **more: object):
+        seen.append(shapes["x"][0])
+        if seen[-1] > 9:
+            raise ResourceError("too large")
+        return import_model(model, shapes, *given, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(open_sizes, "import_model", limited)
+    assert open_choices(one_node("Neg", sizes=("N", 4)), None, None).choices
+    assert sorted(set(seen)) == [1, 8, 9, 1021]
+    monkeypatch.setattr(open_sizes, "_FAR", 0)
+    limit = Sizes.at_least(1, 64)
+    with pytest.raises(ResourceError):
+        prove_ranges(one_node("Neg", sizes=("N", 4)), name_sizes({"x": (limit, 4)}, {}), None)
 
 
 def test_ranges_are_proved_and_lists_need_not_be() -> None:

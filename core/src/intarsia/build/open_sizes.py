@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..artifact.signature import SizeChoice
-from ..errors import IntarsiaError, UnsupportedError
+from ..errors import IntarsiaError, ResourceError, UnsupportedError
 from ..ir.types import Dim
 from .importing import Model, ModelFile, import_model
 from .padding import check_padding, output_place
@@ -21,6 +21,8 @@ from .sizes import ShapeChoices, Size, Sizes, name_sizes
 if TYPE_CHECKING:
     import numpy as np
 
+_FAR = 1021
+"""A size beyond what is compiled: a slice of the first 512 shows only there."""
 _LIKELY = 128
 """A size that most models can have, where one has to be named."""
 
@@ -145,7 +147,8 @@ def _prove(
     """Prove it for one size, with the others at their largest, or what they are said to be.
 
     Every compiled size is compared with the largest one, and with an odd one, so that what depends
-    on the size itself is seen. Code for 1 runs no padded inputs, but it runs chunks.
+    on the size itself is seen. Code for 1 runs no padded inputs, but it runs chunks. Where any
+    size is to run, a large one is compared, too, if the machine's memory would hold its tensors.
     """
     if choice.sizes[-1] == choice.low and not choice.is_open:
         return
@@ -154,9 +157,14 @@ def _prove(
     sizes = (size for size in choice.sizes if size > 1 or choice.is_open)
     tried = sorted({*sizes, largest + 1} - {largest})
     base = import_model(model, shapes.at({**values, choice.name: largest}), params, mapped=True)
-    for size in tried:
+    for size in (*tried, *((_FAR,) if choice.is_open else ())):
         at = shapes.at({**values, choice.name: size})
-        other = import_model(model, at, params, mapped=True)
+        try:
+            other = import_model(model, at, params, mapped=True)
+        except ResourceError:
+            if size == _FAR:
+                continue
+            raise
         check_padding(other, base, (size, largest), choice.name)
         for one, two in zip(other.main.outputs, base.main.outputs, strict=True):
             output_place(one.type, two.type, (size, largest))

@@ -188,6 +188,8 @@ def _fits(first: Type, second: Type, place: Place | None, sizes: tuple[int, int]
     if not isinstance(first, TensorType) or not isinstance(second, TensorType):
         return False
     shapes = [list(first.static_shape), list(second.static_shape)]
+    if any(place.axis >= len(shape) for shape in shapes):  # an axis that goes when it has size 1
+        return False
     lengths = tuple(shape.pop(place.axis) for shape in shapes)
     wanted = tuple(place.elements(size) for size in sizes)
     return lengths == wanted and shapes[0] == shapes[1] and first.dtype is second.dtype

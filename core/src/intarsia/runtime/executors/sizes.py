@@ -240,7 +240,7 @@ class SizesExecutor(Closing):
 def _window(array: np.ndarray, spec: ValueSpec, tile: Tile) -> np.ndarray:
     """Return the part of an input or output that belongs to a tile."""
     ranges = [slice(None) if isinstance(s, int) else slice(*tile[s]) for s in spec.shape or ()]
-    return array[tuple(ranges)]
+    return array[(*ranges, ...)]  # a view also of what has rank 0
 
 
 def _fitted(array: np.ndarray, spec: ValueSpec, chosen: Mapping[str, int]) -> np.ndarray:
