@@ -38,6 +38,17 @@ def test_top_k_orders_ties_by_position() -> None:
         run("TopK", x, i64([5]), outputs=2)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
+def test_top_k_knows_the_ends_of_integers(dtype: str) -> None:
+    """The least one has no negative, and the largest ones are one number in float64."""
+    ends = np.iinfo(dtype)
+    x = np.array([ends.min, ends.max - 1, ends.min + 1, ends.max, ends.max // 2], dtype)
+    for largest, order in ((1, [3, 1, 4, 2, 0]), (0, [0, 2, 4, 1, 3])):
+        values, places = run("TopK", x, i64([5]), outputs=2, largest=largest)
+        assert places.tolist() == order
+        np.testing.assert_array_equal(values, x[order])
+
+
 @given(st.lists(st.integers(0, 255), min_size=1, max_size=9), st.data())
 def test_top_k_of_bytes_is_a_sorted_prefix(items: list[int], data: st.DataObject) -> None:
     count = data.draw(st.integers(0, len(items)))

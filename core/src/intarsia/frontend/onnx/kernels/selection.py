@@ -54,10 +54,9 @@ def top_k(call: KernelCall, x: np.ndarray, k: np.ndarray | None = None) -> tuple
     if not 0 <= count <= x.shape[axis]:
         raise call.model_error(f"{count} of {x.shape[axis]} elements are asked for")
     keys = widen(x)
-    if keys.dtype.kind == "u" or keys.dtype == np.bool_:
-        keys = keys.astype(np.float64) if keys.dtype == np.uint64 else keys.astype(np.int64)
     if call.integer("largest", 1):
-        keys = -keys
+        # The least integer has no negative; complements are ordered as negatives are.
+        keys = -keys if keys.dtype.kind == "f" else ~keys
     order = np.argsort(keys, axis=axis, kind="stable")
     chosen = np.take(order, range(count), axis)
     return np.take_along_axis(x, chosen, axis), chosen.astype(np.int64)
