@@ -114,6 +114,14 @@ def test_known_operands_are_carried_out_at_once() -> None:
     assert evaluate(found.main, {"x": np.zeros(2, np.float32)})[0].tolist() == [3, 2]
 
 
+def test_inputs_that_nothing_uses_stay_inputs() -> None:
+    proto = model([node("Neg", "x", "y")], {"x": (2,), "z": ("N",)})
+    found = planned(proto)
+    assert [info.name for info in found.program.inputs] == ["x", "z"]
+    (y,) = run(found, np.ones(2, np.float32), np.ones(5, np.float32))
+    assert y.tolist() == [-1, -1]
+
+
 def test_weights_of_four_bits_become_floats_at_once() -> None:
     nodes = [node("DequantizeLinear", "w s", "d"), node("Mul", "x d", "y")]
     proto = model(nodes, {"x": (3,)}, weights={"s": np.float32(0.5)}, opset=21)

@@ -150,7 +150,8 @@ class _Planner(Importer):
             self._problems = self._refused
             raise self._report()
         values = [value for value in results if value is not None]
-        if not self._steps and len(values) == len(results):
+        is_static = all(scope.values[info.name] is not None for info in graph.inputs)
+        if not self._steps and is_static and len(values) == len(results):
             body = values[0] if len(values) == 1 else make_tuple(values)
             names = tuple(info.name for info in graph.outputs)
             return with_stored(Function(tuple(params), body, names), scope)
