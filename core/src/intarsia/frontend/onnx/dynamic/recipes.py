@@ -172,17 +172,19 @@ class Writer:
             if node not in self._numbers and not self._add(node):
                 return None
         numbers = [self._numbers[result] for result in results]
-        found = tuple(
-            _Result(n, _frozen(self._values[n], dtype), dtype)
-            for n, dtype in zip(numbers, stored, strict=True)
-        )
-        return Recipe(tuple(self._values), tuple(self._with_ends(set(numbers))), found)
+        found: list[_Result] = []
+        for number, dtype in zip(numbers, stored, strict=True):
+            value = self._values[number]
+            if isinstance(value, np.ndarray) and dtype is not None:
+                value = value.view(dtype)
+            found.append(_Result(number, value if isinstance(value, np.ndarray) else None, dtype))
+        return Recipe(tuple(self._values), tuple(self._with_ends(set(numbers))), tuple(found))
 
     def _add(self, node: Expr) -> bool:
         number = self._numbers[node] = len(self._values)
         self._values.append(None)
         if isinstance(node, Constant):
-            self._known[node] = self._values[number] = node.data
+            self._known[node] = self._values[number] = _frozen(node.data)
             return True
         function = _function(node)
         if function is None:
@@ -192,7 +194,7 @@ class Writer:
             self._open.add(node)
         elif self._is_kept(node.type) and all(x in self._known for x in inputs):
             found = np.asarray(function(*(self._known[x] for x in inputs)))
-            self._known[node] = self._values[number] = found
+            self._known[node] = self._values[number] = _frozen(found)
             return True
         places = tuple(self._numbers[x] for x in inputs)
         self._actions.append(_Action(function, places, number))
@@ -213,13 +215,11 @@ class Writer:
             yield replace(action, last=tuple(sorted(ends)))
 
 
-def _frozen(value: object, stored: np.dtype | None) -> np.ndarray | None:
-    """Return a known value as a result that nobody can write to."""
-    if not isinstance(value, np.ndarray):
-        return None
-    array = value.view() if stored is None else value.view(stored)
-    array.flags.writeable = False
-    return array
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """Return an array that nobody can write to, nor to views of it."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _function(node: Expr) -> Callable[..., object] | None:
