@@ -288,7 +288,7 @@ def _places() -> list[Case]:
         Case("top_k of 8400", "TopK", (1, 8400), [np.array([300])], results=2),
         Case("top_k of rows", "TopK", (64, 1000), [np.array([5])], results=2),
         Case("non_max_suppression", "NonMaxSuppression", (1, 1000, 4),
-             [(1, 20, 1000), np.array([100]), np.float32([0.5]), np.float32([0.3])], given=2),
+             [(1, 20, 1000), np.array([100]), np.float32([0.5]), np.float32([0.3])], given=1),
         Case("reverse_sequence", "ReverseSequence", (64, 32, 16),
              [np.full(32, 40)], {"time_axis": 0, "batch_axis": 1}),
     ]  # fmt: skip
