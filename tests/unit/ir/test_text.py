@@ -335,12 +335,12 @@ def everything(module: IRModule) -> float:
     return time.process_time() - start
 
 
-def test_forty_thousand_calls_take_linear_time():
+def test_twenty_thousand_calls_take_linear_time():
     everything(chain(1_000))
-    small = everything(chain(10_000))
-    large = everything(chain(40_000))
+    small = everything(chain(5_000))
+    large = everything(chain(20_000))
     assert large / small < 4 * 1.6
-    assert large < 24
+    assert large < 12
 
 
 def test_deep_nesting_of_blocks_does_not_recurse():

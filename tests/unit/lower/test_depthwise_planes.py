@@ -78,7 +78,7 @@ def convolutions(draw: st.DrawFn) -> Call:
 
 
 @given(convolutions(), st.sampled_from([256, 2048, 1 << 16]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_any_window(body: Call, strip_bytes: int) -> None:
     shape = Shape(lanes=4, rows=4, strip_bytes=strip_bytes)
     names = _agree(body, _drawn(*tensor_type(body.args[0]).static_shape), shape=shape)
