@@ -50,6 +50,12 @@ class SizesExecutor(Closing):
         self._open_part = open_part
         self.threads = choose_threads(threads)
         self._parts = {part.sizes: part for part in opened.passport.parts}
+        self._names = tuple(choice.name for choice in opened.passport.sizes)
+        self._whole = {  # what runs inputs as they are
+            part.sizes: part
+            for part in opened.passport.parts
+            if all(c.chunks(s) for c, s in zip(opened.passport.sizes, part.sizes, strict=False))
+        }
         self._ready: dict[tuple[int, ...], PlanExecutable | VmExecutor] = {}
         self._lock = threading.Lock()
         renew_lock_in_children(self)
@@ -89,6 +95,9 @@ class SizesExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         given = self._sizes(arrays)
+        part = self._whole_part(given)
+        if part is not None:
+            return dict(self._program(part).run(arrays))
         tiles = self._tiles(given)
         if len(tiles) > 1:
             return self._run_tiles(arrays, given, tiles)
@@ -151,12 +160,10 @@ class SizesExecutor(Closing):
             ModelError: As :meth:`run`; or an array has another shape or element type.
         """
         arrays = self._arrays(inputs)
-        given = self._sizes(arrays)
-        if len(self._tiles(given)) == 1:
-            part = self._part(given)
-            if given == self._values(part):
-                self._program(part).run_into(arrays, outputs)
-                return
+        part = self._whole_part(self._sizes(arrays))
+        if part is not None:
+            self._program(part).run_into(arrays, outputs)
+            return
         copy_into(self.run(arrays), outputs)
 
     def _arrays(self, inputs: Inputs) -> tuple[np.ndarray, ...]:
@@ -204,8 +211,11 @@ class SizesExecutor(Closing):
                 )
             ends = list(accumulate(chunks))
             axes.append([(end - size, end) for size, end in zip(chunks, ends, strict=True)])
-        names = [choice.name for choice in self.passport.sizes]
-        return [dict(zip(names, row, strict=True)) for row in product(*axes)]
+        return [dict(zip(self._names, row, strict=True)) for row in product(*axes)]
+
+    def _whole_part(self, given: Mapping[str, int]) -> Part | None:
+        """Return the program that was compiled for just these sizes, if they may be given."""
+        return self._whole.get(tuple(given[name] for name in self._names))
 
     def _part(self, given: Mapping[str, int]) -> Part:
         """Return the program that runs inputs of these sizes, which are those of a tile."""
@@ -213,8 +223,7 @@ class SizesExecutor(Closing):
         return self._parts[tuple(choice.fitting(given[choice.name]) or 0 for choice in choices)]
 
     def _values(self, part: Part) -> dict[str, int]:
-        names = [choice.name for choice in self.passport.sizes]
-        return dict(zip(names, part.sizes, strict=True))
+        return dict(zip(self._names, part.sizes, strict=True))
 
     def _offer(self) -> str:
         return f"the artifact was compiled for {'; '.join(map(str, self.passport.sizes))}"
