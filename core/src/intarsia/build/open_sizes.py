@@ -15,7 +15,7 @@ from ..artifact.signature import SizeChoice
 from ..errors import IntarsiaError, ResourceError, UnsupportedError
 from ..ir.types import Dim
 from .importing import Model, ModelFile, import_model
-from .padding import check_padding, output_place
+from .padding import calculated, check_padding, output_place
 from .sizes import ShapeChoices, Size, Sizes, name_sizes
 
 if TYPE_CHECKING:
@@ -156,7 +156,8 @@ def _prove(
     largest = max(choice.sizes[-1], 2)
     sizes = (size for size in choice.sizes if size > 1 or choice.is_open)
     tried = sorted({*sizes, largest + 1} - {largest})
-    base = import_model(model, shapes.at({**values, choice.name: largest}), params, mapped=True)
+    at = shapes.at({**values, choice.name: largest})
+    base = calculated(import_model(model, at, params, mapped=True))  # compared several times
     for size in (*tried, *((_FAR,) if choice.is_open else ())):
         at = shapes.at({**values, choice.name: size})
         try:

@@ -32,6 +32,11 @@ _CALCULATED = Pipeline(
 """What is computed of shapes becomes constants, nothing else changes."""
 
 
+def calculated(module: IRModule) -> IRModule:
+    """Return a module as it is compared; the same once more if it is that already."""
+    return _CALCULATED.run(module, remarks=Remarks())
+
+
 def check_padding(first: IRModule, second: IRModule, sizes: tuple[int, int], name: str) -> None:
     """Refuse a size along which inputs cannot be padded, nor cut.
 
@@ -45,8 +50,7 @@ def check_padding(first: IRModule, second: IRModule, sizes: tuple[int, int], nam
     Raises:
         UnsupportedError: Results may depend on other positions; the node is named.
     """
-    modules = (_CALCULATED.run(module, remarks=Remarks()) for module in (first, second))
-    one, other = (module.main.body for module in modules)
+    one, other = (calculated(module).main.body for module in (first, second))
     partners = _partners(one, other, name)
     places: dict[Expr, Place | None] = {}
     for node in post_order(other):

@@ -212,7 +212,7 @@ def _sliced(row: Row) -> Place | None:
     place = row.alone()
     if place is None or row.axes("strides")[place.axis] != 1:
         return None
-    found: set[tuple[int, int]] = set()
+    found: set[tuple[int, ...]] = set()
     for call, size in zip(row.calls, row.sizes, strict=True):
         attrs = asdict(call.attrs)
         begin, end = list(attrs["begin"]), list(attrs["end"])
