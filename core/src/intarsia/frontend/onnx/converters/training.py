@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from ....ir.expr import Expr, Var, make_tuple
 from ....ir.walk import children, substitute
-from ....passes.differentiate import differentiate
 from ..builder import dtype_of
 from ..context import NodeContext
 from ..names import GRADIENT
@@ -20,6 +19,8 @@ def gradient(node: NodeContext) -> tuple[Expr, ...]:
     even where two names stand for one value, and with the operands for ``zs``. What that computes
     again is the same as before, and becomes one with it, unless the operands are others.
     """
+    from ....passes.differentiate import differentiate  # few models ask for derivatives
+
     xs, zs, of = node.strings("xs"), node.strings("zs"), node.string("y")
     operands = node.variadic()
     outputs = len(node.node.outputs)
