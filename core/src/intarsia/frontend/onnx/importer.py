@@ -23,7 +23,7 @@ from .context import Converted, Converter, Narrow, NodeContext
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
 from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
-from .names import affected, defines, needed_names, nodes_towards
+from .names import affected, converter_name, defines, needed_names, nodes_towards
 from .tensors import check_sizes, named_dtype
 
 NAMES_SHOWN = 10
@@ -156,7 +156,7 @@ class Importer:
     def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
         nothing: list[Expr | None] = [None] * len(node.outputs)
-        name = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+        name = converter_name(node)
         converter = self._converters.get(name)
         if converter is None and not self._model.bodies.knows(node, scope.opset):
             self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)

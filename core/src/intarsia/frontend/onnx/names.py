@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which names nodes take, and which nodes lie between some names and others."""
+"""Names of nodes, which names they take, and which nodes lie between some names and others."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from .graph import Graph, Node
 
 GRADIENT = "ai.onnx.preview.training::Gradient"
 """The operator that takes values by naming them in attributes."""
+
+
+def converter_name(node: Node) -> str:
+    """Return the name under which the converter of a node is found."""
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 
 def operand_names(node: Node) -> list[str]:
@@ -93,6 +98,6 @@ def needed_names(node: Node) -> list[str]:
     """Return what a node takes, the value that a Gradient differentiates included."""
     names = operand_names(node)
     of = node.attrs.get("y")
-    if f"{node.domain}::{node.op_type}" == GRADIENT and isinstance(of, str):
+    if converter_name(node) == GRADIENT and isinstance(of, str):
         names.append(of)
     return names

@@ -22,7 +22,7 @@ from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
 from ..importer import unwrapped
 from ..kernels import KERNELS, Generators, KernelCall, Value
-from ..names import GRADIENT, free_names
+from ..names import GRADIENT, converter_name, free_names
 from .recipes import NotingFolder, Recipe, Recipes, TooLargeError, Writer
 
 Scope: TypeAlias = "MutableMapping[str, Value]"
@@ -192,11 +192,6 @@ def runs_by_converter(node: Node) -> bool:
     """Whether a node can be carried out by the operators that its converter makes."""
     name = converter_name(node)
     return name in CONVERTERS and name != GRADIENT
-
-
-def converter_name(node: Node) -> str:
-    """Return the name under which the converter of a node is found."""
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 
 def _convert(

@@ -30,10 +30,10 @@ from ..converters import CONVERTERS
 from ..graph import Bodies, Graph, Model, Node, ValueInfo
 from ..importer import Importer, Scope, with_stored
 from ..kernels import KERNELS, OWN_DOMAIN
-from ..names import operand_names
+from ..names import converter_name, operand_names
 from ..reader import MAX_MODEL_BYTES, read_model
 from ..tensors import named_dtype
-from .evaluator import Evaluator, converter_name, no_branch, runs_by_converter
+from .evaluator import Evaluator, no_branch, runs_by_converter
 from .pieces import Levels, cut_pieces
 from .program import DynamicModel, PieceStep, Program, Step, typed_info
 from .tables import TABLES
