@@ -15,7 +15,9 @@ import intarsia
 from .real_models import DIGITS, MODELS, RealModel
 
 BY_NAME = {model.name: model for model in MODELS}
-TARGETS = ("llvm", "dnnl, llvm")
+ALL_TO_DNNL = "dnnl -min-grain=0 -max-windows=100, llvm"
+"""By its own defaults it leaves nearly all of these models to the fallback, which has its tests."""
+TARGETS = ("llvm", ALL_TO_DNNL)
 
 
 @cache
@@ -36,7 +38,9 @@ def expected_of(name: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_agrees_with_onnxruntime(tmp_path: Path, model: RealModel, target: str) -> None:
     module = intarsia.from_onnx(model.path, shapes=model.shapes or None)
-    path = intarsia.build(module, target=target).save(tmp_path / "model.intarsia")
+    artifact = intarsia.build(module, target=target)
+    assert artifact.placement.percent > 85 or target != ALL_TO_DNNL
+    path = artifact.save(tmp_path / "model.intarsia")
     found = intarsia.load(path).run(model.random_inputs())
     want = expected_of(model.name)
     assert list(found) == list(want)

@@ -188,7 +188,7 @@ def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
     norm = helper.make_node("Softmax", ["r"], ["y"], axis=0)
     with pytest.raises(UnsupportedError, match="the size of input 'x' is not known") as caught:
         intarsia.build(model(norm), "llvm")
-    assert "cannot be any: inputs cannot be padded along size 'N': 'nn.softmax'" in str(
+    assert "cannot be any: inputs cannot be run piece by piece along size 'N': 'nn.softmax'" in str(
         caught.value
     )
     assert caught.value.hint.startswith("for example --shape x:1,256; or")

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 import intarsia
 from intarsia.build.dynamic import import_any, is_open
 from intarsia.build.place import place_model
+from intarsia.build.source import Source
 from intarsia.build.stages import read_target
 from intarsia.cli.verify import (
     OutputCheck,
@@ -73,7 +74,7 @@ def checked(data: bytes, *, wrong: str = "") -> tuple[RegionCheck, ...]:
     """Build, run and compare region by region; the reference of a piece may be made wrong."""
     host = Host()
     target = read_target(host, "dnnl, llvm", None)
-    imported = import_any(data, None, None, None, None)
+    imported = import_any(Source(data), None, None, None)
     placed = place_model(host, imported, target, Plan.GREEDY)
     if wrong:
         cutting = placed.cuts[wrong]
@@ -105,7 +106,7 @@ def test_pieces_and_their_regions_are_compared() -> None:
 
 
 def test_outputs_of_a_program_have_a_reference() -> None:
-    imported = import_any(ranking(), None, None, None, None)
+    imported = import_any(Source(ranking()), None, None, None)
     x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
     with intarsia.build(ranking(), "llvm").load(threads=1) as executable:
         results = {name: np.asarray(value) for name, value in executable.run({"x": x}).items()}
@@ -181,7 +182,7 @@ def test_the_command_line(tmp_path: Path) -> None:
 def test_rules_and_gates_hold_for_a_program_as_a_whole() -> None:
     host = Host()
     target = read_target(host, "dnnl, llvm", None)
-    program = import_any(ranking(), None, None, None, None)
+    program = import_any(Source(ranking()), None, None, None)
     rules = [parse_place_rule("second!=dnnl")]
     placed = place_model(host, program, target, Plan.GREEDY, rules)
     assert [row.name for row in placed.placement.regions] == ["piece0.dnnl_0"]
@@ -202,8 +203,8 @@ def test_rules_and_gates_hold_for_a_program_as_a_whole() -> None:
 def test_open_sizes_are_explained_if_the_executor_is_chosen(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(ranking("N"))
-    assert is_open(import_any(path, None, None, None, None))
-    imported = import_any(path, intarsia.Executor("vm"), None, None, None)
+    assert is_open(import_any(Source(path), None, None, None))
+    imported = import_any(Source(path), intarsia.Executor("vm"), None, None)
     host = Host()
     placed = place_model(host, imported, read_target(host, "dnnl, llvm", None))
     assert {row.verdict for row in placed.placement.verdicts if row.node == "first"} == {"no"}

@@ -14,6 +14,7 @@ import pytest
 import intarsia
 from intarsia.build.dynamic import import_any
 from intarsia.build.importing import import_model
+from intarsia.build.source import Source
 from intarsia.cli.main import main
 from intarsia.errors import ModelError, UnsupportedError, UsageError
 from intarsia.frontend import torch as frontend
@@ -258,7 +259,7 @@ def test_a_saved_program_is_imported(tmp_path: Path) -> None:
     for module in (
         intarsia.from_torch(path),
         import_model(path),
-        import_any(path, None, None, None, None),
+        import_any(Source(path), None, None, None),
     ):
         assert isinstance(module, intarsia.IRModule)
         found = run(module, x.numpy(), other.numpy())

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..artifact.archive import OpenedArtifact, Weight, check_references
+from ..artifact.deferred import Weights, contents_of
 from ..artifact.export import Sources, write_folder, write_library_format
 from ..artifact.passport import Passport
 from ..artifact.plan import TensorSpec
@@ -22,6 +23,7 @@ from ..errors import PluginError, UsageError
 from ..ir.module import IRModule
 from ..ir.text import print_module
 from ..partition.report import Placement
+from ..runtime.compute_weights import compute_all
 from ..runtime.load import Executable, instantiate
 
 if TYPE_CHECKING:
@@ -107,6 +109,8 @@ class Artifact:
             for unit in self.units
             for name, data in unit.files.items()
         }
+        if isinstance(self.constants, Weights):
+            compute_all(self.constants)
         weights = {name: _weight(name, array) for name, array in self.constants.items()}
         opened = OpenedArtifact(self.passport, MappingProxyType(files), MappingProxyType(weights))
         check_references(opened)
@@ -118,22 +122,20 @@ _EXPORTS: Mapping[str, Callable[[Path, Sources], None]] = MappingProxyType(
 )
 
 
-def collect_constants(
-    main: Mapping[str, np.ndarray], units: Sequence[CompiledUnit]
-) -> dict[str, np.ndarray]:
+def collect_constants(main: Mapping[str, np.ndarray], units: Sequence[CompiledUnit]) -> Weights:
     """Return the weights of the plan and of all units under one roof.
 
     Raises:
         PluginError: Two units use one name for two weights.
     """
-    constants = dict(main)
+    constants = dict(contents_of(main))
     for unit in units:
         for name, array in unit.constants.items():
             if constants.setdefault(name, array) is not array:
                 raise PluginError(
                     f"unit '{unit.name}' calls a weight '{name}', which another unit has"
                 )
-    return constants
+    return Weights(constants)
 
 
 def _weight(name: str, array: np.ndarray) -> Weight:

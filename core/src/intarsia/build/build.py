@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ..artifact.unit import CompiledUnit
-from ..errors import UsageError
+from ..errors import UnsupportedError, UsageError
 from ..host.host import Host
 from ..ir.module import IRModule
 from ..ir.verify import verify
@@ -20,6 +20,7 @@ from ..partition.cost import Plan
 from ..partition.report import check_gates
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
+from ..runtime.compute_weights import compute_all
 from ..target.options import did_you_mean
 from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
@@ -33,7 +34,8 @@ from .open_sizes import open_choices, prove_ranges
 from .pack import pack
 from .place import check_place_rules, rules_of_parts
 from .shapes import build_shapes, check_one_program, find_choices, static_shapes
-from .sizes import Combination, Size
+from .sizes import Combination, ShapeChoices, Size
+from .source import Source
 from .stages import (
     compile_kernels,
     compile_regions,
@@ -134,17 +136,18 @@ def build(
     dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
     parts = read_target(host, target or _carried(ir_mod, CompositeTarget), target_host)
     driver = _driver(ir_mod, parts, executor, runtime)
-    order = _Order(ir_mod, parts, driver, executor, params, mod_name, host)
-    several = find_choices(ir_mod, chosen.shapes)
+    source = Source(ir_mod, params, mapped=chosen.mapped)
+    order = _Order(source, parts, driver, executor, mod_name, host)
+    several = find_choices(source, chosen.shapes)
     if several is None:
-        imported = _import(order, chosen, static_shapes(chosen.shapes))
-        has_one_shape = driver[0].kind == VM or "freestanding" in driver[1].row.traits
-        if isinstance(ir_mod, IRModule) or has_one_shape or not is_open(imported):
-            return _build(order, chosen, imported)
-        several = open_choices(ir_mod, static_shapes(chosen.shapes), params)
+        several = _open_choices(order, chosen)
     else:
         check_one_program(driver[1])
-        prove_ranges(ir_mod, several, params)
+        prove_ranges(source, several)
+    if several is None:
+        imported = _import(order, chosen, static_shapes(chosen.shapes))
+        source.forget()
+        return _build(order, chosen, imported)
 
     def build_one(row: Combination) -> Artifact:
         folder = dump.folder_of("x".join(map(str, row.sizes)))
@@ -157,13 +160,31 @@ def build(
 class _Order:
     """What is built and for what, the same for every shape."""
 
-    model: Model
+    source: Source
     target: CompositeTarget
     driver: tuple[Executor, Runtime]
     wanted: Executor | None
-    params: Mapping[str, np.ndarray] | None
     name: str
     host: Host
+
+
+def _open_choices(order: _Order, chosen: BuildOptions) -> ShapeChoices | None:
+    """Return the choices of sizes that nobody gives; ``None`` if there are none.
+
+    Raises:
+        UnsupportedError: There are, and they cannot be any.
+        IntarsiaError: The model cannot be imported, whatever its sizes are.
+    """
+    shapes, (executor, runtime) = static_shapes(chosen.shapes), order.driver
+    has_one_shape = executor.kind == VM or "freestanding" in runtime.row.traits
+    if has_one_shape or not order.source.may_be_open(shapes):
+        return None
+    try:
+        return open_choices(order.source, shapes)
+    except UnsupportedError:
+        if is_open(_import(order, chosen, shapes)):
+            raise
+        return None
 
 
 def _import(
@@ -172,9 +193,7 @@ def _import(
     """Import for one set of shapes."""
     stage = chosen.progress or _silent
     stage("import")
-    return import_any(
-        order.model, order.wanted, order.driver[1], shapes, order.params, mapped=chosen.mapped
-    )
+    return import_any(order.source, order.wanted, order.driver[1], shapes)
 
 
 def _build(order: _Order, chosen: BuildOptions, imported: IRModule | DynamicModel) -> Artifact:
@@ -230,6 +249,8 @@ def _compile(
     tuned = tuned_for(host, parts, chosen.records)
     delivery = _delivery(mod_name, settings, regions)
     lowered = lower_rest(host, rest, cutting.regions, parts.fallback, delivery, tuned)
+    if not chosen.mapped:  # the model's weights are the caller's, who may change them later
+        compute_all(lowered.constants)
     release_files(prepared)
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)

@@ -16,48 +16,45 @@ from ..ir.module import IRModule
 from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .config import Executor, Runtime
-from .importing import Model, check_static, import_model, is_program, is_static
+from .importing import check_static, is_static
 from .pack import own_version
 from .parts import Piece, join
 from .place import merge_placements
+from .source import Source
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..frontend.onnx.dynamic import DynamicModel
 
 VM = "vm"
 
 
 def import_any(
-    model: Model,
+    source: Source,
     executor: Executor | None,
     runtime: Runtime | None,
     shapes: Mapping[str, Sequence[int]] | None,
-    params: Mapping[str, np.ndarray] | None,
-    *,
-    mapped: bool = False,
 ) -> IRModule | DynamicModel:
     """Return a module, or a program if the model needs one and may have one.
 
     It may if no executor is chosen, or ``vm``, and it is a file to be run in a process. Inputs of
     unknown size make everything after them a part of the program, which is slow: see
-    :func:`is_open`. If ``mapped``, large weights are left in the model's file.
+    :func:`is_open`.
 
     Raises:
         As :func:`~intarsia.build.importing.import_model`.
     """
     wanted = None if executor is None else executor.kind
-    if isinstance(model, IRModule) or is_program(model) or wanted not in (None, VM):
-        return import_model(model, shapes, params, mapped=mapped)
+    model, params, mapped = source.model, source.params, source.mapped
+    if isinstance(model, IRModule) or not source.is_onnx or wanted not in (None, VM):
+        return source.module(shapes)
     if runtime is not None and runtime.kind != "cpp":
-        return import_model(model, shapes, params, mapped=mapped)
+        return source.module(shapes)
     from ..frontend.onnx.dynamic import plan_onnx  # a module that exists needs no importer
 
     if wanted == VM:
         return plan_onnx(model, shapes=shapes, constants=params, mapped=mapped)
     try:
-        return import_model(model, shapes, params, mapped=mapped)
+        return source.module(shapes)
     except UnsupportedError as error:
         refused = error
     try:

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import numpy as np
 
+from ..artifact.mapped import release
 from ..errors import ModelError, ResourceError, UnsupportedError
 from ..ir.expr import Constant, Expr, Var, constant
 from ..ir.module import IRModule
@@ -120,30 +119,13 @@ def bind_params(module: IRModule, params: Mapping[str, np.ndarray]) -> IRModule:
 
 
 def release_files(module: IRModule) -> None:
-    """Take weights that lie in mapped files out of memory until they are read again.
-
-    Each weight is read once or twice while compiling, and the whole file would stay meanwhile.
-    """
-    files: dict[int, mmap.mmap] = {}
-    for function in module.functions.values():
-        for node in post_order(function.body):
-            file = _mapped_file(node.data) if isinstance(node, Constant) else None
-            if file is not None:
-                files[id(file)] = file
-    for file in files.values():
-        file.madvise(mmap.MADV_DONTNEED)
-
-
-def _mapped_file(array: np.ndarray) -> mmap.mmap | None:
-    """The mapped file that an array is a view of, if it can be read only."""
-    base: object = array
-    while isinstance(base, np.ndarray):
-        base = cast("object", base.base)
-    if isinstance(base, memoryview):
-        base = base.obj
-    if sys.platform != "linux" or not isinstance(base, mmap.mmap):
-        return None
-    return base if memoryview(base).readonly else None  # what was written to a copy would be lost
+    """Take weights that lie in mapped files out of memory until they are read again."""
+    release(
+        node.data
+        for function in module.functions.values()
+        for node in post_order(function.body)
+        if isinstance(node, Constant)
+    )
 
 
 def check_static(module: IRModule) -> None:

@@ -8,63 +8,56 @@ positions along the size have nothing to do with each other, inputs may be padde
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from math import prod
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from ..artifact.signature import SizeChoice
 from ..errors import IntarsiaError, ResourceError, UnsupportedError
-from ..ir.types import Dim
-from .importing import Model, ModelFile, import_model
+from ..ir.module import IRModule
+from ..ir.types import Dim, TensorType
+from .importing import ModelFile
 from .padding import calculated, check_padding, output_place
 from .sizes import ShapeChoices, Size, Sizes, name_sizes
-
-if TYPE_CHECKING:
-    import numpy as np
+from .source import Source
 
 _FAR = 1021
-"""A size beyond what is compiled: a slice of the first 512 shows only there."""
+"""A size beyond what is compiled: a slice of the first 512 shows only there.
+
+Where a model has larger numbers that sizes may be compared with, a size beyond these is taken.
+"""
 _LIKELY = 128
 """A size that most models can have, where one has to be named."""
 
 
-def prove_ranges(
-    model: Model, shapes: ShapeChoices, params: Mapping[str, np.ndarray] | None
-) -> None:
+def prove_ranges(source: Source, shapes: ShapeChoices) -> None:
     """Prove for every range that what runs padded, or in chunks, has the results it should.
 
     Args:
-        model: The model, not imported.
+        source: The model, not imported.
         shapes: Shapes with names of sizes.
-        params: Values of inputs that are weights.
 
     Raises:
         UnsupportedError: Results may depend on the padding, or on other chunks.
     """
     for choice in shapes.choices:
         if choice.low:
-            _prove(model, shapes, choice, params)
+            _prove(source, shapes, choice)
 
 
-def open_choices(
-    model: ModelFile,
-    shapes: Mapping[str, Sequence[int]] | None,
-    params: Mapping[str, np.ndarray] | None,
-) -> ShapeChoices:
+def open_choices(source: Source, shapes: Mapping[str, Sequence[int]] | None) -> ShapeChoices:
     """Return the shapes of a model's inputs where sizes that nobody gave may be any; proved.
 
     Args:
-        model: An ONNX model.
+        source: An ONNX model.
         shapes: The shapes that are given.
-        params: Values of inputs that are weights.
 
     Raises:
         UnsupportedError: Results depend on one of these sizes as a whole; the hint has shapes to
             give instead.
     """
-    from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
-
     given = frozenset(shapes or ())
-    declared = declared_types(model, shapes)
+    declared = source.declared(shapes)
     wanted = {
         name: tuple(map(_any_size, type_.shape))
         for name, type_ in declared.items()
@@ -74,14 +67,14 @@ def open_choices(
     reasons: dict[str, IntarsiaError] = {}
     for choice in made.choices:
         try:
-            _prove(model, made, choice, params)
+            _prove(source, made, choice)
         except IntarsiaError as error:
             reasons[choice.name] = error
     if not reasons:
         return made
     first = next(name for name, type_ in declared.items() if not type_.is_static)
     reason = next(iter(reasons.values()))
-    refused = _still_refused(model, made, reasons, params)
+    refused = _still_refused(source, made, reasons)
     likely: dict[int | str, int] = dict.fromkeys(refused, _LIKELY)
     likely |= {sizes[0]: 1 for sizes in made.shapes.values() if sizes and sizes[0] in likely}
     options = [f"--shape {name}:{_example(sizes, likely)}" for name, sizes in made.shapes.items()]
@@ -101,11 +94,10 @@ def example_shapes(
     Raises:
         UnsupportedError: As :func:`open_choices`.
     """
-    from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
-
-    if all(type_.is_static for type_ in declared_types(model, shapes).values()):
+    source = Source(model, mapped=True)
+    if all(type_.is_static for type_ in source.declared(shapes).values()):
         return shapes
-    made = open_choices(model, shapes, None)
+    made = open_choices(source, shapes)
     return made.at({choice.name: choice.example for choice in made.choices})
 
 
@@ -113,18 +105,13 @@ def _any_size(size: int | Dim) -> Size:
     return size if isinstance(size, int) else Sizes.at_least(1)
 
 
-def _still_refused(
-    model: ModelFile,
-    shapes: ShapeChoices,
-    refused: Container[str],
-    params: Mapping[str, np.ndarray] | None,
-) -> set[str]:
+def _still_refused(source: Source, shapes: ShapeChoices, refused: Container[str]) -> set[str]:
     """Return what cannot be any size either while the other sizes are likely ones."""
     found: set[str] = set()
     for choice in shapes.choices:
         others = {row.name: _LIKELY for row in shapes.choices if row.name in refused}
         try:
-            _prove(model, shapes, choice, params, others)
+            _prove(source, shapes, choice, others)
         except IntarsiaError:
             found.add(choice.name)
     return found
@@ -138,34 +125,73 @@ def _example(sizes: Sequence[int | str], likely: Mapping[int | str, int]) -> str
 
 
 def _prove(
-    model: Model,
+    source: Source,
     shapes: ShapeChoices,
     choice: SizeChoice,
-    params: Mapping[str, np.ndarray] | None,
     others: Mapping[str, int] = MappingProxyType({}),
 ) -> None:
     """Prove it for one size, with the others at their largest, or what they are said to be.
 
-    Every compiled size is compared with the largest one, and with an odd one, so that what depends
-    on the size itself is seen. Code for 1 runs no padded inputs, but it runs chunks. Where any
-    size is to run, a large one is compared, too, if the machine's memory would hold its tensors.
+    Every compiled size is compared with the largest one, and with one beyond, so that what depends
+    on the size itself is seen: an odd one, and for any size a large one if its tensors may be as
+    large. Code for 1 runs no padded inputs, but it runs chunks.
+
+    Raises:
+        UnsupportedError: Results may depend on other positions, or a size beyond the numbers that
+            the model has cannot be compared although inputs may have it.
     """
     if choice.sizes[-1] == choice.low and not choice.is_open:
         return
     values = {**{other.name: other.sizes[-1] for other in shapes.choices}, **others}
     largest = max(choice.sizes[-1], 2)
-    sizes = (size for size in choice.sizes if size > 1 or choice.is_open)
-    tried = sorted({*sizes, largest + 1} - {largest})
-    at = shapes.at({**values, choice.name: largest})
-    base = calculated(import_model(model, at, params, mapped=True))  # compared several times
-    for size in (*tried, *((_FAR,) if choice.is_open else ())):
+
+    def imported(size: int) -> IRModule:
         at = shapes.at({**values, choice.name: size})
-        try:
-            other = import_model(model, at, params, mapped=True)
-        except ResourceError:
-            if size == _FAR:
-                continue
-            raise
-        check_padding(other, base, (size, largest), choice.name)
+        return source.module(at, keep=size in choice.sizes and not others)
+
+    def compare(size: int) -> None:
+        other = imported(size)
+        check_padding(other, base, (size, largest), choice.name, cut=choice.is_open)
         for one, two in zip(other.main.outputs, base.main.outputs, strict=True):
             output_place(one.type, two.type, (size, largest))
+
+    base = calculated(imported(largest))  # compared several times
+    for size in choice.sizes:
+        if size != largest and (size > 1 or choice.is_open):
+            compare(size)
+    beyond = max(_FAR, largest + 1)
+    bound = source.largest_bound() if choice.is_open else 0
+    if bound >= beyond:
+        at = shapes.at({**values, choice.name: bound + 1})
+        try:
+            compare((bound + 1) | 1)
+            return
+        except ResourceError as error:
+            if _can_be(base, at):
+                raise _not_compared(choice.name, bound, error) from None
+    if choice.is_open:
+        with suppress(ResourceError):
+            compare(beyond)
+            return
+    compare(largest + 1)
+
+
+def _can_be(module: IRModule, shapes: Mapping[str, Sequence[int]]) -> bool:
+    """Whether inputs of these shapes are no larger than any tensor may be."""
+    from ..frontend.onnx.graph import MAX_TENSOR_BYTES  # a module that exists needs no importer
+
+    types = {param.name: param.type for param in module.main.params}
+    return all(
+        prod(shape) * type_.dtype.bytes <= MAX_TENSOR_BYTES
+        for name, shape in shapes.items()
+        if isinstance(type_ := types.get(name), TensorType)
+    )
+
+
+def _not_compared(name: str, bound: int, error: ResourceError) -> UnsupportedError:
+    return UnsupportedError(
+        f"the model has the number {bound:,}, and whether it does something else where size "
+        f"'{name}' is larger cannot be seen: {error.message}",
+        hint="name the sizes that are wanted, e.g. 1|4|16, or a range, e.g. 1..16",
+        where=error.where,
+    )

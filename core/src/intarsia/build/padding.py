@@ -37,7 +37,9 @@ def calculated(module: IRModule) -> IRModule:
     return _CALCULATED.run(module, remarks=Remarks())
 
 
-def check_padding(first: IRModule, second: IRModule, sizes: tuple[int, int], name: str) -> None:
+def check_padding(
+    first: IRModule, second: IRModule, sizes: tuple[int, int], name: str, *, cut: bool = False
+) -> None:
     """Refuse a size along which inputs cannot be padded, nor cut.
 
     Args:
@@ -46,17 +48,19 @@ def check_padding(first: IRModule, second: IRModule, sizes: tuple[int, int], nam
         sizes: Two different sizes. The second is at least 2; the first may be 1, where a model may
             leave out to repeat what there is once.
         name: What the size is called, for the message.
+        cut: Whether inputs are to be cut, not padded, for the message.
 
     Raises:
         UnsupportedError: Results may depend on other positions; the node is named.
     """
+    what = f"inputs cannot be {'run piece by piece' if cut else 'padded'} along size '{name}'"
     one, other = (calculated(module).main.body for module in (first, second))
-    partners = _partners(one, other, name)
+    partners = _partners(one, other, what)
     places: dict[Expr, Place | None] = {}
     for node in post_order(other):
         found = _place(partners[node], node, places, sizes)
         if isinstance(found, str):
-            raise _refusal(name, found, node)
+            raise _refusal(what, found, node)
         places[node] = found
 
 
@@ -72,15 +76,15 @@ def output_place(first: Type, second: Type, sizes: tuple[int, int]) -> int | Non
     return None if place is None else place.axis
 
 
-def _refusal(name: str, reason: str, node: Expr) -> UnsupportedError:
+def _refusal(what: str, reason: str, node: Expr) -> UnsupportedError:
     return UnsupportedError(
-        f"inputs cannot be padded along size '{name}': {reason}",
+        f"{what}: {reason}",
         hint="name the sizes that are wanted, e.g. 1|4|16: each gets code of its own",
         where=str(node.span),
     )
 
 
-def _partners(first: Expr, second: Expr, name: str) -> dict[Expr, Expr]:
+def _partners(first: Expr, second: Expr, what: str) -> dict[Expr, Expr]:
     """Return for every node of the second graph the one of the first that it stands for.
 
     Raises:
@@ -92,7 +96,7 @@ def _partners(first: Expr, second: Expr, name: str) -> dict[Expr, Expr]:
         one, other = stack.pop()
         if other in found:
             if found[other] is not one:
-                raise _refusal(name, _OTHER, other)
+                raise _refusal(what, _OTHER, other)
             continue
         found[other] = one
         if _is_left_out(one, other):
@@ -100,7 +104,7 @@ def _partners(first: Expr, second: Expr, name: str) -> dict[Expr, Expr]:
         elif _is_alike(one, other):
             stack.extend(zip(children(one), children(other), strict=True))
         else:
-            raise _refusal(name, _OTHER, other)
+            raise _refusal(what, _OTHER, other)
     return found
 
 

@@ -16,9 +16,9 @@ from ..errors import UnsupportedError, UsageError
 from ..ir.module import IRModule
 from .artifact import Artifact
 from .config import Runtime
-from .importing import Model, is_program
 from .parts import Joint, Piece
 from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
+from .source import Source
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from ..partition.report import Placement
 
 
-def find_choices(model: Model, shapes: Mapping[str, Sequence[Size]] | None) -> ShapeChoices | None:
+def find_choices(
+    source: Source, shapes: Mapping[str, Sequence[Size]] | None
+) -> ShapeChoices | None:
     """Return the shapes with names for sizes of several values; ``None`` if no size has several.
 
     Raises:
@@ -35,19 +37,17 @@ def find_choices(model: Model, shapes: Mapping[str, Sequence[Size]] | None) -> S
     """
     if shapes is None or not any(isinstance(s, Sizes) for shape in shapes.values() for s in shape):
         return None
-    if isinstance(model, IRModule):
+    if isinstance(source.model, IRModule):
         raise UsageError(
             "a module that is imported has its shapes, and cannot be built for several",
             hint="give build() the model's file or bytes",
         )
-    if is_program(model):
+    if not source.is_onnx:
         raise UsageError(
-            f"'{model}' is built for one shape",
+            f"'{source.model}' is built for one shape",
             hint="torch.onnx.export(program, dynamo=True) writes an ONNX model for several",
         )
-    from ..frontend.onnx.api import declared_types  # a module that exists needs no importer
-
-    return name_sizes(shapes, declared_types(model))
+    return name_sizes(shapes, source.declared())
 
 
 def open_shapes(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:

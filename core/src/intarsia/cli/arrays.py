@@ -27,9 +27,18 @@ RANDOM = "random"
 
 
 def read_inputs(
-    source: str, specs: Sequence[Spec], seed: int, sizes: Sequence[SizeChoice] = ()
+    source: str | Mapping[str, np.ndarray],
+    specs: Sequence[Spec],
+    seed: int,
+    sizes: Sequence[SizeChoice] = (),
 ) -> dict[str, np.ndarray]:
     """Return the arrays of an ``.npz`` file, or random ones; ``sizes`` have their examples.
+
+    Args:
+        source: The file, what :func:`read_arrays` read of it, or :data:`RANDOM`.
+        specs: The inputs.
+        seed: Of random arrays.
+        sizes: Sizes that may be several.
 
     Raises:
         ModelError: The file is missing or no ``.npz``.
@@ -37,13 +46,24 @@ def read_inputs(
     """
     if source == RANDOM:
         return random_inputs(specs, seed, {choice.name: choice.example for choice in sizes})
+    types = {spec.name: spec for spec in specs}
+    arrays = read_arrays(source) if isinstance(source, str) else source
+    return {name: _named(array, types.get(name)) for name, array in arrays.items()}
+
+
+def read_arrays(source: str) -> dict[str, np.ndarray]:
+    """Return the arrays of an ``.npz`` file.
+
+    Raises:
+        ModelError: The file is missing or no ``.npz``.
+        ResourceError: There is no memory for them.
+    """
     try:
         loaded = np.load(source, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             raise ValueError("it holds one array without a name")
         with loaded as file:
-            types = {spec.name: spec for spec in specs}
-            return {name: _named(file[name], types.get(name)) for name in file.files}
+            return {name: file[name] for name in file.files}
     except MemoryError:
         raise ResourceError(f"no memory for the inputs in '{source}'") from None
     except Exception as error:  # of files, zip, compression, and Python's own parser of headers

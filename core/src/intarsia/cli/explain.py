@@ -16,6 +16,7 @@ from ..build.dynamic import VM, import_any, is_open
 from ..build.open_sizes import open_choices
 from ..build.place import place_model
 from ..build.sizes import largest
+from ..build.source import Source
 from ..build.stages import read_target
 from ..diagnostics import Remark
 from ..errors import UnsupportedError, UsageError
@@ -135,11 +136,12 @@ def _imported(
     model: Path, executor: Executor | None, shapes: Mapping[str, tuple[int, ...]]
 ) -> IRModule | DynamicModel:
     """Import what a build would compile; of sizes that may be any, for the largest program's."""
-    imported = import_any(model, executor, None, shapes, None)
+    source = Source(model)
+    imported = import_any(source, executor, None, shapes)
     if (executor is not None and executor.kind == VM) or not is_open(imported):
         return imported
-    largest_program = open_choices(model, shapes, None).combinations()[-1]
-    return import_any(model, executor, None, largest_program.shapes, None)
+    largest_program = open_choices(source, shapes).combinations()[-1]
+    return import_any(source, executor, None, largest_program.shapes)
 
 
 def _chosen(verdicts: Sequence[Verdict], wanted: Sequence[str]) -> list[Verdict]:

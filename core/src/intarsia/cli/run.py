@@ -22,6 +22,7 @@ from ..build.importing import is_program
 from ..build.place import place_model
 from ..build.shapes import open_shapes
 from ..build.sizes import largest
+from ..build.source import Source
 from ..build.stages import read_target
 from ..errors import UnsupportedError, UsageError
 from ..ir.module import IRModule
@@ -31,7 +32,7 @@ from ..runtime.executors.sizes import SizesExecutor
 from ..runtime.executors.vm import VmExecutor
 from ..runtime.load import Executable, InProcess, load
 from ..runtime.loading import RunValue
-from .arrays import RANDOM, read_inputs, write_arrays
+from .arrays import RANDOM, read_arrays, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
@@ -76,13 +77,14 @@ def command(
     Of an ONNX file whose inputs have open sizes, --inputs says the shapes.
     """
     source = _reference(model, reference) if verify else model
+    given: str | Mapping[str, np.ndarray] = inputs
     if inputs != RANDOM and settings.executor.kind != VM and not is_artifact(model):
-        found = open_shapes(model, read_inputs(inputs, (), seed))
-        settings = replace(settings, shapes={**found, **settings.shapes})
+        given = read_arrays(inputs)
+        settings = replace(settings, shapes={**open_shapes(model, given), **settings.shapes})
     begin = _opener(model, settings, threads)
     with begin("graph" if profile else None) as executable:
         passport = executable.passport
-        arrays = read_inputs(inputs, executable.inputs, seed, passport.sizes)
+        arrays = read_inputs(given, executable.inputs, seed, passport.sizes)
         results, times = _timed(executable, arrays, repeat)
         rows = _profile(executable, arrays, repeat) if profile else ()
     checks: tuple[OutputCheck, ...] = ()
@@ -162,7 +164,7 @@ def _imported(
     shapes = largest(settings.shapes)
     if passport.sizes:
         shapes = {name: array.shape for name, array in inputs.items()}
-    return import_any(source, Executor(kind), None, shapes, None)
+    return import_any(Source(source), Executor(kind), None, shapes)
 
 
 def _regions(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from ..artifact.deferred import Content, DeferredArray, array_of
 from ..diagnostics import NO_SPAN, Span
 from ..dtype import parse_dtype
 from ..errors import IntarsiaError, VerifyError
@@ -35,14 +36,19 @@ class Constant:
     """A tensor known at compile time.
 
     Attributes:
-        data: C-contiguous array, at any address; never written to.
+        content: C-contiguous array, at any address, never written to; or what computes it.
         name: Name of the weight in the model; empty for a constant made by a pass.
     """
 
-    data: np.ndarray
+    content: Content
     type: TensorType
     name: str = ""
     span: Span = NO_SPAN
+
+    @property
+    def data(self) -> np.ndarray:
+        """The array, computed when it is first asked for."""
+        return array_of(self.content)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -159,12 +165,12 @@ def call(op: type[Op], *args: Expr, attrs: OpAttrs = NO_ATTRS, span: Span = NO_S
     return Call(op, args, attrs, result, span)
 
 
-def constant(data: np.ndarray, *, name: str = "", span: Span = NO_SPAN) -> Constant:
-    """Wrap an array; it is made C-contiguous if it is not."""
-
-    contiguous = data if data.flags.c_contiguous else data.copy(order="C")
-    dtype = parse_dtype(contiguous.dtype.name)
-    return Constant(contiguous, TensorType(contiguous.shape, dtype), name, span)
+def constant(content: Content, *, name: str = "", span: Span = NO_SPAN) -> Constant:
+    """Wrap an array, or what computes one; an array is made C-contiguous if it is not."""
+    if not isinstance(content, DeferredArray) and not content.flags.c_contiguous:
+        content = content.copy(order="C")
+    dtype = parse_dtype(content.dtype.name)
+    return Constant(content, TensorType(content.shape, dtype), name, span)
 
 
 def make_tuple(fields: Sequence[Expr], *, span: Span = NO_SPAN) -> Tuple:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..artifact.deferred import DeferredArray
 from ..dtype import DType
 from ..errors import IntarsiaError, VerifyError
 from .expr import (
@@ -71,8 +72,8 @@ def _verify_node(module: IRModule, node: Expr) -> None:
             _expect(_type_of_call(node), node)
         case CallFunction():
             _verify_function_call(module, node)
-        case Constant(data=data):
-            if not data.flags.c_contiguous:
+        case Constant(content=data):
+            if not isinstance(data, DeferredArray) and not data.flags.c_contiguous:
                 raise VerifyError("a constant is not C-contiguous", where=str(node.span))
             if data.shape != node.type.shape or data.dtype.name != node.type.dtype.value:
                 raise VerifyError(

@@ -12,6 +12,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from intarsia.artifact.signature import ValueSpec
 from intarsia.build.dynamic import import_any
+from intarsia.build.source import Source
 from intarsia.errors import ArtifactError, ModelError, UnsupportedError
 from intarsia.frontend.onnx.dynamic import DynamicModel, load, plan_onnx, tables
 from intarsia.frontend.onnx.dynamic.program import PieceStep
@@ -314,4 +315,4 @@ def test_boxes_that_do_not_fit_are_an_error(boxes, scores, most, message: str) -
     with pytest.raises(ModelError, match=message):
         plan_onnx(proto)
     with pytest.raises(ModelError, match=message):
-        import_any(proto.SerializeToString(), None, None, None, None)
+        import_any(Source(proto.SerializeToString()), None, None, None)

@@ -51,7 +51,21 @@ def from_onnx(
         UsageError: ``shapes`` or ``constants`` do not fit the model.
         ResourceError: The model is too large.
     """
-    read = read_model(model, max_bytes=max_bytes, mapped=mapped)
+    return import_read(read_model(model, max_bytes=max_bytes, mapped=mapped), shapes, constants)
+
+
+def import_read(
+    read: Model,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> IRModule:
+    """Import an ONNX model that :func:`read_model` has read, as :func:`from_onnx` does.
+
+    Raises:
+        ModelError: The model is broken.
+        UnsupportedError: The model uses what cannot be imported; the message lists all of it.
+        UsageError: ``shapes`` or ``constants`` do not fit the model.
+    """
     shapes = {} if shapes is None else shapes
     constants = {} if constants is None else constants
     try:

@@ -48,25 +48,33 @@ def dft(node: NodeContext) -> Expr:
     if count < 1:
         raise node.model_error(f"a transform of {count} elements")
     half = onesided and (real or shape[-1] == 1)
-    weights = _weights(shape[axis], count, inverse=inverse, half=half)
+    parts = 1 if real else 2
+    numbers = shape[-1] * parts
+    weights = _weights(node, shape[axis], count, numbers=numbers, inverse=inverse, half=half)
     order = [i for i in range(len(shape)) if i != axis]
     moved = node.transpose(x, [*order[:-1], axis, order[-1]])
-    result = _transformed(node, moved, weights, parts=1 if real else 2)
+    result = _transformed(node, moved, weights, parts=parts)
     places = list(range(len(shape) - 2))
     return node.transpose(result, [*places[:axis], len(shape) - 2, *places[axis:], len(shape) - 1])
 
 
-def _weights(size: int, count: int, *, inverse: bool, half: bool) -> np.ndarray:
+def _weights(
+    node: NodeContext, size: int, count: int, *, numbers: int, inverse: bool, half: bool
+) -> np.ndarray:
     """Return complex factors ``[size, results]`` of a transform of ``count`` elements.
 
     Args:
+        node: The node, for the error if there are too many.
         size: Elements there are: fewer are followed by zeros, more are left out.
         count: Elements of the transform.
+        numbers: How many elements of a matrix a factor becomes.
         inverse: From frequencies to elements.
         half: Only frequencies up to the middle: the others mirror them.
     """
     bins = count // 2 + 1
     results = count if inverse or not half else bins
+    if size * results * numbers > MOST_WEIGHTS:
+        raise node.unsupported(f"{node.op_type} of {size} elements as a product with a matrix")
     rows, columns = np.arange(size)[:, None], np.arange(results)
     angles = 2 * np.pi * ((rows * columns) % count) / count
     factors = np.exp((1j if inverse else -1j) * angles)
@@ -84,8 +92,6 @@ def _transformed(node: NodeContext, x: Expr, factors: np.ndarray, *, parts: int)
     """Multiply ``[..., size, real or complex]`` by factors; ``parts`` of the results are kept."""
     *batch, size, given = tensor_type(x).static_shape
     results = factors.shape[1]
-    if factors.size * given * parts > MOST_WEIGHTS:
-        raise node.unsupported(f"{node.op_type} of {size} elements as a product with a matrix")
     complex_ = np.stack([factors * 1j**part for part in range(given)], axis=1)
     split = np.stack([complex_.real, complex_.imag][:parts], axis=-1)
     kind = DType.FLOAT64 if split.size <= MOST_WIDE else dtype_of(x)
@@ -113,9 +119,9 @@ def stft(node: NodeContext) -> Expr:
     if window is not None:
         column = node.reshape(node.cast(window, dtype_of(x)), (size, 1))
         frames = node.call(binary.Multiply, frames, column)
-    real = tensor_type(x).static_shape[-1] == 1
-    half = real and bool(node.integer("onesided", 1))
-    weights = _weights(size, size, inverse=False, half=half)
+    given = tensor_type(x).static_shape[-1]
+    half = given == 1 and bool(node.integer("onesided", 1))
+    weights = _weights(node, size, size, numbers=2 * given, inverse=False, half=half)
     assert rank_of(frames) == 4
     return _transformed(node, frames, weights, parts=2)
 
