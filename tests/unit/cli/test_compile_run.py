@@ -112,11 +112,22 @@ def test_compile_then_run_keeps_names_and_order(run: Run, artifact: Path, tmp_pa
         np.testing.assert_allclose(file["twice"], 2 * expected, rtol=1e-6)
 
 
-def test_the_inputs_say_what_a_model_leaves_open(run: Run, model: Path, tmp_path: Path) -> None:
+def test_the_inputs_say_what_a_model_leaves_open(
+    run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     np.savez(tmp_path / "in.npz", x=np.ones((5, 4), np.float32))
     given = ("--inputs", tmp_path / "in.npz", "--json")
+    reads = Counter[str]()
+
+    def counted(source: str, *, allow_pickle: bool) -> object:
+        reads[source] += 1
+        return read(source, allow_pickle=allow_pickle)
+
+    read = np.load
+    monkeypatch.setattr(np, "load", counted)
     code, out, err = run("run", model, "--target", "llvm", *given)
     assert code == 0, err
+    assert reads[str(tmp_path / "in.npz")] == 1
     assert [row["shape"] for row in json.loads(out)["outputs"]] == [[5, 3], [5, 3]]
     code, _, err = run("run", model, *COMPILE, *given)
     assert (code, "shape (5, 4)" in err or "(5, 4)" in err) == (3, True)

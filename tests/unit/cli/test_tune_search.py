@@ -70,7 +70,7 @@ def record(choice: Choice, state: str = "ok", ratio: float = 1.2) -> Record:
 
 
 def test_a_candidate_that_dies_hangs_or_fails_costs_a_trial_and_no_more() -> None:
-    with Worker(functools.partial(types.SimpleNamespace, measure=eval), 3.0) as worker:
+    with Worker(functools.partial(types.SimpleNamespace, measure=eval), 1.5) as worker:
 
         def tell(source: str) -> Outcome:
             return worker.measure(source, {}, None)  # type: ignore[arg-type]

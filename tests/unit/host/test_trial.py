@@ -171,8 +171,8 @@ def test_a_child_that_hangs_is_ended_with_what_it_started(plugin: Found, tmp_pat
         f"open({str(pid)!r}, 'w').write(str(other.pid))\n"
         "while True: pass\n"
     )
-    found = try_plugin(plugin, 3)
-    assert found.fatal == "does not end within 3 s"
+    found = try_plugin(plugin, 1.5)
+    assert found.fatal == "does not end within 1.5 s"
     for _ in range(100):
         try:
             state = Path(f"/proc/{pid.read_text()}/stat").read_text().split()[2]

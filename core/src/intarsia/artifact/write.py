@@ -6,21 +6,25 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import shutil
 import stat
 import sys
+import time
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from ..errors import EXHAUSTED, PluginError, ResourceError, UsageError
-from .digest import hashing
+from .deferred import Piece
+from .digest import MemberDigest
 from .passport import Member, Passport, print_passport
 from .plan import ALIGNMENT
+from .stream import hashed
 from .tensors import tensor_pieces
 from .unit import CompiledUnit
 
@@ -38,6 +42,8 @@ _STEP = 8 << 20
 _BLOCK = 4096  # bytes that what bypasses the system's memory of files is written in
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PADDING_ID = 0xD935  # the zip extra field that Android's zipalign uses for the same purpose
+_LEFT = re.compile(r"\d+\.[0-9a-f]{8}\.tmp")
+_ABANDONED = 3600.0  # seconds after which nobody writes a temporary file any more
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
@@ -85,7 +91,7 @@ def write_artifact(
             }
             if constants:
                 pieces = tensor_pieces(constants)
-                lead = len(pieces[0])
+                lead = pieces[0].nbytes
                 members[PARAMS] = _write_member(archive, file, PARAMS, pieces, lead=lead)
             written = replace(passport, members=MappingProxyType(members))
             text = print_passport(written)
@@ -107,6 +113,7 @@ def written_beside(path: Path) -> Generator[IO[bytes]]:
         UsageError: The place cannot be written to, or is a folder, a device or a pipe.
     """
     path = _place(path)
+    _sweep(path)
     temporary = _temporary(path)
     try:
         with open(temporary, "x+b") as file:
@@ -214,7 +221,21 @@ def _past_memory(file: int) -> Generator[int]:
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f".{path.name[:64]}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
+    return path.with_name(f"{_hidden(path)}{os.getpid()}.{os.urandom(4).hex()}.tmp")
+
+
+def _hidden(path: Path) -> str:
+    return f".{path.name[:64]}."
+
+
+def _sweep(path: Path) -> None:
+    """Remove what was to become this file when its writer was killed, some time ago."""
+    begin, oldest = _hidden(path), time.time() - _ABANDONED
+    with suppress(OSError), os.scandir(path.parent) as entries:
+        for entry in entries:
+            is_ours = entry.name.startswith(begin) and _LEFT.fullmatch(entry.name[len(begin) :])
+            if is_ours and entry.stat(follow_symlinks=False).st_mtime < oldest:
+                os.unlink(entry.path)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -267,12 +288,12 @@ def _write_member(
     archive: zipfile.ZipFile,
     whole: IO[bytes],
     name: str,
-    pieces: Sequence[memoryview],
+    pieces: Sequence[Piece],
     *,
     lead: int = 0,
 ) -> Member:
     """Write one member so that its byte ``lead`` lies at a multiple of 64; return its digest."""
-    size = sum(map(len, pieces))
+    size = sum(piece.nbytes for piece in pieces)
     entry = zipfile.ZipInfo(name, _DATE)
     entry.create_system = 3
     entry.external_attr = 0o644 << 16
@@ -281,9 +302,11 @@ def _write_member(
     start = whole.tell() + len(entry.FileHeader(zip64))
     gap = -(start + 4 + lead) % ALIGNMENT
     entry.extra = _PADDING_ID.to_bytes(2, "little") + gap.to_bytes(2, "little") + bytes(gap)
-    with hashing(pieces) as digest, archive.open(entry, "w", force_zip64=zip64) as file:
-        for piece in pieces:
-            file.write(piece)
+    digest = MemberDigest()
+    written = archive.open(entry, "w", force_zip64=zip64)
+    with written as file, closing(hashed(pieces, digest)) as parts:
+        for part in parts:
+            file.write(part)
             start = _begin_to_store(whole, start)
     return Member(size, digest.hexdigest())
 

@@ -25,6 +25,8 @@ SKIP = "INTARSIA_NO_PROBE"
 _CRASHES = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT")
 _PLUGIN_FAILED = 5
 _INTERRUPTED = 130
+_SIGNALLED = 128  # shells add this to the number
+_GRACE = 5.0  # seconds that a child may take to put away what it began
 _SIZE = 4096
 _PARENT_ENDS = 1  # PR_SET_PDEATHSIG
 
@@ -99,15 +101,25 @@ def _end_with(parent: int) -> None:
 
 
 def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
-    """Wait for the child; returns the exit code that the parent ends with."""
+    """Wait for the child; returns the exit code that the parent ends with.
+
+    A child that is told to terminate, but is busy in native code, is killed after some seconds.
+    """
+    last = 0
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
-        found = signal.sigwaitinfo(heeded)
+        found = signal.sigtimedwait(heeded, _GRACE) if last else signal.sigwaitinfo(heeded)
+        if found is None:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return _end_by(last, heeded)
         # A terminal sends to the whole group; what a process sent was for this one alone.
         if found.si_signo != signal.SIGCHLD and found.si_pid > 0:
             os.kill(child, found.si_signo)
+        if found.si_signo in (signal.SIGTERM, signal.SIGHUP):
+            last = found.si_signo
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
         if not note.finished:
@@ -117,12 +129,18 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
     if name == "SIGINT":  # Python ends so when it is interrupted once more while it ends
         return _INTERRUPTED
     if name not in _CRASHES:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, heeded)
-        if name != "SIGKILL":
-            signal.signal(os.WTERMSIG(status), signal.SIG_DFL)
-        os.kill(os.getpid(), os.WTERMSIG(status))
+        return _end_by(os.WTERMSIG(status), heeded)
     sys.stderr.write(f"error: {_end(f'killed the process (signal {name})', note)}\n")
     return _PLUGIN_FAILED
+
+
+def _end_by(number: int, blocked: set[signal.Signals]) -> int:
+    """End this process by a signal; one that it does not end by gives an exit code."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return _SIGNALLED + number
 
 
 def _end(what: str, note: Note) -> str:
