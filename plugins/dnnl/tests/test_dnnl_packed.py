@@ -129,7 +129,7 @@ def test_an_older_processor_gives_the_same_results(body: Any, tmp_path: Path) ->
 def test_a_weight_at_an_odd_address_is_packed_the_same(body: Any) -> None:
     function = function_of(body())
     constants = [node for node in post_order(function.body) if isinstance(node, Constant)]
-    moved: dict[Expr, Expr] = {n: replace(n, data=_displaced(n.data)) for n in constants}
+    moved: dict[Expr, Expr] = {n: replace(n, content=_displaced(n.data)) for n in constants}
     elsewhere = replace(function, body=substitute(function.body, moved))
     found, wanted = (
         compile_region(region_of(each), DnnlOptions()) for each in (elsewhere, function)

@@ -10,15 +10,10 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 PIECE = 8 << 20
 """Bytes of a piece; the last one may be shorter."""
-
-
-BESIDE = 1 << 20
-"""Bytes from which a digest is worth a thread."""
 
 
 class MemberDigest:
@@ -42,36 +37,6 @@ class MemberDigest:
     def hexdigest(self) -> str:
         """Return the digest in hexadecimal."""
         return _join([*self._done, self._piece.digest()])
-
-
-@contextmanager
-def hashing(pieces: Sequence[memoryview]) -> Generator[MemberDigest]:
-    """Compute the digest of pieces one after another, beside what the block does with them.
-
-    It is complete when the block ends. Few bytes are hashed before it begins.
-    """
-    digest = MemberDigest()
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            for piece in pieces:
-                digest.update(piece)
-        except BaseException as error:  # e.g. no memory; whoever wants the digest is to hear of it
-            failed.append(error)
-
-    if sum(map(len, pieces)) < BESIDE:
-        work()
-        yield digest
-    else:
-        thread = threading.Thread(target=work)
-        thread.start()
-        try:
-            yield digest
-        finally:
-            thread.join()
-    if failed:
-        raise failed[0]
 
 
 def member_digest(data: memoryview) -> str:

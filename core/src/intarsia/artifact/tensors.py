@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ..dtype import DType, parse_dtype
 from ..errors import ArtifactError, UnsupportedError
+from .deferred import DeferredArray, Piece, contents_of
 from .plan import ALIGNMENT, TensorSpec
 
 if TYPE_CHECKING:
@@ -62,19 +63,22 @@ class StoredTensor:
     offset: int
 
 
-def tensor_pieces(arrays: Mapping[str, np.ndarray]) -> list[memoryview]:
+def tensor_pieces(arrays: Mapping[str, np.ndarray]) -> list[Piece]:
     """Return the file that holds C-contiguous arrays, in pieces: the header, then views of them.
+
+    Arrays that are deferred are pieces of the file as they are.
 
     Raises:
         UnsupportedError: A tensor has a name that the format or the gaps keep for themselves, or an
             element type that cannot be stored.
     """
     rows: list[_Row] = []
-    for name, array in arrays.items():
+    for name, array in contents_of(arrays).items():
         if name == _METADATA or _GAP in name:
             raise UnsupportedError(f"a weight cannot be called {name!r}", hint="rename it")
         dtype = parse_dtype(array.dtype.name)
-        rows.append(_Row(_NAMES[dtype], name, array.shape, array_bytes(array)))
+        data = array if isinstance(array, DeferredArray) else array_bytes(array)
+        rows.append(_Row(_NAMES[dtype], name, array.shape, data))
         gap = -array.nbytes % ALIGNMENT
         if gap:
             shape = (gap // dtype.bytes,)
@@ -83,13 +87,13 @@ def tensor_pieces(arrays: Mapping[str, np.ndarray]) -> list[memoryview]:
     header: dict[str, object] = {}
     end = 0
     for row in rows:
-        offsets = (end, end + len(row.data))
+        offsets = (end, end + row.data.nbytes)
         header[row.name] = {"dtype": row.dtype, "shape": row.shape, "data_offsets": offsets}
-        end += len(row.data)
+        end += row.data.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % _HEADER_ALIGNMENT)
     head = memoryview(len(text).to_bytes(8, "little") + text)
-    return [head, *(row.data for row in rows if len(row.data))]
+    return [head, *(row.data for row in rows if row.data.nbytes)]
 
 
 class _Row(NamedTuple):
@@ -98,7 +102,7 @@ class _Row(NamedTuple):
     dtype: str
     name: str
     shape: tuple[int, ...]
-    data: memoryview
+    data: Piece
 
 
 def _place(row: _Row) -> tuple[int, str]:

@@ -80,7 +80,7 @@ def pack(
     )
     constants = collect_constants(lowered.constants, units)
     kept = cutting.module if "freestanding" in runtime.row.traits else None
-    return Artifact(passport, tuple(units), MappingProxyType(constants), cutting.placement, kept)
+    return Artifact(passport, tuple(units), constants, cutting.placement, kept)
 
 
 def own_version() -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ..artifact.deferred import Content, Weights
 from ..artifact.plan import (
     ALIGNMENT,
     Argument,
@@ -26,8 +27,6 @@ from .plan_memory import Lifetime, plan_memory
 from .values import Value
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..partition.region import Region
     from ..tir.func import PrimFunc
 
@@ -42,7 +41,7 @@ class _Planner:
     views: Mapping[Value, Value]
     places: dict[Value, tuple[Place, int]] = field(default_factory=dict)
     lifetimes: list[Lifetime] = field(default_factory=list)
-    constants: dict[str, np.ndarray] = field(default_factory=dict)
+    constants: dict[str, Content] = field(default_factory=dict)
     constant_numbers: dict[int, int] = field(default_factory=dict)
 
     def root(self, value: Value) -> Value:
@@ -77,10 +76,10 @@ class _Planner:
         return len(self.lifetimes) - 1
 
     def _constant(self, node: Constant) -> int:
-        key = id(node.data)
+        key = id(node.content)
         if key not in self.constant_numbers:
             name = _unique(node.name or f"constant_{len(self.constants)}", self.constants)
-            self.constants[name] = node.data
+            self.constants[name] = node.content
             self.constant_numbers[key] = len(self.constants) - 1
         return self.constant_numbers[key]
 
@@ -101,7 +100,7 @@ def plan_calls(
     regions: Sequence[Region],
     *,
     alignment: int = ALIGNMENT,
-) -> tuple[CallPlan, dict[str, np.ndarray]]:
+) -> tuple[CallPlan, Weights]:
     """Return the plan of a function and the constants that its steps read.
 
     A result of the model is written where the caller wants it; later steps read it there.
@@ -147,7 +146,7 @@ def plan_calls(
         workspace_bytes=total,
         steps=tuple(_resolved(step, offsets) for step in steps),
     )
-    return plan, planner.constants
+    return plan, Weights(planner.constants)
 
 
 def _names(function: Function) -> tuple[str, ...]:

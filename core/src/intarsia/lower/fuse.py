@@ -190,7 +190,7 @@ def _kernel_call(group: _Group) -> KernelCall:
     def argument(arg: Expr) -> Expr:
         if arg in inside:
             return inside[arg]
-        if isinstance(arg, Constant) and arg.data.size == 1:
+        if isinstance(arg, Constant) and arg.type.elements == 1:
             return arg
         value = value_of(arg)
         if value not in params:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ..artifact.deferred import Weights
 from ..artifact.plan import ALIGNMENT
 from ..errors import PluginError
 from ..ir.expr import Call, Constant, Expr, Function, Var, tensor_type
@@ -21,8 +22,6 @@ from .space import ChosenKernel, Tuned, signature_of
 from .tensors import stages_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from ..partition.region import Region
     from ..target.target import Target
 
@@ -38,7 +37,7 @@ class Lowered:
     """
 
     module: TensorModule
-    constants: Mapping[str, np.ndarray]
+    constants: Weights
     chosen: Mapping[str, ChosenKernel] = field(
         default_factory=lambda: MappingProxyType[str, ChosenKernel]({})
     )

@@ -17,7 +17,7 @@ from .optimise import llvm_version
 from .program import package
 from .target import LlvmOptions, host_triple, machine
 
-_KERNELS_OF_PART = 5  # of 20 to 60 KB, nearly always
+_KERNELS_OF_PART = 3  # of 20 to 60 KB, nearly always
 
 
 def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:

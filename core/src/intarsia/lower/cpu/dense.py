@@ -16,6 +16,7 @@ from .loops import (
     Source,
     copy_rows,
     cut,
+    even_size,
     for_parts,
     load,
     parallel,
@@ -125,7 +126,7 @@ def _panel_rows(left: Matrix, rows: int, blocks: int, most_bytes: int) -> int:
     tiles = -(-left.rows // rows)
     most = min(tiles, max(1, most_bytes // max(1, left.depth * 4 * rows)))
     if blocks >= _ITEMS:
-        return min(left.rows, most * rows)
+        return min(left.rows, even_size(tiles, most) * rows)
     return min(left.rows, rows * even_share(tiles, most, -(-_ITEMS // blocks)))
 
 
@@ -151,7 +152,7 @@ def even_share(total: int, most: int, pieces: int) -> int:
 def _blocks_at_once(blocks: int, panels: int) -> int:
     """Return how many blocks of columns one item computes."""
     wanted = -(-_ITEMS // panels)
-    return max(1, blocks // min(blocks, wanted))
+    return even_size(blocks, blocks // min(blocks, wanted))
 
 
 def _panel(

@@ -13,6 +13,7 @@ from math import prod
 
 import numpy as np
 
+from ...artifact.deferred import DeferredArray
 from ...dtype import DType
 from ...ir.expr import (
     Call,
@@ -56,14 +57,7 @@ from .operators import (
     PlaneMaxPool,
     Winograd,
 )
-from .packing import (
-    Filling,
-    conv_filling,
-    dense_filling,
-    depthwise_filling,
-    fill_all,
-    winograd_filling,
-)
+from .packing import conv_deferred, dense_deferred, depthwise_deferred, winograd_deferred
 from .pools import suits_planes
 from .quantise import (
     conv_of,
@@ -94,7 +88,6 @@ def use_channels_last(function: Function, shape: Shape, *, winograd: bool = Fals
     layout = _Layout(shape, winograd)
     for node in post_order(function.body):
         layout.visit(node)
-    fill_all(layout.fillings)
     body = layout.plain(function.body)
     return function if body is function.body else replace(function, body=body)
 
@@ -109,7 +102,6 @@ class _Layout:
         first: Node to its equivalent in the model's layout.
         last: Node to its equivalent channels last.
         packed: Packed weights, by the constant and how.
-        fillings: Their content, which nobody asks for before all nodes are visited.
     """
 
     shape: Shape
@@ -117,7 +109,6 @@ class _Layout:
     first: dict[Expr, Expr] = field(default_factory=dict)
     last: dict[Expr, Expr] = field(default_factory=dict)
     packed: dict[tuple[object, ...], Constant] = field(default_factory=dict)
-    fillings: list[Filling] = field(default_factory=list[Filling])
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""
@@ -260,9 +251,8 @@ class _Layout:
                 case _:
                     return packed_depthwise(weight)
         if key not in self.packed:
-            filling = _filling(weight.data, how)
-            self.fillings.append(filling)
-            self.packed[key] = constant(filling.array, name=weight.name, span=weight.span)
+            deferred = _packed(weight.data, how)
+            self.packed[key] = constant(deferred, name=weight.name, span=weight.span)
         return self.packed[key]
 
     def _conv_of_line(self, node: Call) -> bool:
@@ -430,16 +420,17 @@ class _Layout:
         return True
 
 
-def _filling(weight: np.ndarray, how: tuple[object, ...]) -> Filling:
+def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
+    """Return a weight as the loops want it; it is packed when it is wanted."""
     match how:
         case ("winograd", int(width)):
-            return winograd_filling(weight, width)
+            return winograd_deferred(weight, width)
         case ("conv", int(groups), int(width)):
-            return conv_filling(weight, groups, width)
+            return conv_deferred(weight, groups, width)
         case ("dense", bool(flipped), int(width)):
-            return dense_filling(weight.T if flipped else weight, width)
+            return dense_deferred(weight.T if flipped else weight, width)
         case _:
-            return depthwise_filling(weight)
+            return depthwise_deferred(weight)
 
 
 def _is_picture(kind: object) -> bool:

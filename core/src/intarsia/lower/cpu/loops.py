@@ -109,6 +109,19 @@ def cut(extent: int, size: int) -> tuple[Part, ...]:
     return tuple(parts)
 
 
+def even_size(extent: int, most: int) -> int:
+    """Return the size of at most ``most`` to cut a range by, so that all pieces are equal.
+
+    A smaller last piece is a loop of its own: to compile, and to share between threads. An even
+    number of pieces is better still. If equal ones are at most half as large as they may be, the
+    size is ``most``.
+    """
+    most = max(1, min(extent, most))
+    equal = [size for size in range(most, most // 2, -1) if extent % size == 0]
+    even = [size for size in equal if extent // size % 2 == 0]
+    return (even or equal or [most])[0]
+
+
 def for_parts(parts: Iterable[Part], body: Callable[[PrimExpr, int], Stmt], name: str) -> Stmt:
     """Run ``body(start, size)`` for every piece; sizes are constants."""
     stmts: list[Stmt] = []

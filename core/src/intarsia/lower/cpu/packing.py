@@ -3,88 +3,28 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
-from typing import NamedTuple
 
 import numpy as np
 
-from ...runtime.threads import available_threads
+from ...artifact.deferred import DeferredArray
 
 Array = np.ndarray
-
-_LEAST_SHARED = 4 << 20  # bytes that take some milliseconds
-
-
-class Filling(NamedTuple):
-    """An array that is there and has no content yet.
-
-    Attributes:
-        array: The array, of its final shape and type.
-        fill: Writes all its elements.
-    """
-
-    array: Array
-    fill: Callable[[], None]
-
-    def filled(self) -> Array:
-        """Fill the array, and return it."""
-        self.fill()
-        return self.array
-
-
-def fill_all(fillings: Sequence[Filling]) -> None:
-    """Fill arrays, large ones on all processors: NumPy lets other threads run while it copies.
-
-    Raises:
-        MemoryError: There is not enough for their content.
-    """
-    waiting: SimpleQueue[Filling] = SimpleQueue()
-    for filling in sorted(fillings, key=_bytes, reverse=True):
-        waiting.put(filling)
-    failed: list[BaseException] = []
-
-    def work() -> None:
-        with suppress(Empty):
-            while not failed:
-                filling = waiting.get_nowait()
-                try:
-                    filling.fill()
-                except BaseException as error:
-                    failed.append(error)
-
-    shared = sum(map(_bytes, fillings)) >= _LEAST_SHARED
-    count = min(available_threads(), len(fillings)) - 1 if shared else 0
-    others = [threading.Thread(target=work) for _ in range(count)]
-    for thread in others:
-        thread.start()
-    work()
-    for thread in others:
-        thread.join()
-    if failed:
-        raise failed[0]
-
-
-def _bytes(filling: Filling) -> int:
-    return filling.array.nbytes
 
 
 def pack_dense(weight: Array, width: int) -> Array:
     """Return ``weight[K, N]`` as ``[blocks, K, width]``."""
-    return dense_filling(weight, width).filled()
+    return dense_deferred(weight, width).array()
 
 
-def dense_filling(weight: Array, width: int) -> Filling:
+def dense_deferred(weight: Array, width: int) -> DeferredArray:
     """Return what becomes :func:`pack_dense`."""
     depth, outputs = weight.shape
-    packed = np.empty((-(-outputs // width), depth, width), weight.dtype)
-    return Filling(packed, partial(_fill_dense, packed, weight))
+    shape = (-(-outputs // width), depth, width)
+    return DeferredArray(shape, weight.dtype, partial(_fill_dense, weight), weight)
 
 
-def _fill_dense(packed: Array, weight: Array) -> None:
+def _fill_dense(weight: Array, packed: Array) -> None:
     width = packed.shape[2]
     for number, block in enumerate(packed):
         columns = weight[:, number * width : (number + 1) * width]
@@ -100,18 +40,18 @@ def unpack_dense(packed: Array, outputs: int) -> Array:
 
 def pack_conv(weight: Array, groups: int, width: int) -> Array:
     """Return ``weight[O, I, KH, KW]`` as ``[groups * blocks, KH * KW * I, width]``."""
-    return conv_filling(weight, groups, width).filled()
+    return conv_deferred(weight, groups, width).array()
 
 
-def conv_filling(weight: Array, groups: int, width: int) -> Filling:
+def conv_deferred(weight: Array, groups: int, width: int) -> DeferredArray:
     """Return what becomes :func:`pack_conv`."""
     outputs, inner, height, breadth = weight.shape
     blocks = -(-(outputs // groups) // width)
-    packed = np.empty((groups * blocks, height * breadth * inner, width), weight.dtype)
-    return Filling(packed, partial(_fill_conv, packed, weight, groups))
+    shape = (groups * blocks, height * breadth * inner, width)
+    return DeferredArray(shape, weight.dtype, partial(_fill_conv, weight, groups), weight)
 
 
-def _fill_conv(packed: Array, weight: Array, groups: int) -> None:
+def _fill_conv(weight: Array, groups: int, packed: Array) -> None:
     outputs, inner, height, breadth = weight.shape
     width = packed.shape[2]
     own, blocks = outputs // groups, len(packed) // groups
@@ -137,17 +77,17 @@ _BACK = np.array([[1, 0, 0, 0], [0, 1, -1, 0], [0, 0, 0, 1]])
 
 def pack_winograd(weight: Array, width: int) -> Array:
     """Return ``G g G^T`` of ``weight[O, I, 3, 3]`` as ``[blocks, 16, I, width]``."""
-    return winograd_filling(weight, width).filled()
+    return winograd_deferred(weight, width).array()
 
 
-def winograd_filling(weight: Array, width: int) -> Filling:
+def winograd_deferred(weight: Array, width: int) -> DeferredArray:
     """Return what becomes :func:`pack_winograd`."""
     outputs, inner = weight.shape[:2]
-    packed = np.empty((-(-outputs // width), 16, inner, width), weight.dtype)
-    return Filling(packed, partial(_fill_winograd, packed, weight))
+    shape = (-(-outputs // width), 16, inner, width)
+    return DeferredArray(shape, weight.dtype, partial(_fill_winograd, weight), weight)
 
 
-def _fill_winograd(packed: Array, weight: Array) -> None:
+def _fill_winograd(weight: Array, packed: Array) -> None:
     _, _, inner, width = packed.shape
     taps = pack_conv(weight, 1, width)
     transform = np.kron(_TRANSFORM, _TRANSFORM)
@@ -167,14 +107,17 @@ def unpack_winograd(packed: Array, outputs: int) -> Array:
 
 def pack_depthwise(weight: Array) -> Array:
     """Return ``weight[C, 1, KH, KW]`` as ``[KH, KW, C]``."""
-    return depthwise_filling(weight).filled()
+    return depthwise_deferred(weight).array()
 
 
-def depthwise_filling(weight: Array) -> Filling:
+def depthwise_deferred(weight: Array) -> DeferredArray:
     """Return what becomes :func:`pack_depthwise`."""
     parts = weight[:, 0].transpose(1, 2, 0)
-    packed = np.empty(parts.shape, weight.dtype)
-    return Filling(packed, partial(np.copyto, packed, parts))
+    return DeferredArray(parts.shape, weight.dtype, partial(_fill_depthwise, parts), weight)
+
+
+def _fill_depthwise(parts: Array, packed: Array) -> None:
+    np.copyto(packed, parts)
 
 
 def unpack_depthwise(packed: Array) -> Array:

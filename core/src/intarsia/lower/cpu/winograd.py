@@ -22,7 +22,19 @@ from ...ops.nn import Conv
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, all_of, if_then_else
 from ...tir.stmt import Allocate, If, Stmt
-from .loops import Finish, Part, cut, for_parts, load, parallel, seq, serial, store, vectorized
+from .loops import (
+    Finish,
+    Part,
+    cut,
+    even_size,
+    for_parts,
+    load,
+    parallel,
+    seq,
+    serial,
+    store,
+    vectorized,
+)
 from .tile import Shape, best_rows, column_parts, register_tile
 from .window import Window
 
@@ -86,7 +98,7 @@ class Winograd:
         """Rows of tiles whose data are transformed at a time."""
         rows, across = self.grid
         row_bytes = SIZE * SIZE * across * self.data.shape[3] * self.data.dtype.bytes
-        return max(1, min(rows, _BAND_BYTES // row_bytes))
+        return even_size(rows, _BAND_BYTES // row_bytes)
 
 
 def winograd_loops(shape: Shape, conv: Winograd, finish: Finish) -> tuple[Stmt, Buffer]:
@@ -157,11 +169,18 @@ class _Band:
         self, tile: PrimExpr, element: Callable[[int, int, PrimExpr], PrimExpr]
     ) -> Stmt:
         def channels(start: PrimExpr, lanes: int) -> Stmt:
-            half = Buffer("half", (SIZE * SIZE, lanes), self.wide.dtype, Scope.REGISTER)
+            tile_size = (SIZE * SIZE, lanes)
+            given = Buffer("given", tile_size, self.wide.dtype, Scope.REGISTER)
+            half = Buffer("half", tile_size, self.wide.dtype, Scope.REGISTER)
+
+            def read(r: int, s: int) -> Stmt:
+                return vectorized(
+                    lanes, lambda v: store(given, (r * SIZE + s, v), element(r, s, start + v))
+                )
 
             def down(r: int, s: int) -> Stmt:
                 def one(v: PrimExpr) -> Stmt:
-                    value = _inner(r, lambda k: element(k, s, start + v))
+                    value = _inner(r, lambda k: load(given, k * SIZE + s, v))
                     return store(half, (r * SIZE + s, v), value)
 
                 return vectorized(lanes, one)
@@ -174,8 +193,8 @@ class _Band:
                 return vectorized(lanes, one)
 
             places = tuple(product(range(SIZE), repeat=2))
-            steps = [step(r, s) for step in (down, over) for r, s in places]
-            return Allocate(half, seq(*steps))
+            steps = [step(r, s) for step in (read, down, over) for r, s in places]
+            return Allocate(given, Allocate(half, seq(*steps)))
 
         return for_parts(cut(self.wide.shape[2], self.shape.lanes), channels, "channel")
 
@@ -217,16 +236,17 @@ class _Band:
                 dtype=self.wide.dtype,
             )
 
-        def tile(r: PrimExpr) -> Stmt:
-            def channels(c: PrimExpr, lanes: int) -> Stmt:
+        def channels(c: PrimExpr, lanes: int) -> Stmt:
+            def tile(r: PrimExpr) -> Stmt:
                 def taken(e: int, v: PrimExpr) -> PrimExpr:
                     return load(sums, e, r, c + v)
 
                 return self._results(start + r, taken, block * width + c, lanes)
 
-            return for_parts(cut(used, self.shape.lanes), channels, "channel")
+            return serial(count, tile, "t")
 
-        return Allocate(sums, seq(serial(SIZE * SIZE, place, "e"), serial(count, tile, "t")))
+        results = for_parts(cut(used, self.shape.lanes), channels, "channel")
+        return Allocate(sums, seq(serial(SIZE * SIZE, place, "e"), results))
 
     def _results(
         self,

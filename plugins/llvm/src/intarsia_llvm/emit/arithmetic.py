@@ -8,6 +8,7 @@ from intarsia.errors import UnsupportedError
 from intarsia.tir.expr import BinaryOp
 
 from .conversions import emit_rounded
+from .remainder import emit_remainder
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
 from .writer import Writer
 
@@ -69,17 +70,17 @@ def emit_binary(
         if op in (BinaryOp.MIN, BinaryOp.MAX):
             return _float_extreme(w, op, a, b, kind, never_nan)
         return _float_division(w, op, a, b, dtype, lanes)
+    write = w.once if lanes == 1 else w.emit  # indices are computed again and again
     if op in _ICMP:
-        return w.emit(f"icmp {_predicate(op, dtype)} {kind} {a}, {b}")
+        return write(f"icmp {_predicate(op, dtype)} {kind} {a}, {b}")
     if dtype is DType.BOOL and op in (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX):
         return w.emit(f"{'or' if op in (BinaryOp.ADD, BinaryOp.MAX) else 'and'} {kind} {a}, {b}")
     if op in _INT:
-        write = w.once if lanes == 1 else w.emit  # indices are computed again and again
         return write(f"{_INT[op]} {kind} {a}, {b}")
     if op in (BinaryOp.MIN, BinaryOp.MAX):
         compare = _predicate(BinaryOp.LT if op is BinaryOp.MIN else BinaryOp.GT, dtype)
-        flag = w.emit(f"icmp {compare} {kind} {a}, {b}")
-        return w.emit(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {b}")
+        flag = write(f"icmp {compare} {kind} {a}, {b}")
+        return write(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {b}")
     if op in (BinaryOp.SHL, BinaryOp.SHR):
         return _shift(w, op, a, b, dtype, lanes)
     if op is not BinaryOp.DIV:
@@ -125,7 +126,7 @@ def _float_division(w: Writer, op: BinaryOp, a: str, b: str, dtype: DType, lanes
         return emit_rounded(w, w.emit(f"call {kind} {function}({kind} {quotient})"), dtype, lanes)
     if op not in (BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_MOD):
         raise UnsupportedError(f"operator '{op.value}' on {dtype} has no meaning")
-    rest = w.emit(f"frem {kind} {a}, {b}")
+    rest = emit_remainder(w, a, b, register_type(dtype), lanes)
     if op is BinaryOp.TRUNC_MOD:
         return rest
     zero = splat(float_text(0.0, register_type(dtype)), register_type(dtype), lanes)

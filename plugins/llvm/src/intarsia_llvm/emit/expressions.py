@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -30,6 +31,7 @@ from intarsia.tir.expr import (
     TirVar,
     binary,
 )
+from intarsia.tir.walk import children
 
 from .arithmetic import emit_binary, emit_index_division
 from .builtin import emit_intrinsic, emit_reduction, emit_target_call
@@ -53,6 +55,7 @@ class Expressions:
         variables: Value of each variable in scope.
         positive: Variables that are never negative: loop variables.
         positions: Where elements lie, by buffer and indices; an unrolled loop asks for each copy.
+        summing: Inside a loop that writes registers alone, the value of its variable.
     """
 
     w: Writer
@@ -60,6 +63,7 @@ class Expressions:
     variables: dict[TirVar, str] = field(default_factory=dict)
     positive: set[TirVar] = field(default_factory=set)
     positions: dict[tuple[Buffer, tuple[PrimExpr, ...]], Position] = field(default_factory=dict)
+    summing: str = ""
 
     def value(self, expr: PrimExpr) -> str:
         """Write an expression; a subexpression that occurs twice in a statement is written once."""
@@ -194,7 +198,7 @@ class Expressions:
         scalar = register_type(expr.dtype)
         base = self._splat(self.value(expr.base), scalar, expr.lanes)
         steps = ", ".join(f"{scalar} {lane * expr.stride}" for lane in range(expr.lanes))
-        return self.w.emit(f"add {kind} {base}, <{steps}>")
+        return self.w.once(f"add {kind} {base}, <{steps}>")
 
     def _broadcast(self, expr: Broadcast) -> str:
         if isinstance(expr.value, IntImm | FloatImm):
@@ -203,21 +207,21 @@ class Expressions:
 
     def _splat(self, value: str, scalar: str, lanes: int) -> str:
         kind = vector_type(scalar, lanes)
-        first = self.w.emit(f"insertelement {kind} poison, {scalar} {value}, i64 0")
+        first = self.w.once(f"insertelement {kind} poison, {scalar} {value}, i64 0")
         mask = f"<{lanes} x i32> zeroinitializer"
-        return self.w.emit(f"shufflevector {kind} {first}, {kind} poison, {mask}")
+        return self.w.once(f"shufflevector {kind} {first}, {kind} poison, {mask}")
 
     def _load(self, expr: Load) -> str:
         last = expr.indices[-1] if expr.indices else None
         if isinstance(last, Ramp) and last.stride != 1:
             return self._gather(expr, last)
         pointer = self.address(expr.buffer, expr.indices)
-        return self._load_from(pointer, expr.dtype, expr.lanes)
+        return self._load_from(expr.buffer, pointer, expr.lanes)
 
-    def _load_from(self, pointer: str, dtype: DType, lanes: int) -> str:
-        w = self.w
+    def _load_from(self, buffer: Buffer, pointer: str, lanes: int) -> str:
+        w, dtype = self.w, buffer.dtype
         memory = memory_type(dtype, lanes)
-        raw = w.emit(f"load {memory}, ptr {pointer}, align {dtype.bytes}")
+        raw = w.load(memory, pointer, dtype.bytes, self.buffers[buffer])
         if dtype is DType.BOOL:
             return w.emit(f"icmp ne {memory} {raw}, {splat('0', 'i8', lanes)}")
         if dtype is DType.FLOAT16:
@@ -233,7 +237,7 @@ class Expressions:
             raise VerifyError(f"'llvm.quad' of elements {last.stride} apart, not 4")
         pointer = self.address(first.buffer, first.indices)
         memory = memory_type(DType.INT32, first.lanes)
-        return self.w.emit(f"load {memory}, ptr {pointer}, align 1")
+        return self.w.load(memory, pointer, 1, self.buffers[first.buffer])
 
     def _prefetch(self, ahead: Load) -> str:
         """Fetch the cache line of an element, which may lie outside the buffer."""
@@ -249,7 +253,7 @@ class Expressions:
         vector = "poison"
         for lane in range(last.lanes):
             pointer = self._offset(first, lane * last.stride * expr.dtype.bytes)
-            element = self._load_from(pointer, expr.dtype, 1)
+            element = self._load_from(expr.buffer, pointer, 1)
             text = f"insertelement {kind} {vector}, {scalar} {element}, i64 {lane}"
             vector = self.w.emit(text)
         return vector
@@ -259,17 +263,17 @@ class Expressions:
         text = self.value(value)
         last = indices[-1] if indices else None
         if not isinstance(last, Ramp) or last.stride == 1:
-            self._store_to(self.address(buffer, indices), text, buffer.dtype, value.lanes)
+            self._store_to(buffer, self.address(buffer, indices), text, value.lanes)
             return
         first = self.address(buffer, (*indices[:-1], last.base))
         kind = register_type(buffer.dtype, last.lanes)
         for lane in range(last.lanes):
             pointer = self._offset(first, lane * last.stride * buffer.dtype.bytes)
             element = self.w.emit(f"extractelement {kind} {text}, i64 {lane}")
-            self._store_to(pointer, element, buffer.dtype, 1)
+            self._store_to(buffer, pointer, element, 1)
 
-    def _store_to(self, pointer: str, value: str, dtype: DType, lanes: int) -> None:
-        w = self.w
+    def _store_to(self, buffer: Buffer, pointer: str, value: str, lanes: int) -> None:
+        w, dtype = self.w, buffer.dtype
         memory, register = memory_type(dtype, lanes), register_type(dtype, lanes)
         if dtype is DType.BOOL:
             value = w.emit(f"zext {register} {value} to {memory}")
@@ -277,7 +281,7 @@ class Expressions:
             value = narrow_to_half(w, value, lanes)
         elif dtype is DType.BFLOAT16:
             value = narrow_to_bfloat(w, value, lanes)
-        w.do(f"store {memory} {value}, ptr {pointer}, align {dtype.bytes}")
+        w.store(memory, value, pointer, dtype.bytes, self.buffers[buffer])
 
     def _offset(self, pointer: str, count: int) -> str:
         if count == 0:
@@ -298,6 +302,7 @@ class Expressions:
         if known is None:
             known = self.positions[buffer, indices] = position(buffer.shape, indices)
         terms: dict[str, int] = {}
+        ages: dict[str, int] = {}
         constant = known.constant
         for part, factor in known.parts:
             value = self.value(part)
@@ -305,21 +310,32 @@ class Expressions:
                 constant += int(value) * factor
             elif part.dtype is INDEX:
                 terms[value] = terms.get(value, 0) + factor
+                ages[value] = self._age(part)
             else:
                 raise UnsupportedError(f"an index of type {part.dtype}")
         pointer = self.buffers[buffer]
         width = buffer.dtype.bytes
-        for term in sorted(terms, key=_age):
+        inner = _number(self.summing) if self.summing else sys.maxsize
+        for term in sorted(terms, key=ages.__getitem__):
+            if ages[term] >= inner:
+                pointer = self.w.opaque(pointer)
+                inner = sys.maxsize
             if terms[term] != 0:
                 pointer = self._step(pointer, term, terms[term] * width)
         return self._offset(pointer, constant * width)
+
+    def _age(self, expr: PrimExpr) -> int:
+        """Order of definition of the variable an index is made of that is defined last."""
+        if isinstance(expr, TirVar):
+            return _number(self.variables[expr])
+        return max((self._age(part) for part in children(expr)), default=-1)
 
     def _step(self, pointer: str, term: str, scale: int) -> str:
         scaled = term if scale == 1 else self.w.once(f"mul nsw i64 {term}, {scale}")
         return self.w.once(f"getelementptr i8, ptr {pointer}, i64 {scaled}")
 
 
-def _age(name: str) -> int:
+def _number(name: str) -> int:
     """Order of definition: outer values have smaller numbers."""
     digits = name.lstrip("%vpi")
     return int(digits) if digits.isdigit() else -1

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from intarsia.errors import UnsupportedError
-from intarsia.tir.buffer import Buffer
+from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import IntImm, Load, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import (
@@ -159,8 +159,10 @@ class _Kernel:
             w.do(f"{var} = zext nneg {index} {counter} to i64")
         e.variables[loop.var] = var
         e.positive.add(loop.var)
+        around, e.summing = e.summing, var if _only_sums(loop.body) else ""
         with w.scope():
             self.stmt(e, loop.body, parallel=parallel)
+        e.summing = around
         w.do(f"{following} = add nuw nsw {index} {counter}, 1")
         again = w.emit(f"icmp slt {index} {following}, {high}")
         arrivals = f"[ {low}, %{before} ], [ {following}, %{w.label} ]"
@@ -198,6 +200,7 @@ class _Kernel:
         loop_is_long = "true" if is_worth_waking(loop) else "false"
         call = f"ptr @{name}.thunk, ptr {frame}, i64 {extent}, i1 {loop_is_long}"
         w.do(f"call void @intarsia.parallel({call})")
+        w.loaded.clear()  # what the loop wrote has to be read again
 
     def _thunk(self, name: str, parameters: list[str]) -> None:
         """Write the function that unpacks the frame."""
@@ -209,6 +212,19 @@ class _Kernel:
             args.append(f"{kind} " + w.emit(f"load {kind}, ptr {slot}, align 8"))
         w.do(f"call void @{name}({', '.join([*args, 'i64 %low', 'i64 %high'])})")
         self._finish(f"{name}.thunk", ["ptr %frame", "i64 %low", "i64 %high"], w, "")
+
+
+def _only_sums(body: Stmt) -> bool:
+    """Whether a loop has no loop in it and writes registers alone, as sums of products do."""
+    for stmt in statements(body):
+        match stmt:
+            case For(kind=kind) if kind is not ForKind.UNROLLED:
+                return False
+            case Store(buffer=buffer) if buffer.scope is not Scope.REGISTER:
+                return False
+            case _:
+                pass
+    return True
 
 
 def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from intarsia.codegen.c_interface import Interface
 from intarsia.lower.kernels import TensorModule
@@ -23,15 +24,16 @@ from .steps import RUN_STEPS_TEXT
 from .threads import threads_text
 from .writer import Declarations
 
-PART_TEXT = 128 << 10
-"""Characters of kernels that LLVM compiles on their own: some 0.1 s of its time."""
+PART_TEXT = 64 << 10
+"""Characters of kernels that LLVM compiles on their own: some 0.05 s of its time."""
 
 
 def emit_parts(module: TensorModule, model: Machine, threads: int, least: int) -> Iterator[str]:
     """Yield LLVM IR of all kernels and exported functions, in modules that LLVM compiles alone.
 
     Which kernel is in which module depends on the kernels only. A linker joins the modules; what
-    they need of each other is hidden from everybody else. All but the last have kernels only.
+    they need of each other is hidden from everybody else. If there are several, the second has the
+    exported functions, which take longest, and the others have kernels alone.
 
     Args:
         module: Kernels and the call plan.
@@ -39,23 +41,50 @@ def emit_parts(module: TensorModule, model: Machine, threads: int, least: int) -
         threads: Threads of parallel loops; 0 leaves it to who runs the code.
         least: Characters of kernels that make a module, when more kernels follow.
     """
+    for number, part in enumerate(_kernel_parts(module, model, least)):
+        if len(part.texts) == len(module.functions):
+            yield _exported(module, model, threads, part)
+            return
+        yield _text(module.name, model, (_PARALLEL, *part.texts), part.declarations)
+        if number == 0:
+            kernels = _Part(_declarations(model), [_declared(f) for f in module.functions])
+            yield _exported(module, model, threads, kernels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Kernels of one LLVM module.
+
+    Attributes:
+        declarations: What they use of others.
+        texts: Their functions.
+    """
+
+    declarations: Declarations
+    texts: list[str] = field(default_factory=list[str])
+
+
+def _kernel_parts(module: TensorModule, model: Machine, least: int) -> Iterator[_Part]:
+    """Write all kernels, a part at a time."""
     rules = {**RULES, **module.rules}
-    declarations, texts, size = _declarations(model), list[str](), 0
-    apart: list[str] = []
-    here: list[str] = []
+    part, size = _Part(_declarations(model)), 0
     for function in module.functions:
         if size >= least:
-            yield _text(module.name, model, (_PARALLEL, *texts), declarations)
-            apart += here
-            declarations, texts, size, here = _declarations(model), [], 0, []
-        texts.append(emit_kernel(_in_vectors(function, rules), declarations, "hidden"))
-        here.append(_declared(function))
-        size += len(texts[-1])
-    statics = Statics()
-    texts += [emit_wrapper(function, statics, declarations) for function in module.functions]
+            yield part
+            part, size = _Part(_declarations(model)), 0
+        text = emit_kernel(_in_vectors(function, rules), part.declarations, "hidden")
+        part.texts.append(text)
+        size += len(text)
+    yield part
+
+
+def _exported(module: TensorModule, model: Machine, threads: int, kernels: _Part) -> str:
+    """Return a module of the exported functions, and of kernels or their declarations."""
+    statics, declarations = Statics(), kernels.declarations
+    texts = [emit_wrapper(function, statics, declarations) for function in module.functions]
     texts.append(emit_main(module, statics, declarations))
     frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT)
-    yield _text(module.name, model, (*frame, *statics.lines, *apart, *texts), declarations)
+    return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), declarations)
 
 
 def emit_module(module: TensorModule, model: Machine, threads: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from intarsia.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, Ramp
+from intarsia.tir.passes.affine import Sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,16 +25,55 @@ class Position:
 
 def position(shape: tuple[int, ...], indices: tuple[PrimExpr, ...]) -> Position:
     """Return the position of an element; of a vector's first one, if the last index is a ramp."""
-    constant, stride = 0, 1
+    stride = 1
     parts: list[tuple[PrimExpr, int]] = []
     for size, index in zip(reversed(shape), reversed(indices), strict=True):
-        for part, factor in _parts(index.base if isinstance(index, Ramp) else index, stride):
-            if isinstance(part, IntImm):
-                constant += part.value * factor
-            else:
-                parts.append((part, factor))
+        parts += _parts(index.base if isinstance(index, Ramp) else index, stride)
         stride *= size
-    return Position(constant, tuple(parts))
+    parts = _whole(parts)
+    return Position(
+        sum(part.value * factor for part, factor in parts if isinstance(part, IntImm)),
+        tuple([part for part in parts if not isinstance(part[0], IntImm)]),
+    )
+
+
+def _whole(parts: list[tuple[PrimExpr, int]]) -> list[tuple[PrimExpr, int]]:
+    """Replace ``f * (x % d) + f * d * (x // d)`` by ``f * x``: rows without gaps are one row."""
+    for rest in parts:
+        match rest:
+            case (Binary(op=BinaryOp.FLOOR_MOD, a=whole, b=IntImm(value=size)), factor):
+                split = [rest, *(part for part in parts if _quotient(part, whole, size, factor))]
+            case _:
+                continue
+        if len(split) == 2:
+            kept = list(parts)
+            for part in split:
+                kept.remove(part)  # once: the same may be added twice
+            return _whole([*_parts(whole, factor), *kept])
+    return parts
+
+
+def _quotient(part: tuple[PrimExpr, int], whole: PrimExpr, size: int, factor: int) -> bool:
+    """Whether a part is ``factor * size * (whole // size)``."""
+    match part:
+        case (Binary(op=BinaryOp.FLOOR_DIV, a=other, b=IntImm(value=divisor)), larger):
+            same = divisor == size and larger == factor * size
+            return same and _same(other, whole)
+        case _:
+            return False
+
+
+def _same(one: PrimExpr, other: PrimExpr) -> bool:
+    """Whether two indices are the same sum."""
+    return one is other or _sum(one) == _sum(other)
+
+
+def _sum(expr: PrimExpr) -> Sum:
+    total = Sum(0, {})
+    for part, factor in _parts(expr, 1):
+        term = Sum(part.value, {}) if isinstance(part, IntImm) else Sum(0, {part: 1})
+        total = total.plus(term, factor)
+    return total
 
 
 def _parts(expr: PrimExpr, factor: int) -> Iterator[tuple[PrimExpr, int]]:

@@ -41,6 +41,8 @@ class Writer:
         label: Label of the block being written.
         shared: Values of instructions that always give the same, by the instruction.
         values: Values computed before for expressions of this statement, by identity.
+        loaded: What this block has read of a buffer, and nobody has written since: the value by
+            the instruction, by the buffer's pointer.
     """
 
     declarations: Declarations
@@ -50,6 +52,7 @@ class Writer:
     count: int = 0
     shared: dict[str, str] = field(default_factory=dict[str, str])
     values: dict[int, str] = field(default_factory=dict[int, str])
+    loaded: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def emit(self, instruction: str) -> str:
         """Write an instruction that gives a value and return the value's name."""
@@ -69,6 +72,34 @@ class Writer:
             known = self.shared[instruction] = self.emit(instruction)
         return known
 
+    def opaque(self, pointer: str) -> str:
+        """Return a pointer as a value of unknown origin, at no cost.
+
+        What LLVM's strength reduction finds out of the loops around takes half of all its code
+        generation, and changes nothing: what a loop adds to such a pointer is all that matters.
+        """
+        return self.once(f'call ptr asm "", "=r,0"(ptr {pointer}) nounwind memory(none)')
+
+    def load(self, memory: str, pointer: str, alignment: int, buffer: str) -> str:
+        """Return what lies at an address of a buffer, which is read once while it stays the same.
+
+        Args:
+            memory: Type of what is read.
+            pointer: The address.
+            alignment: Of the address, in bytes.
+            buffer: Pointer of the buffer that it lies in; buffers do not overlap.
+        """
+        instruction = f"load {memory}, ptr {pointer}, align {alignment}"
+        known = self.loaded.setdefault(buffer, {})
+        if instruction not in known:
+            known[instruction] = self.emit(instruction)
+        return known[instruction]
+
+    def store(self, memory: str, value: str, pointer: str, alignment: int, buffer: str) -> None:
+        """Write a value to an address of a buffer."""
+        self.do(f"store {memory} {value}, ptr {pointer}, align {alignment}")
+        self.loaded.pop(buffer, None)
+
     def do(self, instruction: str) -> None:
         """Write an instruction that gives no value."""
         self.lines.append(f"  {instruction}")
@@ -82,6 +113,7 @@ class Writer:
         """Begin a block."""
         self.lines.append(f"{label}:")
         self.label = label
+        self.loaded.clear()
 
     def alloca(self, memory: str, elements: int, alignment: int) -> str:
         """Reserve memory in the function's frame."""

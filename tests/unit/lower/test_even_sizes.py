@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pieces that a range is cut into."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from intarsia.lower.cpu.loops import cut, even_size
+
+
+@pytest.mark.parametrize(
+    ("extent", "most", "size"),
+    [
+        (56, 27, 14),  # 28 would be too much; 4 pieces
+        (224, 54, 28),  # rather 8 pieces than 7 of 32
+        (15, 5, 5),  # an odd number of pieces, but equal ones
+        (7, 3, 3),  # pieces of 1 are too small: 3 + 3 + 1
+        (8, 100, 8),
+        (8, 0, 1),
+    ],
+)
+def test_pieces_are_equal_if_they_can_be(extent: int, most: int, size: int) -> None:
+    assert even_size(extent, most) == size
+
+
+@given(st.integers(1, 500), st.integers(1, 500))
+def test_pieces_are_more_than_half_as_large_as_they_may_be(extent: int, most: int) -> None:
+    size = even_size(extent, most)
+    assert min(extent, most) // 2 < size <= min(extent, most)
+    assert sum(part.count * part.size for part in cut(extent, size)) == extent
