@@ -273,6 +273,13 @@ def test_copies_of_a_residual_in_other_layouts_are_forgotten() -> None:
     check(apply("add", dense(row, 4), dense(again, 4)), tolerance=1e-3)
 
 
+def test_two_slices_of_one_buffer_are_reordered_each() -> None:
+    x = apply("transpose", dense(var("x", 3, 8), 6), axes=(1, 0))
+    upper = apply("strided_slice", x, begin=(0, 0), end=(3, 3), strides=(1, 1))
+    lower = apply("strided_slice", x, begin=(3, 0), end=(6, 3), strides=(1, 1))
+    check(apply("subtract", apply("nn.relu", upper), apply("tanh", lower)), tolerance=2e-4)
+
+
 def test_one_operand_concatenated_and_a_whole_slice_are_views() -> None:
     x = dense(var("x", 4, 8), 6)
     x = apply("concatenate", x, axis=0)

@@ -137,7 +137,7 @@ class Assembly:
         self.pool = Pool()
         self.moved: list[tuple[Tensor, Tensor]] = []
         self._stored: dict[int, StoredWeight] = {}
-        self._alternates: dict[tuple[int, int], list[Tensor]] = {}
+        self._alternates: dict[tuple[int, int, int], list[Tensor]] = {}
         self._buffers = 0
         self._borrowed = aligned_bytes(0)
         self._scratch = self.new_buffer(Home.SCRATCH)
@@ -214,7 +214,7 @@ class Assembly:
         """Return the tensor in the layout ``desc``, reordered if it is in another."""
         if self.dnnl.equal(tensor.desc, desc):
             return tensor
-        key = (tensor.buffer.number, tensor.desc)
+        key = (tensor.buffer.number, tensor.offset, tensor.desc)
         for other in self._alternates.get(key, ()):
             if self.dnnl.equal(other.desc, desc):
                 return other
