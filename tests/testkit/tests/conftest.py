@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,20 +51,39 @@ def environment(site: Path | None) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(path), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
+@pytest.fixture(scope="session")
+def kit_server() -> Iterator[subprocess.Popen[str]]:
+    """The process that runs the kit in forks of itself: of fifty runs, each has a second less."""
+    command = [sys.executable, "-P", str(Path(__file__).with_name("kit_server.py"))]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command, env=environment(None), stdin=pipe, stdout=pipe, text=True
+    ) as server:
+        yield server
+
+
 @pytest.fixture
-def run_kit(tmp_path: Path) -> Check:
-    """Run the kit on a plugin; returns its result."""
+def run_kit(tmp_path: Path, kit_server: subprocess.Popen[str]) -> Check:
+    """Run the kit on a plugin, in a process of its own; returns its result."""
 
     def run(plugin: str, *options: str, site: Path | None = None) -> dict[str, Any]:
-        result = tmp_path / "result.json"
-        command = [sys.executable, "-m", "pytest", "--pyargs", "intarsia_testkit", "-q"]
-        command += ["-c", os.devnull, f"--rootdir={tmp_path}", "-p", "no:cacheprovider"]
-        command += [f"--intarsia-plugin={plugin}", f"--intarsia-json={result}", *options]
-        run = subprocess.run(
-            command, cwd=tmp_path, env=environment(site), capture_output=True, text=True,
-            check=False, timeout=300,
-        )  # fmt: skip
-        assert result.exists(), run.stdout + run.stderr
+        result, output = tmp_path / "result.json", tmp_path / "output.txt"
+        arguments = ["--pyargs", "intarsia_testkit", "-q", "-p", "no:cacheprovider"]
+        arguments += ["-c", os.devnull, f"--rootdir={tmp_path}"]
+        arguments += [f"--intarsia-plugin={plugin}", f"--intarsia-json={result}", *options]
+        job = {
+            "arguments": arguments,
+            "folder": str(tmp_path),
+            "environment": environment(site),
+            "path": [str(site)] if site else [],
+            "output": str(output),
+            "seconds": 300,
+        }
+        assert kit_server.stdin is not None
+        assert kit_server.stdout is not None
+        print(json.dumps(job), file=kit_server.stdin, flush=True)
+        code = kit_server.stdout.readline().strip()
+        assert result.exists(), f"exit code {code}: {output.read_text(encoding='utf-8')}"
         return json.loads(result.read_text(encoding="utf-8"))
 
     return run

@@ -71,7 +71,7 @@ def composites(draw: st.DrawFn) -> Any:
     return compose(parts, kinds), kinds
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(composites())
 def test_text_and_json_round_trip(generated: Any) -> None:
     target, kinds = generated
