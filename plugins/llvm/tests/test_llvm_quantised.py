@@ -26,7 +26,7 @@ from intarsia.tir.interp import evaluate as interpret
 from intarsia.tir.tensor import placeholder
 
 RNG = np.random.default_rng(8)
-MACHINES = ("native", "haswell", "x86-64")
+MACHINES = ("native", "x86-64-v4", "haswell", "x86-64")
 
 
 def apply(name: str, *args: Expr, **attrs: object) -> Expr:

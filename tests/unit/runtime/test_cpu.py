@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import pytest
+
 from intarsia.artifact.machine import detect_machine
-from intarsia.runtime.cpu import confirmed_features, this_machine
+from intarsia.runtime.cpu import confirmed_features, granted_features, this_machine
 
 
 def test_what_the_processor_denies_is_not_there() -> None:
@@ -18,3 +20,10 @@ def test_a_real_machine_is_believed() -> None:
     if kernel.cpu_features is not None:
         assert machine.cpu_features is not None
         assert machine.cpu_features <= kernel.cpu_features
+
+
+def test_a_matrix_unit_is_asked_for_and_may_be_refused():
+    features = frozenset({"avx2", "amx_tile", "amx_int8"})
+    assert granted_features(features, lambda: True) == features
+    assert granted_features(features, lambda: False) == {"avx2"}
+    assert granted_features(frozenset({"avx2"}), lambda: pytest.fail("asked")) == {"avx2"}

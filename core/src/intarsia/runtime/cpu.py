@@ -3,12 +3,14 @@
 
 A user-mode emulator shows programs the ``/proc/cpuinfo`` of the machine it runs on, and then
 refuses the instructions listed there. NumPy asks the (emulated) processor when it is imported.
+And Linux lends the registers of a matrix unit to processes that ask for them.
 """
 
 from __future__ import annotations
 
+import ctypes
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
@@ -21,13 +23,15 @@ _NUMPY_NAMES = MappingProxyType({"fma": "fma3", "bmi1": "bmi", "abm": "lzcnt", "
 
 @cache
 def this_machine() -> Machine:
-    """Describe this machine; its features are those that kernel and processor agree on."""
+    """Describe this machine; its features are those that kernel and processor agree on.
+
+    Asks for the matrix unit, if there is one: whoever wants to know will use it.
+    """
     machine = detect_machine()
     if machine.cpu_features is None:
         return machine
-    return replace(
-        machine, cpu_features=confirmed_features(machine.cpu_features, _processor_features())
-    )
+    features = confirmed_features(machine.cpu_features, _processor_features())
+    return replace(machine, cpu_features=granted_features(features, _ask_for_tiles))
 
 
 def confirmed_features(kernel: frozenset[str], processor: Mapping[str, bool]) -> frozenset[str]:
@@ -40,6 +44,24 @@ def confirmed_features(kernel: frozenset[str], processor: Mapping[str, bool]) ->
     """
     denied = {name.lower() for name, there in processor.items() if not there}
     return frozenset(name for name in kernel if _numpy_name(name) not in denied)
+
+
+def granted_features(features: frozenset[str], ask: Callable[[], bool]) -> frozenset[str]:
+    """Return the features without the matrix unit if the kernel does not lend it.
+
+    Args:
+        features: Features as the Linux kernel names them.
+        ask: Asks the kernel for the registers of the unit; it is called if there is one.
+    """
+    if "amx_tile" not in features or ask():
+        return features
+    return frozenset(name for name in features if not name.startswith("amx_"))
+
+
+def _ask_for_tiles() -> bool:
+    """Ask for AMX (Linux: ``Documentation/arch/x86/xstate.rst``); all threads may use it then."""
+    arch_prctl, request, tile_data = 158, 0x1023, 18
+    return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
 
 
 def _numpy_name(name: str) -> str:

@@ -6,6 +6,8 @@ from __future__ import annotations
 from intarsia.dtype import DType
 from intarsia.plugin import Signature
 
+from .amx import PROCEDURES
+
 _REAL = frozenset({DType.FLOAT32, DType.FLOAT64})
 _WIDE = frozenset({DType.INT16, DType.INT32, DType.INT64, DType.UINT16, DType.UINT32, DType.UINT64})
 _INTEGERS = _WIDE | {DType.INT8, DType.UINT8}
@@ -65,5 +67,5 @@ FUNCTIONS = {
 
 
 def target_function(name: str) -> Signature | None:
-    """Find a function of LLVM by its name; ``None`` if this generator does not know it."""
-    return FUNCTIONS.get(name)
+    """Find a function or procedure by its name; ``None`` if this generator does not know it."""
+    return FUNCTIONS.get(name) or PROCEDURES.get(name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from intarsia.errors import TargetError
+from intarsia.runtime.cpu import this_machine
 from intarsia.target.options import did_you_mean, option
 
 # Features in the order in which x86 processors got them: LLVM's name, and the Linux kernel's.
@@ -31,12 +32,12 @@ X86_FEATURES = {
     "avx512dq": "avx512dq",
     "avx512vl": "avx512vl",
     "avx512vnni": "avx512_vnni",
+    "amx-tile": "amx_tile",
+    "amx-int8": "amx_int8",
 }
 
 X86_OTHERS = {
     "amx-bf16": "amx_bf16",
-    "amx-int8": "amx_int8",
-    "amx-tile": "amx_tile",
     "avx512bf16": "avx512_bf16",
     "avx512bitalg": "avx512_bitalg",
     "avx512fp16": "avx512_fp16",
@@ -57,6 +58,7 @@ _AVX = (*_V2, "avx")
 _V3 = (*_AVX, "f16c", "fma", "avx2", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _VNNI = (*_V4, "avx512vnni")
+_AMX = (*_VNNI, "amx-tile", "amx-int8")
 
 X86_CPUS = {
     "x86-64": (),
@@ -77,9 +79,9 @@ X86_CPUS = {
     "icelake-server": _VNNI,
     "tigerlake": _VNNI,
     "rocketlake": _VNNI,
-    "sapphirerapids": _VNNI,
-    "emeraldrapids": _VNNI,
-    "graniterapids": _VNNI,
+    "sapphirerapids": _AMX,
+    "emeraldrapids": _AMX,
+    "graniterapids": _AMX,
     "alderlake": _V3,
     "raptorlake": _V3,
     "meteorlake": _V3,
@@ -133,6 +135,7 @@ class Machine:
         dot: Whether an instruction adds up four products of bytes.
         bare: Whether there is no operating system, as on a microcontroller.
         scale: Whether an instruction multiplies floats by powers of two.
+        amx: Whether there is a unit that multiplies matrices of bytes.
     """
 
     triple: str
@@ -146,6 +149,7 @@ class Machine:
     dot: bool = False
     bare: bool = False
     scale: bool = False
+    amx: bool = False
 
 
 @cache
@@ -164,8 +168,13 @@ def host_cpu() -> tuple[str, tuple[str, ...]]:
     """
     from llvmlite import binding  # an SDK: loaded when a target asks for it
 
-    has = binding.get_host_cpu_features()
-    return binding.get_host_cpu_name(), tuple(name for name in X86_FEATURES if has.get(name))
+    has, usable = binding.get_host_cpu_features(), this_machine().cpu_features
+    names = tuple(
+        name
+        for name, kernel_name in X86_FEATURES.items()
+        if has.get(name) and (usable is None or kernel_name in usable)
+    )
+    return binding.get_host_cpu_name(), names
 
 
 def canonicalise(options: LlvmOptions) -> LlvmOptions:
@@ -250,5 +259,17 @@ def machine(options: LlvmOptions) -> Machine:
     features = ",".join([*(f"+{name}" for name in active), *removed, "-prefer-256-bit"])
     tune = options.mtune or options.mcpu
     dot = "avxvnni" in active or (wide and "avx512vnni" in active)
-    registers, half = 32 if wide else 16, "f16c" in active
-    return Machine(triple, "x86-64", tune, features, lanes, registers, known, half, dot, scale=wide)
+    amx = wide and "amx-tile" in active and "amx-int8" in active
+    return Machine(
+        triple,
+        "x86-64",
+        tune,
+        features,
+        lanes,
+        registers=32 if wide else 16,
+        cpu_features=known,
+        half="f16c" in active,
+        dot=dot,
+        scale=wide,
+        amx=amx,
+    )

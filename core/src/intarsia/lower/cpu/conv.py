@@ -8,14 +8,16 @@ computed from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt
 from .dense import Matrix, dense_loops, is_large
 from .loops import Finish, Source, copy_rows, cut, for_parts, load, parallel, seq, serial, store
+from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
 from .tile import Shape, best_rows, column_parts, register_tile
 from .window import Window
 
@@ -33,6 +35,7 @@ class Convolution:
         groups: Groups of channels.
         window: Geometry.
         blank: What padding holds.
+        copied: Whether rows are copied though no window leaves the picture.
     """
 
     data: Source
@@ -41,6 +44,7 @@ class Convolution:
     groups: int
     window: Window
     blank: int = 0
+    copied: bool = False
 
     @property
     def inner(self) -> int:
@@ -51,6 +55,25 @@ class Convolution:
     def columns(self) -> int:
         """Output channels of a group."""
         return self.outputs // self.groups
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether strips are copied before they are multiplied."""
+        return self.copied or self.window.is_padded
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Extents of the loops to sum over; without dilation, a row of a copied strip is one."""
+        (kh, kw), inner = self.window.kernel, self.inner
+        joined = self.is_copied and (self.window.dilation[1] == 1 or kw == 1)
+        return (kh, kw * inner) if joined else (kh, kw, inner)
+
+
+def unit_extents(conv: Convolution) -> tuple[int, int]:
+    """Return how many neighbouring results a matrix unit computes, and the depth of its loop."""
+    if conv.window.is_point and conv.groups == 1:
+        return conv.data.shape[0] * prod(conv.window.output), conv.inner
+    return conv.window.output[1], conv.steps[-1]
 
 
 def conv_loops(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
@@ -80,7 +103,8 @@ def _as_matrix(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
     def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
         return load(conv.data, row // (height * width), row // width % height, row % width, k)
 
-    matrix = Matrix(batch * height * width, depth, element, depth * conv.data.dtype.bytes)
+    stride = depth * conv.data.dtype.bytes
+    matrix = Matrix(batch * height * width, depth, element, stride, conv.copied)
     return dense_loops(shape, matrix, conv.weight, conv.outputs, finish, [batch, height, width])
 
 
@@ -111,11 +135,7 @@ def _plan(shape: Shape, conv: Convolution) -> _Plan:
     rows, columns = window.output
     width = conv.weight.shape[2]
     blocks = -(-conv.columns // width)
-    limit = shape.rows_for(width // shape.lanes)
-    tile_width = best_rows(columns, limit)
-    if shape.tile_columns:
-        tile_width = min(shape.tile_columns, columns, limit)
-    tile_height = max(1, min(rows, limit // tile_width))
+    tile_height, tile_width = _tile_of(shape, window, width)
     padded = window.span(1, columns)
     items = conv.groups * conv.data.shape[0]
 
@@ -142,16 +162,36 @@ def _plan(shape: Shape, conv: Convolution) -> _Plan:
     return _Plan(height, strips, (tile_height, tile_width), blocks, at_once)
 
 
+def _tile_of(shape: Shape, window: Window, width: int) -> tuple[int, int]:
+    """Return height and width of the neighbours that a tile computes."""
+    rows, columns = window.output
+    if shape.unit is not None:
+        count, size = segment_rows(columns, shape.unit)
+        return (min(rows, SEGMENTS), columns) if count == 1 else (1, min(columns, SEGMENTS * size))
+    limit = shape.rows_for(width // shape.lanes)
+    tile_width = best_rows(columns, limit)
+    if shape.tile_columns:
+        tile_width = min(shape.tile_columns, columns, limit)
+    return max(1, min(rows, limit // tile_width)), tile_width
+
+
 def _strip(shape: Shape, conv: Convolution, plan: _Plan, place: _Place, finish: Finish) -> Stmt:
     """Compute a strip of rows for some blocks of channels."""
     window = conv.window
-    if not window.is_padded:
-        return _blocks(shape, conv, plan, place, finish, _direct(conv, place))
+
+    def blocks(read: _Read) -> Stmt:
+        body = _blocks(shape, conv, plan, place, finish, read)
+        if shape.unit is None:
+            return body
+        _, rows = segment_rows(window.output[1], shape.unit)
+        return configured(shape.unit, rows, conv.steps[-1], body)
+
+    if not conv.is_copied:
+        return blocks(_direct(conv, place))
     span = (window.span(0, plan.height), window.span(1, window.output[1]))
     strip = Buffer("strip", (span[0], span[1] * conv.inner), conv.data.dtype, Scope.STACK)
     fill = _fill(shape, conv, place, strip, span)
-    body = _blocks(shape, conv, plan, place, finish, _from_strip(conv, strip))
-    return Allocate(strip, seq(fill, body))
+    return Allocate(strip, seq(fill, blocks(_from_strip(conv, strip))))
 
 
 def _fill(
@@ -211,8 +251,8 @@ def _fill(
 _Read = Callable[[PrimExpr, PrimExpr, "tuple[PrimExpr, ...]"], PrimExpr]
 
 
-def _direct(conv: Convolution, place: _Place) -> tuple[tuple[int, ...], _Read]:
-    """Read windows from the input itself; loops over rows, columns and channels of the kernel."""
+def _direct(conv: Convolution, place: _Place) -> _Read:
+    """Read windows from the input itself; steps are rows, columns and channels of the kernel."""
     window, inner = conv.window, conv.inner
     (sh, sw), (dh, dw) = window.strides, window.dilation
 
@@ -225,14 +265,13 @@ def _direct(conv: Convolution, place: _Place) -> tuple[tuple[int, ...], _Read]:
             place.group * inner + k[2],
         )
 
-    return (*window.kernel, inner), read
+    return read
 
 
-def _from_strip(conv: Convolution, strip: Buffer) -> tuple[tuple[int, ...], _Read]:
-    """Read windows from the padded strip; without dilation, a row of the kernel is one loop."""
+def _from_strip(conv: Convolution, strip: Buffer) -> _Read:
+    """Read windows from the padded strip."""
     window, inner = conv.window, conv.inner
     (sh, sw), (dh, dw) = window.strides, window.dilation
-    kh, kw = window.kernel
 
     def joined(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
         return load(strip, row * sh + k[0] * dh, column * (sw * inner) + k[1])
@@ -240,7 +279,7 @@ def _from_strip(conv: Convolution, strip: Buffer) -> tuple[tuple[int, ...], _Rea
     def apart(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
         return load(strip, row * sh + k[0] * dh, (column * sw + k[1] * dw) * inner + k[2])
 
-    return ((kh, kw * inner), joined) if dw == 1 or kw == 1 else ((kh, kw, inner), apart)
+    return joined if len(conv.steps) == 2 else apart
 
 
 def _blocks(
@@ -249,14 +288,14 @@ def _blocks(
     plan: _Plan,
     place: _Place,
     finish: Finish,
-    source: tuple[tuple[int, ...], _Read],
+    read: _Read,
 ) -> Stmt:
     """Compute the blocks of channels of an item one after the other."""
     width = conv.weight.shape[2]
     blocks = plan.blocks
 
     def body(number: PrimExpr, used: int) -> Stmt:
-        return _tiles(shape, conv, plan, place, finish, source, number, used)
+        return _tiles(shape, conv, plan, place, finish, read, number, used)
 
     stmts: list[Stmt] = []
     for first, count, used in column_parts(conv.columns, width):
@@ -281,33 +320,34 @@ def _tiles(
     plan: _Plan,
     place: _Place,
     finish: Finish,
-    source: tuple[tuple[int, ...], _Read],
+    read: _Read,
     number: PrimExpr,
     used: int,
 ) -> Stmt:
     """Compute one block of channels of a strip, tile by tile."""
-    steps, read = source
-    width = conv.weight.shape[2]
+    steps, width = conv.steps, conv.weight.shape[2]
     tallest = min(plan.tile[0], plan.height)
     strides = [1] * len(steps)
     for axis in range(len(steps) - 2, -1, -1):
         strides[axis] = strides[axis + 1] * steps[axis + 1]
 
+    def right(k: Sequence[PrimExpr], c: PrimExpr, later: int = 0) -> PrimExpr:
+        depth = index(0)
+        for position, stride in zip(k, strides, strict=True):
+            depth = depth + position * stride
+        return load(conv.weight, place.group * plan.blocks + number + later, depth, c)
+
+    def done(y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+        channel = place.group * conv.columns + number * width + c
+        return finish(value, (place.image, place.row + y, x, channel))
+
+    if shape.unit is not None:
+        return _unit_tiles(shape.unit, conv, plan.height, (used, width), (read, right, done))
+
     def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
         def at(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
             position = index(r)
             return row + position // columns, column + position % columns
-
-        def right(k: tuple[PrimExpr, ...], c: PrimExpr, later: int = 0) -> PrimExpr:
-            depth = index(0)
-            for position, stride in zip(k, strides, strict=True):
-                depth = depth + position * stride
-            return load(conv.weight, place.group * plan.blocks + number + later, depth, c)
-
-        def done(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
-            y, x = at(r)
-            channel = place.group * conv.columns + number * width + c
-            return finish(value, (place.image, place.row + y, x, channel))
 
         return register_tile(
             shape,
@@ -316,10 +356,10 @@ def _tiles(
             largest=(tallest * plan.tile[1], width),
             steps=steps,
             left=lambda r, k: read(*at(r), tuple(k)),
-            right=lambda k, c: right(tuple(k), c),
-            finish=done,
+            right=right,
+            finish=lambda r, c, value: done(*at(r), c, value),
             dtype=conv.weight.dtype,
-            ahead=(lambda k, c: right(tuple(k), c, 1)) if is_large(conv.weight) else None,
+            ahead=(lambda k, c: right(k, c, 1)) if is_large(conv.weight) else None,
         )
 
     down = cut(plan.height, tallest)
@@ -329,3 +369,50 @@ def _tiles(
         lambda y, h: for_parts(across, lambda x, w: tile(y, h, x, w), "x"),
         "y",
     )
+
+
+def _unit_tiles(
+    unit: MatrixUnit,
+    conv: Convolution,
+    height: int,
+    columns: tuple[int, int],
+    access: tuple[
+        _Read,
+        Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
+        Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt],
+    ],
+) -> Stmt:
+    """Compute one block of channels of a strip by a matrix unit.
+
+    Args:
+        unit: The unit.
+        conv: Operands.
+        height: Rows of the strip.
+        columns: Channels of the block that exist, and that the packed weights have.
+        access: ``read(row, column, step)``, ``right(step, channel)`` and ``done(row, column,
+            channel, sum)``.
+    """
+    read, right, done = access
+    across = conv.window.output[1]
+    count, rows = segment_rows(across, unit)
+    total = height * count
+    at_once = min(total, SEGMENTS)
+    pixel = conv.inner if conv.is_copied else conv.data.shape[3]
+    stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
+
+    def segment(wanted: PrimExpr) -> Segment:
+        number = minimum(wanted, total - 1) if total % at_once else wanted
+        row, left = number // count, number % count * rows
+        column = minimum(left, across - rows)
+        return Segment(
+            lambda k: read(row, column, tuple(k)),
+            stride,
+            left - column + (wanted - number) * rows,
+            lambda r, c, value: done(row, column + r, c, value),
+        )
+
+    def tile(t: PrimExpr) -> Stmt:
+        segments = [segment(t * at_once + s) for s in range(at_once)]
+        return unit_tile(unit, segments, rows, columns, conv.steps, right)
+
+    return serial(-(-total // at_once), tile, "t")

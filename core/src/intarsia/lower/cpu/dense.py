@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...tir.buffer import Buffer, Scope
-from ...tir.expr import PrimExpr
+from ...tir.expr import PrimExpr, index, minimum
 from ...tir.stmt import Allocate, Stmt
 from .loops import (
     Finish,
@@ -24,9 +24,11 @@ from .loops import (
     serial,
     store,
 )
+from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
 from .tile import Shape, best_rows, column_parts, register_tile
 
 _LINE = 64
+QUAD = 4
 _SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
 _LARGE_BYTES = 512 * 1024
 _ITEMS = 8  # pieces of work that two or four threads can share evenly
@@ -41,12 +43,14 @@ class Matrix:
         depth: Elements of a row.
         element: ``element(row, k)``.
         stride_bytes: Distance between rows.
+        copied: Whether rows must be copied before they are multiplied.
     """
 
     rows: int
     depth: int
     element: Callable[[PrimExpr, PrimExpr], PrimExpr]
     stride_bytes: int
+    copied: bool = False
 
 
 def flat_rows(buffer: Source) -> Matrix:
@@ -83,6 +87,8 @@ def dense_loops(
         finish: Stores an element.
         outer: Dimensions that the rows of the result stand for.
     """
+    if shape.unit is not None:
+        return _unit_loops(shape, shape.unit, left, weight, outputs, finish, outer)
     width = weight.shape[2]
     limit = shape.rows_for(width // shape.lanes)
     if _needs_copy(left):
@@ -207,6 +213,76 @@ def _panel(
         ),
     )
     return Allocate(panel, seq(copy, body))
+
+
+def _unit_loops(
+    shape: Shape,
+    unit: MatrixUnit,
+    left: Matrix,
+    weight: Buffer,
+    outputs: int,
+    finish: Finish,
+    outer: list[int],
+) -> Stmt:
+    """Return the loops of ``left @ weight`` by a matrix unit; arguments as of ``dense_loops``."""
+    width = weight.shape[2]
+    segments, rows = segment_rows(left.rows, unit)
+    at_once = min(segments, SEGMENTS)
+    tiles = -(-segments // at_once)
+    blocks = -(-outputs // width)
+    most = max(1, shape.panel_bytes // max(1, left.depth * QUAD * rows * at_once))
+    panel = tiles if blocks >= _ITEMS else even_share(tiles, most, -(-_ITEMS // blocks))
+    panels = cut(tiles, min(panel, most))
+    copies = left.copied or _needs_copy(left)
+
+    def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
+        base, source = index(0), left
+        kept = min(left.rows, size * at_once * rows)
+        copy = Buffer("panel", (kept, left.depth + _LINE // QUAD), weight.dtype, Scope.STACK)
+        if copies:
+            base = minimum(start * (at_once * rows), left.rows - kept)
+            stride = copy.shape[1] * QUAD
+            source = Matrix(left.rows, left.depth, lambda r, k: load(copy, r, k), stride)
+
+        def segment(number: PrimExpr, n: PrimExpr) -> Segment:
+            wanted = number * rows
+            row = minimum(wanted, left.rows - rows)
+            return Segment(
+                lambda k: source.element(row - base, k[0]),
+                source.stride_bytes,
+                wanted - row,
+                lambda r, c, value: finish(value, (*unflatten(row + r, outer), n * width + c)),
+            )
+
+        def tile(t: PrimExpr, n: PrimExpr) -> Stmt:
+            return unit_tile(
+                unit,
+                [segment((start + t) * at_once + s, n) for s in range(at_once)],
+                rows,
+                (used, width),
+                (left.depth,),
+                lambda k, c: load(weight, n, k[0], c),
+            )
+
+        body = serial(count, lambda n: serial(size, lambda t: tile(t, first + n), "t"), "n")
+        body = configured(unit, rows, left.depth, body)
+        if not copies:
+            return body
+
+        def row(r: PrimExpr) -> Stmt:
+            return copy_rows(
+                left.depth, shape.lanes, lambda k: store(copy, (r, k), left.element(base + r, k))
+            )
+
+        return Allocate(copy, seq(serial(kept, row), body))
+
+    stmts: list[Stmt] = []
+    for part in panels:
+        for first, count, used in column_parts(outputs, width):
+            group = _blocks_at_once(count, sum(p.count for p in panels))
+            for chunk in cut(count, group):
+                stmts.append(_share(part, chunk, first, used, item))
+    return seq(*stmts)
 
 
 def is_large(weight: Buffer) -> bool:

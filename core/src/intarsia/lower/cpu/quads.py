@@ -21,10 +21,11 @@ from ...tir.func import PrimFunc
 from ...tir.stmt import Stmt
 from ..kernels import FusedGroup
 from .channelwise import Channelwise, channelwise_loops
-from .conv import Convolution, conv_loops
+from .conv import Convolution, conv_loops, unit_extents
 from .dense import dense_loops, flat_rows
 from .group import operands
 from .loops import QuadView, load
+from .matrix_unit import MatrixUnit, suits_unit
 from .quantised import QUAD, QuadDense, QuantConvAttrs
 from .tile import ChannelSums, Shape, Taps
 from .window import window_of
@@ -101,9 +102,8 @@ class QuadSchedules:
             {"cpu.qconv": self.conv, "cpu.qdense": self.dense, "cpu.qdepthwise": self.depthwise}
         )
 
-    def _source(self, target: Target, data: Buffer) -> tuple[Shape, QuadView] | None:
+    def _source(self, plain: Shape, data: Buffer) -> tuple[Shape, QuadView] | None:
         """Return the tile, and the data as it is read."""
-        plain = self.shape_of(target, DType.INT32)
         if plain.quads is None:
             return None
         quads, signed = plain.quads, data.dtype.is_signed
@@ -118,15 +118,26 @@ class QuadSchedules:
             return None
         attrs = group.anchor.attrs
         data, weight = given.args
-        found = self._source(target, data)
+        shape = self.shape_of(target, DType.INT32)
+        found = self._source(shape, data)
         if found is None or not isinstance(attrs, QuantConvAttrs):
             return None
-        shape, source = found
-        zero = attrs.zero ^ 0x80 if data.dtype.is_signed else attrs.zero
-        blank = int.from_bytes(bytes([zero] * QUAD), "little", signed=True)
         window = window_of(data.shape[1:3], given.fused.output.shape[1:3], attrs)
-        work = Convolution(source, weight, attrs.outputs, attrs.groups, window, blank)
-        return given.function(conv_loops(shape, work, given.finish))
+
+        def work(source: QuadView, zero: int, *, copied: bool = False) -> Convolution:
+            blank = int.from_bytes(bytes([zero] * QUAD), "little", signed=True)
+            groups = attrs.groups
+            return Convolution(source, weight, attrs.outputs, groups, window, blank, copied)
+
+        by_unit = self._by_unit(shape, data)
+        if by_unit is not None:
+            unit, moved = by_unit
+            conv = work(moved, attrs.zero, copied=data.dtype.is_signed)
+            if suits_unit(*unit_extents(conv), unit):
+                return given.function(conv_loops(replace(shape, unit=unit), conv, given.finish))
+        zero = attrs.zero ^ 0x80 if data.dtype.is_signed else attrs.zero
+        shape, source = found
+        return given.function(conv_loops(shape, work(source, zero), given.finish))
 
     def dense(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.qdense``."""
@@ -135,13 +146,35 @@ class QuadSchedules:
             return None
         attrs = group.anchor.attrs
         data, weight = given.args
-        found = self._source(target, data)
+        shape = self.shape_of(target, DType.INT32)
+        found = self._source(shape, data)
         if found is None or not isinstance(attrs, QuadDense.Attrs):
             return None
+        outer, by_unit = list(data.shape[:-1]), self._by_unit(shape, data)
+        if by_unit is not None:
+            unit, moved = by_unit
+            rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
+            if suits_unit(rows.rows, rows.depth, unit):
+                shape = replace(shape, unit=unit)
+                body = dense_loops(shape, rows, weight, attrs.outputs, given.finish, outer)
+                return given.function(body)
         shape, source = found
-        rows, outer = flat_rows(source), list(data.shape[:-1])
-        body = dense_loops(shape, rows, weight, attrs.outputs, given.finish, outer)
+        body = dense_loops(shape, flat_rows(source), weight, attrs.outputs, given.finish, outer)
         return given.function(body)
+
+    def _by_unit(self, shape: Shape, data: Buffer) -> tuple[MatrixUnit, QuadView] | None:
+        """Return the matrix unit, and the data as it is copied for it: unsigned."""
+        quads = shape.quads
+        if quads is None or quads.unit is None:
+            return None
+        if not data.dtype.is_signed:
+            return quads.unit, QuadView(data, quads.load)
+
+        def read(first: PrimExpr) -> PrimExpr:
+            quad = quads.load(first)
+            return binary(BinaryOp.XOR, quad, IntImm(_TOP_BITS, quad.dtype))
+
+        return quads.unit, QuadView(data, read)
 
     def depthwise(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.qdepthwise``."""

@@ -16,6 +16,7 @@ from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index
 from ...tir.stmt import Allocate, Stmt
 from .loops import load, seq, serial, store, unrolled, vectorized
+from .matrix_unit import MatrixUnit
 
 
 class SumUp(Protocol):
@@ -86,6 +87,7 @@ class Quads:
             of the weights on; ``None`` if tiles have loops over quads.
         columns: Most columns of weights that are packed together; as many as of float32 if 0.
         within: How windows within a channel are summed up; ``None`` if by loops.
+        unit: A unit that multiplies matrices of bytes; ``None`` if the machine has none.
     """
 
     load: Callable[[PrimExpr], PrimExpr]
@@ -94,6 +96,7 @@ class Quads:
     sum_up: SumUp | None = None
     columns: int = 0
     within: ChannelSums | None = None
+    unit: MatrixUnit | None = None
 
 
 _BUSY = 8  # sums of vectors that are added up at once: two units, four cycles each
@@ -113,6 +116,7 @@ class Shape:
         add: ``add(total, left, right)``: what a step of a tile does if it does not multiply and
             add.
         sum_up: ``sum_up(sums, left, right, steps)``: what a tile does in place of its inner loop.
+        unit: The matrix unit that multiplies; ``None`` if vectors do.
         tile_columns: Neighbours in a row of a picture that one tile computes; 0 lets a rule choose.
         panel_bytes: Most memory of the rows that share one pass over a block of weights.
         copies_rows: Whether these rows are copied side by side first; ``None`` lets a rule choose.
@@ -131,6 +135,7 @@ class Shape:
     quads: Quads | None = None
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
     sum_up: Callable[[Buffer, Sequence[PrimExpr], PrimExpr, PrimExpr | int], Stmt] | None = None
+    unit: MatrixUnit | None = None
     tile_columns: int = 0
     panel_bytes: int = 192 * 1024
     copies_rows: bool | None = None

@@ -9,6 +9,8 @@ from intarsia.tir.buffer import Scope
 from intarsia.tir.expr import IntImm, PrimExpr
 from intarsia.tir.stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
 
+from ..amx import MULTIPLY, shape_of
+
 LEAST_SHARED = 6_000
 """Effort below which a parallel loop runs on the calling thread: some 0.8 us.
 
@@ -23,6 +25,7 @@ milliseconds where other programs keep the processors busy.
 """
 
 _MEMORY = 8  # a vector written to memory, with what was read for it, by one kept in a register
+_PRODUCT = 32  # two registers of a matrix unit
 _UNKNOWN = 4  # rounds of a loop whose extent is known at run time only: the taps of a window
 
 
@@ -58,6 +61,9 @@ def effort(stmt: Stmt) -> int:
             return 1 + effort(stmt.body)
         case Allocate():
             return effort(stmt.body)
+        case Invoke(function=name) if name.startswith(MULTIPLY):
+            down, across = shape_of(name)
+            return _PRODUCT * down * across
         case Barrier() | Invoke():
             return 1
         case _:

@@ -30,6 +30,7 @@ from intarsia.tir.walk import post_order, statement_exprs, statements
 
 from .effort import is_worth_sharing, is_worth_waking
 from .expressions import Expressions
+from .matrix_unit import emit_procedure
 from .spelling import memory_type
 from .writer import Declarations, Writer
 
@@ -107,10 +108,12 @@ class _Kernel:
                     e.positive.add(stmt.var)
                 e.w.values.clear()
                 self.stmt(e, stmt.body, parallel=parallel)
-            case Barrier() | Invoke():
+            case Invoke():
+                emit_procedure(e, stmt)
+            case Barrier():
                 raise UnsupportedError(
                     "the code generator 'llvm' has no blocks of threads",
-                    hint="barriers and procedures are for devices that have them",
+                    hint="barriers are for devices that have them",
                 )
             case _:
                 assert_never(stmt)

@@ -22,6 +22,7 @@ from intarsia.tir.expr import CallTarget, PrimExpr, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import LetStmt, Stmt
 
+from ..amx import Amx
 from ..functions import DOT, HALVES, PREFETCH, QUAD
 from ..target import Machine, machine
 from .transpose import square, turn
@@ -39,7 +40,8 @@ def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
         quads = Quads(load_quad, add_products, columns=2)
         return Shape(4 if dtype.is_float else 1, 2, strip_bytes=_SMALL_STRIP, quads=quads)
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
-    quads = Quads(load_quad, dot if machine.dot else add_products)
+    unit = Amx() if machine.amx else None
+    quads = Quads(load_quad, dot if machine.dot else add_products, unit=unit)
     rows = 14 if machine.registers == 32 else 6
     return Shape(
         lanes,

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Procedures of :mod:`intarsia_llvm.amx` as LLVM's instructions for AMX."""
+
+from __future__ import annotations
+
+from intarsia.errors import UnsupportedError
+from intarsia.tir.expr import IntImm, Load, PrimExpr
+from intarsia.tir.stmt import Invoke
+
+from ..amx import CLEAR, CONFIGURE, MULTIPLY, PROCEDURES, RELEASE, WRITE, shape_of
+from .expressions import Expressions
+from .writer import Writer
+
+_DATA, _WEIGHTS = 4, 6  # the first registers of each; sums are before
+_ROW_BYTES = 64
+_PERMISSION = "intarsia.amx.permission"
+PERMISSION_TEXT = f"""\
+declare i64 @syscall(i64, ...)
+define internal void @{_PERMISSION}() {{
+  call i64 (i64, ...) @syscall(i64 158, i64 4131, i64 18)
+  ret void
+}}
+@{_PERMISSION}.place = internal constant ptr @{_PERMISSION}, section ".init_array", align 8
+@llvm.used = appending global [1 x ptr] [ptr @{_PERMISSION}.place], section "llvm.metadata"
+"""
+"""Asks Linux for the registers when the code is loaded: ``arch_prctl(ARCH_REQ_XCOMP_PERM, 18)``."""
+
+
+def emit_procedure(e: Expressions, call: Invoke) -> None:
+    """Write a procedure.
+
+    Raises:
+        UnsupportedError: The code generator has none of this name.
+    """
+    if call.kind != "llvm" or call.function not in PROCEDURES:
+        raise UnsupportedError(
+            f"the LLVM code generator has no procedure '{call.function}' of '{call.kind}'",
+            hint=f"one of {', '.join(sorted(PROCEDURES))}",
+        )
+    w = e.w
+    name = call.function
+    if name == CONFIGURE:
+        _configure(w, *(_number(value) for value in call.values))
+    elif name == RELEASE:
+        _do(w, "tilerelease")
+    else:
+        down, across = shape_of(name)
+        if name.startswith(CLEAR):
+            for register in (_sums(s, b) for s in range(down) for b in range(across)):
+                _do(w, "tilezero", ("i8", register))
+        elif name.startswith(MULTIPLY):
+            _multiply(e, call, down, across)
+        elif name.startswith(WRITE):
+            _write(e, call, down, across)
+    w.loaded.clear()
+    w.values.clear()
+
+
+def _sums(segment: int, block: int) -> int:
+    return 2 * segment + block
+
+
+def _configure(w: Writer, rows: int, quads: int) -> None:
+    """Load a configuration: palette 1; for each register the bytes of a row, and the rows."""
+    widths, heights = [_ROW_BYTES] * 8, [rows] * 8
+    for register in range(_DATA, _WEIGHTS):
+        widths[register] = 4 * quads
+    for register in range(_WEIGHTS, 8):
+        heights[register] = quads
+    content = bytearray(64)
+    content[0] = 1
+    for register in range(8):
+        content[16 + 2 * register] = widths[register]
+        content[48 + register] = heights[register]
+    text = "".join(f"\\{byte:02x}" for byte in content)
+    name = f"intarsia.amx.{rows}x{quads}"
+    w.declarations.lines.setdefault(
+        name, f'@{name} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
+    )
+    w.declarations.lines.setdefault(_PERMISSION, PERMISSION_TEXT)
+    _do(w, "ldtilecfg", ("ptr", f"@{name}"))
+
+
+def _multiply(e: Expressions, call: Invoke, down: int, across: int) -> None:
+    *left, right = (e.address(place.buffer, place.indices) for place in call.places)
+    strides = [e.value(value) for value in call.values]
+    stride = _row_bytes(call.places[-1])
+    w = e.w
+    for s in range(down):
+        _do(w, "tileloadd64", ("i8", _DATA + s), ("ptr", left[s]), ("i64", strides[s]))
+        for b in range(across):
+            if s == 0:
+                place = w.emit(f"getelementptr i8, ptr {right}, i64 {b * _ROW_BYTES}")
+                _do(w, "tileloadd64", ("i8", _WEIGHTS + b), ("ptr", place), ("i64", stride))
+            registers = (_sums(s, b), _DATA + s, _WEIGHTS + b)
+            _do(w, "tdpbusd", *(("i8", register) for register in registers))
+
+
+def _write(e: Expressions, call: Invoke, down: int, across: int) -> None:
+    (first,) = call.places
+    rows, stride = _number(call.values[0]), _row_bytes(first)
+    base = e.address(first.buffer, first.indices)
+    for s in range(down):
+        for b in range(across):
+            offset = s * rows * stride + b * _ROW_BYTES
+            place = e.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+            register = _sums(s, b)
+            _do(e.w, "tilestored64", ("i8", register), ("ptr", place), ("i64", stride))
+
+
+def _row_bytes(place: Load) -> int:
+    return place.buffer.shape[-1] * place.buffer.dtype.bytes
+
+
+def _number(value: PrimExpr) -> int:
+    if not isinstance(value, IntImm):
+        raise UnsupportedError("registers of AMX are configured by constants")
+    return value.value
+
+
+def _do(w: Writer, name: str, *operands: tuple[str, object]) -> None:
+    """Write a call of one of LLVM's functions for AMX; numbers of registers are immediate."""
+    kinds = ["i8 immarg" if kind == "i8" else kind for kind, _ in operands]
+    function = w.declarations.use("void", f"llvm.x86.{name}", tuple(kinds))
+    w.do(f"call void {function}({', '.join(f'{kind} {value}' for kind, value in operands)})")

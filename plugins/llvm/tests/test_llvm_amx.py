@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Products of bytes by AMX: the instructions, and on a processor that has it the results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intarsia.artifact.plan import CallPlan
+from intarsia.dtype import DType
+from intarsia.errors import UnsupportedError
+from intarsia.lower.cpu.dense import dense_loops, flat_rows
+from intarsia.lower.cpu.loops import store
+from intarsia.lower.cpu.quantised import QuadDense, pack_quad_dense
+from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.kernels import TensorModule
+from intarsia.runtime.cpu import this_machine
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import Load, index
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.stmt import Invoke
+from intarsia_llvm.amx import Amx
+from intarsia_llvm.codegen import llvm_text
+from intarsia_llvm.optimise import compile_assembly
+from intarsia_llvm.schedules.table import shape_of
+from intarsia_llvm.target import LlvmOptions, canonicalise, machine
+
+LINUX = {"mtriple": "x86_64-unknown-linux-gnu"}
+needs_amx = pytest.mark.skipif(
+    "amx_int8" not in (this_machine().cpu_features or ()), reason="this processor has no AMX"
+)
+
+
+def product(rows: int, quads: int, outputs: int) -> PrimFunc:
+    """``data @ weight`` in int32; data is quads of unsigned bytes."""
+    width = 32 if outputs > 16 else 16
+    data = Buffer("data", (rows, quads), DType.INT32)
+    weight = Buffer("weight", (-(-outputs // width), quads, width), DType.INT32)
+    result = Buffer("result", (rows, outputs), DType.INT32)
+    body = dense_loops(
+        Shape(16, 14, unit=Amx()),
+        flat_rows(data),
+        weight,
+        outputs,
+        lambda value, at: store(result, at, value),
+        [rows],
+    )
+    return PrimFunc("product", (data, weight, result), 1, body)
+
+
+def text_of(function: PrimFunc, **options: str) -> str:
+    module = TensorModule((function,), CallPlan((), (), (), (), 0, ()))
+    return llvm_text(module, LlvmOptions(**LINUX, **options))
+
+
+def test_a_tile_is_two_by_two_registers() -> None:
+    options = canonicalise(LlvmOptions(**LINUX, mcpu="sapphirerapids"))
+    text = text_of(product(49, 32, 64), mcpu="sapphirerapids")
+    assembly = compile_assembly(text, machine(options), 3)
+    body = assembly[assembly.index("product:") :]
+    counts = [body.count(f"\t{name}\t") for name in ("ldtilecfg", "tilezero", "tdpbusd")]
+    assert counts == [1, 4, 4]
+    assert body.count("\ttileloadd\t") == 4
+    assert body.count("\ttilestored\t") == 4
+    assert "tilerelease" in body
+    assert "syscall" in assembly  # that asks for the registers, when the code is loaded:
+    assert ".init_array" in assembly
+
+
+def test_a_processor_without_it_multiplies_by_vectors(make_target) -> None:
+    for cpu, has in (("sapphirerapids", True), ("znver5", False), ("haswell", False)):
+        quads = shape_of(make_target(**LINUX, mcpu=cpu), DType.INT32).quads
+        assert quads is not None
+        assert (quads.unit is not None) is has
+
+
+def test_an_unknown_procedure_is_refused() -> None:
+    x = Buffer("x", (1,), DType.INT32)
+    unknown = PrimFunc("f", (x,), 1, Invoke("llvm", "llvm.amx.add", ()))
+    with pytest.raises(UnsupportedError, match=r"no procedure 'llvm\.amx\.add' of 'llvm'"):
+        text_of(unknown, mcpu="sapphirerapids")
+
+
+def test_sizes_of_registers_are_constants() -> None:
+    x = Buffer("x", (1,), DType.INT64)
+    sizes = (Load(x, (index(0),), DType.INT64, 1), index(4))
+    unknown = PrimFunc("f", (x,), 1, Invoke("llvm", "llvm.amx.configure", (), sizes))
+    with pytest.raises(UnsupportedError, match="registers of AMX are configured by constants"):
+        text_of(unknown, mcpu="sapphirerapids")
+
+
+def test_native_has_it_where_the_kernel_lends_it() -> None:
+    native = machine(canonicalise(LlvmOptions()))
+    has = this_machine().cpu_features or frozenset[str]()
+    assert native.amx == ("amx_int8" in has and "avx512dq" in has)
+
+
+@needs_amx
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("rows", "quads", "outputs"),
+    [(4, 4, 1), (16, 16, 16), (17, 9, 33), (49, 32, 64), (197, 48, 100), (50, 512, 40)],
+)
+def test_products(load_module, rows: int, quads: int, outputs: int, threads: int) -> None:
+    generator = np.random.default_rng(rows)
+    plain = generator.integers(0, 256, (rows, 4 * quads)).astype(np.uint8)
+    matrix = generator.integers(-128, 128, (4 * quads, outputs)).astype(np.int8)
+    packed = pack_quad_dense(matrix, 32 if outputs > 16 else 16)
+    function = product(rows, quads, outputs)
+    found = np.zeros((rows, outputs), np.int32)
+    module = load_module([function], num_threads=threads)
+    module.get_function("product")(plain.view(np.int32), packed, found)
+    wanted = QuadDense.reference(QuadDense.Attrs(outputs=outputs), plain, packed)
+    np.testing.assert_array_equal(found, wanted)

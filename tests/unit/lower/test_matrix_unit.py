@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops for a matrix unit, whose registers are memory here and its procedures loops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from intarsia.dtype import DType
+from intarsia.lower.cpu.conv import Convolution, conv_loops, unit_extents
+from intarsia.lower.cpu.dense import dense_loops, flat_rows, unflatten
+from intarsia.lower.cpu.loops import QuadView, load, seq, serial, store
+from intarsia.lower.cpu.matrix_unit import chunk_of, segment_rows, suits_unit
+from intarsia.lower.cpu.quantised import (
+    QuadConv,
+    QuadDense,
+    QuantConvAttrs,
+    pack_quad_conv,
+    pack_quad_dense,
+)
+from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.cpu.window import Window
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast, index
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.interp import run
+from intarsia.tir.stmt import Stmt
+
+RNG = np.random.default_rng(5)
+LANES = 2
+REGISTERS = Buffer("registers", (2, 2, 4, LANES), DType.INT32, Scope.GLOBAL)
+CONFIGURED = Buffer("configured", (2,), DType.INT64, Scope.GLOBAL)
+
+
+def byte_of(quad: PrimExpr, number: int, *, signed: bool) -> PrimExpr:
+    moved = binary(BinaryOp.SHR, quad, IntImm(8 * number, DType.INT32))
+    low = binary(BinaryOp.AND, moved, IntImm(255, DType.INT32))
+    return cast(cast(low, DType.INT8), DType.INT32) if signed else low
+
+
+def behind(place: Load, quads: PrimExpr) -> PrimExpr:
+    """Return the element ``quads`` behind another one."""
+    flat = index(0)
+    for position, size in zip(place.indices, place.buffer.shape, strict=True):
+        flat = flat * size + position
+    return load(place.buffer, *unflatten(flat + quads, list(place.buffer.shape)))
+
+
+@dataclass(frozen=True)
+class PlainUnit:
+    """Registers of four rows; how large they are is known when the loops run."""
+
+    rows: int = 4
+    quads: int = 4
+    lanes: int = LANES
+
+    def configure(self, rows: int, quads: int) -> Stmt:
+        assert rows <= self.rows
+        assert quads <= self.quads
+        return seq(store(CONFIGURED, (0,), index(rows)), store(CONFIGURED, (1,), index(quads)))
+
+    def clear(self, shape: tuple[int, int]) -> Stmt:
+        zero = IntImm(0, DType.INT32)
+        return self._each(shape, lambda s, b, r, c: store(REGISTERS, (s, b, r, c), zero))
+
+    def multiply(self, left: Sequence[tuple[Load, int]], right: Load, across: int) -> Stmt:
+        def add(s: int, b: int, r: PrimExpr, c: PrimExpr) -> Stmt:
+            first, stride = left[s]
+            assert stride % 4 == 0
+
+            def quad(k: PrimExpr) -> Stmt:
+                data = behind(first, r * (stride // 4) + k)
+                weights = behind(right, k * right.buffer.shape[-1] + c + b * LANES)
+                total = load(REGISTERS, s, b, r, c)
+                for n in range(4):
+                    taken = byte_of(weights, n, signed=True)
+                    total = total + byte_of(data, n, signed=False) * taken
+                return store(REGISTERS, (s, b, r, c), total)
+
+            return serial(load(CONFIGURED, 1), quad, "k")
+
+        return self._each((len(left), across), add)
+
+    def write(self, sums: Buffer, rows: int, shape: tuple[int, int]) -> Stmt:
+        def one(s: int, b: int, r: PrimExpr, c: PrimExpr) -> Stmt:
+            return store(sums, (r + s * rows, c + b * LANES), load(REGISTERS, s, b, r, c))
+
+        return self._each(shape, one)
+
+    def release(self) -> Stmt:
+        return store(CONFIGURED, (0,), index(0))
+
+    def _each(
+        self, shape: tuple[int, int], body: Callable[[int, int, PrimExpr, PrimExpr], Stmt]
+    ) -> Stmt:
+        def register(s: int, b: int) -> Stmt:
+            rows = load(CONFIGURED, 0)
+            return serial(rows, lambda r: serial(LANES, lambda c: body(s, b, r, c), "c"), "r")
+
+        return seq(*(register(s, b) for s in range(shape[0]) for b in range(shape[1])))
+
+
+UNIT = PlainUnit()
+SHAPE = Shape(LANES, 2, unit=UNIT)
+
+
+def view_of(data: Buffer, shape: tuple[int, ...]) -> QuadView:
+    """Read quads of a picture from a flat buffer: copies of rows reach over its columns."""
+    picture = Buffer("picture", (*shape[:-1], 4 * shape[-1]), DType.UINT8, Scope.GLOBAL)
+
+    def read(first: PrimExpr) -> PrimExpr:
+        assert isinstance(first, Load)
+        flat = index(0)
+        for position, size in zip(first.indices, picture.shape, strict=True):
+            flat = flat * size + position
+        return load(data, flat // 4)
+
+    return QuadView(picture, read)
+
+
+def computed(body: Stmt, data: np.ndarray, weight: np.ndarray, operands, result) -> np.ndarray:
+    """Run loops over quads of data and packed weights; what they do not write stays -1."""
+    kernel = PrimFunc("kernel", (*operands, REGISTERS, CONFIGURED), 1, body)
+    kernel = replace(kernel, params=(*operands, REGISTERS, CONFIGURED))
+    found = np.full(result.shape, -1, np.int32)
+    registers = np.full(REGISTERS.shape, 77, np.int32)
+    run(kernel, data, weight, found, registers, np.zeros(2, np.int64))
+    return found
+
+
+def as_data(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).view("<i4")
+
+
+def byte_array(dtype: str, *shape: int) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+
+def product(outer: tuple[int, ...], quads: int, outputs: int, *, copied: bool) -> None:
+    plain = byte_array("uint8", *outer, 4 * quads)
+    width = 2 * LANES if outputs > LANES else LANES
+    packed = pack_quad_dense(byte_array("int8", 4 * quads, outputs), width)
+    data = Buffer("data", (*outer, quads), DType.INT32, Scope.GLOBAL)
+    weight = Buffer("weight", packed.shape, DType.INT32, Scope.GLOBAL)
+    result = Buffer("result", (*outer, outputs), DType.INT32, Scope.GLOBAL)
+    rows = replace(flat_rows(data), copied=copied)
+    body = dense_loops(
+        SHAPE, rows, weight, outputs, lambda v, at: store(result, at, v), list(outer)
+    )
+    found = computed(body, as_data(plain), packed, (data, weight, result), result)
+    wanted = QuadDense.reference(QuadDense.Attrs(outputs=outputs), plain, packed)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@settings(deadline=None, max_examples=12)
+@given(st.integers(4, 18), st.sampled_from([4, 6, 8]), st.integers(1, 5), st.booleans())
+def test_products(rows: int, quads: int, outputs: int, copied: bool) -> None:
+    product((rows,), quads, outputs, copied=copied)
+
+
+def test_rows_of_several_dimensions() -> None:
+    product((2, 3, 2), 4, 3, copied=False)
+
+
+def test_rows_that_fall_on_top_of_each_other_are_copied() -> None:
+    product((4,), 512, 1, copied=False)
+
+
+def picture(
+    size: tuple[int, int], quads: int, outputs: int, *, copied: bool = False, **given: object
+) -> None:
+    kernel, strides = given.get("kernel", (3, 3)), given.get("strides", (1, 1))
+    padding, dilation = given.get("padding", (1, 1)), given.get("dilation", (1, 1))
+    groups, images = given.get("groups", 1), given.get("images", 1)
+    attrs = QuantConvAttrs(
+        outputs=outputs,
+        kernel=kernel,
+        strides=strides,
+        padding=tuple((p, p) for p in padding),
+        dilation=dilation,
+        groups=groups,
+        zero=130,
+    )
+    plain = byte_array("uint8", images, *size, 4 * quads * groups)
+    width = 2 * LANES if outputs // groups > LANES else LANES
+    packed = pack_quad_conv(byte_array("int8", outputs, 4 * quads, *kernel), groups, width)
+    wanted = QuadConv.reference(attrs, plain, packed)
+    data = Buffer("data", (plain.size // 4,), DType.INT32, Scope.GLOBAL)
+    view = view_of(data, (images, *size, quads * groups))
+    weight = Buffer("weight", packed.shape, DType.INT32, Scope.GLOBAL)
+    result = Buffer("result", wanted.shape, DType.INT32, Scope.GLOBAL)
+    window = Window(size, wanted.shape[1:3], kernel, strides, padding, dilation)
+    blank = int.from_bytes(bytes([attrs.zero] * 4), "little", signed=True)
+    conv = Convolution(view, weight, outputs, groups, window, blank, copied)
+    body = conv_loops(SHAPE, conv, lambda v, at: store(result, at, v))
+    found = computed(body, as_data(plain).reshape(-1), packed, (data, weight, result), result)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"size": (4, 4), "quads": 1, "outputs": 3, "kernel": (3, 4)},
+        {"size": (5, 4), "quads": 1, "outputs": 2, "kernel": (2, 5), "padding": (1, 2)},
+        {"size": (3, 7), "quads": 2, "outputs": 5, "kernel": (1, 3)},
+        {"size": (3, 9), "quads": 1, "outputs": 4, "kernel": (2, 3), "images": 2},
+        {"size": (9, 9), "quads": 1, "outputs": 3, "strides": (2, 2), "dilation": (1, 2)},
+        {"size": (5, 5), "quads": 1, "outputs": 4, "groups": 2, "kernel": (2, 2)},
+        {"size": (9, 9), "quads": 1, "outputs": 3, "padding": (0, 0), "strides": (2, 2)},
+        {"size": (5, 5), "quads": 1, "outputs": 3, "padding": (0, 0), "copied": True},
+        {"size": (3, 3), "quads": 4, "outputs": 5, "kernel": (1, 1), "padding": (0, 0)},
+    ],
+    ids=str,
+)
+def test_pictures(given: dict) -> None:
+    picture(**given)
+
+
+@given(st.integers(1, 500))
+def test_segments_cover_all_rows_once_but_for_the_last(rows: int) -> None:
+    count, size = segment_rows(rows, UNIT)
+    assert size <= UNIT.rows
+    assert (count - 1) * size < rows <= count * size
+
+
+@given(st.integers(1, 500))
+def test_chunks_are_equal(depth: int) -> None:
+    chunk = chunk_of(depth, UNIT)
+    assert depth % chunk == 0
+    assert 1 <= chunk <= UNIT.quads
+
+
+def test_a_joined_row_of_taps_is_one_loop() -> None:
+    window = Window((9, 9), (9, 9), (3, 3), (1, 1), (1, 1), (1, 1))
+    data = Buffer("data", (1, 9, 9, 5), DType.INT32, Scope.GLOBAL)
+    conv = Convolution(data, Buffer("w", (1, 45, 2), DType.INT32, Scope.GLOBAL), 2, 1, window)
+    assert unit_extents(conv) == (9, 15)
+    apart = replace(conv, window=replace(window, dilation=(1, 2)))
+    assert unit_extents(apart) == (9, 5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "suits"), [(4, 4, True), (3, 4, False), (4, 3, False), (100, 7, False)]
+)
+def test_few_rows_and_short_chunks_are_left_to_vectors(rows: int, depth: int, suits: bool) -> None:
+    assert suits_unit(rows, depth, UNIT) is suits
