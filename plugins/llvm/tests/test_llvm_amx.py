@@ -10,7 +10,7 @@ from intarsia.artifact.plan import CallPlan
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
 from intarsia.lower.cpu.dense import dense_loops, flat_rows
-from intarsia.lower.cpu.loops import store
+from intarsia.lower.cpu.loops import parallel, store
 from intarsia.lower.cpu.quantised import QuadDense, pack_quad_dense
 from intarsia.lower.cpu.tile import Shape
 from intarsia.lower.kernels import TensorModule
@@ -76,9 +76,10 @@ def test_a_processor_without_it_multiplies_by_vectors(make_target) -> None:
 
 def test_an_unknown_procedure_is_refused() -> None:
     x = Buffer("x", (1,), DType.INT32)
-    unknown = PrimFunc("f", (x,), 1, Invoke("llvm", "llvm.amx.add", ()))
-    with pytest.raises(UnsupportedError, match=r"no procedure 'llvm\.amx\.add' of 'llvm'"):
-        text_of(unknown, mcpu="sapphirerapids")
+    call = Invoke("llvm", "llvm.amx.add", ())
+    for body in (call, parallel(1 << 20, lambda _: call)):
+        with pytest.raises(UnsupportedError, match=r"no procedure 'llvm\.amx\.add' of 'llvm'"):
+            text_of(PrimFunc("f", (x,), 1, body), mcpu="sapphirerapids")
 
 
 def test_sizes_of_registers_are_constants() -> None:

@@ -38,6 +38,8 @@ from .builtin import emit_intrinsic, emit_reduction, emit_target_call
 from .conversions import emit_cast
 from .half import narrow_to_bfloat, narrow_to_half, widen_bfloat, widen_half
 from .positions import Position, position
+from .quotient import constant_divisor, emit_quotient
+from .rounded import as_rounded, emit_rounded_float, emit_rounded_integer
 from .spelling import float_text, int_text, memory_type, register_type, splat, vector_type
 from .writer import Writer
 
@@ -111,8 +113,7 @@ class Expressions:
             case IfThenElse():
                 return self._branch(expr)
             case Cast():
-                value = self.value(expr.value)
-                return emit_cast(w, value, expr.value.dtype, expr.dtype, expr.lanes)
+                return self._cast(expr)
             case CallIntrinsic():
                 return emit_intrinsic(w, expr, [self.value(arg) for arg in expr.args])
             case CallTarget(kind="llvm", function="llvm.prefetch", args=(Load() as ahead,)):
@@ -134,6 +135,14 @@ class Expressions:
             case _:
                 assert_never(expr)
 
+    def _cast(self, expr: Cast) -> str:
+        rounded = as_rounded(expr)
+        if rounded is None:
+            value = self.value(expr.value)
+            return emit_cast(self.w, value, expr.value.dtype, expr.dtype, expr.lanes)
+        emit = emit_rounded_float if expr.dtype.is_float else emit_rounded_integer
+        return emit(self.w, self.value(rounded.x), rounded, expr.lanes)
+
     def _binary(self, expr: Binary) -> str:
         w = self.w
         if expr.op in _DIVISIONS and expr.a.dtype is INDEX:
@@ -143,6 +152,9 @@ class Expressions:
         if expr.op is BinaryOp.SUB and expr.dtype.is_float and _is_zero(expr.a):
             kind = register_type(expr.dtype, expr.lanes)
             return w.emit(f"fneg {kind} {self.value(expr.b)}")
+        by = constant_divisor(expr) if w.declarations.fma else None
+        if by is not None:
+            return emit_quotient(w, self.value(expr.a), by, expr.lanes)
         a, b = self.value(expr.a), self.value(expr.b)
         if expr.a.dtype is INDEX and expr.lanes == 1 and _is_literal(a) and _is_literal(b):
             folded = binary(expr.op, IntImm(int(a)), IntImm(int(b)))

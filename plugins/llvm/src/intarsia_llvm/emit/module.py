@@ -15,7 +15,7 @@ from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.vectorize import vectorize
 
 from ..intrinsics.expand import RULES, expand_intrinsics
-from ..target import Machine
+from ..target import Machine, is_x86
 from .checks import CHECK_TEXT, Statics
 from .entry import emit_main, emit_wrapper
 from .kernels import emit_kernel
@@ -135,7 +135,9 @@ def _text(name: str, model: Machine, parts: Iterable[str], declarations: Declara
 
 
 def _declarations(model: Machine) -> Declarations:
-    return Declarations(model.half, model.bare, model.scale)
+    x86 = is_x86(model.triple)
+    fma = not model.bare and (not x86 or "+fma" in model.features.split(","))
+    return Declarations(model.half, model.bare, model.scale, rounds=x86, fma=fma)
 
 
 def _in_vectors(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRule]) -> PrimFunc:

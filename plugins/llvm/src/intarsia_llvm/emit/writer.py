@@ -16,12 +16,16 @@ class Declarations:
         half: Whether the machine converts float16 itself; else integer arithmetic does.
         bare: Whether there is no operating system: no threads, addresses of 32 bits, a small stack.
         scale: Whether an instruction multiplies by a power of two.
+        rounds: Whether an instruction rounds floats to integers of 32 bits.
+        fma: Whether an instruction multiplies and adds.
         lines: External and intrinsic functions by name, each declared once.
     """
 
     half: bool = True
     bare: bool = False
     scale: bool = False
+    rounds: bool = False
+    fma: bool = False
     lines: dict[str, str] = field(default_factory=dict)
 
     def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantised ends of kernels: equal to what the interpreter computes step by step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intarsia.artifact.plan import CallPlan
+from intarsia.dtype import DType
+from intarsia.lower.cpu.loops import load, serial, store, vectorized
+from intarsia.lower.kernels import TensorModule
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import FloatImm, IntImm, PrimExpr, cast, intrinsic
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.interp import run
+from intarsia.tir.intrinsic import Intrinsic
+from intarsia_llvm.codegen import llvm_text
+from intarsia_llvm.target import LlvmOptions
+
+COUNT = 96
+CPUS = ("native", "haswell", "x86-64")
+SMALL = {DType.UINT8: 30, DType.INT8: -5, DType.UINT16: 1000, DType.INT16: 7}
+
+
+def kernel(of: DType, to: DType, lanes: int, element) -> PrimFunc:
+    x, y = Buffer("x", (COUNT,), of), Buffer("y", (COUNT,), to)
+
+    def part(start: PrimExpr) -> object:
+        return vectorized(
+            lanes, lambda i: store(y, (start * lanes + i,), element(load(x, start * lanes + i)))
+        )
+
+    return PrimFunc("k", (x, y), 1, serial(COUNT // lanes, part))
+
+
+def agree(load_module, function: PrimFunc, data: np.ndarray, cpu: str) -> None:
+    kind = function.params[-1].dtype.value
+    wanted, found = np.zeros(COUNT, kind), np.zeros(COUNT, kind)
+    with np.errstate(all="ignore"):
+        run(function, data, wanted)
+    load_module([function], mcpu=cpu).get_function("k")(data, found)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def floats() -> np.ndarray:
+    generator = np.random.default_rng(1)
+    special = [np.nan, np.inf, -np.inf, 1e30, -1e30, 0.5, 1.5, 2.5, -0.5, -1.5, 254.5, 255.5]
+    special += [-128.5, -129.5, 127.5, 32767.5, -32768.5, 65535.5, 65536.5, 2.0**31, -0.0]
+    many = generator.uniform(-400, 400, COUNT)
+    many[: len(special)] = special
+    return many.astype(np.float32)
+
+
+def text_of(function: PrimFunc, cpu: str = "haswell") -> str:
+    options = LlvmOptions(mtriple="x86_64-unknown-linux-gnu", mcpu=cpu)
+    return llvm_text(TensorModule((function,), CallPlan((), (), (), (), 0, ())), options)
+
+
+def saturated(x: PrimExpr, zero: int, kind: DType) -> PrimExpr:
+    rounded = intrinsic(Intrinsic.ROUND, x)
+    return cast(rounded + FloatImm(float(zero), DType.FLOAT32) if zero else rounded, kind)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16])
+@pytest.mark.parametrize("kind", list(SMALL))
+@pytest.mark.parametrize("moved", [False, True])
+def test_rounded_floats_saturate(load_module, kind, lanes, moved, cpu) -> None:
+    zero = SMALL[kind] if moved else 0
+    function = kernel(DType.FLOAT32, kind, lanes, lambda x: saturated(x, zero, kind))
+    agree(load_module, function, floats(), cpu)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("kind", list(SMALL))
+@pytest.mark.parametrize("less", [0, 3, None])
+def test_floats_again(load_module, kind, less, cpu) -> None:
+    zero = SMALL[kind]
+    less = zero if less is None else less
+
+    def element(x: PrimExpr) -> PrimExpr:
+        whole = cast(saturated(x, zero, kind), DType.INT32)
+        return cast(whole - IntImm(less, DType.INT32) if less else whole, DType.FLOAT32)
+
+    agree(load_module, kernel(DType.FLOAT32, DType.FLOAT32, 8, element), floats(), cpu)
+
+
+def test_no_integer_is_made_on_the_way() -> None:
+    def element(x: PrimExpr) -> PrimExpr:
+        whole = cast(saturated(x, 30, DType.UINT8), DType.INT32)
+        return cast(whole - IntImm(30, DType.INT32), DType.FLOAT32)
+
+    text = text_of(kernel(DType.FLOAT32, DType.FLOAT32, 8, element))
+    body = text[text.index("void @k(") : text.index("}", text.index("void @k("))]
+    assert "fptosi" not in body
+    assert "sitofp" not in body
+    assert "roundeven" in body
+
+
+@pytest.mark.parametrize("added", [0.5, float("inf"), float("nan"), 1e9])
+def test_what_is_added_must_be_whole_and_small(load_module, added: float) -> None:
+    def element(x: PrimExpr) -> PrimExpr:
+        return cast(intrinsic(Intrinsic.ROUND, x) + FloatImm(added, DType.FLOAT32), DType.UINT8)
+
+    agree(load_module, kernel(DType.FLOAT32, DType.UINT8, 8, element), floats(), "native")
+
+
+def scaled_sum(x: PrimExpr, scale: float, divisor: float) -> PrimExpr:
+    a = cast(cast(x, DType.INT32) - IntImm(3, DType.INT32), DType.FLOAT32)
+    return a * FloatImm(scale, DType.FLOAT32) / FloatImm(divisor, DType.FLOAT32)
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("lanes", [1, 8, 16])
+@pytest.mark.parametrize("divisor", [0.05, 3.0, 0.1234567, -7.7, 2.0**-20, 1.9999999])
+def test_quotients_are_rounded_correctly(load_module, divisor, lanes, cpu) -> None:
+    data = np.random.default_rng(2).integers(-(2**31), 2**31, COUNT).astype(np.int32)
+    function = kernel(DType.INT32, DType.FLOAT32, lanes, lambda x: scaled_sum(x, 0.0371, divisor))
+    agree(load_module, function, data, cpu)
+
+
+def divides(element, of: DType = DType.INT32, cpu: str = "haswell") -> bool:
+    return "fdiv" in text_of(kernel(of, DType.FLOAT32, 8, element), cpu)
+
+
+def test_only_finite_dividends_are_multiplied() -> None:
+    def by(divisor: float):
+        return lambda x: scaled_sum(x, 0.5, divisor)
+
+    seven = FloatImm(7.0, DType.FLOAT32)
+    assert not divides(by(7.0))
+    assert divides(by(7.0), cpu="x86-64")  # has no fused multiplication
+    assert divides(by(1e30))
+    assert divides(by(0.0))
+    assert divides(by(float("nan")))
+    assert divides(lambda x: scaled_sum(x, 1e30, 7.0))
+    assert divides(lambda x: scaled_sum(x, float("inf"), 7.0))
+    assert divides(lambda x: seven / cast(x, DType.FLOAT32))
+    assert divides(lambda x: x / seven, DType.FLOAT32)
+    assert divides(lambda x: intrinsic(Intrinsic.EXP, cast(x, DType.FLOAT32)) / seven)
+    assert not divides(lambda x: cast(saturated(x, 3, DType.UINT8), DType.INT32), DType.FLOAT32)
+
+
+def test_a_rounded_float_is_finite() -> None:
+    def element(x: PrimExpr) -> PrimExpr:
+        whole = cast(saturated(x, 30, DType.UINT8), DType.INT32)
+        return cast(whole - IntImm(3, DType.INT32), DType.FLOAT32) / FloatImm(7.0, DType.FLOAT32)
+
+    assert not divides(element, DType.FLOAT32)
