@@ -15,7 +15,7 @@ from math import prod
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt
-from .dense import Matrix, dense_loops, is_large
+from .dense import Matrix, dense_loops, fetch_next, is_large
 from .loops import Finish, Source, copy_rows, cut, for_parts, load, parallel, seq, serial, store
 from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
 from .tile import Shape, best_rows, column_parts, register_tile
@@ -342,7 +342,8 @@ def _tiles(
         return finish(value, (place.image, place.row + y, x, channel))
 
     if shape.unit is not None:
-        return _unit_tiles(shape.unit, conv, plan.height, (used, width), (read, right, done))
+        access = _Access(read, right, lambda k, c: right(k, c, 1), done)
+        return _unit_tiles(shape, shape.unit, conv, plan.height, (used, width), access)
 
     def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
         def at(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
@@ -371,28 +372,41 @@ def _tiles(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What the tiles of a block of channels read and write.
+
+    Attributes:
+        left: ``left(row, column, step)``: data.
+        right: ``right(step, channel)``: a weight.
+        following: The same of the next block.
+        done: ``done(row, column, channel, sum)``: what to do with a result.
+    """
+
+    left: _Read
+    right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
+    following: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
+    done: Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt]
+
+
 def _unit_tiles(
+    shape: Shape,
     unit: MatrixUnit,
     conv: Convolution,
     height: int,
     columns: tuple[int, int],
-    access: tuple[
-        _Read,
-        Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
-        Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt],
-    ],
+    access: _Access,
 ) -> Stmt:
     """Compute one block of channels of a strip by a matrix unit.
 
     Args:
-        unit: The unit.
+        shape: The machine's.
+        unit: Its unit.
         conv: Operands.
         height: Rows of the strip.
         columns: Channels of the block that exist, and that the packed weights have.
-        access: ``read(row, column, step)``, ``right(step, channel)`` and ``done(row, column,
-            channel, sum)``.
+        access: What is read and written.
     """
-    read, right, done = access
     across = conv.window.output[1]
     count, rows = segment_rows(across, unit)
     total = height * count
@@ -405,14 +419,17 @@ def _unit_tiles(
         row, left = number // count, number % count * rows
         column = minimum(left, across - rows)
         return Segment(
-            lambda k: read(row, column, tuple(k)),
+            lambda k: access.left(row, column, tuple(k)),
             stride,
             left - column + (wanted - number) * rows,
-            lambda r, c, value: done(row, column + r, c, value),
+            lambda r, c, value: access.done(row, column + r, c, value),
         )
+
+    tiles = -(-total // at_once)
 
     def tile(t: PrimExpr) -> Stmt:
         segments = [segment(t * at_once + s) for s in range(at_once)]
-        return unit_tile(unit, segments, rows, columns, conv.steps, right)
+        fetch = fetch_next(shape, conv.weight, access.following, (t, tiles))
+        return unit_tile(unit, segments, rows, columns, conv.steps, access.right, fetch)
 
-    return serial(-(-total // at_once), tile, "t")
+    return serial(tiles, tile, "t")

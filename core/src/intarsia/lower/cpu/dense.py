@@ -24,13 +24,14 @@ from .loops import (
     serial,
     store,
 )
-from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
+from .matrix_unit import SEGMENTS, Fetch, MatrixUnit, Segment, configured, segment_rows, unit_tile
 from .tile import Shape, best_rows, column_parts, register_tile
 
 _LINE = 64
 QUAD = 4
 _SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
 _LARGE_BYTES = 512 * 1024
+_PANEL = 32 * 1024
 _ITEMS = 8  # pieces of work that two or four threads can share evenly
 
 
@@ -230,9 +231,13 @@ def _unit_loops(
     at_once = min(segments, SEGMENTS)
     tiles = -(-segments // at_once)
     blocks = -(-outputs // width)
-    most = max(1, shape.panel_bytes // max(1, left.depth * QUAD * rows * at_once))
-    panel = tiles if blocks >= _ITEMS else even_share(tiles, most, -(-_ITEMS // blocks))
-    panels = cut(tiles, min(panel, most))
+    # A panel's results are written 32 bytes a row at a time, and what is added to them read so.
+    row_bytes = left.depth * QUAD + 2 * outputs
+    most = max(1, _PANEL // (row_bytes * rows * at_once))
+    if is_large(weight):
+        most = tiles
+    panel = min(most, even_share(tiles, most, -(-_ITEMS // blocks)))
+    panels = cut(tiles, panel)
     copies = left.copied or _needs_copy(left)
 
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
@@ -262,6 +267,7 @@ def _unit_loops(
                 (used, width),
                 (left.depth,),
                 lambda k, c: load(weight, n, k[0], c),
+                fetch_next(shape, weight, lambda k, c: load(weight, n + 1, k[0], c), (t, size)),
             )
 
         body = serial(count, lambda n: serial(size, lambda t: tile(t, first + n), "t"), "n")
@@ -283,6 +289,25 @@ def _unit_loops(
             for chunk in cut(count, group):
                 stmts.append(_share(part, chunk, first, used, item))
     return seq(*stmts)
+
+
+def fetch_next(
+    shape: Shape,
+    weight: Buffer,
+    following: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
+    tile: tuple[PrimExpr, int],
+) -> Fetch | None:
+    """Return what fetches the next block of weights if they come from memory.
+
+    Args:
+        shape: The machine's.
+        weight: All weights.
+        following: ``following(step, column)``: a weight of the next block.
+        tile: Number of a tile, and of how many with the same weights.
+    """
+    if shape.prefetch is None or not is_large(weight):
+        return None
+    return Fetch(shape.prefetch, following, *tile)
 
 
 def is_large(weight: Buffer) -> bool:

@@ -89,6 +89,35 @@ class Segment:
     finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
 
 
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Has the weights that come next fetched, a part of them by each tile of the same weights.
+
+    Attributes:
+        prefetch: ``prefetch(element, body)`` is ``body`` while the line of ``element`` is fetched.
+        weight: ``weight(step, column)``: one of these weights, as a load.
+        tile: Number of the tile.
+        tiles: How many tiles have the same weights.
+    """
+
+    prefetch: Callable[[PrimExpr, Stmt], Stmt]
+    weight: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
+    tile: PrimExpr
+    tiles: int
+
+    def around(
+        self, body: Stmt, step: Sequence[PrimExpr], lines: tuple[int, int], lanes: int
+    ) -> Stmt:
+        """Return ``body`` while lines are fetched of the ``lines``, down and across, of a step."""
+        down, across = lines
+        share = -(-down * across // self.tiles)
+        for number in range(share):
+            line = self.tile * share + number
+            place = (*step[:-1], step[-1] + line // across)
+            body = self.prefetch(self.weight(place, line % across * lanes), body)
+        return body
+
+
 def segment_rows(rows: int, unit: MatrixUnit) -> tuple[int, int]:
     """Return into how many segments to cut neighbouring rows, and how many rows each has."""
     count = -(-rows // unit.rows)
@@ -118,6 +147,7 @@ def unit_tile(
     columns: tuple[int, int],
     steps: Sequence[int],
     right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
+    fetch: Fetch | None = None,
 ) -> Stmt:
     """Return the loops of one tile; the unit is configured for it.
 
@@ -128,6 +158,7 @@ def unit_tile(
         columns: Columns that exist, and that the packed weights have.
         steps: Extents of the loops to sum over, outermost first.
         right: ``right(step, column)``: the packed weight.
+        fetch: What to have fetched into the cache meanwhile.
     """
     used, width = columns
     shape = (len(segments), width // unit.lanes)
@@ -141,7 +172,8 @@ def unit_tile(
 
     def multiply(step: tuple[PrimExpr, ...]) -> Stmt:
         left = [(place_of(each.left(step)), each.stride) for each in segments]
-        return unit.multiply(left, place_of(right(step, index(0))), shape[1])
+        body = unit.multiply(left, place_of(right(step, index(0))), shape[1])
+        return body if fetch is None else fetch.around(body, step, (chunk, shape[1]), unit.lanes)
 
     def finish(number: int, segment: Segment) -> Stmt:
         def row(r: PrimExpr) -> Stmt:
