@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import resources
 from importlib.metadata import PackageNotFoundError
 
@@ -13,8 +14,9 @@ from intarsia_testkit.expressions import apply, function_of, var, weight
 
 from intarsia.ir.expr import Expr
 from intarsia.plugin import Region, Target
+from intarsia.runtime.cpu import this_machine
 from intarsia.target.options import option_rows
-from intarsia_dnnl import plugin
+from intarsia_dnnl import plugin, worth
 from intarsia_dnnl.program import FILE
 from intarsia_dnnl.target import DNNL, DnnlOptions, env_version
 
@@ -116,6 +118,20 @@ def test_many_small_operators_are_left_to_the_fallback(layers: int, rows: int, k
     region = region_of(function_of(body))
     assert kept_of([region], target()) == ((region,) if kept else ())
     assert kept_of([region], target(min_grain=0)) == (region,)
+
+
+@pytest.mark.parametrize(("feature", "kept"), [("amx_bf16", True), ("avx512_bf16", False)])
+def test_a_matrix_unit_is_worth_a_call_sooner(
+    monkeypatch: pytest.MonkeyPatch, feature: str, kept: bool
+) -> None:
+    machine = replace(this_machine(), cpu_features=frozenset({feature}))
+    monkeypatch.setattr(worth, "this_machine", lambda: machine)
+    body: Expr = var("x", 1500, 64)  # six million operations an operator
+    for _ in range(6):
+        body = apply("nn.relu", apply("matmul", body, weight(64, 64)))
+    region = region_of(function_of(body))
+    assert kept_of([region], target(fpmath_mode="bf16")) == ((region,) if kept else ())
+    assert kept_of([region], target()) == ()
 
 
 def test_codegen_gives_a_unit_for_the_loader() -> None:

@@ -22,6 +22,7 @@ from .tile import Shape, best_rows, column_parts, register_tile
 from .window import Window
 
 _ITEMS = 8
+_WIDER = 2.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +140,14 @@ def _plan(shape: Shape, conv: Convolution) -> _Plan:
     padded = window.span(1, columns)
     items = conv.groups * conv.data.shape[0]
 
+    # Each strip reads all weights anew: many of them come from memory again for each.
+    most = shape.strip_bytes * (_WIDER if is_large(conv.weight) else 1)
+
     def fits(height: int) -> bool:
-        return window.span(0, height) * padded * conv.inner * 4 <= shape.strip_bytes
+        if conv.is_copied:
+            return window.span(0, height) * padded * conv.inner * 4 <= most
+        (kh, kw), read = window.kernel, window.span(0, height)
+        return min(read, height * kh) * min(padded, columns * kw) * conv.inner * 4 <= most
 
     heights = [h for h in range(rows, 0, -1) if rows % h == 0 and fits(h)] or [1]
 

@@ -13,8 +13,9 @@ from typing import Protocol
 
 from ...dtype import DType
 from ...tir.buffer import Buffer, Scope
-from ...tir.expr import PrimExpr, const, index
+from ...tir.expr import Load, PrimExpr, const, index
 from ...tir.stmt import Allocate, Stmt
+from ...tir.walk import post_order, statement_exprs, statements
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .matrix_unit import MatrixUnit
 
@@ -242,7 +243,31 @@ def register_tile(
 
     clear = _each(acc, lanes, lambda r, c: store(acc, (r, c), const(0, dtype)))
     done = unrolled(rows, lambda r: _write_row(acc, (r, rows), columns, lanes, finish), "r")
-    return Allocate(acc, seq(clear, nest(()), done))
+    body = seq(clear, nest(()), done)
+    if shape.prefetch is not None:
+        for place in _places(finish, rows, columns, lanes, dtype):
+            body = shape.prefetch(place, body)
+    return Allocate(acc, body)
+
+
+_FAR_BYTES = 64 * 1024  # what is larger has gone from the first cache when a tile comes to it
+
+
+def _places(
+    finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+    rows: int,
+    columns: int,
+    lanes: int,
+    dtype: DType,
+) -> list[Load]:
+    """Return what is read of large arrays to finish a tile."""
+    places: list[Load] = []
+    for row in range(rows):
+        for column in range(0, columns, lanes):
+            for stmt in statements(finish(index(row), index(column), const(0, dtype))):
+                found = [n for n in post_order(*statement_exprs(stmt)) if isinstance(n, Load)]
+                places += [n for n in found if n.buffer.bytes >= _FAR_BYTES]
+    return places
 
 
 def _each(acc: Buffer, lanes: int, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How convolutions are cut into strips, and what tiles have fetched before they need it."""
+
+from __future__ import annotations
+
+import pytest
+
+from intarsia.dtype import DType
+from intarsia.lower.cpu.conv import Convolution, conv_loops
+from intarsia.lower.cpu.loops import load, store
+from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.cpu.window import Window
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import CallTarget, Load, PrimExpr, TirVar, index
+from intarsia.tir.stmt import Allocate, For, ForKind, LetStmt, Stmt
+from intarsia.tir.walk import statements
+
+F32 = DType.FLOAT32
+
+
+def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
+    fetch = CallTarget("loops", "fetch", (element,), DType.BOOL, 1)
+    return LetStmt(TirVar("fetched", DType.BOOL), fetch, body)
+
+
+def convolution(channels: int, outputs: int, window: Window) -> Convolution:
+    depth = window.kernel[0] * window.kernel[1] * channels
+    weight = Buffer("weight", (outputs // 32, depth, 32), F32)
+    data = Buffer("data", (1, *window.size, channels), F32)
+    return Convolution(data, weight, outputs, 1, window)
+
+
+def rows_of_strips(conv: Convolution) -> int:
+    """Return the rows of the padded strip that is copied; 0 if none is."""
+    result = Buffer("result", (1, *conv.window.output, conv.outputs), F32)
+    body = conv_loops(Shape(16, 14), conv, lambda value, at: store(result, at, value))
+    strips = [s.buffer for s in statements(body) if isinstance(s, Allocate)]
+    return next((b.shape[0] for b in strips if b.name == "strip"), 0)
+
+
+@pytest.mark.parametrize(("outputs", "rows"), [(512, 15), (32, 3)])
+def test_large_weights_are_read_for_few_strips(outputs: int, rows: int) -> None:
+    window = Window((14, 14), (7, 7), (3, 3), (2, 2), (1, 1), (1, 1))
+    assert rows_of_strips(convolution(512, outputs, window)) == rows
+
+
+def test_rows_that_no_window_reads_take_no_memory() -> None:
+    window = Window((14, 14), (7, 7), (1, 1), (2, 2), (0, 0), (1, 1))
+    conv = convolution(1024, 64, window)
+    result = Buffer("result", (1, 7, 7, 64), F32)
+    body = conv_loops(Shape(16, 14), conv, lambda value, at: store(result, at, value))
+    (shared,) = (s for s in statements(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL)
+    assert shared.extent == index(2)  # two blocks of channels of one strip, not of seven
+
+
+@pytest.mark.parametrize(("size", "fetches"), [(64, True), (8, False)])
+def test_what_is_added_of_large_arrays_is_fetched_before(size: int, fetches: bool) -> None:
+    window = Window((size, size), (size, size), (1, 1), (1, 1), (0, 0), (1, 1))
+    conv = convolution(16, 32, window)
+    result, other = (Buffer(name, (1, size, size, 32), F32) for name in ("result", "other"))
+
+    def finish(value: PrimExpr, at: tuple[PrimExpr, ...]) -> Stmt:
+        return store(result, at, value + load(other, *at))
+
+    body = conv_loops(Shape(16, 14, prefetch=prefetch), conv, finish)
+    fetched = {
+        place.buffer.name
+        for stmt in statements(body)
+        if isinstance(stmt, LetStmt) and isinstance(stmt.value, CallTarget)
+        for place in stmt.value.args
+        if isinstance(place, Load)
+    }
+    assert fetched == ({"other"} if fetches else set())
