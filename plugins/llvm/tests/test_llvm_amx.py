@@ -9,10 +9,11 @@ import pytest
 from intarsia.artifact.plan import CallPlan
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
-from intarsia.lower.cpu.dense import dense_loops, flat_rows
+from intarsia.lower.cpu.dense import flat_rows
 from intarsia.lower.cpu.loops import parallel, store
 from intarsia.lower.cpu.quantised import QuadDense, pack_quad_dense
 from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.cpu.unit_dense import unit_dense_loops
 from intarsia.lower.kernels import TensorModule
 from intarsia.runtime.cpu import this_machine
 from intarsia.tir.buffer import Buffer
@@ -37,8 +38,9 @@ def product(rows: int, quads: int, outputs: int) -> PrimFunc:
     data = Buffer("data", (rows, quads), DType.INT32)
     weight = Buffer("weight", (-(-outputs // width), quads, width), DType.INT32)
     result = Buffer("result", (rows, outputs), DType.INT32)
-    body = dense_loops(
-        Shape(16, 14, unit=Amx()),
+    body = unit_dense_loops(
+        Shape(16, 14),
+        Amx(),
         flat_rows(data),
         weight,
         outputs,

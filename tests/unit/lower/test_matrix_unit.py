@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.conv import Convolution, conv_loops, unit_extents
-from intarsia.lower.cpu.dense import dense_loops, flat_rows, unflatten
+from intarsia.lower.cpu.dense import flat_rows, unflatten
 from intarsia.lower.cpu.loops import QuadView, load, seq, serial, store
 from intarsia.lower.cpu.matrix_unit import chunk_of, segment_rows, suits_unit
 from intarsia.lower.cpu.quantised import (
@@ -24,6 +24,7 @@ from intarsia.lower.cpu.quantised import (
     pack_quad_dense,
 )
 from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.cpu.unit_dense import unit_dense_loops
 from intarsia.lower.cpu.window import Window
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast, index
@@ -150,8 +151,8 @@ def product(outer: tuple[int, ...], quads: int, outputs: int, *, copied: bool) -
     weight = Buffer("weight", packed.shape, DType.INT32, Scope.GLOBAL)
     result = Buffer("result", (*outer, outputs), DType.INT32, Scope.GLOBAL)
     rows = replace(flat_rows(data), copied=copied)
-    body = dense_loops(
-        SHAPE, rows, weight, outputs, lambda v, at: store(result, at, v), list(outer)
+    body = unit_dense_loops(
+        SHAPE, UNIT, rows, weight, outputs, lambda v, at: store(result, at, v), list(outer)
     )
     found = computed(body, as_data(plain), packed, (data, weight, result), result)
     wanted = QuadDense.reference(QuadDense.Attrs(outputs=outputs), plain, packed)

@@ -12,10 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from intarsia.lower.cpu.matrix_unit import place_of
 from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import IntImm, Load, PrimExpr, index
 from intarsia.tir.stmt import Invoke, Stmt
-from intarsia.tir.walk import post_order
 
 _NAME = re.compile(r"ix_dots_([ui])8_([1-9])x([1-9])of([1-9])")
 
@@ -33,8 +33,8 @@ def add_dots(
         signed: Whether data is signed.
     """
     rows, columns = sums.shape
-    places = [_first_byte(quad) for quad in left]
-    weights = _first_byte(right)
+    places = [place_of(quad) for quad in left]
+    weights = place_of(right)
     width = weights.buffer.shape[-1]
     name = f"ix_dots_{'i' if signed else 'u'}8_{rows}x{columns}of{width}"
     zero = IntImm(0)
@@ -46,11 +46,6 @@ def dots_arguments(name: str) -> int | None:
     """Return how many arguments a function takes; ``None`` if the name is of no dot products."""
     found = _NAME.fullmatch(name)
     return None if found is None else 3 + int(found[2])
-
-
-def _first_byte(quad: PrimExpr) -> Load:
-    """Return the place of a quad that is loaded as it is, or put together of its bytes."""
-    return next(node for node in post_order(quad) if isinstance(node, Load))
 
 
 def print_dots(name: str) -> str:

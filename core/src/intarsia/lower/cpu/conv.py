@@ -19,6 +19,7 @@ from .dense import Matrix, dense_loops, fetch_next, is_large
 from .loops import Finish, Source, copy_rows, cut, for_parts, load, parallel, seq, serial, store
 from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
 from .tile import Shape, best_rows, column_parts, register_tile
+from .unit_dense import unit_dense_loops
 from .window import Window
 
 _ITEMS = 8
@@ -106,7 +107,11 @@ def _as_matrix(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
 
     stride = depth * conv.data.dtype.bytes
     matrix = Matrix(batch * height * width, depth, element, stride, conv.copied)
-    return dense_loops(shape, matrix, conv.weight, conv.outputs, finish, [batch, height, width])
+    outer = [batch, height, width]
+    if shape.unit is not None:
+        weight, outputs = conv.weight, conv.outputs
+        return unit_dense_loops(shape, shape.unit, matrix, weight, outputs, finish, outer)
+    return dense_loops(shape, matrix, conv.weight, conv.outputs, finish, outer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ...tir.buffer import Buffer, Scope
-from ...tir.expr import PrimExpr, index, minimum
+from ...tir.expr import PrimExpr
 from ...tir.stmt import Allocate, Stmt
 from .loops import (
     Finish,
@@ -24,15 +24,15 @@ from .loops import (
     serial,
     store,
 )
-from .matrix_unit import SEGMENTS, Fetch, MatrixUnit, Segment, configured, segment_rows, unit_tile
+from .matrix_unit import Fetch
 from .tile import Shape, best_rows, column_parts, register_tile
 
-_LINE = 64
-QUAD = 4
+LINE = 64
+"""Bytes of a cache line."""
 _SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
 _LARGE_BYTES = 512 * 1024
-_PANEL = 32 * 1024
-_ITEMS = 8  # pieces of work that two or four threads can share evenly
+ITEMS = 8
+"""Pieces of work that two or four threads can share evenly."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,9 @@ def dense_loops(
         finish: Stores an element.
         outer: Dimensions that the rows of the result stand for.
     """
-    if shape.unit is not None:
-        return _unit_loops(shape, shape.unit, left, weight, outputs, finish, outer)
     width = weight.shape[2]
     limit = shape.rows_for(width // shape.lanes)
-    if _needs_copy(left):
+    if needs_copy(left):
         limit = min(limit, shape.rows)  # as many as the sets that they fall into hold
     rows = best_rows(left.rows, limit)
     blocks = -(-outputs // width)
@@ -105,13 +103,13 @@ def dense_loops(
     stmts: list[Stmt] = []
     for part in panels:
         for first, count, used in column_parts(outputs, width):
-            group = _blocks_at_once(count, sum(p.count for p in panels))
+            group = blocks_at_once(count, sum(p.count for p in panels))
             for chunk in cut(count, group):
-                stmts.append(_share(part, chunk, first, used, item))
+                stmts.append(share(part, chunk, first, used, item))
     return seq(*stmts)
 
 
-def _share(
+def share(
     part: Part,
     chunk: Part,
     first: int,
@@ -132,9 +130,9 @@ def _panel_rows(left: Matrix, rows: int, blocks: int, most_bytes: int) -> int:
     """Return how many rows share one pass over a block of weights, and one packed copy."""
     tiles = -(-left.rows // rows)
     most = min(tiles, max(1, most_bytes // max(1, left.depth * 4 * rows)))
-    if blocks >= _ITEMS:
+    if blocks >= ITEMS:
         return min(left.rows, even_size(tiles, most) * rows)
-    return min(left.rows, rows * even_share(tiles, most, -(-_ITEMS // blocks)))
+    return min(left.rows, rows * even_share(tiles, most, -(-ITEMS // blocks)))
 
 
 def even_share(total: int, most: int, pieces: int) -> int:
@@ -156,9 +154,9 @@ def even_share(total: int, most: int, pieces: int) -> int:
     return next(size for size in sizes if waste(size) <= least + 0.02)
 
 
-def _blocks_at_once(blocks: int, panels: int) -> int:
+def blocks_at_once(blocks: int, panels: int) -> int:
     """Return how many blocks of columns one item computes."""
-    wanted = -(-_ITEMS // panels)
+    wanted = -(-ITEMS // panels)
     return even_size(blocks, blocks // min(blocks, wanted))
 
 
@@ -175,7 +173,7 @@ def _panel(
     start, size, tile = rows
     first, blocks, used = columns
     width = weight.shape[2]
-    wanted = _needs_copy(left) if shape.copies_rows is None else shape.copies_rows
+    wanted = needs_copy(left) if shape.copies_rows is None else shape.copies_rows
     packed = wanted and blocks > 1
     panel = Buffer("panel", (size, left.depth + 16), weight.dtype, Scope.STACK)
 
@@ -216,81 +214,6 @@ def _panel(
     return Allocate(panel, seq(copy, body))
 
 
-def _unit_loops(
-    shape: Shape,
-    unit: MatrixUnit,
-    left: Matrix,
-    weight: Buffer,
-    outputs: int,
-    finish: Finish,
-    outer: list[int],
-) -> Stmt:
-    """Return the loops of ``left @ weight`` by a matrix unit; arguments as of ``dense_loops``."""
-    width = weight.shape[2]
-    segments, rows = segment_rows(left.rows, unit)
-    at_once = min(segments, SEGMENTS)
-    tiles = -(-segments // at_once)
-    blocks = -(-outputs // width)
-    # A panel's results are written 32 bytes a row at a time, and what is added to them read so.
-    row_bytes = left.depth * QUAD + 2 * outputs
-    most = max(1, _PANEL // (row_bytes * rows * at_once))
-    if is_large(weight):
-        most = tiles
-    panel = min(most, even_share(tiles, most, -(-_ITEMS // blocks)))
-    panels = cut(tiles, panel)
-    copies = left.copied or _needs_copy(left)
-
-    def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
-        base, source = index(0), left
-        kept = min(left.rows, size * at_once * rows)
-        copy = Buffer("panel", (kept, left.depth + _LINE // QUAD), weight.dtype, Scope.STACK)
-        if copies:
-            base = minimum(start * (at_once * rows), left.rows - kept)
-            stride = copy.shape[1] * QUAD
-            source = Matrix(left.rows, left.depth, lambda r, k: load(copy, r, k), stride)
-
-        def segment(number: PrimExpr, n: PrimExpr) -> Segment:
-            wanted = number * rows
-            row = minimum(wanted, left.rows - rows)
-            return Segment(
-                lambda k: source.element(row - base, k[0]),
-                source.stride_bytes,
-                wanted - row,
-                lambda r, c, value: finish(value, (*unflatten(row + r, outer), n * width + c)),
-            )
-
-        def tile(t: PrimExpr, n: PrimExpr) -> Stmt:
-            return unit_tile(
-                unit,
-                [segment((start + t) * at_once + s, n) for s in range(at_once)],
-                rows,
-                (used, width),
-                (left.depth,),
-                lambda k, c: load(weight, n, k[0], c),
-                fetch_next(shape, weight, lambda k, c: load(weight, n + 1, k[0], c), (t, size)),
-            )
-
-        body = serial(count, lambda n: serial(size, lambda t: tile(t, first + n), "t"), "n")
-        body = configured(unit, rows, left.depth, body)
-        if not copies:
-            return body
-
-        def row(r: PrimExpr) -> Stmt:
-            return copy_rows(
-                left.depth, shape.lanes, lambda k: store(copy, (r, k), left.element(base + r, k))
-            )
-
-        return Allocate(copy, seq(serial(kept, row), body))
-
-    stmts: list[Stmt] = []
-    for part in panels:
-        for first, count, used in column_parts(outputs, width):
-            group = _blocks_at_once(count, sum(p.count for p in panels))
-            for chunk in cut(count, group):
-                stmts.append(_share(part, chunk, first, used, item))
-    return seq(*stmts)
-
-
 def fetch_next(
     shape: Shape,
     weight: Buffer,
@@ -315,6 +238,6 @@ def is_large(weight: Buffer) -> bool:
     return weight.bytes >= _LARGE_BYTES and weight.shape[0] > 1
 
 
-def _needs_copy(left: Matrix) -> bool:
+def needs_copy(left: Matrix) -> bool:
     """Whether rows fall on top of each other in the cache."""
-    return left.rows > 1 and left.stride_bytes % (_LINE * _SETS) == 0
+    return left.rows > 1 and left.stride_bytes % (LINE * _SETS) == 0

@@ -27,20 +27,22 @@ SEGMENTS = 2
 
 
 class MatrixUnit(Protocol):
-    """A backend's procedures for a matrix unit.
-
-    Attributes:
-        rows: Most rows of a register.
-        quads: Most quads in a row of a register of data: the rows of one of weights.
-        lanes: Columns of sums.
-    """
+    """A backend's procedures for a matrix unit, and how large its registers may be."""
 
     @property
-    def rows(self) -> int: ...
+    def rows(self) -> int:
+        """Rows of a register of data or sums."""
+        ...
+
     @property
-    def quads(self) -> int: ...
+    def quads(self) -> int:
+        """Quads in a row of a register of data."""
+        ...
+
     @property
-    def lanes(self) -> int: ...
+    def lanes(self) -> int:
+        """Sums in a row."""
+        ...
 
     def configure(self, rows: int, quads: int) -> Stmt:
         """Say how large the registers are, before anything else and on the thread that uses them.
@@ -175,32 +177,39 @@ def unit_tile(
         body = unit.multiply(left, place_of(right(step, index(0))), shape[1])
         return body if fetch is None else fetch.around(body, step, (chunk, shape[1]), unit.lanes)
 
-    def finish(number: int, segment: Segment) -> Stmt:
-        def row(r: PrimExpr) -> Stmt:
-            place = r + segment.done
-            parts: list[Stmt] = []
-            for start in range(0, used, unit.lanes):
-                parts.append(
-                    vectorized(
-                        min(unit.lanes, used - start),
-                        lambda i, s=start: segment.finish(
-                            place, i + s, load(sums, place + number * rows, i + s)
-                        ),
-                    )
-                )
-            return seq(*parts)
-
-        return serial(index(rows) - segment.done, row, "r")
-
     return Allocate(
         sums,
         seq(
             unit.clear(shape),
             nest(()),
             unit.write(sums, rows, shape),
-            *(finish(number, segment) for number, segment in enumerate(segments)),
+            *(
+                _finish(segment, sums, (number * rows, rows), (used, unit.lanes))
+                for number, segment in enumerate(segments)
+            ),
         ),
     )
+
+
+def _finish(
+    segment: Segment, sums: Buffer, place: tuple[int, int], columns: tuple[int, int]
+) -> Stmt:
+    """Hand on the sums of a segment, vector by vector, without rows that the one before has."""
+    (first, rows), (used, lanes) = place, columns
+
+    def row(r: PrimExpr) -> Stmt:
+        at = r + segment.done
+        return seq(
+            *(
+                vectorized(
+                    min(lanes, used - start),
+                    lambda i, s=start: segment.finish(at, i + s, load(sums, at + first, i + s)),
+                )
+                for start in range(0, used, lanes)
+            )
+        )
+
+    return serial(index(rows) - segment.done, row, "r")
 
 
 def place_of(quad: PrimExpr) -> Load:

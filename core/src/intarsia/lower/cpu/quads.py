@@ -28,6 +28,7 @@ from .loops import QuadView, load
 from .matrix_unit import MatrixUnit, suits_unit
 from .quantised import QUAD, QuadDense, QuantConvAttrs
 from .tile import ChannelSums, Shape, Taps
+from .unit_dense import unit_dense_loops
 from .window import window_of
 
 Schedule: TypeAlias = Callable[[FusedGroup, Target], PrimFunc | None]
@@ -155,9 +156,10 @@ class QuadSchedules:
             unit, moved = by_unit
             rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
             if suits_unit(rows.rows, rows.depth, unit):
-                shape = replace(shape, unit=unit)
-                body = dense_loops(shape, rows, weight, attrs.outputs, given.finish, outer)
-                return given.function(body)
+                outputs = attrs.outputs
+                return given.function(
+                    unit_dense_loops(shape, unit, rows, weight, outputs, given.finish, outer)
+                )
         shape, source = found
         body = dense_loops(shape, flat_rows(source), weight, attrs.outputs, given.finish, outer)
         return given.function(body)
