@@ -114,9 +114,10 @@ class _Product:
                 lambda k: store(copy, (r, k), left.element(base + r, k)),
             )
 
-        copied = replace(
-            left, element=lambda r, k: load(copy, r, k), stride_bytes=copy.shape[1] * _QUAD
-        )
+        def element(r: PrimExpr, k: PrimExpr) -> PrimExpr:
+            return load(copy, r, k)
+
+        copied = replace(left, element=element, stride_bytes=copy.shape[1] * _QUAD)
         body = self._blocks(copied, base, (start, size), (first, count, used))
         return Allocate(copy, seq(serial(kept, row), body))
 
