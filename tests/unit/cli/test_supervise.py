@@ -70,6 +70,21 @@ def test_a_signal_to_the_parent_reaches_the_child(number: signal.Signals) -> Non
     assert gone(child)
 
 
+def test_an_interrupt_before_the_child_can_say_that_it_ends_is_one() -> None:
+    begin = "import signal; signal.signal(2, signal.default_int_handler)\n"
+    act = "print(os.getpid(), flush=True)\ntry: time.sleep(60)\n"
+    act += "except KeyboardInterrupt: os._exit(130)"
+    script = begin + SCRIPT.format(act=act, note="")
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert int(process.stdout.readline())
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (130, "")
+
+
 def test_the_child_ends_with_its_parent() -> None:
     act = "print(os.getpid(), flush=True); time.sleep(60)"
     with subprocess.Popen(

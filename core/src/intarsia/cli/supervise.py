@@ -105,7 +105,7 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
 
     A child that is told to terminate, but is busy in native code, is killed after some seconds.
     """
-    last = 0
+    last, interrupted = 0, False
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -120,8 +120,11 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
             os.kill(child, found.si_signo)
         if found.si_signo in (signal.SIGTERM, signal.SIGHUP):
             last = found.si_signo
+        interrupted = interrupted or found.si_signo == signal.SIGINT
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
+        if interrupted and code == _INTERRUPTED:
+            return code  # one that has just begun cannot say that this is its own end
         if not note.finished:
             sys.stderr.write(f"error: {_end(f'ended the process (exit code {code})', note)}\n")
         return code if note.finished else _PLUGIN_FAILED

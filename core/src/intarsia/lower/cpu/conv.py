@@ -15,10 +15,11 @@ from math import prod
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt
-from .dense import Matrix, dense_loops, fetch_next, is_large
+from .dense import Matrix, dense_loops, is_large
 from .loops import Finish, Source, copy_rows, cut, for_parts, load, parallel, seq, serial, store
-from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
+from .matrix_unit import SEGMENTS, configured, segment_rows
 from .tile import Shape, best_rows, column_parts, register_tile
+from .unit_conv import UnitStrip, unit_tiles
 from .unit_dense import unit_dense_loops
 from .window import Window
 
@@ -354,8 +355,12 @@ def _tiles(
         return finish(value, (place.image, place.row + y, x, channel))
 
     if shape.unit is not None:
-        access = _Access(read, right, lambda k, c: right(k, c, 1), done)
-        return _unit_tiles(shape, shape.unit, conv, plan.height, (used, width), access)
+        pixel = conv.inner if conv.is_copied else conv.data.shape[3]
+        stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
+        strip = UnitStrip(
+            (plan.height, conv.window.output[1]), stride, steps, conv.weight, (used, width)
+        )
+        return unit_tiles(shape, shape.unit, strip, (read, right, done))
 
     def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
         def at(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
@@ -382,66 +387,3 @@ def _tiles(
         lambda y, h: for_parts(across, lambda x, w: tile(y, h, x, w), "x"),
         "y",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Access:
-    """What the tiles of a block of channels read and write.
-
-    Attributes:
-        left: ``left(row, column, step)``: data.
-        right: ``right(step, channel)``: a weight.
-        following: The same of the next block.
-        done: ``done(row, column, channel, sum)``: what to do with a result.
-    """
-
-    left: _Read
-    right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
-    following: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
-    done: Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt]
-
-
-def _unit_tiles(
-    shape: Shape,
-    unit: MatrixUnit,
-    conv: Convolution,
-    height: int,
-    columns: tuple[int, int],
-    access: _Access,
-) -> Stmt:
-    """Compute one block of channels of a strip by a matrix unit.
-
-    Args:
-        shape: The machine's.
-        unit: Its unit.
-        conv: Operands.
-        height: Rows of the strip.
-        columns: Channels of the block that exist, and that the packed weights have.
-        access: What is read and written.
-    """
-    across = conv.window.output[1]
-    count, rows = segment_rows(across, unit)
-    total = height * count
-    at_once = min(total, SEGMENTS)
-    pixel = conv.inner if conv.is_copied else conv.data.shape[3]
-    stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
-
-    def segment(wanted: PrimExpr) -> Segment:
-        number = minimum(wanted, total - 1) if total % at_once else wanted
-        row, left = number // count, number % count * rows
-        column = minimum(left, across - rows)
-        return Segment(
-            lambda k: access.left(row, column, tuple(k)),
-            stride,
-            left - column + (wanted - number) * rows,
-            lambda r, c, value: access.done(row, column + r, c, value),
-        )
-
-    tiles = -(-total // at_once)
-
-    def tile(t: PrimExpr) -> Stmt:
-        segments = [segment(t * at_once + s) for s in range(at_once)]
-        fetch = fetch_next(shape, conv.weight, access.following, (t, tiles))
-        return unit_tile(unit, segments, rows, columns, conv.steps, access.right, fetch)
-
-    return serial(tiles, tile, "t")
