@@ -11,7 +11,7 @@ from intarsia.dtype import DType
 from intarsia.lower.cpu.loops import load, serial, store, vectorized
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import FloatImm, IntImm, PrimExpr, cast, intrinsic
+from intarsia.tir.expr import Cast, FloatImm, IntImm, PrimExpr, cast, intrinsic
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import run
 from intarsia.tir.intrinsic import Intrinsic
@@ -138,6 +138,8 @@ def test_only_finite_dividends_are_multiplied() -> None:
     assert divides(lambda x: scaled_sum(x, float("inf"), 7.0))
     assert divides(lambda x: seven / cast(x, DType.FLOAT32))
     assert divides(lambda x: x / seven, DType.FLOAT32)
+    whole = Cast(Cast(FloatImm(7.9, DType.FLOAT32), DType.INT32, 1), DType.FLOAT32, 1)
+    assert divides(lambda x: cast(x, DType.FLOAT32) / whole)  # by 7, not by 7.9
     assert divides(lambda x: intrinsic(Intrinsic.EXP, cast(x, DType.FLOAT32)) / seven)
     assert not divides(lambda x: cast(saturated(x, 3, DType.UINT8), DType.INT32), DType.FLOAT32)
 

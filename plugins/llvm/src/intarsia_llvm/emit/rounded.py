@@ -82,8 +82,15 @@ def _saturated(cast: Cast) -> Rounded | None:
 
 
 def number_of(expr: PrimExpr) -> float | None:
-    """Return the number that an expression stands for; a scale's zero point is a converted one."""
+    """Return the number that an expression stands for; a scale's zero point is a converted one.
+
+    Conversions that may change a number are not looked through.
+    """
     while isinstance(expr, Broadcast | Cast):
+        if isinstance(expr, Cast) and not expr.dtype.is_float:
+            source = expr.value.dtype
+            if expr.dtype is not DType.INT32 or not source.is_integer or source.bits > 16:
+                return None
         expr = expr.value
     return expr.value if isinstance(expr, IntImm | FloatImm) else None
 
