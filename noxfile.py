@@ -9,6 +9,7 @@ the sessions there. ``nox -s SESSION`` does the same where nox is installed.
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import venv
@@ -45,6 +46,7 @@ nox.options.sessions = ["lint", "types", "tests", "docs"]
 PLUGINS = tuple(f"./plugins/{p.parent.name}" for p in sorted(ROOT.glob("plugins/*/pyproject.toml")))
 PACKAGES = ("./core[onnx,images]", *PLUGINS, "./tests/testkit")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
+TOSA_TOOLS = "tosa-tools==2026.8.*"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
 NODE_TARGETS = ("llvm", "dnnl, llvm", "c -opt-level=0", "cuda -emulate", "emx-onnx-cgen")
 NODE_RESULTS = ROOT / "docs" / "reference" / "onnx-nodes.json"
@@ -77,6 +79,7 @@ def tests(session: nox.Session) -> None:
     """Run every test: unit, plugins, host, end to end, architecture."""
     install(session, "test", "torch")
     session.install("--no-deps", *MODEL_PACKAGES)
+    session.env |= reference_model(session)
     pytest = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal")
     if session.posargs:
         session.run(*pytest, *session.posargs)
@@ -84,6 +87,23 @@ def tests(session: nox.Session) -> None:
     session.run(*pytest, "tests")
     for plugin in PLUGINS:
         session.run(*pytest, plugin)
+
+
+def reference_model(session: nox.Session) -> dict[str, str]:
+    """Install Arm's reference model of TOSA; returns the variable that says where it is.
+
+    Its package has modules named ``tests`` and ``conformance`` and wants another NumPy, so it has an
+    environment of its own. Where there is no wheel of it, the tests that ask it skip.
+    """
+    if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
+        return {}
+    folder = ROOT / ".nox" / "tosa"
+    if not (folder / "bin" / "tosa_reference_model").exists():
+        venv.create(folder, with_pip=True, clear=True)
+        # Only the programs inside are run, so that what its modules import is not needed.
+        pip = (str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--no-deps")
+        session.run(*pip, TOSA_TOOLS, external=True)
+    return {"TOSA_REFERENCE_MODEL": str(folder / "bin" / "tosa_reference_model")}
 
 
 @nox.session
