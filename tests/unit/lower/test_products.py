@@ -75,6 +75,19 @@ def test_panels_are_turned_where_they_are_used(columns: int, depth: int) -> None
     assert _agree((5, depth), (columns, depth), transpose_b=True) == ["matmul"]
 
 
+@pytest.mark.parametrize(("stack", "columns"), [(1, 256), (1, 784), (2, 387)])
+def test_many_blocks_of_columns_are_written_side_by_side(stack: int, columns: int) -> None:
+    assert _agree((stack, 9, 3), (stack, 3, columns), transpose_b=False) == ["matmul"]
+
+
+def test_rows_of_a_wide_result_are_written_in_order() -> None:
+    _, changed = _product((9, 3), (3, 784), transpose_b=False)
+    (kernel,) = lower(changed, (), target=make_target(**SCHEDULES)).module.functions
+    text = print_func(kernel)
+    assert "for p in parallel(8):" in text  # 98 blocks of 8 columns, 13 an item, 7 the last
+    assert text.index("for m in serial(2):") < text.index("for n in serial(min(13, 98 - ")
+
+
 def test_stacks_of_panels() -> None:
     assert _agree((2, 3, 5, 6), (2, 3, 10, 6), transpose_b=True) == ["matmul"]
 

@@ -23,7 +23,7 @@ from ...tir.expr import (
     select,
 )
 from ...tir.stmt import Allocate, LetStmt, Stmt, Store
-from .dense import unflatten
+from .dense import ITEMS, unflatten
 from .loops import Finish, cut, for_parts, load, parallel, seq, serial, store, vectorized
 from .tile import Shape, best_rows, block_width, column_parts, register_tile
 
@@ -91,12 +91,33 @@ def matmul_loops(shape: Shape, product: Product, finish: Finish) -> Stmt | None:
         return None
     stmts: list[Stmt] = []
     for first, blocks, used in column_parts(product.columns, width):
+        abreast = _abreast(shape, product, blocks, width) if used == width else 1
 
-        def item(p: PrimExpr, f: int = first, b: int = blocks, u: int = used) -> Stmt:
-            return _block(shape, product, (p // b, p % b + f), (width, u), finish)
+        def item(
+            p: PrimExpr, f: int = first, b: int = blocks, u: int = used, n: int = abreast
+        ) -> Stmt:
+            pieces = -(-b // n)
+            start = p % pieces * n
+            count = n if b % n == 0 else minimum(index(n), b - start)
+            place = _Place(p // pieces, start + f, count)
+            return _blocks(shape, product, place, (width, u), finish)
 
-        stmts.append(parallel(prod(product.batch) * blocks, item))
+        stmts.append(parallel(prod(product.batch) * -(-blocks // abreast), item))
     return seq(*stmts)
+
+
+def _abreast(shape: Shape, product: Product, blocks: int, width: int) -> int:
+    """Return how many blocks of columns an item computes side by side.
+
+    A result whose rows are written a block at a time waits for memory: caches fetch ahead what is
+    written in order.
+    """
+    few_rows = product.rows <= shape.rows_for(width // shape.lanes)
+    if few_rows or product.transpose_b or blocks < 2 * ITEMS or shape.lanes == 1:
+        return 1
+    most = max(1, shape.panel_bytes // (product.depth * width * product.b.dtype.bytes))
+    items = max(-(-blocks // most), -(-ITEMS // prod(product.batch)))
+    return -(-blocks // items)
 
 
 def _dots(shape: Shape, product: Product, finish: Finish) -> Stmt:
@@ -165,20 +186,24 @@ def _fits(product: Product, width: int) -> bool:
     return not copied or product.depth * width * product.b.dtype.bytes <= _PANEL_BYTES
 
 
-def _block(
-    shape: Shape,
-    product: Product,
-    place: tuple[PrimExpr, PrimExpr],
-    columns: tuple[int, int],
-    finish: Finish,
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """``count`` blocks of columns from ``block`` on, of one product of the batch."""
+
+    number: PrimExpr
+    block: PrimExpr
+    count: PrimExpr | int
+
+
+def _blocks(
+    shape: Shape, product: Product, place: _Place, columns: tuple[int, int], finish: Finish
 ) -> Stmt:
-    """Compute one block of columns of one product of the batch."""
-    number, block = place
+    """Compute some blocks of columns of one product of the batch; a copied one alone."""
     width, used = columns
-    outer = unflatten(number, list(product.batch)) if product.batch else []
+    outer = unflatten(place.number, list(product.batch)) if product.batch else []
     a_at = _matrix(product.a, outer, product.batch, flipped=product.transpose_a)
     b_at = _matrix(product.b, outer, product.batch, flipped=product.transpose_b)
-    first = block * width
+    first = place.block * width
     copied = product.transpose_b or used < width
     kind = TensorType(product.b.shape, product.b.dtype)
     turned = product.transpose_b and turns_panels(shape, kind, product.batch)
@@ -191,7 +216,7 @@ def _block(
 
     limit = best_rows(product.rows, shape.rows_for(width // shape.lanes))
 
-    def tiled(start: PrimExpr, count: int) -> Stmt:
+    def tile(start: PrimExpr, count: int, skipped: PrimExpr | int) -> Stmt:
         return register_tile(
             shape,
             rows=count,
@@ -199,10 +224,15 @@ def _block(
             largest=(limit, width),
             steps=(product.depth,),
             left=lambda r, k: a_at(start + r, k[0]),
-            right=right,
-            finish=lambda r, c, value: finish(value, (*outer, start + r, first + c)),
+            right=lambda k, c: right(k, c + skipped),
+            finish=lambda r, c, value: finish(value, (*outer, start + r, first + (c + skipped))),
             dtype=product.a.dtype,
         )
+
+    def tiled(start: PrimExpr, count: int) -> Stmt:
+        if place.count == 1:
+            return tile(start, count, 0)
+        return serial(place.count, lambda n: tile(start, count, n * width), "n")
 
     body = for_parts(cut(product.rows, limit), tiled, "m")
     if not copied:
