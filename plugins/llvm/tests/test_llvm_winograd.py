@@ -28,8 +28,17 @@ def function(batch, channels, outputs, size, padding):
         (1, 33, 50, (12, 17), ((1, 2), (0, 1))),
         (1, 32, 33, (20, 9), ((2, 0), (2, 2))),
         (1, 256, 32, (40, 41), SAME),
+        (1, 64, 90, (60, 30), SAME),
     ],
-    ids=["whole", "odd", "no padding", "uneven padding", "wide padding", "several bands"],
+    ids=[
+        "whole",
+        "odd",
+        "no padding",
+        "uneven padding",
+        "wide padding",
+        "bands",
+        "bands of blocks",
+    ],
 )
 def test_it_computes_the_convolution(runner, batch, channels, outputs, size, padding) -> None:
     plain = function(batch, channels, outputs, size, padding)

@@ -9,11 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
+from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Expr, tensor_type
 from intarsia.ir.walk import calls
 from intarsia.lower.cpu.layout import use_channels_last
 from intarsia.lower.cpu.packing import pack_winograd, unpack_winograd
 from intarsia.lower.cpu.tile import Shape
+from intarsia.lower.cpu.window import Window
+from intarsia.lower.cpu.winograd import Winograd
+from intarsia.tir.buffer import Buffer
 
 SHAPE = Shape(4, 6)
 
@@ -61,6 +65,17 @@ def test_others_are_not(body: Call) -> None:
 
 def test_who_does_not_want_it_has_plain_sums() -> None:
     assert "cpu.conv" in names(conv(32, 48, (12, 12)), winograd=False)
+
+
+@pytest.mark.parametrize(("size", "with_data", "band"), [(60, True, 3), (14, False, 7)])
+def test_the_larger_of_data_and_weights_is_gone_through_once(
+    size: int, with_data: bool, band: int
+) -> None:
+    data = Buffer("data", (1, size, size, 128), DType.FLOAT32)
+    weights = Buffer("weight", (2, 16, 128, 32), DType.FLOAT32)
+    window = Window((size, size), (size, size), (3, 3), (1, 1), (1, 1), (1, 1))
+    given = Winograd(data, weights, 64, window)
+    assert (given.stays_with_data, given.band) == (with_data, band)
 
 
 @settings(deadline=None, max_examples=25)

@@ -42,10 +42,8 @@ SIZE = 4
 """Elements along a tile's side that it reads."""
 STEP = 2
 """Results along a tile's side."""
-_BAND_BYTES = 2 * 1024 * 1024
-"""Most memory of transformed data at a time: it is written and read again, by all threads."""
-
-
+_BAND_BYTES = 1024 * 1024
+"""Most memory of transformed data at a time: it is written and read again."""
 _LEAST_CHANNELS = 32
 """Input and output channels from which on 3x3 windows are worth transforming."""
 _LEAST_RESULTS = 128
@@ -96,9 +94,22 @@ class Winograd:
     @property
     def band(self) -> int:
         """Rows of tiles whose data are transformed at a time."""
-        rows, across = self.grid
-        row_bytes = SIZE * SIZE * across * self.data.shape[3] * self.data.dtype.bytes
-        return even_size(rows, _BAND_BYTES // row_bytes)
+        most = _BAND_BYTES if self.stays_with_data else 2 * _BAND_BYTES
+        return even_size(self.grid[0], most // self._row_bytes)
+
+    @property
+    def stays_with_data(self) -> bool:
+        """Whether data are more than weights: the larger of the two is gone through once.
+
+        All weights then meet the data that a thread has just transformed, and not all data those
+        weights that it has just read.
+        """
+        return self.weight.bytes < self.grid[0] * self._row_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        """Memory of a transformed row of tiles."""
+        return SIZE * SIZE * self.grid[1] * self.data.shape[3] * self.data.dtype.bytes
 
 
 def winograd_loops(shape: Shape, conv: Winograd, finish: Finish) -> tuple[Stmt, Buffer]:
@@ -209,11 +220,14 @@ class _Band:
         ]
 
     def _blocks(self, first: int, blocks: int, used: int, part: Part, limit: int) -> Stmt:
-        """Neighbours share a block of weights."""
+        """Neighbours share a block of weights, or tiles."""
 
         def item(p: PrimExpr) -> Stmt:
-            tile = p % part.count * part.size + part.start
-            return self._block(p // part.count + first, used, tile, (part.size, limit))
+            block, number = p // part.count, p % part.count
+            if self.conv.stays_with_data:
+                block, number = p % blocks, p // blocks
+            tile = number * part.size + part.start
+            return self._block(block + first, used, tile, (part.size, limit))
 
         return parallel(blocks * part.count, item)
 
