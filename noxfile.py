@@ -92,8 +92,8 @@ def tests(session: nox.Session) -> None:
 def reference_model(session: nox.Session) -> dict[str, str]:
     """Install Arm's reference model of TOSA; returns the variable that says where it is.
 
-    Its package has modules named ``tests`` and ``conformance`` and wants another NumPy, so it has an
-    environment of its own. Where there is no wheel of it, the tests that ask it skip.
+    Its package has modules named ``tests`` and ``conformance`` and wants another NumPy, so it has
+    an environment of its own. Where there is no wheel of it, the tests that ask it skip.
     """
     if platform.system() != "Linux" or platform.machine() not in ("x86_64", "aarch64"):
         return {}

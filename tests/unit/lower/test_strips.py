@@ -7,6 +7,7 @@ import pytest
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.conv import Convolution, conv_loops
+from intarsia.lower.cpu.dense import stays_with_data
 from intarsia.lower.cpu.loops import load, store
 from intarsia.lower.cpu.tile import Shape
 from intarsia.lower.cpu.window import Window
@@ -42,6 +43,21 @@ def rows_of_strips(conv: Convolution) -> int:
 def test_large_weights_are_read_for_few_strips(outputs: int, rows: int) -> None:
     window = Window((14, 14), (7, 7), (3, 3), (2, 2), (1, 1), (1, 1))
     assert rows_of_strips(convolution(512, outputs, window)) == rows
+
+
+@pytest.mark.parametrize(
+    ("read", "written", "dtype", "with_data"),
+    [
+        (1024, 1024, F32, True),
+        (1023, 1024, F32, False),
+        (1024, 4096, DType.INT32, True),  # quads of bytes, whose results are bytes
+        (1024, 4095, DType.INT32, False),
+    ],
+)
+def test_a_thread_stays_with_data_or_with_weights(
+    read: int, written: int, dtype: DType, with_data: bool
+) -> None:
+    assert stays_with_data(read, written, Buffer("weight", (2, 64, 32), dtype)) == with_data
 
 
 def test_rows_that_no_window_reads_take_no_memory() -> None:

@@ -15,8 +15,20 @@ from math import prod
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt
-from .dense import Matrix, dense_loops, is_large
-from .loops import Finish, Source, copy_rows, cut, for_parts, load, parallel, seq, serial, store
+from .dense import Matrix, dense_loops, is_large, stays_with_data
+from .loops import (
+    Finish,
+    Part,
+    Source,
+    copy_rows,
+    cut,
+    for_parts,
+    load,
+    parallel,
+    seq,
+    serial,
+    store,
+)
 from .matrix_unit import SEGMENTS, configured, segment_rows
 from .tile import Shape, best_rows, column_parts, register_tile
 from .unit_conv import UnitStrip, unit_tiles
@@ -85,15 +97,18 @@ def conv_loops(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
         return _as_matrix(shape, conv, finish)
     plan = _plan(shape, conv)
     batch = conv.data.shape[0]
-    chunks = cut(plan.blocks, plan.blocks_at_once)
+    written = batch * conv.outputs * prod(conv.window.output)
+    with_data = stays_with_data(prod(conv.data.shape), written, conv.weight)
     stmts: list[Stmt] = []
-    for chunk in chunks:
+    for chunk in cut(plan.blocks, plan.blocks_at_once):
 
-        def item(p: PrimExpr, start: int = chunk.start, size: int = chunk.size) -> Stmt:
-            strip, rest = p % plan.strips, p // plan.strips
-            image, rest = rest % batch, rest // batch
-            group, part = rest % conv.groups, rest // conv.groups
-            place = _Place(image, strip * plan.height, group, part * size + start, size)
+        def item(p: PrimExpr, chunk: Part = chunk) -> Stmt:
+            pictures, parts = plan.strips * batch, conv.groups * chunk.count
+            rows, columns = (p // parts, p % parts) if with_data else (p % pictures, p // pictures)
+            image, strip = rows // plan.strips, rows % plan.strips
+            group, part = columns % conv.groups, columns // conv.groups
+            block = part * chunk.size + chunk.start
+            place = _Place(image, strip * plan.height, group, block, chunk.size)
             return _strip(shape, conv, plan, place, finish)
 
         stmts.append(parallel(chunk.count * conv.groups * batch * plan.strips, item))

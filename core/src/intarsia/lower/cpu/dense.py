@@ -95,35 +95,63 @@ def dense_loops(
     rows = best_rows(left.rows, limit)
     blocks = -(-outputs // width)
     panel = _panel_rows(left, rows, blocks, shape.panel_bytes)
-    panels = cut(left.rows, panel)
 
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
         return _panel(shape, left, weight, (start, size, rows), (first, count, used), finish, outer)
 
+    return share_panels(cut(left.rows, panel), left, weight, outputs, item)
+
+
+def share_panels(
+    panels: Sequence[Part],
+    left: Matrix,
+    weight: Buffer,
+    outputs: int,
+    item: Callable[[PrimExpr, int, PrimExpr, int, int], Stmt],
+) -> Stmt:
+    """Share panels of rows and groups of blocks of weights between threads.
+
+    Args:
+        panels: Parts of the rows; a panel need not be counted in rows.
+        left: All rows.
+        weight: Packed ``[blocks, depth, width]``.
+        outputs: Columns of the result.
+        item: ``item(start, size, first, blocks, used)``: a panel's product with some blocks, of
+            whose columns ``used`` are there.
+    """
+    with_data = stays_with_data(left.rows * left.depth, left.rows * outputs, weight)
     stmts: list[Stmt] = []
     for part in panels:
-        for first, count, used in column_parts(outputs, width):
+        for first, count, used in column_parts(outputs, weight.shape[2]):
             group = blocks_at_once(count, sum(p.count for p in panels))
             for chunk in cut(count, group):
-                stmts.append(share(part, chunk, first, used, item))
+
+                def body(
+                    p: PrimExpr, part: Part = part, c: Part = chunk, f: int = first, u: int = used
+                ) -> Stmt:
+                    panel, number = p % part.count, p // part.count
+                    if with_data:
+                        panel, number = p // c.count, p % c.count
+                    row = panel * part.size + part.start
+                    return item(row, part.size, number * c.size + (f + c.start), c.size, u)
+
+                stmts.append(parallel(part.count * chunk.count, body))
     return seq(*stmts)
 
 
-def share(
-    part: Part,
-    chunk: Part,
-    first: int,
-    used: int,
-    item: Callable[[PrimExpr, int, PrimExpr, int, int], Stmt],
-) -> Stmt:
-    """Share panels and groups of blocks between threads; a thread stays with its weights."""
+def stays_with_data(read: int, written: int, weight: Buffer) -> bool:
+    """Whether a thread should go through all weights for some data, or through all data.
 
-    def body(p: PrimExpr) -> Stmt:
-        row = (p % part.count) * part.size + part.start
-        block = (p // part.count) * chunk.size + (first + chunk.start)
-        return item(row, part.size, block, chunk.size, used)
+    Data are counted twice: another thread has written them in a cache of its own, and weights come
+    from one that all share.
 
-    return parallel(part.count * chunk.count, body)
+    Args:
+        read: Elements of data, of the type of the weights.
+        written: Results; of quads of bytes they are bytes.
+        weight: All weights.
+    """
+    result = weight.dtype.bytes if weight.dtype.is_float else 1
+    return weight.bytes <= 2 * (read * weight.dtype.bytes + written * result)
 
 
 def _panel_rows(left: Matrix, rows: int, blocks: int, most_bytes: int) -> int:

@@ -12,17 +12,16 @@ from .dense import (
     ITEMS,
     LINE,
     Matrix,
-    blocks_at_once,
     even_share,
     fetch_next,
     is_large,
     needs_copy,
-    share,
+    share_panels,
     unflatten,
 )
 from .loops import Finish, copy_rows, cut, load, seq, serial, store
 from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
-from .tile import Shape, column_parts
+from .tile import Shape
 
 _QUAD = 4
 _PANEL = 32 * 1024  # of data, results and what is added to them: a first cache has more
@@ -50,13 +49,7 @@ def unit_dense_loops(
     """
     work = _Product(shape, unit, left, weight, finish, outer)
     panels = cut(work.tiles, work.tiles_at_once(outputs))
-    stmts: list[Stmt] = []
-    for part in panels:
-        for first, count, used in column_parts(outputs, weight.shape[2]):
-            group = blocks_at_once(count, sum(p.count for p in panels))
-            for chunk in cut(count, group):
-                stmts.append(share(part, chunk, first, used, work.item))
-    return seq(*stmts)
+    return share_panels(panels, left, weight, outputs, work.item)
 
 
 @dataclass(frozen=True, slots=True)
