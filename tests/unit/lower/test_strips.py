@@ -7,7 +7,7 @@ import pytest
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.conv import Convolution, conv_loops
-from intarsia.lower.cpu.dense import stays_with_data
+from intarsia.lower.cpu.dense import product_width, stays_with_data
 from intarsia.lower.cpu.loops import load, store
 from intarsia.lower.cpu.tile import Shape
 from intarsia.lower.cpu.window import Window
@@ -58,6 +58,28 @@ def test_a_thread_stays_with_data_or_with_weights(
     read: int, written: int, dtype: DType, with_data: bool
 ) -> None:
     assert stays_with_data(read, written, Buffer("weight", (2, 64, 32), dtype)) == with_data
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "outputs", "lanes", "width"),
+    [
+        (3136, 64, 256, 16, 64),
+        (12544, 16, 144, 16, 48),  # a third of 144, no fourth
+        (3136, 64, 80, 16, 32),  # neither
+        (784, 64, 256, 16, 32),  # a result that stays in a cache
+        (3136, 512, 256, 16, 32),  # weights that do not
+        (3136, 64, 256, 8, 16),  # vectors shorter than a line
+    ],
+)
+def test_a_long_result_is_written_in_long_pieces(
+    rows: int, depth: int, outputs: int, lanes: int, width: int
+) -> None:
+    assert product_width(rows, depth, outputs, Shape(lanes, 14)) == width
+
+
+@pytest.mark.parametrize(("rows", "most"), [(14, (28, 14, 9, 6)), (6, (12, 6, 4, 2))])
+def test_a_tile_fills_the_registers(rows: int, most: tuple[int, ...]) -> None:
+    assert tuple(Shape(16, rows).rows_for(vectors) for vectors in (1, 2, 3, 4)) == most
 
 
 def test_rows_that_no_window_reads_take_no_memory() -> None:

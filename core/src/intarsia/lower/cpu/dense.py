@@ -25,12 +25,13 @@ from .loops import (
     store,
 )
 from .matrix_unit import Fetch
-from .tile import Shape, best_rows, column_parts, register_tile
+from .tile import Shape, best_rows, block_width, column_parts, register_tile
 
 LINE = 64
 """Bytes of a cache line."""
 _SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
 _LARGE_BYTES = 512 * 1024
+_LONG_BYTES = 1024 * 1024
 ITEMS = 8
 """Pieces of work that two or four threads can share evenly."""
 
@@ -52,6 +53,19 @@ class Matrix:
     element: Callable[[PrimExpr, PrimExpr], PrimExpr]
     stride_bytes: int
     copied: bool = False
+
+
+def product_width(rows: int, depth: int, outputs: int, shape: Shape) -> int:
+    """Return how many output columns of constant weights are packed together.
+
+    A result that does not stay in the second-level cache is written faster in longer pieces, if
+    wide vectors make them some cache lines long. Weights that come from memory are better read
+    for tall tiles.
+    """
+    width, lanes = block_width(outputs, shape), shape.lanes
+    if lanes * 4 < LINE or rows * outputs * 4 < _LONG_BYTES or depth * outputs * 4 >= _LARGE_BYTES:
+        return width
+    return next((v * lanes for v in (4, 3) if outputs % (v * lanes) == 0), width)
 
 
 def flat_rows(buffer: Source) -> Matrix:

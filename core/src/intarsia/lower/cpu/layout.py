@@ -41,6 +41,7 @@ from ...ops.resize import Resize
 from ...ops.sampling import GridSample
 from ...ops.shape import Concatenate, Reshape, Split, Transpose
 from ...ops.slicing import Pad, StridedSlice
+from .dense import product_width
 from .depthwise import suits_depthwise_planes
 from .matmul import turns_panels
 from .moves import moved, packed_conv, packed_depthwise, reshaped
@@ -239,6 +240,9 @@ class _Layout:
         if self.winograd and isinstance(weight, Constant) and suits_winograd(node):
             packed = self._pack(weight, ("winograd", width))
             return call(Winograd, source, packed, attrs=attrs, span=node.span)
+        if kh * kw * groups * plain.strides[0] * plain.strides[1] == 1:
+            *places, _ = tensor_type(source).static_shape
+            width = product_width(prod(places), inner, outputs, self.shape)
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
 
@@ -291,8 +295,9 @@ class _Layout:
             return self._unflipped(node, attrs)
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
             return False
+        *rows, depth = tensor_type(a).static_shape
         outputs = b.data.shape[0 if attrs.transpose_b else 1]
-        width = block_width(outputs, self.shape)
+        width = product_width(prod(rows), depth, outputs, self.shape)
         packed = self._pack(b, ("dense", attrs.transpose_b, width))
         self.first[node] = call(
             Dense, self.plain(a), packed, attrs=Dense.Attrs(outputs=outputs), span=node.span

@@ -145,8 +145,13 @@ class Shape:
     turn: Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None = None
 
     def rows_for(self, vectors: int) -> int:
-        """Return the rows of a tile ``vectors`` wide."""
-        return self.rows if vectors > 1 else 2 * self.rows
+        """Return the rows of a tile ``vectors`` wide.
+
+        Its sums, its weights and what a row is multiplied with fill the registers.
+        """
+        if vectors <= 2:
+            return self.rows if vectors == 2 else 2 * self.rows
+        return max(1, (2 * self.rows + 3 - vectors) // vectors)
 
 
 def best_rows(extent: int, limit: int) -> int:
