@@ -7,7 +7,7 @@ import pytest
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.conv import Convolution, conv_loops
-from intarsia.lower.cpu.dense import product_width, stays_with_data
+from intarsia.lower.cpu.dense import dense_loops, flat_rows, product_width, stays_with_data
 from intarsia.lower.cpu.loops import load, store
 from intarsia.lower.cpu.tile import Shape
 from intarsia.lower.cpu.window import Window
@@ -75,6 +75,29 @@ def test_a_long_result_is_written_in_long_pieces(
     rows: int, depth: int, outputs: int, lanes: int, width: int
 ) -> None:
     assert product_width(rows, depth, outputs, Shape(lanes, 14)) == width
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "outputs", "items"),
+    [
+        (196, 64, 384, [8]),  # 14 tiles of 14 rows: two panels, four groups of blocks each
+        (196, 384, 64, [14]),  # two blocks: panels of a tile
+        (49, 64, 64, [6, 2]),  # no even number of equal panels
+        (196, 1024, 256, [14]),  # large weights: seven panels share passes over halves of them
+    ],
+)
+def test_threads_have_the_same_rows_in_kernel_after_kernel(
+    rows: int, depth: int, outputs: int, items: list[int]
+) -> None:
+    data, result = Buffer("data", (rows, depth), F32), Buffer("result", (rows, outputs), F32)
+    weight = Buffer("weight", (outputs // 32, depth, 32), F32)
+
+    def finish(value: PrimExpr, at: tuple[PrimExpr, ...]) -> Stmt:
+        return store(result, at, value)
+
+    body = dense_loops(Shape(16, 14), flat_rows(data), weight, outputs, finish, [rows])
+    shared = [s for s in statements(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL]
+    assert [s.extent.value for s in shared] == items
 
 
 @pytest.mark.parametrize(("rows", "most"), [(14, (28, 14, 9, 6)), (6, (12, 6, 4, 2))])

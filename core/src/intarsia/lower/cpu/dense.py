@@ -102,13 +102,15 @@ def dense_loops(
         finish: Stores an element.
         outer: Dimensions that the rows of the result stand for.
     """
-    width = weight.shape[2]
+    depth, width = weight.shape[1:]
     limit = shape.rows_for(width // shape.lanes)
     if needs_copy(left):
         limit = min(limit, shape.rows)  # as many as the sets that they fall into hold
     rows = best_rows(left.rows, limit)
     blocks = -(-outputs // width)
     panel = _panel_rows(left, rows, blocks, shape.panel_bytes)
+    if not is_large(weight) and stays_with_data(left.rows * depth, left.rows * outputs, weight):
+        panel = _own_rows(left, rows, blocks, panel)
 
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
         return _panel(shape, left, weight, (start, size, rows), (first, count, used), finish, outer)
@@ -175,6 +177,16 @@ def _panel_rows(left: Matrix, rows: int, blocks: int, most_bytes: int) -> int:
     if blocks >= ITEMS:
         return min(left.rows, even_size(tiles, most) * rows)
     return min(left.rows, rows * even_share(tiles, most, -(-ITEMS // blocks)))
+
+
+def _own_rows(left: Matrix, rows: int, blocks: int, panel: int) -> int:
+    """Return the rows of at most a panel so that threads have the same rows in kernel after kernel.
+
+    That needs an even number of equal panels; without one it is ``panel``.
+    """
+    even = [size for size in range(panel, 0, -rows) if left.rows % (2 * size) == 0]
+    enough = [size for size in even if left.rows // size * blocks >= ITEMS]
+    return next(iter(enough or even), panel)
 
 
 def even_share(total: int, most: int, pieces: int) -> int:
