@@ -44,6 +44,9 @@ STEP = 2
 """Results along a tile's side."""
 _BAND_BYTES = 1024 * 1024
 """Most memory of transformed data at a time: it is written and read again."""
+_TOGETHER = 4
+"""Register tiles that share a read of the weights of a place, where weights are the larger."""
+
 _LEAST_CHANNELS = 32
 """Input and output channels from which on 3x3 windows are worth transforming."""
 _LEAST_RESULTS = 128
@@ -213,10 +216,11 @@ class _Band:
         """Multiply the transformed data of all tiles, and write their results."""
         width = self.conv.weight.shape[3]
         limit = best_rows(tiles, self.shape.rows_for(width // self.shape.lanes))
+        together = 1 if self.conv.stays_with_data else even_size(-(-tiles // limit), _TOGETHER)
         return [
             self._blocks(first, blocks, used, part, limit)
             for first, blocks, used in column_parts(self.conv.outputs, width)
-            for part in cut(tiles, limit)
+            for part in cut(tiles, min(tiles, together * limit))
         ]
 
     def _blocks(self, first: int, blocks: int, used: int, part: Part, limit: int) -> Stmt:
@@ -232,23 +236,26 @@ class _Band:
         return parallel(blocks * part.count, item)
 
     def _block(self, block: PrimExpr, used: int, start: PrimExpr, tiles: tuple[int, int]) -> Stmt:
-        """Compute some tiles, of at most so many, of one block of outputs."""
+        """Compute some tiles of one block of outputs, so many in registers at a time."""
         count, limit = tiles
         depth, width = self.conv.weight.shape[2:]
         sums = Buffer("sums", (SIZE * SIZE, count, width), self.wide.dtype, Scope.STACK)
 
-        def place(e: PrimExpr) -> Stmt:
+        def multiplied(e: PrimExpr, first: PrimExpr, rows: int) -> Stmt:
             return register_tile(
                 self.shape,
-                rows=count,
+                rows=rows,
                 columns=used,
                 largest=(limit, width),
                 steps=(depth,),
-                left=lambda r, k: load(self.wide, e, start + r, k[0]),
+                left=lambda r, k: load(self.wide, e, start + (first + r), k[0]),
                 right=lambda k, c: load(self.conv.weight, block, e, k[0], c),
-                finish=lambda r, c, value: store(sums, (e, r, c), value),
+                finish=lambda r, c, value: store(sums, (e, first + r, c), value),
                 dtype=self.wide.dtype,
             )
+
+        def place(e: PrimExpr) -> Stmt:
+            return for_parts(cut(count, limit), lambda m, rows: multiplied(e, m, rows), "m")
 
         def channels(c: PrimExpr, lanes: int) -> Stmt:
             def tile(r: PrimExpr) -> Stmt:
