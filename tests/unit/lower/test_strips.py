@@ -83,6 +83,7 @@ def test_a_long_result_is_written_in_long_pieces(
         (196, 64, 384, [8]),  # 14 tiles of 14 rows: two panels, four groups of blocks each
         (196, 384, 64, [14]),  # two blocks: panels of a tile
         (49, 64, 64, [6, 2]),  # no even number of equal panels
+        (128, 768, 3072, [8]),  # weights that no cache holds: all rows share a pass over them
         (196, 1024, 256, [14]),  # large weights: seven panels share passes over halves of them
     ],
 )

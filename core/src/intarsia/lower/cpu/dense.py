@@ -32,6 +32,8 @@ LINE = 64
 _SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
 _LARGE_BYTES = 512 * 1024
 _LONG_BYTES = 1024 * 1024
+_HUGE_BYTES = 2 * 1024 * 1024
+_WIDER = 2.25
 ITEMS = 8
 """Pieces of work that two or four threads can share evenly."""
 
@@ -108,7 +110,9 @@ def dense_loops(
         limit = min(limit, shape.rows)  # as many as the sets that they fall into hold
     rows = best_rows(left.rows, limit)
     blocks = -(-outputs // width)
-    panel = _panel_rows(left, rows, blocks, shape.panel_bytes)
+    # Each panel reads all weights anew: what no second-level cache holds is read for few of them.
+    wider = _WIDER if weight.bytes > _HUGE_BYTES else 1
+    panel = _panel_rows(left, rows, blocks, int(shape.panel_bytes * wider))
     if not is_large(weight) and stays_with_data(left.rows * depth, left.rows * outputs, weight):
         panel = _own_rows(left, rows, blocks, panel)
 
