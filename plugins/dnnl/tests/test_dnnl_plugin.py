@@ -13,6 +13,7 @@ import pytest
 from intarsia_testkit.expressions import apply, function_of, var, weight
 
 from intarsia.ir.expr import Expr
+from intarsia.ir.walk import calls
 from intarsia.plugin import Region, Target
 from intarsia.runtime.cpu import this_machine
 from intarsia.target.options import option_rows
@@ -132,6 +133,27 @@ def test_a_matrix_unit_is_worth_a_call_sooner(
     region = region_of(function_of(body))
     assert kept_of([region], target(fpmath_mode="bf16")) == ((region,) if kept else ())
     assert kept_of([region], target()) == ()
+
+
+@pytest.mark.parametrize(("feature", "kept"), [("amx_bf16", True), ("avx512_bf16", False)])
+def test_a_large_product_for_a_matrix_unit_is_kept_without_the_rest(
+    monkeypatch: pytest.MonkeyPatch, feature: str, kept: bool
+) -> None:
+    machine = replace(this_machine(), cpu_features=frozenset({feature}))
+    monkeypatch.setattr(worth, "this_machine", lambda: machine)
+    product = apply("matmul", var("x", 2560, 64), weight(64, 64))
+    dense = apply(
+        "nn.gelu", apply("add", apply("reshape", product, shape=(40, 4096)), weight(4096))
+    )
+    rest = apply("nn.relu", apply("multiply", dense, dense))
+    for _ in range(12):
+        rest = apply("multiply", rest, rest)
+    region = region_of(function_of(rest))
+    region = replace(region, origins={call: call for call in calls(region.function)})
+    (answer,) = plugin.partition([region], target(fpmath_mode="bf16"))
+    names = ["matmul", "reshape", "add", "nn.gelu"] if kept else []
+    assert [call.name for call in answer.origins] == names
+    assert "less than -min-grain" in answer.why
 
 
 def test_codegen_gives_a_unit_for_the_loader() -> None:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import cast
 
 from intarsia.plugin import (
@@ -15,14 +14,13 @@ from intarsia.plugin import (
     SupportTable,
     Target,
     TargetKind,
-    drop_regions,
     hookimpl,
 )
 
 from .codegen import compile_region
 from .support import support_table
 from .target import DNNL, DnnlOptions, exact_feature
-from .worth import objection
+from .worth import worthwhile
 
 
 @hookimpl
@@ -42,7 +40,7 @@ def annotate(target: Target) -> SupportTable:
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep the regions that do enough work: in all, for a byte reordered, and for a call."""
     options = cast("DnnlOptions", target.options)
-    return drop_regions(regions, partial(objection, options=options))
+    return [worthwhile(region, options) for region in regions]
 
 
 @hookimpl

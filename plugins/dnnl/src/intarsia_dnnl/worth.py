@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from intarsia.ir.expr import Call, Expr, TensorType, tensor_type
-from intarsia.ir.walk import calls
+from intarsia.ir.expr import Call, Constant, Expr, TensorType, tensor_type
+from intarsia.ir.walk import calls, count_uses
 from intarsia.lower.cpu.winograd import suits_winograd
 from intarsia.partition.cost import count_products
-from intarsia.partition.region import Region
+from intarsia.partition.region import Region, keep_calls
 from intarsia.runtime.cpu import this_machine
 
 from .draft import sizes
@@ -20,6 +20,30 @@ FREE_BYTES = 256 * 1024
 """Pictures at the border that may be reordered without asking what it costs: some 20 us."""
 FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
+
+
+def worthwhile(region: Region, options: DnnlOptions) -> Region:
+    """Return what is kept of a region: all of it, its large products alone, or nothing."""
+    why = objection(region, options)
+    if not why:
+        return region
+    kept = _products(region, _least_grain(options)) if _is_narrow(options) else []
+    return keep_calls(region, kept, why)
+
+
+def _products(region: Region, least: int) -> list[Call]:
+    """Return the products that are worth a call each, with what is done to their results alone.
+
+    A product in bfloat16 gains so much that it is worth a region of its own.
+    """
+    function = region.function
+    uses, kept = count_uses(function.outputs), dict[Expr, Call]()
+    for call in calls(function):
+        inputs = [arg for arg in call.args if not isinstance(arg, Constant)]
+        follows = len(inputs) == 1 and inputs[0] in kept and uses[inputs[0]] == 1
+        if (call.name in _PRODUCTS and _flops(call) >= least) or (call.name in _AFTER and follows):
+            kept[call] = call
+    return list(kept.values())
 
 
 def objection(region: Region, options: DnnlOptions) -> str:
@@ -46,9 +70,13 @@ def _least_grain(options: DnnlOptions) -> int:
     operations an operator, 0.63; dense layers of Magika, 4 500 000, 1.08; Basic Pitch, between 1
     and 3 million, 2.2.)
     """
+    return options.min_grain // (2 if _is_narrow(options) else 1)
+
+
+def _is_narrow(options: DnnlOptions) -> bool:
+    """Whether a matrix unit multiplies in bfloat16."""
     features = this_machine().cpu_features or frozenset[str]()
-    narrow = options.fpmath_mode in ("bf16", "any") and "amx_bf16" in features
-    return options.min_grain // (2 if narrow else 1)
+    return options.fpmath_mode in ("bf16", "any") and "amx_bf16" in features
 
 
 def _about_borders(region: Region, flops: int, least: int) -> str:
@@ -132,6 +160,8 @@ def _is_picture(kind: TensorType) -> bool:
 
 
 _VIEWS: Sequence[str] = ("reshape", "transpose", "strided_slice")
+_AFTER: Sequence[str] = ("reshape", "add", "nn.relu", "nn.gelu", "clip")
+_PRODUCTS: Sequence[str] = ("matmul", "nn.conv")
 _CONVOLUTIONS: Sequence[str] = ("nn.conv", "nn.conv_transpose", "qnn.conv")
 
 
