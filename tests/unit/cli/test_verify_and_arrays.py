@@ -77,12 +77,21 @@ def test_npz_keeps_names_and_order(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["y.npz"]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"PK\x03\x04 damaged", b"\x80\x04pickle"])
-def test_inputs_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (None, "No such file"),
+        (b"", "no zip archive"),
+        (b"PK\x03\x04 damaged", "no zip archive, or a part of one"),
+        (b"\x80\x04pickle", "no zip archive"),
+        (b"x: 1, 2, 3", "no zip archive"),
+    ],
+)
+def test_inputs_that_cannot_be_read(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "x.npz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ModelError, match="cannot read inputs"):
+    with pytest.raises(ModelError, match=f"cannot read inputs from .*{reason}"):
         read_inputs(str(path), (), 0)
 
 
@@ -115,12 +124,14 @@ def test_whatever_reading_raises_is_said(
     def fail(*_: object, **__: object) -> None:
         raise error
 
+    path = str(tmp_path / "x.npz")
+    np.savez(path, x=np.zeros(3))
     monkeypatch.setattr(np, "load", fail)
     with pytest.raises(ModelError, match=f"cannot read inputs.*{error}"):
-        read_inputs("x.npz", (), 0)
+        read_inputs(path, (), 0)
     monkeypatch.setattr(np, "load", exhaust)
     with pytest.raises(ResourceError, match="no memory for the inputs in"):
-        read_inputs("x.npz", (), 0)
+        read_inputs(path, (), 0)
 
 
 def exhaust(*_: object, **__: object) -> None:

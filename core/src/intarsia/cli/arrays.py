@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
+from numpy.lib.format import MAGIC_PREFIX
 
 from ..artifact.plan import NARROW, TensorSpec
 from ..artifact.signature import SizeChoice, ValueSpec
@@ -59,10 +60,12 @@ def read_arrays(source: str) -> dict[str, np.ndarray]:
         ResourceError: There is no memory for them.
     """
     try:
-        loaded = np.load(source, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            raise ValueError("it holds one array without a name")
-        with loaded as file:
+        if not zipfile.is_zipfile(source):
+            with open(source, "rb") as other:
+                array = other.read(len(MAGIC_PREFIX)) == MAGIC_PREFIX
+            found = "one array without a name" if array else "no zip archive, or a part of one"
+            raise ValueError(f"it holds {found}")
+        with np.load(source, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except MemoryError:
         raise ResourceError(f"no memory for the inputs in '{source}'") from None
