@@ -4,6 +4,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import zipfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -93,6 +94,14 @@ def test_inputs_that_cannot_be_read(tmp_path: Path, content: bytes | None, reaso
         path.write_bytes(content)
     with pytest.raises(ModelError, match=f"cannot read inputs from .*{reason}"):
         read_inputs(str(path), (), 0)
+
+
+@pytest.mark.parametrize("member", ["passport.json", "x.npy"])
+def test_an_archive_of_something_else_is_no_npz(tmp_path: Path, member: str) -> None:
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr(member, "{}")
+    with pytest.raises(ModelError, match=f"'{Path(member).stem}.*' in it is no array"):
+        read_inputs(str(tmp_path / "x.npz"), (), 0)
 
 
 def test_one_array_is_no_npz(tmp_path: Path) -> None:

@@ -66,7 +66,11 @@ def read_arrays(source: str) -> dict[str, np.ndarray]:
             found = "one array without a name" if array else "no zip archive, or a part of one"
             raise ValueError(f"it holds {found}")
         with np.load(source, allow_pickle=False) as file:
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
+        # NumPy gives the bytes of what is no array.
+        for name in (name for name, array in arrays.items() if not isinstance(array, np.ndarray)):
+            raise ValueError(f"'{name}' in it is no array")
+        return arrays
     except MemoryError:
         raise ResourceError(f"no memory for the inputs in '{source}'") from None
     except Exception as error:  # of files, zip, compression, and Python's own parser of headers
