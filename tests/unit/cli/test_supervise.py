@@ -72,7 +72,7 @@ def test_a_signal_to_the_parent_reaches_the_child(number: signal.Signals) -> Non
 
 def test_an_interrupt_before_the_child_can_say_that_it_ends_is_one() -> None:
     begin = "import signal; signal.signal(2, signal.default_int_handler)\n"
-    act = "try: print(os.getpid(), flush=True); time.sleep(60)\n"
+    act = "try: time.sleep(1); print(os.getpid(), flush=True); time.sleep(60)\n"  # the parent waits
     act += "except KeyboardInterrupt: os._exit(130)"
     script = begin + SCRIPT.format(act=act, note="")
     with subprocess.Popen(
