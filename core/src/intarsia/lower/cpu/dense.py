@@ -104,7 +104,7 @@ def dense_loops(
         finish: Stores an element.
         outer: Dimensions that the rows of the result stand for.
     """
-    depth, width = weight.shape[1:]
+    width = weight.shape[2]
     limit = shape.rows_for(width // shape.lanes)
     if needs_copy(left):
         limit = min(limit, shape.rows)  # as many as the sets that they fall into hold
@@ -113,7 +113,7 @@ def dense_loops(
     # Each panel reads all weights anew: what no second-level cache holds is read for few of them.
     wider = _WIDER if weight.bytes > _HUGE_BYTES else 1
     panel = _panel_rows(left, rows, blocks, int(shape.panel_bytes * wider))
-    if not is_large(weight) and stays_with_data(left.rows * depth, left.rows * outputs, weight):
+    if not is_large(weight) and _with_data(left, outputs, weight):
         panel = _own_rows(left, rows, blocks, panel)
 
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
@@ -139,7 +139,7 @@ def share_panels(
         item: ``item(start, size, first, blocks, used)``: a panel's product with some blocks, of
             whose columns ``used`` are there.
     """
-    with_data = stays_with_data(left.rows * left.depth, left.rows * outputs, weight)
+    with_data = _with_data(left, outputs, weight)
     stmts: list[Stmt] = []
     for part in panels:
         for first, count, used in column_parts(outputs, weight.shape[2]):
@@ -157,6 +157,10 @@ def share_panels(
 
                 stmts.append(parallel(part.count * chunk.count, body))
     return seq(*stmts)
+
+
+def _with_data(left: Matrix, outputs: int, weight: Buffer) -> bool:
+    return stays_with_data(left.rows * left.depth, left.rows * outputs, weight)
 
 
 def stays_with_data(read: int, written: int, weight: Buffer) -> bool:
