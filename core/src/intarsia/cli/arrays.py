@@ -67,9 +67,9 @@ def read_arrays(source: str) -> dict[str, np.ndarray]:
             raise ValueError(f"it holds {found}")
         with np.load(source, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
-        # NumPy gives the bytes of what is no array.
-        for name in (name for name, array in arrays.items() if not isinstance(array, np.ndarray)):
-            raise ValueError(f"'{name}' in it is no array")
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray):  # NumPy gives the bytes of what is none
+                raise ValueError(f"'{name}' in it is no array")
         return arrays
     except MemoryError:
         raise ResourceError(f"no memory for the inputs in '{source}'") from None
