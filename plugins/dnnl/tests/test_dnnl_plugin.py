@@ -121,12 +121,17 @@ def test_many_small_operators_are_left_to_the_fallback(layers: int, rows: int, k
     assert kept_of([region], target(min_grain=0)) == (region,)
 
 
+def pretend(monkeypatch: pytest.MonkeyPatch, feature: str) -> None:
+    """Have the machine this feature alone."""
+    machine = replace(this_machine(), cpu_features=frozenset({feature}))
+    monkeypatch.setattr(worth, "this_machine", lambda: machine)
+
+
 @pytest.mark.parametrize(("feature", "kept"), [("amx_bf16", True), ("avx512_bf16", False)])
 def test_a_matrix_unit_is_worth_a_call_sooner(
     monkeypatch: pytest.MonkeyPatch, feature: str, kept: bool
 ) -> None:
-    machine = replace(this_machine(), cpu_features=frozenset({feature}))
-    monkeypatch.setattr(worth, "this_machine", lambda: machine)
+    pretend(monkeypatch, feature)
     body: Expr = var("x", 1500, 64)  # six million operations an operator
     for _ in range(6):
         body = apply("nn.relu", apply("matmul", body, weight(64, 64)))
@@ -139,8 +144,7 @@ def test_a_matrix_unit_is_worth_a_call_sooner(
 def test_a_large_product_for_a_matrix_unit_is_kept_without_the_rest(
     monkeypatch: pytest.MonkeyPatch, feature: str, kept: bool
 ) -> None:
-    machine = replace(this_machine(), cpu_features=frozenset({feature}))
-    monkeypatch.setattr(worth, "this_machine", lambda: machine)
+    pretend(monkeypatch, feature)
     product = apply("matmul", var("x", 2560, 64), weight(64, 64))
     dense = apply(
         "nn.gelu", apply("add", apply("reshape", product, shape=(40, 4096)), weight(4096))
@@ -154,6 +158,8 @@ def test_a_large_product_for_a_matrix_unit_is_kept_without_the_rest(
     names = ["matmul", "reshape", "add", "nn.gelu"] if kept else []
     assert [call.name for call in answer.origins] == names
     assert "less than -min-grain" in answer.why
+    (answer,) = plugin.partition([region], target(fpmath_mode="bf16", min_flops=10**12))
+    assert not answer.origins  # who asks for more work gets all or nothing
 
 
 def test_codegen_gives_a_unit_for_the_loader() -> None:

@@ -24,11 +24,13 @@ FREE_CALLS = 12
 
 def worthwhile(region: Region, options: DnnlOptions) -> Region:
     """Return what is kept of a region: all of it, its large products alone, or nothing."""
-    why = objection(region, options)
-    if not why:
-        return region
-    kept = _products(region, _least_grain(options)) if _is_narrow(options) else []
-    return keep_calls(region, kept, why)
+    flops = count_flops(region)
+    if why := objection(region, flops, options):
+        return keep_calls(region, (), why)
+    least = _least_grain(options)
+    if why := _about_calls(region, flops, least):
+        return keep_calls(region, _products(region, least) if _is_narrow(options) else (), why)
+    return region
 
 
 def _products(region: Region, least: int) -> list[Call]:
@@ -46,16 +48,12 @@ def _products(region: Region, least: int) -> list[Call]:
     return list(kept.values())
 
 
-def objection(region: Region, options: DnnlOptions) -> str:
-    """Say in numbers why a region is not worth its borders and calls; nothing if it is."""
-    flops = count_flops(region)
+def objection(region: Region, flops: int, options: DnnlOptions) -> str:
+    """Say in numbers why nothing of a region is wanted; empty if it may be."""
     if flops < options.min_flops:
         return f"its region does {flops} operations, less than -min-flops={options.min_flops}"
-    return (
-        _about_borders(region, flops, _least_reuse(options))
-        or _about_windows(region, flops, options)
-        or _about_calls(region, flops, _least_grain(options))
-    )
+    borders = _about_borders(region, flops, _least_reuse(options))
+    return borders or _about_windows(region, flops, options)
 
 
 def _least_reuse(options: DnnlOptions) -> int:
