@@ -116,6 +116,19 @@ def test_random_graphs_in_bfloat16(monkeypatch: pytest.MonkeyPatch, seed: int) -
     assert deviation(make(body, fpmath_mode="bf16"), make(body)) < 0.05
 
 
+@pytest.mark.parametrize(("rows", "reads_columns"), [(1, True), (2, False)])
+def test_a_product_of_one_row_reads_its_weights_by_columns(
+    monkeypatch: pytest.MonkeyPatch, rows: int, reads_columns: bool
+) -> None:
+    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    hidden = apply("nn.relu", dense(var("x", rows, 96), 80))
+    last = dense(apply("multiply", hidden, var("scale", rows, 80)), 48)
+    body = apply("add", last, weight(48, seed=2))
+    made = make(body, fpmath_mode="bf16")
+    assert ("gemm:jit" in " ".join(made.region.implementations)) is reads_columns
+    assert 1e-5 < deviation(made, make(body)) < 0.02
+
+
 def test_a_region_that_the_library_cannot_narrow_runs_in_fp32(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

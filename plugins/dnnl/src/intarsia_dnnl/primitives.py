@@ -33,6 +33,7 @@ from .names import (
 )
 from .program import Node
 from .quantised import BUILDERS as QUANTISED
+from .row_product import build_row_product, is_row_product
 from .sdk import longs
 
 
@@ -93,6 +94,9 @@ def _convolution(a: Assembly, node: Node) -> None:
 
 
 def _matmul(a: Assembly, node: Node) -> None:
+    if is_row_product(a, node):
+        build_row_product(a, node)
+        return
     dnnl = a.dnnl
     left, right = node.args[0], node.args[1]
     rank = len(a.shapes[node.result])

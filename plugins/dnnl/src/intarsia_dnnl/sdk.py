@@ -62,6 +62,7 @@ _PROTOTYPES = {
     "binary_primitive_desc_create": (_P, _P, _I, _P, _P, _P, _P),
     "convolution_forward_primitive_desc_create": (_P, _P, _I, _I, *(_P,) * 9),
     "deconvolution_forward_primitive_desc_create": (_P, _P, _I, _I, *(_P,) * 9),
+    "inner_product_forward_primitive_desc_create": (_P, _P, _I, *(_P,) * 5),
     "eltwise_forward_primitive_desc_create": (_P, _P, _I, _I, _P, _P, c_float, c_float, _P),
     "softmax_forward_primitive_desc_create": (_P, _P, _I, _I, _P, _P, _I, _P),
     "pooling_forward_primitive_desc_create": (_P, _P, _I, _I, *(_P,) * 8),
