@@ -12,6 +12,8 @@ from .target import Machine
 if TYPE_CHECKING:
     from llvmlite import binding
 
+_MOST = 3
+
 
 def prepare() -> None:
     """Load LLVM, and have it know all machines that it has code generators for."""
@@ -34,7 +36,7 @@ def _target_machine(machine: Machine, level: int) -> binding.TargetMachine:
     return target.create_target_machine(
         cpu=machine.cpu,
         features=machine.features,
-        opt=level,
+        opt=_MOST if level else 0,  # of selection, registers and order, which all kernels need
         reloc="static" if machine.bare else "pic",
         codemodel="default",
     )
@@ -71,7 +73,7 @@ def _optimised(
         raise ToolchainError(f"LLVM refuses the generated module: {cause}") from cause
     tuning = binding.create_pipeline_tuning_options(speed_level=level)
     tuning.slp_vectorization = False
-    tuning.loop_vectorization = level >= 2
+    tuning.loop_vectorization = level >= 1
     tuning.loop_interleaving = False
     # Schedules say what to unroll; unrolling more costs seconds and gains nothing measurable.
     tuning.loop_unrolling = False

@@ -112,7 +112,13 @@ class LlvmOptions:
     mtune: str = option("", doc="processor to schedule instructions for; mcpu if empty")
     mtriple: str = option("", doc="LLVM's name of the machine; this machine if empty")
     num_threads: int = option(0, doc="threads; 0 means all", minimum=0, maximum=1024)
-    opt_level: int = option(3, doc="effort of LLVM's optimiser", minimum=0, maximum=3)
+    opt_level: int = option(
+        1,
+        doc="effort of LLVM's optimiser; kernels come unrolled and in vectors, so that 2 and 3 take"
+        " up to twice as long and give nearly the same code",
+        minimum=0,
+        maximum=3,
+    )
     winograd: bool = option(
         True,
         doc="compute 3x3 convolutions with many channels by Winograd's method, up to twice as fast;"

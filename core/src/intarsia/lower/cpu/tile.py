@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from ...dtype import DType
 from ...tir.buffer import Buffer, Scope
-from ...tir.expr import Load, PrimExpr, const, index
+from ...tir.expr import Load, PrimExpr, TirVar, const, index
 from ...tir.stmt import Allocate, Stmt
-from ...tir.walk import post_order, statement_exprs, statements
+from ...tir.walk import post_order, statement_exprs, statements, substitute
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .matrix_unit import MatrixUnit
 
@@ -264,15 +265,18 @@ def _places(
     columns: int,
     lanes: int,
     dtype: DType,
-) -> list[Load]:
+) -> list[PrimExpr]:
     """Return what is read of large arrays to finish a tile."""
-    places: list[Load] = []
-    for row in range(rows):
-        for column in range(0, columns, lanes):
-            for stmt in statements(finish(index(row), index(column), const(0, dtype))):
-                found = [n for n in post_order(*statement_exprs(stmt)) if isinstance(n, Load)]
-                places += [n for n in found if n.buffer.bytes >= _FAR_BYTES]
-    return places
+    row, column = TirVar("r"), TirVar("v")
+    ends = statements(finish(row, column, const(0, dtype)))
+    nodes = post_order(*chain.from_iterable(map(statement_exprs, ends)))
+    far = [n for n in nodes if isinstance(n, Load) and n.buffer.bytes >= _FAR_BYTES]
+    return [
+        substitute(read, {row: index(r), column: index(first)})
+        for r in range(rows if far else 0)
+        for first in range(0, columns, lanes)
+        for read in far
+    ]
 
 
 def _each(acc: Buffer, lanes: int, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
