@@ -10,9 +10,11 @@ from .fold_constants import FOLD_CONSTANTS, FOLD_FLOATS
 from .fuse_batch_norm import FUSE_BATCH_NORM
 from .fuse_quantize import FUSE_QUANTIZE
 from .inline_lets import INLINE_LETS
+from .look_up import LOOK_UP
 from .recognise import RECOGNISE
 from .select_branches import SELECT_BRANCHES
 from .simplify import SIMPLIFY
+from .sink_reshapes import SINK_RESHAPES
 
 PREPARE = Pipeline(
     "prepare",
@@ -26,7 +28,9 @@ PREPARE = Pipeline(
         SELECT_BRANCHES,
         DEDUPLICATE,
         RECOGNISE,
+        SINK_RESHAPES,
         FUSE_BATCH_NORM,
+        LOOK_UP,
         FOLD_CONSTANTS,
         SIMPLIFY,
         DEDUPLICATE,

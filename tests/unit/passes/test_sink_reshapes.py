@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work on an anchor's result moves before a reshape, if it can."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from intarsia.dtype import DType
+from intarsia.ir.expr import Call, Expr, Function, Var, call, constant
+from intarsia.ir.module import IRModule
+from intarsia.ir.types import TensorType
+from intarsia.ir.walk import calls
+from intarsia.ops import OPERATORS
+from intarsia.ops.evaluate import evaluate
+from intarsia.passes.prepare import PREPARE
+from intarsia.passes.sink_reshapes import SINK_RESHAPES
+
+X = Var("x", TensorType((1, 3, 6, 1), DType.FLOAT32))
+
+
+def node(name: str, *args: Expr, **attrs: Any) -> Call:
+    return call(OPERATORS[name], *args, attrs=OPERATORS[name].Attrs(**attrs))
+
+
+def numbers(*shape: int) -> Expr:
+    return constant(np.random.default_rng(2).standard_normal(shape).astype(np.float32))
+
+
+def conv() -> Call:
+    """Return four channels of a line of five, as a picture of width 1."""
+    attrs = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
+    return node("nn.conv", X, numbers(4, 3, 2, 1), **attrs)
+
+
+def line(x: Expr | None = None) -> Call:
+    return node("reshape", conv() if x is None else x, shape=(1, 4, 5))
+
+
+def sink(tree: Expr, steps: Any = SINK_RESHAPES) -> list[str]:
+    before = IRModule.from_function(Function((X,), tree))
+    after = steps.run(before, *([[]] if steps is SINK_RESHAPES else []))
+    values = np.random.default_rng(0).standard_normal((1, 3, 6, 1)).astype(np.float32)
+    (want,) = evaluate(before.main, {"x": values})
+    (got,) = evaluate(after.main, {"x": values})
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    return [c.name for c in calls(after.main)]
+
+
+@pytest.mark.parametrize(
+    "other", [numbers(1, 4, 1), numbers(4, 5), numbers(5), numbers(1, 4, 5), numbers(1, 1, 1)]
+)
+def test_a_constant_is_added_before_an_axis_goes(other: Expr) -> None:
+    assert sink(node("add", line(), other)) == ["nn.conv", "add", "reshape"]
+    assert sink(node("subtract", other, line())) == ["nn.conv", "subtract", "reshape"]
+
+
+def test_a_bias_behind_a_reshape_is_the_convolutions() -> None:
+    tree = node("nn.relu", node("add", line(), numbers(1, 4, 1)))
+    assert sink(tree, PREPARE) == ["nn.conv", "nn.relu", "reshape"]
+
+
+def test_a_function_of_each_element_moves_before_any_reshape() -> None:
+    flat = node("reshape", conv(), shape=(2, 10))
+    assert sink(node("tanh", flat)) == ["nn.conv", "tanh", "reshape"]
+    assert sink(node("multiply", flat, numbers())) == ["nn.conv", "multiply", "reshape"]
+
+
+@pytest.mark.parametrize("keepdims", [True, False])
+@pytest.mark.parametrize("axes", [(2,), (1, 2), (0, 2)])
+def test_a_reduction_moves_before_an_axis_goes(axes: tuple[int, ...], keepdims: bool) -> None:
+    tree = node("max", node("nn.relu", line()), axes=axes, keepdims=keepdims)
+    assert sink(tree) == ["nn.conv", "nn.relu", "max", "reshape"]
+
+
+def test_an_axis_that_comes_is_none_of_the_anchors() -> None:
+    wide = node("reshape", conv(), shape=(1, 1, 4, 5, 1))
+    assert sink(node("mean", wide, axes=(1, 3))) == ["nn.conv", "mean", "reshape"]
+    assert sink(node("mean", wide, axes=(1,))) == ["nn.conv", "reshape", "mean"]
+    assert sink(node("add", wide, numbers(4, 1, 1))) == ["nn.conv", "add", "reshape"]
+
+
+TWICE = line()
+
+
+@pytest.mark.parametrize(
+    ("tree", "left"),
+    [
+        (node("add", node("reshape", conv(), shape=(2, 10)), numbers(10)), ["reshape", "add"]),
+        (node("max", node("reshape", conv(), shape=(4, 5)), axes=(1,)), ["max", "reshape"]),
+        (node("max", node("reshape", conv(), shape=(2, 10)), axes=(1,)), ["reshape", "max"]),
+        (node("multiply", TWICE, node("tanh", TWICE)), ["reshape", "tanh", "multiply"]),
+        (node("add", line(), numbers(2, 4, 1)), ["reshape", "add"]),
+        (node("add", line(), numbers(2, 1, 4, 1)), ["reshape", "add"]),
+        (node("nn.softmax", line(), axis=1), ["reshape", "nn.softmax"]),
+        (node("tanh", node("reshape", X, shape=(3, 6))), ["reshape", "tanh"]),
+    ],
+)
+def test_what_the_shape_decides_stays(tree: Expr, left: list[str]) -> None:
+    assert sink(tree)[-len(left) :] == left
