@@ -15,6 +15,7 @@ from intarsia_dnnl import loader, narrow
 from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
 from intarsia_dnnl.program import Node, Program
+from intarsia_dnnl.tall import with_tall_windows
 
 from .regions import Made, make, region_of
 from .test_dnnl_fusion import attention, conv, dense
@@ -127,6 +128,40 @@ def test_a_product_of_one_row_reads_its_weights_by_columns(
     made = make(body, fpmath_mode="bf16")
     assert ("gemm:jit" in " ".join(made.region.implementations)) is reads_columns
     assert 1e-5 < deviation(made, make(body)) < 0.02
+
+
+def line(x: Expr, outputs: int) -> Expr:
+    weights = weight(outputs, x.type.static_shape[1], 3)
+    attrs = {"strides": (2,), "padding": ((1, 0),), "dilation": (1,)}
+    return apply("nn.conv", x, weights, weight(outputs, seed=3), **attrs)
+
+
+def test_a_window_of_a_line_is_one_of_a_picture_of_width_1() -> None:
+    x, y = var("x", 1, 8, 20), var("y", 1, 6, 10)
+    made = make(apply("nn.relu", apply("add", line(x, 6), y)), fpmath_mode="bf16")
+    tall = with_tall_windows(made.program)
+    (node,) = [n for n in tall.nodes if n.kind == "conv"]
+    shapes = [tall.shapes[value] for value in (*node.reads, node.result)]
+    assert shapes == [(1, 8, 20, 1), (6, 8, 3, 1), (6,), (1, 6, 10, 1), (1, 6, 10, 1)]
+    numbers = {key: node.attrs[key] for key in ("strides", "padding_low", "padding_high")}
+    assert numbers == {"strides": (2, 1), "padding_low": (1, 0), "padding_high": (0, 0)}
+    assert tall.outputs == made.program.outputs
+
+
+def test_convolutions_of_pictures_are_tall_enough() -> None:
+    program = make(conv(var("x", 1, 4, 8, 8)), fpmath_mode="bf16").program
+    assert with_tall_windows(program) == program
+
+
+@pytest.mark.parametrize("unit", [True, False])
+def test_lines_in_bfloat16_are_near_those_in_fp32(
+    monkeypatch: pytest.MonkeyPatch, unit: bool
+) -> None:
+    monkeypatch.setattr(loader, "multiplies_narrow", asked)
+    monkeypatch.setattr(loader, "has_matrix_unit", lambda: unit)
+    x = line(apply("nn.relu", line(var("x", 1, 16, 40), 32)), 24)
+    body = apply("tanh", apply("add", x, var("y", 1, 24, 10)))
+    assert 1e-5 < deviation(make(body, fpmath_mode="bf16"), make(body)) < 0.02
 
 
 def test_a_region_that_the_library_cannot_narrow_runs_in_fp32(

@@ -13,11 +13,12 @@ from intarsia.runtime.loading import LoadRequest, NativeCall
 
 from .arena import Lifetime, aligned_bytes, plan_arena
 from .assembly import Assembly, Home, Tensor
-from .narrow import multiplies_narrow, narrow_values
+from .narrow import has_matrix_unit, multiplies_narrow, narrow_values
 from .primitives import build_node
 from .program import FILE, Program, parse_program
 from .sdk import Dnnl, describe_status
 from .steps import ExecutionArgument, Step, Table, make_table
+from .tall import with_tall_windows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -91,8 +92,9 @@ class LoadedRegion:
     def _assemble(self, program: Program, request: LoadRequest) -> Assembly:
         """Build the primitives; in fp32 if the library lacks one of those in bfloat16."""
         if multiplies_narrow(program):
+            shaped = with_tall_windows(program) if has_matrix_unit() else program
             try:
-                return self._build(program, request, narrow_values(program))
+                return self._build(shaped, request, narrow_values(shaped))
             except UnsupportedError:
                 pass
         return self._build(program, request, None)

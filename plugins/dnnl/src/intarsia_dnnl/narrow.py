@@ -27,6 +27,11 @@ def multiplies_narrow(program: Program) -> bool:
     return program.fpmath_mode in ("bf16", "any") and not _FEATURES.isdisjoint(features)
 
 
+def has_matrix_unit() -> bool:
+    """Whether this machine has a matrix unit for bfloat16."""
+    return "amx_bf16" in (this_machine().cpu_features or frozenset[str]())
+
+
 def narrow_values(program: Program) -> frozenset[int]:
     """Return the values that are kept in bfloat16: none at the region's border, no constants."""
     wide = {*program.inputs, *program.outputs}
