@@ -160,7 +160,7 @@ def test_lines_in_bfloat16_are_near_those_in_fp32(
     monkeypatch.setattr(loader, "multiplies_narrow", asked)
     monkeypatch.setattr(loader, "has_matrix_unit", lambda: unit)
     x = line(apply("nn.relu", line(var("x", 1, 16, 40), 32)), 24)
-    body = apply("tanh", apply("add", x, var("y", 1, 24, 10)))
+    body = apply("add", x, var("y", 1, 24, 10))
     assert 1e-5 < deviation(make(body, fpmath_mode="bf16"), make(body)) < 0.02
 
 
