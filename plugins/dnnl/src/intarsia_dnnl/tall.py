@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Convolutions of lines as convolutions of pictures of width 1.
 
-The library's kernels for matrix units take up to a third less time over such a picture: they then
-multiply all places of a tap at once.
+The library's kernels for matrix units take up to a third less time over such a picture, if there
+are channels enough to fill their tiles.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from .program import AttrValue, Node, Program
 _OF_WIDTH: Mapping[str, int] = MappingProxyType(
     {"strides": 1, "dilation": 1, "padding_low": 0, "padding_high": 0}
 )
+
+
+_LEAST_CHANNELS = 16
 
 
 def with_tall_windows(program: Program) -> Program:
@@ -34,7 +37,7 @@ def with_tall_windows(program: Program) -> Program:
         return view
 
     for node in program.nodes:
-        if node.kind == "conv" and len(node.ints("strides")) == 1:
+        if _is_wide_line(program, node):
             data, weights, *bias = node.args
             args = (viewed(data), viewed(weights), *bias)
             views = {op.value: viewed(op.value) for op in node.post if op.value >= 0}
@@ -43,6 +46,12 @@ def with_tall_windows(program: Program) -> Program:
         else:
             nodes.append(node)
     return replace(program, shapes=tuple(shapes), dtypes=tuple(dtypes), nodes=tuple(nodes))
+
+
+def _is_wide_line(program: Program, node: Node) -> bool:
+    if node.kind != "conv" or len(node.ints("strides")) != 1 or node.integer("groups") != 1:
+        return False
+    return min(program.shapes[node.args[1]][:2]) >= _LEAST_CHANNELS
 
 
 def _of_picture(node: Node) -> dict[str, AttrValue]:
