@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.lower.cpu.loops import cut, even_size
+from intarsia.tir.expr import IntImm, index
 
 
 @pytest.mark.parametrize(
@@ -30,3 +31,17 @@ def test_pieces_are_more_than_half_as_large_as_they_may_be(extent: int, most: in
     size = even_size(extent, most)
     assert min(extent, most) // 2 < size <= min(extent, most)
     assert sum(part.count * part.size for part in cut(extent, size)) == extent
+
+
+@given(st.integers(1, 500), st.integers(1, 500), st.integers(0, 20))
+def test_pieces_cover_the_range_and_overlap_no_more_than_they_may(
+    extent: int, size: int, twice: int
+) -> None:
+    places: list[int] = []
+    for part in cut(extent, size, twice=twice):
+        for number in range(part.count):
+            start = part.at(index(number))
+            assert isinstance(start, IntImm)
+            places += range(start.value, start.value + part.size)
+    assert set(places) == set(range(extent))
+    assert len(places) <= extent + twice

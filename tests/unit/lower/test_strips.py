@@ -80,6 +80,7 @@ def test_a_long_result_is_written_in_long_pieces(
 @pytest.mark.parametrize(
     ("rows", "depth", "outputs", "items"),
     [
+        (1581, 64, 64, [12]),  # two blocks; three rows are in two of six panels
         (196, 64, 384, [8]),  # 14 tiles of 14 rows: two panels, four groups of blocks each
         (196, 384, 64, [14]),  # two blocks: panels of a tile
         (49, 64, 64, [6, 2]),  # no even number of equal panels

@@ -34,6 +34,7 @@ _LARGE_BYTES = 512 * 1024
 _LONG_BYTES = 1024 * 1024
 _HUGE_BYTES = 2 * 1024 * 1024
 _WIDER = 2.25
+_TWICE = 80  # of so many rows one may be computed twice
 ITEMS = 8
 """Pieces of work that two or four threads can share evenly."""
 
@@ -119,7 +120,9 @@ def dense_loops(
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
         return _panel(shape, left, weight, (start, size, rows), (first, count, used), finish, outer)
 
-    return share_panels(cut(left.rows, panel), left, weight, outputs, item)
+    twice = left.rows // _TWICE
+    panels = cut(left.rows, _covering(left.rows, rows, panel, twice), twice=twice)
+    return share_panels(panels, left, weight, outputs, item)
 
 
 def share_panels(
@@ -152,8 +155,8 @@ def share_panels(
                     panel, number = p % part.count, p // part.count
                     if with_data:
                         panel, number = p // c.count, p % c.count
-                    row = panel * part.size + part.start
-                    return item(row, part.size, number * c.size + (f + c.start), c.size, u)
+                    first = number * c.size + (f + c.start)
+                    return item(part.at(panel), part.size, first, c.size, u)
 
                 stmts.append(parallel(part.count * chunk.count, body))
     return seq(*stmts)
@@ -195,6 +198,25 @@ def _own_rows(left: Matrix, rows: int, blocks: int, panel: int) -> int:
     even = [size for size in range(panel, 0, -rows) if left.rows % (2 * size) == 0]
     enough = [size for size in even if left.rows // size * blocks >= ITEMS]
     return next(iter(enough or even), panel)
+
+
+def _covering(rows: int, tile: int, panel: int, twice: int) -> int:
+    """Return the rows of at most a panel so that panels of whole tiles cover all rows.
+
+    What is left over otherwise is a loop of its own: to compile, and to share between threads.
+
+    Args:
+        rows: All rows.
+        tile: Rows of a tile.
+        panel: Rows that a panel should have, which is returned if no other size will do.
+        twice: How many rows may be in two panels.
+    """
+    if rows % panel == 0:
+        return panel
+    sizes = range(panel - panel % tile, panel // 2, -tile)
+    close = [size for size in sizes if -rows % size <= twice]
+    even = [size for size in close if -(-rows // size) % 2 == 0]
+    return next(iter(even or close), panel)
 
 
 def even_share(total: int, most: int, pieces: int) -> int:

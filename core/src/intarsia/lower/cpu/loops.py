@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ...dtype import DType
 from ...tir.buffer import Buffer
 from ...tir.expr import Load as LoadExpr
-from ...tir.expr import PrimExpr, TirVar, index
+from ...tir.expr import PrimExpr, TirVar, index, minimum
 from ...tir.stmt import For, ForKind, Seq, Stmt
 from ...tir.stmt import Store as StoreStmt
 
@@ -93,16 +93,37 @@ def vectorized(extent: int, body: Body, name: str = "v") -> Stmt:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``count`` pieces of ``size``, one behind the other, the first at ``start``."""
+    """``count`` pieces of ``size``, one behind the other.
+
+    Attributes:
+        start: Where the first one begins.
+        count: How many.
+        size: Of each.
+        end: Where the last one ends, if that is before the end of them all: it overlaps.
+    """
 
     start: int
     count: int
     size: int
+    end: int | None = None
+
+    def at(self, number: PrimExpr) -> PrimExpr:
+        """Return where a piece begins."""
+        begin = number * self.size + self.start
+        return begin if self.end is None else minimum(begin, index(self.end - self.size))
 
 
-def cut(extent: int, size: int) -> tuple[Part, ...]:
-    """Cut a range into pieces of ``size`` and, if need be, one smaller piece."""
+def cut(extent: int, size: int, *, twice: int = 0) -> tuple[Part, ...]:
+    """Cut a range into pieces of ``size`` and, if need be, one smaller piece.
+
+    Args:
+        extent: The range.
+        size: Of a piece.
+        twice: How much may be in two pieces, so that none is smaller.
+    """
     whole, rest = divmod(extent, size)
+    if whole and rest and size - rest <= twice:
+        return (Part(0, whole + 1, size, extent),)
     parts = [Part(0, whole, size)] if whole else []
     if rest:
         parts.append(Part(whole * size, 1, rest))
@@ -126,11 +147,10 @@ def for_parts(parts: Iterable[Part], body: Callable[[PrimExpr, int], Stmt], name
     """Run ``body(start, size)`` for every piece; sizes are constants."""
     stmts: list[Stmt] = []
     for part in parts:
-        first, size = part.start, part.size
         stmts.append(
-            serial(part.count, lambda i, f=first, s=size: body(i * s + f, s), name)
+            serial(part.count, lambda i, p=part: body(p.at(i), p.size), name)
             if part.count > 1
-            else body(index(first), size)
+            else body(index(part.start), part.size)
         )
     return seq(*stmts)
 
