@@ -24,6 +24,7 @@ from .source import Source
 
 if TYPE_CHECKING:
     from ..frontend.onnx.dynamic import DynamicModel
+    from ..frontend.onnx.reader import ModelSource
 
 VM = "vm"
 
@@ -44,25 +45,30 @@ def import_any(
         As :func:`~intarsia.build.importing.import_model`.
     """
     wanted = None if executor is None else executor.kind
-    model, params, mapped = source.model, source.params, source.mapped
-    if isinstance(model, IRModule) or not source.is_onnx or wanted not in (None, VM):
+    if isinstance(source.model, IRModule) or not source.is_onnx or wanted not in (None, VM):
         return source.module(shapes)
     if runtime is not None and runtime.kind != "cpp":
         return source.module(shapes)
-    from ..frontend.onnx.dynamic import plan_onnx  # a module that exists needs no importer
-
     if wanted == VM:
-        return plan_onnx(model, shapes=shapes, constants=params, mapped=mapped)
+        return _plan(source, source.model, shapes)
     try:
         return source.module(shapes)
     except UnsupportedError as error:
         refused = error
     try:
-        return plan_onnx(model, shapes=shapes, constants=params, mapped=mapped)
+        return _plan(source, source.model, shapes)
     except ModelError:
         raise  # it is broken, not just more than what is supported
     except IntarsiaError:
         raise refused from None
+
+
+def _plan(
+    source: Source, model: ModelSource, shapes: Mapping[str, Sequence[int]] | None
+) -> IRModule | DynamicModel:
+    from ..frontend.onnx.dynamic import plan_onnx  # 20 ms that a model without a program is spared
+
+    return plan_onnx(model, shapes=shapes, constants=source.params, mapped=source.mapped)
 
 
 def is_open(imported: IRModule | DynamicModel) -> bool:

@@ -16,7 +16,7 @@ from ..errors import UnsupportedError, VerifyError
 from .expr import CallTarget, PrimExpr
 from .func import PrimFunc
 from .stmt import Invoke
-from .walk import post_order, statement_exprs, statements
+from .walk import expr_nodes, statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +77,12 @@ def verify_target_calls(func: PrimFunc, kind: str, find: FindFunction | None) ->
             not.
         VerifyError: A call has the wrong number or types of arguments.
     """
-    for stmt in statements(func.body):
-        for node in post_order(*statement_exprs(stmt)):
-            if isinstance(node, CallTarget):
-                signature = _known(node, func.name, kind, find, len(node.args))
-                _verify(node, func.name, signature)
+    stmts = list(statements(func.body))
+    for node in expr_nodes(stmts):
+        if isinstance(node, CallTarget):
+            signature = _known(node, func.name, kind, find, len(node.args))
+            _verify(node, func.name, signature)
+    for stmt in stmts:
         if isinstance(stmt, Invoke):
             operands = len(stmt.places) + len(stmt.values)
             _known(stmt, func.name, kind, find, operands)

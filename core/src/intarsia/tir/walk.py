@@ -7,8 +7,9 @@ traversals do not recurse; statement traversals recurse over the nesting of loop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import TypeAlias, assert_never
 
 from ..errors import VerifyError
@@ -250,6 +251,11 @@ def statement_exprs(stmt: Stmt) -> tuple[PrimExpr, ...]:
             return ()
         case _:
             assert_never(stmt)
+
+
+def expr_nodes(stmts: Iterable[Stmt]) -> Iterator[PrimExpr]:
+    """Yield every distinct node of the expressions directly in statements once, operands first."""
+    return post_order(*chain.from_iterable(map(statement_exprs, stmts)))
 
 
 def map_statement(

@@ -24,8 +24,8 @@ from intarsia.errors import ToolchainError
 from intarsia.runtime.closing import Closing
 from intarsia.runtime.threads import available_threads
 
+from .machine import Machine
 from .optimise import compile_object
-from .target import Machine
 
 MOST_PROCESSES = 8
 """Processes that compile, this one included: texts come no faster."""

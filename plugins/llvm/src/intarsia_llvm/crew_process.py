@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 from intarsia.errors import ToolchainError
 
+from .machine import Machine
 from .optimise import compile_object, prepare
-from .target import Machine
 
 
 def serve() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from intarsia.errors import ToolchainError
 
-from .target import Machine
+from .machine import Machine
 
 if TYPE_CHECKING:
     from llvmlite import binding

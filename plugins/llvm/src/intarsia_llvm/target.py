@@ -11,6 +11,8 @@ from intarsia.errors import TargetError
 from intarsia.runtime.cpu import this_machine
 from intarsia.target.options import did_you_mean, option
 
+from .machine import Machine
+
 # Features in the order in which x86 processors got them: LLVM's name, and the Linux kernel's.
 X86_FEATURES = {
     "sse3": "pni",
@@ -124,38 +126,6 @@ class LlvmOptions:
         doc="compute 3x3 convolutions with many channels by Winograd's method, up to twice as fast;"
         " their weights take 16/9 of the memory, and the last bits of results differ",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Machine:
-    """What code generation needs to know.
-
-    Attributes:
-        triple: LLVM's name of the machine.
-        cpu: Processor whose features code may use, for LLVM.
-        features: LLVM's feature string.
-        lanes: Elements of type float32 in a vector register.
-        registers: Vector registers.
-        cpu_features: What a machine must have, as the Linux kernel names it.
-        half: Whether instructions convert float16.
-        dot: Whether an instruction adds up four products of bytes.
-        bare: Whether there is no operating system, as on a microcontroller.
-        scale: Whether an instruction multiplies floats by powers of two.
-        amx: Whether there is a unit that multiplies matrices of bytes.
-    """
-
-    triple: str
-    cpu: str
-    tune: str
-    features: str
-    lanes: int
-    registers: int
-    cpu_features: tuple[str, ...]
-    half: bool
-    dot: bool = False
-    bare: bool = False
-    scale: bool = False
-    amx: bool = False
 
 
 @cache

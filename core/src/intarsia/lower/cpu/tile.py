@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Protocol
 
 from ...dtype import DType
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import Load, PrimExpr, TirVar, const, index
 from ...tir.stmt import Allocate, Stmt
-from ...tir.walk import post_order, statement_exprs, statements, substitute
+from ...tir.walk import expr_nodes, statements, substitute
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .matrix_unit import MatrixUnit
 
@@ -269,8 +268,7 @@ def _places(
     """Return what is read of large arrays to finish a tile."""
     row, column = TirVar("r"), TirVar("v")
     ends = statements(finish(row, column, const(0, dtype)))
-    nodes = post_order(*chain.from_iterable(map(statement_exprs, ends)))
-    far = [n for n in nodes if isinstance(n, Load) and n.buffer.bytes >= _FAR_BYTES]
+    far = [n for n in expr_nodes(ends) if isinstance(n, Load) and n.buffer.bytes >= _FAR_BYTES]
     return [
         substitute(read, {row: index(r), column: index(first)})
         for r in range(rows if far else 0)

@@ -26,7 +26,7 @@ from intarsia.tir.stmt import (
     Stmt,
     Store,
 )
-from intarsia.tir.walk import post_order, statement_exprs, statements
+from intarsia.tir.walk import expr_nodes, statements
 
 from .effort import is_worth_sharing, is_worth_waking
 from .expressions import Expressions
@@ -237,7 +237,8 @@ def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
     own_buffers: set[Buffer] = set()
     own_variables = {loop.var}
 
-    for stmt in statements(loop.body):
+    stmts = list(statements(loop.body))
+    for stmt in stmts:
         match stmt:
             case For() | LetStmt():
                 own_variables.add(stmt.var)
@@ -249,11 +250,11 @@ def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
                 pass
             case _:
                 assert_never(stmt)
-        for node in post_order(*statement_exprs(stmt)):
-            if isinstance(node, Load):
-                buffers.setdefault(node.buffer)
-            elif isinstance(node, TirVar):
-                variables.setdefault(node)
+    for node in expr_nodes(stmts):
+        if isinstance(node, Load):
+            buffers.setdefault(node.buffer)
+        elif isinstance(node, TirVar):
+            variables.setdefault(node)
     return (
         [b for b in buffers if b not in own_buffers],
         [v for v in variables if v not in own_variables],

@@ -15,7 +15,8 @@ from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.vectorize import vectorize
 
 from ..intrinsics.expand import RULES, expand_intrinsics
-from ..target import Machine, is_x86
+from ..machine import Machine
+from ..target import is_x86
 from .checks import CHECK_TEXT, Statics
 from .entry import emit_main, emit_wrapper
 from .kernels import emit_kernel

@@ -24,7 +24,8 @@ from intarsia.tir.stmt import LetStmt, Stmt
 
 from ..amx import Amx
 from ..functions import DOT, HALVES, PREFETCH, QUAD
-from ..target import Machine, machine
+from ..machine import Machine
+from ..target import machine
 from .transpose import square, turn
 
 _SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine that code is generated for: all that a process which only compiles has to know."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What code generation needs to know.
+
+    Attributes:
+        triple: LLVM's name of the machine.
+        cpu: Processor whose features code may use, for LLVM.
+        features: LLVM's feature string.
+        lanes: Elements of type float32 in a vector register.
+        registers: Vector registers.
+        cpu_features: What a machine must have, as the Linux kernel names it.
+        half: Whether instructions convert float16.
+        dot: Whether an instruction adds up four products of bytes.
+        bare: Whether there is no operating system, as on a microcontroller.
+        scale: Whether an instruction multiplies floats by powers of two.
+        amx: Whether there is a unit that multiplies matrices of bytes.
+    """
+
+    triple: str
+    cpu: str
+    tune: str
+    features: str
+    lanes: int
+    registers: int
+    cpu_features: tuple[str, ...]
+    half: bool
+    dot: bool = False
+    bare: bool = False
+    scale: bool = False
+    amx: bool = False
