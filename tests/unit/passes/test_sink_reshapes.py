@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Expr, Function, Var, call, constant
@@ -15,6 +17,7 @@ from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
 from intarsia.ops import OPERATORS
 from intarsia.ops.evaluate import evaluate
+from intarsia.passes.base import Remarks
 from intarsia.passes.prepare import PREPARE
 from intarsia.passes.sink_reshapes import SINK_RESHAPES
 
@@ -41,7 +44,7 @@ def line(x: Expr | None = None) -> Call:
 
 def sink(tree: Expr, steps: Any = SINK_RESHAPES) -> list[str]:
     before = IRModule.from_function(Function((X,), tree))
-    after = steps.run(before, *([[]] if steps is SINK_RESHAPES else []))
+    after = steps.run(before, Remarks()) if steps is SINK_RESHAPES else steps.run(before)
     values = np.random.default_rng(0).standard_normal((1, 3, 6, 1)).astype(np.float32)
     (want,) = evaluate(before.main, {"x": values})
     (got,) = evaluate(after.main, {"x": values})
@@ -101,3 +104,35 @@ TWICE = line()
 )
 def test_what_the_shape_decides_stays(tree: Expr, left: list[str]) -> None:
     assert sink(tree)[-len(left) :] == left
+
+
+def with_ones(sizes: tuple[int, ...]) -> st.SearchStrategy[tuple[int, ...]]:
+    """Return shapes of the same elements, with axes of size 1 anywhere."""
+    gaps = st.lists(st.integers(0, 2), min_size=len(sizes) + 1, max_size=len(sizes) + 1)
+
+    def spread(ones: list[int]) -> tuple[int, ...]:
+        shape: tuple[int, ...] = (1,) * ones[0]
+        for size, count in zip(sizes, ones[1:], strict=True):
+            shape += (size, *(1,) * count)
+        return shape
+
+    return gaps.map(spread)
+
+
+@given(st.data())
+def test_what_broadcasts_against_a_view_does_so_against_what_is_viewed(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(2, 3), min_size=2, max_size=3).map(tuple))
+    before, after = data.draw(with_ones(sizes)), data.draw(with_ones(sizes))
+    rank = data.draw(st.integers(0, len(after)))
+    other = tuple(data.draw(st.sampled_from((1, size))) for size in after[len(after) - rank :])
+    axes = data.draw(st.sets(st.integers(0, len(after) - 1)).map(sorted).map(tuple))
+    rows = Var("x", TensorType((*before[:-1], 3), DType.FLOAT32))
+    product = node("matmul", rows, numbers(3, before[-1]))
+    view = node("reshape", product, shape=after)
+    tree = node("sum", node("add", view, numbers(*other)), axes=axes)
+    main = IRModule.from_function(Function((rows,), tree))
+    values = np.random.default_rng(0).standard_normal((*before[:-1], 3)).astype(np.float32)
+    (want,) = evaluate(main.main, {"x": values})
+    (got,) = evaluate(SINK_RESHAPES.run(main, Remarks()).main, {"x": values})
+    assert got.shape == want.shape
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
