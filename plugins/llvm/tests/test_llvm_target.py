@@ -84,8 +84,9 @@ def test_linker_errors(monkeypatch):
     assert "intarsia-llvm[linker]" in error.value.hint
 
 
-def test_registers_are_not_spilled(make_target):
-    """The register tile of the widest machine keeps its sums in registers."""
+@pytest.mark.parametrize("level", [1, 3])
+def test_registers_are_not_spilled(level):
+    """The register tile of the widest machine keeps its sums in registers, with few passes too."""
     from intarsia.artifact.plan import CallPlan
     from intarsia.dtype import DType
     from intarsia.lower.cpu.dense import dense_loops, flat_rows
@@ -107,7 +108,7 @@ def test_registers_are_not_spilled(make_target):
             shape, flat_rows(a), b, width, lambda value, at, c=c: store(c, at, value), [rows]
         )
         module = TensorModule((PrimFunc("k", (a, b, c), 1, body),), CallPlan((), (), (), (), 0, ()))
-        text = compile_assembly(llvm_text(module, options), machine(options), 3)
+        text = compile_assembly(llvm_text(module, options), machine(options), level)
         lines = text.splitlines()
         fused = [line for line in lines if "vfmadd" in line and register in line]
         spills = [line for line in lines if register in line and "(%rsp)" in line]
