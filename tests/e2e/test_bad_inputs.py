@@ -201,7 +201,7 @@ def test_odd_paths_work(tmp_path: Path, name: str) -> None:
     assert intarsia("run", out, "--inputs", "random").returncode == 0
 
 
-@pytest.mark.parametrize("delay", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("delay", [0.05, 0.4, 0.8])
 def test_interrupted_compile_leaves_nothing_half_written(tmp_path: Path, delay: float) -> None:
     argv = [sys.executable, "-m", "intarsia", "compile", str(DIGITS), "--target", "llvm"]
     child = subprocess.Popen(
@@ -210,6 +210,7 @@ def test_interrupted_compile_leaves_nothing_half_written(tmp_path: Path, delay: 
         text=True,
         preexec_fn=_heed_interrupts,
     )
+    _wait_for_fork(child.pid)  # before, Python itself may be starting: it prints a traceback
     time.sleep(delay)
     child.send_signal(signal.SIGINT)
     _, errors = child.communicate(timeout=30)
@@ -218,6 +219,16 @@ def test_interrupted_compile_leaves_nothing_half_written(tmp_path: Path, delay: 
     assert leftovers(tmp_path, "m.intarsia") == []
     if leftovers(tmp_path):  # interrupted after the last byte: then the file is whole
         assert intarsia("run", tmp_path / "m.intarsia", "--inputs", "random").returncode == 0
+
+
+def _wait_for_fork(process: int) -> None:
+    """Wait until a command runs in a process of its own, as all do that run code of plugins."""
+    children = Path(f"/proc/{process}/task/{process}/children")
+    if not children.exists():  # not every kernel tells
+        time.sleep(0.5)
+    end = time.monotonic() + 20
+    while children.exists() and not children.read_text() and time.monotonic() < end:
+        time.sleep(0.01)
 
 
 def _heed_interrupts() -> None:
