@@ -1,19 +1,138 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Interrupts and terminations are exceptions, but not where Python would drop them."""
+"""A process that is killed leaves nothing, or what it leaves is removed later.
+
+Interrupts and terminations are exceptions, but not where Python would drop them.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import cast
 
 import pytest
 
+from intarsia.artifact.write import written_beside
 from intarsia.cli.termination import Termination
+from intarsia.host.discovery import find_plugins
+from intarsia.host.trial import try_plugin
+
+from ..host.installed import install
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody waits")
+
+WRITES = """
+import signal, sys, time
+from pathlib import Path
+from intarsia.artifact.write import written_beside
+from intarsia.cli import main, supervise
+from intarsia.__main__ import run
+for number in (15, 1, 2):  # nohup ignores some
+    signal.signal(number, signal.default_int_handler if number == 2 else signal.SIG_DFL)
+
+def write(*, note):
+    with written_beside(Path({path!r})) as file:
+        file.write(b"half")
+        file.flush()
+        {before}
+        print("ready", flush=True)
+        time.sleep(60)
+
+main.main, supervise._GRACE, sys.argv = write, 0.2, ["intarsia", "compile"]
+sys.exit(run())
+"""
 
 
-@pytest.fixture(autouse=True)
+def ended(path: Path, number: int, before: str = "") -> int:
+    """Send a signal to a process that writes a file; its exit code."""
+    script = WRITES.format(path=str(path), before=before)
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        return process.wait(timeout=30)
+
+
+def set_age(path: Path, seconds: float) -> None:
+    then = time.time() - seconds
+    os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, -15), (signal.SIGHUP, -1), (signal.SIGINT, 130)]
+)
+def test_half_a_file_is_removed(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    assert ended(tmp_path / "y", number) == code
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_does_not_heed_is_killed_and_cleaned_up_after(tmp_path: Path) -> None:
+    """Native code heeds nothing. What it leaves is removed by the next writer, an hour later."""
+    path, deaf = tmp_path / "y", "signal.pthread_sigmask(signal.SIG_BLOCK, [15])"
+    assert ended(path, signal.SIGTERM, deaf) == -15
+    (left,) = tmp_path.iterdir()
+    assert (left.name[:3], left.suffix) == (".y.", ".tmp")
+    others = [tmp_path / name for name in (".y.1.tmp", ".x.1.00000000.tmp", ".y.1.0000000g.tmp")]
+    for other in others:
+        other.write_bytes(b"")
+        os.utime(other, (0, 0))
+    for age, is_there in ((3000, True), (4000, False)):
+        set_age(left, age)
+        with written_beside(path) as file:
+            file.write(b"whole")
+        assert left.exists() == is_there
+    assert all(other.exists() for other in others)
+
+
+def test_the_folder_of_a_trial_is_removed(tmp_path: Path) -> None:
+    site, temporary = tmp_path / "site", tmp_path / "tmp"
+    package = install(site, "npu")
+    (site / package / "plugin.py").write_text("import time\ntime.sleep(60)\n")
+    temporary.mkdir()
+    env = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(site)}
+    env["INTARSIA_CACHE_DIR"] = str(tmp_path / "cache")
+    script = (
+        "import signal, sys\nsignal.signal(15, signal.SIG_DFL)\n"
+        f"sys.argv = ['intarsia', 'explain', {str(tmp_path)!r}, '--target', 'npu, npu']\n"
+        "from intarsia.__main__ import run\nsys.exit(run())"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], env=env) as process:
+        deadline = time.monotonic() + 30
+        while not list(temporary.glob("intarsia-trial-*/stdout")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=30) == -signal.SIGTERM
+    assert list(temporary.iterdir()) == []
+
+
+def test_folders_that_a_killed_process_left_are_removed_a_day_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("intarsia-trial-old", "intarsia-trial-new", "intarsia-tune-old")
+    folders = [tmp_path / name for name in names]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "stdout").write_bytes(b"")
+    for folder in (folders[0], folders[2]):
+        set_age(folder, 90_000)
+    package = install(tmp_path / "site", "npu")
+    (tmp_path / "site" / package / "plugin.py").write_text("")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    (found,) = find_plugins([str(tmp_path / "site")])
+    try_plugin(found, 30)
+    assert [folder.exists() for folder in folders] == [False, True, True]
+
+
+@pytest.fixture
 def termination() -> Iterator[Termination]:
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.getsignal(number) for number in numbers}
@@ -43,12 +162,14 @@ def test_a_signal_is_an_exception(termination: Termination, number: int) -> None
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("termination")
 def test_in_a_callback_of_importing_it_comes_later(number: int) -> None:
     callback(number)()  # goes on to its end
     with pytest.raises(KeyboardInterrupt):
         time.sleep(10)
 
 
+@pytest.mark.usefixtures("termination")
 def test_an_interrupt_that_is_ignored_stays_so() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Termination().heed()
