@@ -17,7 +17,7 @@ from intarsia.ir.walk import calls
 from intarsia.plugin import Region, Target
 from intarsia.runtime.cpu import this_machine
 from intarsia.target.options import option_rows
-from intarsia_dnnl import plugin, worth
+from intarsia_dnnl import narrow, plugin
 from intarsia_dnnl.program import FILE
 from intarsia_dnnl.target import DNNL, DnnlOptions, env_version
 
@@ -124,7 +124,7 @@ def test_many_small_operators_are_left_to_the_fallback(layers: int, rows: int, k
 def pretend(monkeypatch: pytest.MonkeyPatch, feature: str) -> None:
     """Have the machine this feature alone."""
     machine = replace(this_machine(), cpu_features=frozenset({feature}))
-    monkeypatch.setattr(worth, "this_machine", lambda: machine)
+    monkeypatch.setattr(narrow, "this_machine", lambda: machine)
 
 
 @pytest.mark.parametrize(("feature", "kept"), [("amx_bf16", True), ("avx512_bf16", False)])

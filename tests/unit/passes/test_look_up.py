@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from intarsia_testkit.expressions import apply
 
 from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, Function, Var, call, constant
+from intarsia.ir.expr import Expr, Function, Var, constant
 from intarsia.ir.module import IRModule
 from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
-from intarsia.ops import OPERATORS
 from intarsia.ops.evaluate import evaluate
 from intarsia.passes.base import Remarks
 from intarsia.passes.prepare import PREPARE
@@ -24,21 +24,17 @@ CATEGORIES = [0, 4, 5, -1, 1, 2, 3, -(2**31), 2**31 - 1]
 LOOKED_UP = ["reshape", "minimum", "maximum", "take"]
 
 
-def node(name: str, *args: Expr, **attrs: Any) -> Call:
-    return call(OPERATORS[name], *args, attrs=OPERATORS[name].Attrs(**attrs))
-
-
 def weights(*shape: int) -> np.ndarray:
     return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
 
 
 def one_hot(counted: Sequence[int] = range(5), x: Expr = X) -> Expr:
     numbers = constant(np.asarray([[counted]], np.dtype(x.type.dtype.value)))
-    return node("cast", node("equal", x, numbers), dtype=DType.FLOAT32)
+    return apply("cast", apply("equal", x, numbers), dtype=DType.FLOAT32)
 
 
 def product(hot: Expr, matrix: np.ndarray | None = None) -> Expr:
-    return node("matmul", hot, constant(weights(5, 3) if matrix is None else matrix))
+    return apply("matmul", hot, constant(weights(5, 3) if matrix is None else matrix))
 
 
 def prepare(tree: Expr, x: Var = X) -> list[str]:
@@ -57,16 +53,16 @@ def test_a_product_with_one_hot_rows_is_a_look_up() -> None:
 
 def test_the_numbers_may_begin_anywhere_and_stand_first() -> None:
     numbers = constant(np.asarray([3, 4, 5, 6, 7], np.int32))
-    hot = node("cast", node("equal", numbers, X), dtype=DType.FLOAT32)
+    hot = apply("cast", apply("equal", numbers, X), dtype=DType.FLOAT32)
     assert prepare(product(hot)) == ["reshape", "subtract", *LOOKED_UP[1:]]
 
 
 @pytest.mark.parametrize(
     "work",
     [
-        lambda rows: node("nn.gelu", node("add", rows, constant(weights(1, 1, 3)))),
-        lambda rows: node("subtract", constant(np.float32([[0.5]])), node("tanh", rows)),
-        lambda rows: node("multiply", rows, constant(weights(3))),
+        lambda rows: apply("nn.gelu", apply("add", rows, constant(weights(1, 1, 3)))),
+        lambda rows: apply("subtract", constant(np.float32([[0.5]])), apply("tanh", rows)),
+        lambda rows: apply("multiply", rows, constant(weights(3))),
     ],
 )
 def test_work_on_each_element_is_done_to_the_table(work: Any) -> None:
@@ -78,18 +74,18 @@ def test_work_on_each_element_is_done_to_the_table(work: Any) -> None:
     [
         constant(weights(9, 1)),  # another number for each row
         constant(weights(2, 9, 3)),
-        node("cast", X, dtype=DType.FLOAT32),
+        apply("cast", X, dtype=DType.FLOAT32),
     ],
 )
 def test_what_differs_from_row_to_row_is_computed_behind_the_look_up(rest: Expr) -> None:
-    left = prepare(node("add", product(one_hot()), rest))
+    left = prepare(apply("add", product(one_hot()), rest))
     assert left[-1] == "add"
     assert "take" in left
 
 
 def test_work_is_not_done_to_a_table_larger_than_the_result() -> None:
-    table, rows = constant(weights(100, 3)), node("reshape", X, shape=(2, 9))
-    assert prepare(node("nn.relu", node("take", table, rows, axis=0)))[-2:] == ["take", "nn.relu"]
+    table, rows = constant(weights(100, 3)), apply("reshape", X, shape=(2, 9))
+    assert prepare(apply("nn.relu", apply("take", table, rows, axis=0)))[-2:] == ["take", "nn.relu"]
 
 
 def inexact(*, bad: float) -> np.ndarray:
@@ -103,11 +99,11 @@ def inexact(*, bad: float) -> np.ndarray:
     [
         product(one_hot([0, 1, 2, 4, 3])),
         product(one_hot([0, 0, 1, 2, 3])),
-        node("matmul", one_hot(), constant(weights(3, 5)), transpose_b=True),
-        node("matmul", one_hot(), constant(weights(2, 5, 3))),
-        product(one_hot(x=node("reshape", node("cast", X, dtype=DType.INT8), shape=(2, 9, 1)))),
+        apply("matmul", one_hot(), constant(weights(3, 5)), transpose_b=True),
+        apply("matmul", one_hot(), constant(weights(2, 5, 3))),
+        product(one_hot(x=apply("reshape", apply("cast", X, dtype=DType.INT8), shape=(2, 9, 1)))),
         product(
-            node("cast", node("equal", X, node("add", X, X)), dtype=DType.FLOAT32), weights(1, 3)
+            apply("cast", apply("equal", X, apply("add", X, X)), dtype=DType.FLOAT32), weights(1, 3)
         ),
     ],
 )
@@ -123,7 +119,7 @@ def test_weights_that_are_no_numbers_reach_all_rows_of_a_product(bad: float) -> 
 
 def test_a_size_known_at_run_time_only_stays_a_product() -> None:
     open_x = Var("x", TensorType(("n", 1), DType.INT32))
-    tree = node("matmul", one_hot(x=open_x), constant(weights(5, 3)))
+    tree = apply("matmul", one_hot(x=open_x), constant(weights(5, 3)))
     after = PREPARE.run(IRModule.from_function(Function((open_x,), tree)))
     assert "matmul" in [c.name for c in calls(after.main)]
 

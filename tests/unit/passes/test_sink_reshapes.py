@@ -9,23 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from intarsia_testkit.expressions import apply
 
 from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, Function, Var, call, constant
+from intarsia.ir.expr import Call, Expr, Function, Var, constant
 from intarsia.ir.module import IRModule
 from intarsia.ir.types import TensorType
 from intarsia.ir.walk import calls
-from intarsia.ops import OPERATORS
 from intarsia.ops.evaluate import evaluate
 from intarsia.passes.base import Remarks
 from intarsia.passes.prepare import PREPARE
 from intarsia.passes.sink_reshapes import SINK_RESHAPES
 
 X = Var("x", TensorType((1, 3, 6, 1), DType.FLOAT32))
-
-
-def node(name: str, *args: Expr, **attrs: Any) -> Call:
-    return call(OPERATORS[name], *args, attrs=OPERATORS[name].Attrs(**attrs))
 
 
 def numbers(*shape: int) -> Expr:
@@ -35,11 +31,11 @@ def numbers(*shape: int) -> Expr:
 def conv() -> Call:
     """Return four channels of a line of five, as a picture of width 1."""
     attrs = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
-    return node("nn.conv", X, numbers(4, 3, 2, 1), **attrs)
+    return apply("nn.conv", X, numbers(4, 3, 2, 1), **attrs)
 
 
 def line(x: Expr | None = None) -> Call:
-    return node("reshape", conv() if x is None else x, shape=(1, 4, 5))
+    return apply("reshape", conv() if x is None else x, shape=(1, 4, 5))
 
 
 def sink(tree: Expr, steps: Any = SINK_RESHAPES) -> list[str]:
@@ -57,33 +53,33 @@ def sink(tree: Expr, steps: Any = SINK_RESHAPES) -> list[str]:
     "other", [numbers(1, 4, 1), numbers(4, 5), numbers(5), numbers(1, 4, 5), numbers(1, 1, 1)]
 )
 def test_a_constant_is_added_before_an_axis_goes(other: Expr) -> None:
-    assert sink(node("add", line(), other)) == ["nn.conv", "add", "reshape"]
-    assert sink(node("subtract", other, line())) == ["nn.conv", "subtract", "reshape"]
+    assert sink(apply("add", line(), other)) == ["nn.conv", "add", "reshape"]
+    assert sink(apply("subtract", other, line())) == ["nn.conv", "subtract", "reshape"]
 
 
 def test_a_bias_behind_a_reshape_is_the_convolutions() -> None:
-    tree = node("nn.relu", node("add", line(), numbers(1, 4, 1)))
+    tree = apply("nn.relu", apply("add", line(), numbers(1, 4, 1)))
     assert sink(tree, PREPARE) == ["nn.conv", "nn.relu", "reshape"]
 
 
 def test_a_function_of_each_element_moves_before_any_reshape() -> None:
-    flat = node("reshape", conv(), shape=(2, 10))
-    assert sink(node("tanh", flat)) == ["nn.conv", "tanh", "reshape"]
-    assert sink(node("multiply", flat, numbers())) == ["nn.conv", "multiply", "reshape"]
+    flat = apply("reshape", conv(), shape=(2, 10))
+    assert sink(apply("tanh", flat)) == ["nn.conv", "tanh", "reshape"]
+    assert sink(apply("multiply", flat, numbers())) == ["nn.conv", "multiply", "reshape"]
 
 
 @pytest.mark.parametrize("keepdims", [True, False])
 @pytest.mark.parametrize("axes", [(2,), (1, 2), (0, 2)])
 def test_a_reduction_moves_before_an_axis_goes(axes: tuple[int, ...], keepdims: bool) -> None:
-    tree = node("max", node("nn.relu", line()), axes=axes, keepdims=keepdims)
+    tree = apply("max", apply("nn.relu", line()), axes=axes, keepdims=keepdims)
     assert sink(tree) == ["nn.conv", "nn.relu", "max", "reshape"]
 
 
 def test_an_axis_that_comes_is_none_of_the_anchors() -> None:
-    wide = node("reshape", conv(), shape=(1, 1, 4, 5, 1))
-    assert sink(node("mean", wide, axes=(1, 3))) == ["nn.conv", "mean", "reshape"]
-    assert sink(node("mean", wide, axes=(1,))) == ["nn.conv", "reshape", "mean"]
-    assert sink(node("add", wide, numbers(4, 1, 1))) == ["nn.conv", "add", "reshape"]
+    wide = apply("reshape", conv(), shape=(1, 1, 4, 5, 1))
+    assert sink(apply("mean", wide, axes=(1, 3))) == ["nn.conv", "mean", "reshape"]
+    assert sink(apply("mean", wide, axes=(1,))) == ["nn.conv", "reshape", "mean"]
+    assert sink(apply("add", wide, numbers(4, 1, 1))) == ["nn.conv", "add", "reshape"]
 
 
 TWICE = line()
@@ -92,14 +88,14 @@ TWICE = line()
 @pytest.mark.parametrize(
     ("tree", "left"),
     [
-        (node("add", node("reshape", conv(), shape=(2, 10)), numbers(10)), ["reshape", "add"]),
-        (node("max", node("reshape", conv(), shape=(4, 5)), axes=(1,)), ["max", "reshape"]),
-        (node("max", node("reshape", conv(), shape=(2, 10)), axes=(1,)), ["reshape", "max"]),
-        (node("multiply", TWICE, node("tanh", TWICE)), ["reshape", "tanh", "multiply"]),
-        (node("add", line(), numbers(2, 4, 1)), ["reshape", "add"]),
-        (node("add", line(), numbers(2, 1, 4, 1)), ["reshape", "add"]),
-        (node("nn.softmax", line(), axis=1), ["reshape", "nn.softmax"]),
-        (node("tanh", node("reshape", X, shape=(3, 6))), ["reshape", "tanh"]),
+        (apply("add", apply("reshape", conv(), shape=(2, 10)), numbers(10)), ["reshape", "add"]),
+        (apply("max", apply("reshape", conv(), shape=(4, 5)), axes=(1,)), ["max", "reshape"]),
+        (apply("max", apply("reshape", conv(), shape=(2, 10)), axes=(1,)), ["reshape", "max"]),
+        (apply("multiply", TWICE, apply("tanh", TWICE)), ["reshape", "tanh", "multiply"]),
+        (apply("add", line(), numbers(2, 4, 1)), ["reshape", "add"]),
+        (apply("add", line(), numbers(2, 1, 4, 1)), ["reshape", "add"]),
+        (apply("nn.softmax", line(), axis=1), ["reshape", "nn.softmax"]),
+        (apply("tanh", apply("reshape", X, shape=(3, 6))), ["reshape", "tanh"]),
     ],
 )
 def test_what_the_shape_decides_stays(tree: Expr, left: list[str]) -> None:
@@ -127,9 +123,9 @@ def test_what_broadcasts_against_a_view_does_so_against_what_is_viewed(data: st.
     other = tuple(data.draw(st.sampled_from((1, size))) for size in after[len(after) - rank :])
     axes = data.draw(st.sets(st.integers(0, len(after) - 1)).map(sorted).map(tuple))
     rows = Var("x", TensorType((*before[:-1], 3), DType.FLOAT32))
-    product = node("matmul", rows, numbers(3, before[-1]))
-    view = node("reshape", product, shape=after)
-    tree = node("sum", node("add", view, numbers(*other)), axes=axes)
+    product = apply("matmul", rows, numbers(3, before[-1]))
+    view = apply("reshape", product, shape=after)
+    tree = apply("sum", apply("add", view, numbers(*other)), axes=axes)
     main = IRModule.from_function(Function((rows,), tree))
     values = np.random.default_rng(0).standard_normal((*before[:-1], 3)).astype(np.float32)
     (want,) = evaluate(main.main, {"x": values})

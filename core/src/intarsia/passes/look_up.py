@@ -29,7 +29,7 @@ class _Lookups:
     """Rewrites calls from operands to users; tables wait for constants to be folded.
 
     Attributes:
-        tables: Tables made so far, which are constants or element-wise calls on them.
+        tables: Tables made so far by element-wise calls on constants.
     """
 
     def __init__(self, remarks: Remarks) -> None:
@@ -59,12 +59,12 @@ class _Lookups:
             return None
         zeros = np.zeros_like(matrix.data[:1])
         table = constant(np.concatenate([matrix.data, zeros]), name=matrix.name)
-        self.tables.add(table)
         place = call(Reshape, category, attrs=Reshape.Attrs(shape=kind.static_shape[:-1]))
         size = matrix.data.shape[0]
-        for name, number in (("subtract", first), ("minimum", size), ("maximum", -1)):
-            if name != "subtract" or number:
-                place = call(OPERATORS[name], place, _index(number, kind.dtype))
+        if first:
+            place = call(OPERATORS["subtract"], place, _index(first, kind.dtype))
+        place = call(OPERATORS["minimum"], place, _index(size, kind.dtype))
+        place = call(OPERATORS["maximum"], place, _index(-1, kind.dtype))
         self.remarks.add("look-up", f"a product picks rows of a table of {size}", product.span)
         return call(Take, table, place, attrs=_ROWS, span=product.span)
 

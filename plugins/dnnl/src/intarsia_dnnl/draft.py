@@ -11,32 +11,24 @@ import numpy as np
 from intarsia.ir.expr import Call, Constant, Expr, tensor_type
 
 from .program import AttrValue, Node, PostOp
+from .views import Values
 
 
-class Draft:
+class Draft(Values):
     """Collects nodes; values of expressions are looked up by the expression.
 
     Attributes:
-        shapes: Shape of every value.
-        dtypes: Element type of every value.
         nodes: In the order they run.
         constants: Value to name and data.
         values: Value of each expression lowered so far.
     """
 
     def __init__(self, name: str) -> None:
+        super().__init__()
         self._name = name
-        self.shapes: list[tuple[int, ...]] = []
-        self.dtypes: list[str] = []
         self.nodes: list[Node] = []
         self.constants: dict[int, tuple[str, np.ndarray]] = {}
         self.values: dict[Expr, int] = {}
-
-    def new_value(self, shape: tuple[int, ...], dtype: str = "float32") -> int:
-        """Number a value."""
-        self.shapes.append(shape)
-        self.dtypes.append(dtype)
-        return len(self.shapes) - 1
 
     def value(self, expr: Expr) -> int:
         """Return the value of an expression; constants are taken in when first asked for."""

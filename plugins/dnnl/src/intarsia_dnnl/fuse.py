@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from .draft import Draft
 from .program import Node, PostOp
+from .views import reshaped
 
 MAX_POST_OPS = 32
 
@@ -187,13 +188,13 @@ def _simplify_shapes(draft: Draft) -> list[Node]:
     result: list[Node] = []
     for node in draft.nodes:
         if node.kind == "matmul" and _is_flat(draft, node):
-            result += _reshaped(draft, node, _Flat(draft.shape(node.result)))
+            result += reshaped(draft, node, _Flat(draft.shape(node.result)).of)
         elif node.kind == "conv" and (gone := _needless_axes(draft, node)):
             numbers = dict(node.attrs)
             for key in ("strides", "dilation", "padding_low", "padding_high"):
                 kept = enumerate(node.ints(key), start=2)
                 numbers[key] = tuple(item for axis, item in kept if axis not in gone)
-            result += _reshaped(draft, replace(node, attrs=numbers), _Without(gone))
+            result += reshaped(draft, replace(node, attrs=numbers), _Without(gone).of)
         else:
             result.append(node)
     return result
@@ -222,21 +223,6 @@ class _Without:
     def of(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """Return the shape without the axes; a bias has none of them."""
         return tuple(size for axis, size in enumerate(shape) if axis not in self.axes)
-
-
-def _reshaped(draft: Draft, node: Node, rule: _Flat | _Without) -> list[Node]:
-    """Return ``node`` between views that give its tensors other shapes."""
-    nodes: list[Node] = []
-    mapping: dict[int, int] = {}
-    for value in dict.fromkeys(node.reads):
-        shape = rule.of(draft.shape(value))
-        if shape != draft.shape(value):
-            mapping[value] = draft.new_value(shape, draft.dtypes[value])
-            nodes.append(Node("reshape", (value,), mapping[value]))
-    result = draft.new_value(rule.of(draft.shape(node.result)), draft.dtypes[node.result])
-    nodes.append(replace(node.reading(mapping), result=result))
-    nodes.append(Node("reshape", (result,), node.result))
-    return nodes
 
 
 def _needless_axes(draft: Draft, node: Node) -> tuple[int, ...]:

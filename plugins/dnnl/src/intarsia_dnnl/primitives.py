@@ -33,7 +33,7 @@ from .names import (
 )
 from .program import Node
 from .quantised import BUILDERS as QUANTISED
-from .row_product import build_row_product, is_row_product
+from .row_product import build_row_product, is_row_product, product_operands
 from .sdk import longs
 
 
@@ -128,14 +128,7 @@ def _matmul(a: Assembly, node: Node) -> None:
         )
 
     def operands(made: int) -> list[tuple[int, Tensor]]:
-        arguments: list[tuple[int, Tensor]] = [
-            (Arg.SRC, a.in_layout(a.values[left], dnnl.queried(made, Query.SRC))),
-            (Arg.WEIGHTS, a.in_layout(a.values[right], dnnl.queried(made, Query.WEIGHTS))),
-        ]
-        if bias is not None:
-            row = a.plain(node.args[2])
-            arguments.append((Arg.BIAS, Tensor(bias, row.buffer, row.offset)))
-        return arguments
+        return product_operands(a, node, made, a.values[right], bias)
 
     a.build(node, create, operands, candidates)
 

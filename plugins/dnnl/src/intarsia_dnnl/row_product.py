@@ -23,7 +23,7 @@ def is_row_product(a: Assembly, node: Node) -> bool:
 def build_row_product(a: Assembly, node: Node) -> None:
     """Make the primitive of a product of one row."""
     dnnl = a.dnnl
-    left, right = node.args[0], node.args[1]
+    right = node.args[1]
     depth, columns = a.shapes[right]
     bias = dnnl.plain((columns,)) if len(node.args) > 2 else None
     row, result = dnnl.plain((1, depth), BF16), a.row_major(node.result)
@@ -38,13 +38,29 @@ def build_row_product(a: Assembly, node: Node) -> None:
     def operands(made: int) -> list[tuple[int, Tensor]]:
         given = a.values[right]
         weights = Tensor(dnnl.permuted(given.desc, (1, 0)), given.buffer, given.offset)
-        arguments: list[tuple[int, Tensor]] = [
-            (Arg.SRC, a.in_layout(a.values[left], dnnl.queried(made, Query.SRC))),
-            (Arg.WEIGHTS, a.in_layout(weights, dnnl.queried(made, Query.WEIGHTS))),
-        ]
-        if bias is not None:
-            added = a.plain(node.args[2])
-            arguments.append((Arg.BIAS, Tensor(bias, added.buffer, added.offset)))
-        return arguments
+        return product_operands(a, node, made, weights, bias)
 
     a.build(node, create, operands, [()])
+
+
+def product_operands(
+    a: Assembly, node: Node, made: int, weights: Tensor, bias: int | None
+) -> list[tuple[int, Tensor]]:
+    """Return the inputs of a product in the layouts that its primitive wants.
+
+    Args:
+        a: Where the inputs are.
+        node: The product.
+        made: Its primitive descriptor.
+        weights: Its second operand, as the primitive sees it.
+        bias: Layout of its third, if there is one.
+    """
+    queried = a.dnnl.queried
+    arguments: list[tuple[int, Tensor]] = [
+        (Arg.SRC, a.in_layout(a.values[node.args[0]], queried(made, Query.SRC))),
+        (Arg.WEIGHTS, a.in_layout(weights, queried(made, Query.WEIGHTS))),
+    ]
+    if bias is not None:
+        row = a.plain(node.args[2])
+        arguments.append((Arg.BIAS, Tensor(bias, row.buffer, row.offset)))
+    return arguments

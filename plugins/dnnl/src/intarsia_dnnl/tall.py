@@ -12,40 +12,31 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from .program import AttrValue, Node, Program
+from .views import Shape, Values, reshaped
 
 _OF_WIDTH: Mapping[str, int] = MappingProxyType(
     {"strides": 1, "dilation": 1, "padding_low": 0, "padding_high": 0}
 )
-
-
 _LEAST_CHANNELS = 16
+_RANK = 3  # of lines: batch, channels, places
 
 
 def with_tall_windows(program: Program) -> Program:
     """Return the same program in which convolutions of lines have a second axis, of size 1."""
-    shapes, dtypes = list(program.shapes), list(program.dtypes)
+    values = Values(program.shapes, program.dtypes)
     nodes: list[Node] = []
-
-    def tall(value: int) -> int:
-        shapes.append((*shapes[value], 1))
-        dtypes.append(dtypes[value])
-        return len(shapes) - 1
-
-    def viewed(value: int) -> int:
-        view = tall(value)
-        nodes.append(Node("reshape", (value,), view))
-        return view
-
     for node in program.nodes:
         if _is_wide_line(program, node):
-            data, weights, *bias = node.args
-            args = (viewed(data), viewed(weights), *bias)
-            views = {op.value: viewed(op.value) for op in node.post if op.value >= 0}
-            wide = replace(node, args=args, attrs=_of_picture(node), result=tall(node.result))
-            nodes += (wide.reading(views), Node("reshape", (wide.result,), node.result))
+            nodes += reshaped(values, replace(node, attrs=_of_picture(node)), _tall)
         else:
             nodes.append(node)
-    return replace(program, shapes=tuple(shapes), dtypes=tuple(dtypes), nodes=tuple(nodes))
+    shapes, dtypes = tuple(values.shapes), tuple(values.dtypes)
+    return replace(program, shapes=shapes, dtypes=dtypes, nodes=tuple(nodes))
+
+
+def _tall(shape: Shape) -> Shape:
+    """Return the shape with an axis behind the line's; a bias has none."""
+    return (*shape, 1) if len(shape) == _RANK else shape
 
 
 def _is_wide_line(program: Program, node: Node) -> bool:

@@ -11,9 +11,9 @@ from intarsia.ir.walk import calls, count_uses
 from intarsia.lower.cpu.winograd import suits_winograd
 from intarsia.partition.cost import count_products
 from intarsia.partition.region import Region, keep_calls
-from intarsia.runtime.cpu import this_machine
 
 from .draft import sizes
+from .narrow import has_matrix_unit
 from .target import DnnlOptions
 
 FREE_BYTES = 256 * 1024
@@ -73,8 +73,7 @@ def _least_grain(options: DnnlOptions) -> int:
 
 def _is_narrow(options: DnnlOptions) -> bool:
     """Whether a matrix unit multiplies in bfloat16."""
-    features = this_machine().cpu_features or frozenset[str]()
-    return options.fpmath_mode in ("bf16", "any") and "amx_bf16" in features
+    return options.fpmath_mode in ("bf16", "any") and has_matrix_unit()
 
 
 def _about_borders(region: Region, flops: int, least: int) -> str:

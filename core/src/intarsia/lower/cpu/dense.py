@@ -155,8 +155,8 @@ def share_panels(
                     panel, number = p % part.count, p // part.count
                     if with_data:
                         panel, number = p // c.count, p % c.count
-                    first = number * c.size + (f + c.start)
-                    return item(part.at(panel), part.size, first, c.size, u)
+                    block = number * c.size + (f + c.start)
+                    return item(part.at(panel), part.size, block, c.size, u)
 
                 stmts.append(parallel(part.count * chunk.count, body))
     return seq(*stmts)
