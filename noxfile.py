@@ -44,7 +44,8 @@ nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "tests", "docs"]
 
 PLUGINS = tuple(f"./plugins/{p.parent.name}" for p in sorted(ROOT.glob("plugins/*/pyproject.toml")))
-PACKAGES = ("./core[onnx,images]", *PLUGINS, "./tests/testkit")
+CORE = "./core[onnx,images]"
+PACKAGES = (CORE, *PLUGINS, "./tests/testkit")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 TOSA_TOOLS = "tosa-tools==2026.8.*"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
@@ -54,12 +55,14 @@ ZIG_TESTS = ("compilers", "package")
 GROUPS = nox.project.load_toml(ROOT / "pyproject.toml")
 
 
-def install(session: nox.Session, *groups: str) -> None:
-    """Install the project's distributions and the named dependency groups."""
+def install(session: nox.Session, *groups: str, distributions: tuple[str, ...] = PACKAGES) -> None:
+    """Install the named dependency groups and the project's distributions, those as they are now.
+
+    Pip builds what is given as a folder anew, even where that version is installed.
+    """
     wanted = [item for group in groups for item in nox.project.dependency_groups(GROUPS, group)]
     session.install("--upgrade", "pip")
-    session.install(*wanted, *PACKAGES)
-    session.install("--force-reinstall", "--no-deps", *PACKAGES)
+    session.install(*wanted, *distributions)
 
 
 @nox.session
@@ -195,7 +198,7 @@ def pages(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
-    install(session, "docs")
+    install(session, "docs", distributions=(CORE,))
     session.run("sphinx-build", "-W", "-q", "-b", "html", "docs", "docs/_build/html")
 
 

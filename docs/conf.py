@@ -12,4 +12,6 @@ source_suffix = {".md": "markdown"}
 exclude_patterns = ["_build", "changes"]
 html_theme = "furo"
 html_title = "Intarsia"
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+suppress_warnings = ["ref.python"]  # `bytes` in a docstring is Python's type, not an attribute of ours

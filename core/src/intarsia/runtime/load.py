@@ -47,6 +47,10 @@ def load(
             compiled for. What was compiled for ``vm`` is a program for any choice; with ``graph``
             its pieces run step by step.
 
+    Returns:
+        What runs it: ``run(inputs)`` gives the outputs by name, ``run_into(inputs, outputs)``
+        writes them into arrays that are there. Close it, or use it in a ``with`` statement.
+
     Raises:
         ModelError: There is no such file.
         ArtifactError: The artifact is damaged, for another machine, or needs a plugin that is

@@ -32,7 +32,7 @@ class Target:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Names to dispatch on, special to general: the kind, then its ``default_keys``."""
+        """Names to dispatch on, special to general, first the kind, then its ``default_keys``."""
         return tuple(dict.fromkeys((self.kind.name, *reversed(self.kind.default_keys))))
 
     @staticmethod
