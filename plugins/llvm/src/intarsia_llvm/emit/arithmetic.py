@@ -70,17 +70,20 @@ def emit_binary(
         if op in (BinaryOp.MIN, BinaryOp.MAX):
             return _float_extreme(w, op, a, b, kind, never_nan)
         return _float_division(w, op, a, b, dtype, lanes)
-    write = w.once if lanes == 1 else w.emit  # indices are computed again and again
+
+    def write(text: str, *operands: str) -> str:  # indices are computed again and again
+        return w.once(text, *operands) if lanes == 1 else w.emit(text)
+
     if op in _ICMP:
-        return write(f"icmp {_predicate(op, dtype)} {kind} {a}, {b}")
+        return write(f"icmp {_predicate(op, dtype)} {kind} {a}, {b}", a, b)
     if dtype is DType.BOOL and op in (BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.MAX):
         return w.emit(f"{'or' if op in (BinaryOp.ADD, BinaryOp.MAX) else 'and'} {kind} {a}, {b}")
     if op in _INT:
-        return write(f"{_INT[op]} {kind} {a}, {b}")
+        return write(f"{_INT[op]} {kind} {a}, {b}", a, b)
     if op in (BinaryOp.MIN, BinaryOp.MAX):
         compare = _predicate(BinaryOp.LT if op is BinaryOp.MIN else BinaryOp.GT, dtype)
-        flag = write(f"icmp {compare} {kind} {a}, {b}")
-        return write(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {b}")
+        flag = write(f"icmp {compare} {kind} {a}, {b}", a, b)
+        return write(f"select {_flags(lanes)} {flag}, {kind} {a}, {kind} {b}", flag, a, b)
     if op in (BinaryOp.SHL, BinaryOp.SHR):
         return _shift(w, op, a, b, dtype, lanes)
     if op is not BinaryOp.DIV:
@@ -188,15 +191,15 @@ def emit_index_division(w: Writer, op: BinaryOp, a: str, divisor: int, *, negati
     floor = op is BinaryOp.FLOOR_DIV
     if divisor & (divisor - 1) == 0:
         if floor:
-            return w.once(f"ashr i64 {a}, {divisor.bit_length() - 1}")
-        return w.once(f"and i64 {a}, {divisor - 1}")
+            return w.once(f"ashr i64 {a}, {divisor.bit_length() - 1}", a)
+        return w.once(f"and i64 {a}, {divisor - 1}", a)
     if not negative:
-        return w.once(f"{'udiv' if floor else 'urem'} i64 {a}, {divisor}")
-    rest = w.once(f"srem i64 {a}, {divisor}")
-    below = w.once(f"icmp slt i64 {rest}, 0")
+        return w.once(f"{'udiv' if floor else 'urem'} i64 {a}, {divisor}", a)
+    rest = w.once(f"srem i64 {a}, {divisor}", a)
+    below = w.once(f"icmp slt i64 {rest}, 0", rest)
     if floor:
-        quotient = w.once(f"sdiv i64 {a}, {divisor}")
-        borrow = w.once(f"sext i1 {below} to i64")
-        return w.once(f"add i64 {quotient}, {borrow}")
-    carry = w.once(f"select i1 {below}, i64 {divisor}, i64 0")
-    return w.once(f"add i64 {rest}, {carry}")
+        quotient = w.once(f"sdiv i64 {a}, {divisor}", a)
+        borrow = w.once(f"sext i1 {below} to i64", below)
+        return w.once(f"add i64 {quotient}, {borrow}", quotient, borrow)
+    carry = w.once(f"select i1 {below}, i64 {divisor}, i64 0", below)
+    return w.once(f"add i64 {rest}, {carry}", rest, carry)

@@ -198,7 +198,7 @@ class Expressions:
         incoming: list[str] = []
         for label, side in ((chosen, expr.a), (other, expr.b)):
             w.start_block(label)
-            with w.scope():
+            with w.branch():
                 value = self.value(side)
             incoming.append(f"[ {value}, %{w.label} ]")
             w.do(f"br label %{end}")
@@ -210,7 +210,7 @@ class Expressions:
         scalar = register_type(expr.dtype)
         base = self._splat(self.value(expr.base), scalar, expr.lanes)
         steps = ", ".join(f"{scalar} {lane * expr.stride}" for lane in range(expr.lanes))
-        return self.w.once(f"add {kind} {base}, <{steps}>")
+        return self.w.once(f"add {kind} {base}, <{steps}>", base)
 
     def _broadcast(self, expr: Broadcast) -> str:
         if isinstance(expr.value, IntImm | FloatImm):
@@ -219,9 +219,9 @@ class Expressions:
 
     def _splat(self, value: str, scalar: str, lanes: int) -> str:
         kind = vector_type(scalar, lanes)
-        first = self.w.once(f"insertelement {kind} poison, {scalar} {value}, i64 0")
+        first = self.w.once(f"insertelement {kind} poison, {scalar} {value}, i64 0", value)
         mask = f"<{lanes} x i32> zeroinitializer"
-        return self.w.once(f"shufflevector {kind} {first}, {kind} poison, {mask}")
+        return self.w.once(f"shufflevector {kind} {first}, {kind} poison, {mask}", first)
 
     def _load(self, expr: Load) -> str:
         last = expr.indices[-1] if expr.indices else None
@@ -298,7 +298,7 @@ class Expressions:
     def _offset(self, pointer: str, count: int) -> str:
         if count == 0:
             return pointer
-        return self.w.once(f"getelementptr i8, ptr {pointer}, i64 {count}")
+        return self.w.once(f"getelementptr i8, ptr {pointer}, i64 {count}", pointer)
 
     def address(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> str:
         """Write the address of an element; variable parts first, outer loops first, and shared.
@@ -343,8 +343,8 @@ class Expressions:
         return max((self._age(part) for part in children(expr)), default=-1)
 
     def _step(self, pointer: str, term: str, scale: int) -> str:
-        scaled = term if scale == 1 else self.w.once(f"mul nsw i64 {term}, {scale}")
-        return self.w.once(f"getelementptr i8, ptr {pointer}, i64 {scaled}")
+        scaled = term if scale == 1 else self.w.once(f"mul nsw i64 {term}, {scale}", term)
+        return self.w.once(f"getelementptr i8, ptr {pointer}, i64 {scaled}", pointer, scaled)
 
 
 def _number(name: str) -> int:

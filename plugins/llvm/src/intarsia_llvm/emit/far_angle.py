@@ -61,11 +61,10 @@ def emit_far_angle(w: Writer, angle: str, lanes: int, *, turns: bool) -> str:
         turns: Whether to give the number, as int64, but for a multiple of four.
     """
     keys = [f"far angle of {angle}: {number}" for number in range(2)]
-    known = w.shared.get(keys[turns])
-    if known is None:
-        w.shared.update(zip(keys, _both(w, angle, lanes), strict=True))
-        known = w.shared[keys[turns]]
-    return known
+    if keys[turns] not in w.shared:
+        for key, value in zip(keys, _both(w, angle, lanes), strict=True):
+            w.share(key, value)
+    return w.shared[keys[turns]]
 
 
 def _both(w: Writer, angle: str, lanes: int) -> tuple[str, str]:

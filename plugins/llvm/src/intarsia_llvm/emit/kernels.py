@@ -126,7 +126,7 @@ class _Kernel:
         w.do(f"br i1 {condition}, label %{chosen}, label %{other}")
         for label, body in ((chosen, stmt.body), (other, stmt.orelse)):
             w.start_block(label)
-            with w.scope():
+            with w.branch():
                 if body is not None:
                     self.stmt(e, body, parallel=parallel)
             w.do(f"br label %{end}")
@@ -140,6 +140,12 @@ class _Kernel:
 
     def _range(self, e: Expressions, loop: For, low: str, high: str, *, parallel: bool) -> None:
         """Write ``for var in [low, high)``; it counts in 32 bits where addresses have as many."""
+        with e.w.loop():
+            self._iterations(e, loop, low, high, parallel=parallel)
+
+    def _iterations(
+        self, e: Expressions, loop: For, low: str, high: str, *, parallel: bool
+    ) -> None:
         w = e.w
         index = "i32" if self.declarations.bare else "i64"
         if index != "i64" and not high.isdigit():
@@ -152,8 +158,8 @@ class _Kernel:
             some = w.emit(f"icmp slt {index} {low}, {high}")
             w.do(f"br i1 {some}, label %{body}, label %{end}")
         w.start_block(body)
-        w.count += 1
-        var, following = f"%v{w.count}", f"%n{w.count}"
+        var = w.define()
+        following = f"%n{w.count}"
         counter = var
         place = len(w.lines)
         w.lines.append("")
@@ -163,11 +169,10 @@ class _Kernel:
         e.variables[loop.var] = var
         e.positive.add(loop.var)
         around, e.summing = e.summing, var if _only_sums(loop.body) else ""
-        with w.scope():
-            self.stmt(e, loop.body, parallel=parallel)
+        self.stmt(e, loop.body, parallel=parallel)
         e.summing = around
         w.do(f"{following} = add nuw nsw {index} {counter}, 1")
-        again = w.emit(f"icmp slt {index} {following}, {high}")
+        again = w.emit(f"icmp ne {index} {following}, {high}")
         arrivals = f"[ {low}, %{before} ], [ {following}, %{w.label} ]"
         w.lines[place] = f"  {counter} = phi {index} {arrivals}"
         w.do(f"br i1 {again}, label %{body}, label %{end}")

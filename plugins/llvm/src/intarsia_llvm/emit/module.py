@@ -6,6 +6,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from intarsia.codegen.c_interface import Interface
 from intarsia.lower.kernels import TensorModule
@@ -16,14 +17,19 @@ from intarsia.tir.passes.vectorize import vectorize
 
 from ..intrinsics.expand import RULES, expand_intrinsics
 from ..machine import Machine
+from ..optimise import SCHEDULED
 from ..target import is_x86
 from .checks import CHECK_TEXT, Statics
 from .entry import emit_main, emit_wrapper
 from .kernels import emit_kernel
 from .program import emit_run, emit_weights
+from .scheduled import is_scheduled
 from .steps import RUN_STEPS_TEXT
 from .threads import threads_text
 from .writer import Declarations
+
+Rules: TypeAlias = Mapping[Intrinsic, IntrinsicRule]
+"""What computes a machine function, by the function."""
 
 PART_TEXT = 64 << 10
 """Characters of kernels that LLVM compiles on their own: some 0.05 s of its time."""
@@ -46,23 +52,32 @@ def emit_parts(module: TensorModule, model: Machine, threads: int, least: int) -
         if len(part.texts) == len(module.functions):
             yield _exported(module, model, threads, part)
             return
-        yield _text(module.name, model, (_PARALLEL, *part.texts), part.declarations)
+        yield _text(module.name, model, (_PARALLEL, *part.texts), part)
         if number == 0:
             kernels = _Part(_declarations(model), [_declared(f) for f in module.functions])
             yield _exported(module, model, threads, kernels)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Part:
     """Kernels of one LLVM module.
 
     Attributes:
         declarations: What they use of others.
         texts: Their functions.
+        is_scheduled: Whether all of them are.
     """
 
     declarations: Declarations
     texts: list[str] = field(default_factory=list[str])
+    is_scheduled: bool = True
+
+    def add(self, function: PrimFunc, rules: Rules, linkage: str = "internal") -> int:
+        """Write a kernel; returns how many characters it has."""
+        ready = expand_intrinsics(vectorize(simplify(function)), rules)
+        self.is_scheduled = self.is_scheduled and is_scheduled(ready)
+        self.texts.append(emit_kernel(ready, self.declarations, linkage))
+        return len(self.texts[-1])
 
 
 def _kernel_parts(module: TensorModule, model: Machine, least: int) -> Iterator[_Part]:
@@ -73,9 +88,7 @@ def _kernel_parts(module: TensorModule, model: Machine, least: int) -> Iterator[
         if size >= least:
             yield part
             part, size = _Part(_declarations(model)), 0
-        text = emit_kernel(_in_vectors(function, rules), part.declarations, "hidden")
-        part.texts.append(text)
-        size += len(text)
+        size += part.add(function, rules, "hidden")
     yield part
 
 
@@ -85,7 +98,7 @@ def _exported(module: TensorModule, model: Machine, threads: int, kernels: _Part
     texts = [emit_wrapper(function, statics, declarations) for function in module.functions]
     texts.append(emit_main(module, statics, declarations))
     frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT)
-    return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), declarations)
+    return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), kernels)
 
 
 def emit_module(module: TensorModule, model: Machine, threads: int) -> str:
@@ -103,12 +116,11 @@ def emit_program(module: TensorModule, face: Interface, model: Machine) -> str:
         model: The machine.
     """
     rules = {**RULES, **module.rules}
-    declarations = _declarations(model)
-    parts = [
-        emit_kernel(_in_vectors(function, rules), declarations) for function in module.functions
-    ]
-    parts += [emit_run(face, declarations), emit_weights(face, module.delivery.constants)]
-    return _text(face.prefix, model, parts, declarations)
+    part = _Part(_declarations(model))
+    for function in module.functions:
+        part.add(function, rules)
+    run, weights = emit_run(face, part.declarations), emit_weights(face, module.delivery.constants)
+    return _text(face.prefix, model, (*part.texts, run, weights), part)
 
 
 _PARALLEL = "declare hidden void @intarsia.parallel(ptr, ptr, i64, i1)"
@@ -119,7 +131,7 @@ def _declared(function: PrimFunc) -> str:
     return f"declare hidden void @{function.name}({', '.join('ptr' for _ in function.params)})"
 
 
-def _text(name: str, model: Machine, parts: Iterable[str], declarations: Declarations) -> str:
+def _text(name: str, model: Machine, parts: Iterable[str], kernels: _Part) -> str:
     tuned = f' "tune-cpu"="{model.tune}"' if model.tune else ""
     bits = 32 * model.lanes
     return "\n".join(
@@ -127,7 +139,8 @@ def _text(name: str, model: Machine, parts: Iterable[str], declarations: Declara
             f'source_filename = "{name}"',
             f'target triple = "{model.triple}"',
             *parts,
-            *sorted(declarations.lines.values()),
+            *sorted(kernels.declarations.lines.values()),
+            *((SCHEDULED,) if kernels.is_scheduled else ()),
             f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" '
             f'"min-legal-vector-width"="{bits}"{tuned} }}',
             "",
@@ -139,8 +152,3 @@ def _declarations(model: Machine) -> Declarations:
     x86 = is_x86(model.triple)
     fma = not model.bare and (not x86 or "+fma" in model.features.split(","))
     return Declarations(model.half, model.bare, model.scale, rounds=x86, fma=fma)
-
-
-def _in_vectors(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRule]) -> PrimFunc:
-    """Replace VECTORIZED loops by vectors, and machine functions by what computes them."""
-    return expand_intrinsics(vectorize(simplify(function)), rules)

@@ -9,6 +9,19 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
+class _Scope:
+    """A loop or a branch that is being written.
+
+    Attributes:
+        ahead: What stands before a loop because it does not change in it; ``None`` for a branch.
+        shared: Instructions that have been written in it once.
+    """
+
+    ahead: list[str] | None
+    shared: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
 class Declarations:
     """What the functions of a module share.
 
@@ -43,6 +56,8 @@ class Writer:
         lines: Instructions so far.
         allocas: Instructions of the entry block.
         label: Label of the block being written.
+        scopes: Loops and branches that are open, from the outermost.
+        depths: How many of them are around the definition of a value; those left out are of none.
         shared: Values of instructions that always give the same, by the instruction.
         values: Values computed before for expressions of this statement, by identity.
         loaded: What this block has read of a buffer, and nobody has written since: the value by
@@ -54,27 +69,58 @@ class Writer:
     allocas: list[str] = field(default_factory=list)
     label: str = "start"
     count: int = 0
+    scopes: list[_Scope] = field(default_factory=list[_Scope])
+    depths: dict[str, int] = field(default_factory=dict[str, int])
     shared: dict[str, str] = field(default_factory=dict[str, str])
     values: dict[int, str] = field(default_factory=dict[int, str])
     loaded: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def emit(self, instruction: str) -> str:
         """Write an instruction that gives a value and return the value's name."""
-        self.count += 1
-        name = f"%v{self.count}"
+        name = self.define()
         self.lines.append(f"  {name} = {instruction}")
         return name
 
-    def once(self, instruction: str) -> str:
+    def define(self) -> str:
+        """Return the name of a new value of the current scope."""
+        self.count += 1
+        name = f"%v{self.count}"
+        if self.scopes:
+            self.depths[name] = len(self.scopes)
+        return name
+
+    def once(self, instruction: str, first: str, *others: str) -> str:
         """Return the value of an instruction, which is written unless it has been in this scope.
 
+        It is written before the loops that do not change it, as far as no branch is in between.
+
         Args:
-            instruction: Gives the same for the same operands: it neither reads memory nor calls.
+            instruction: Gives the same for the same operands: it neither reads memory nor calls,
+                and has no effect.
+            first: A value in it.
+            others: The other values in it.
         """
         known = self.shared.get(instruction)
-        if known is None:
-            known = self.shared[instruction] = self.emit(instruction)
-        return known
+        if known is not None:
+            return known
+        depth = max([self.depths.get(operand, 0) for operand in (first, *others)])
+        lines, outer = self.lines, len(self.scopes)
+        while outer > depth and (ahead := self.scopes[outer - 1].ahead) is not None:
+            lines, outer = ahead, outer - 1
+        self.count += 1
+        name = f"%v{self.count}"
+        lines.append(f"  {name} = {instruction}")
+        if outer:
+            self.depths[name] = outer
+            self.scopes[outer - 1].shared.append(instruction)
+        self.shared[instruction] = name
+        return name
+
+    def share(self, key: str, value: str) -> None:
+        """Have a value of this scope found under a key in :attr:`shared`."""
+        self.shared[key] = value
+        if self.scopes:
+            self.scopes[-1].shared.append(key)
 
     def opaque(self, pointer: str) -> str:
         """Return a pointer as a value of unknown origin, at no cost.
@@ -82,7 +128,8 @@ class Writer:
         What LLVM's strength reduction finds out of the loops around takes half of all its code
         generation, and changes nothing: what a loop adds to such a pointer is all that matters.
         """
-        return self.once(f'call ptr asm "", "=r,0"(ptr {pointer}) nounwind memory(none)')
+        text = f'call ptr asm "", "=r,0"(ptr {pointer}) nounwind memory(none)'
+        return self.once(text, pointer)
 
     def load(self, memory: str, pointer: str, alignment: int, buffer: str) -> str:
         """Return what lies at an address of a buffer, which is read once while it stays the same.
@@ -127,11 +174,26 @@ class Writer:
         return name
 
     @contextmanager
-    def scope(self) -> Generator[None]:
+    def branch(self) -> Generator[None]:
         """Forget at the end what was computed inside: it does not dominate what follows."""
-        shared, values = len(self.shared), len(self.values)
+        with self._scope(_Scope(None)):
+            yield
+
+    @contextmanager
+    def loop(self) -> Generator[None]:
+        """As a branch; what does not change in the loop is written where it is opened."""
+        place, scope = len(self.lines), _Scope([])
+        with self._scope(scope):
+            yield
+        self.lines[place:place] = scope.ahead or ()
+
+    @contextmanager
+    def _scope(self, scope: _Scope) -> Generator[None]:
+        values = len(self.values)
+        self.scopes.append(scope)
         yield
-        while len(self.shared) > shared:
-            self.shared.popitem()
+        self.scopes.pop()
+        for instruction in scope.shared:
+            del self.shared[instruction]
         while len(self.values) > values:
             self.values.popitem()
