@@ -10,24 +10,31 @@ from hypothesis import strategies as st
 
 from intarsia.artifact.plan import CallPlan
 from intarsia.dtype import DType
-from intarsia.lower.cpu.loops import load, parallel, seq, serial, store, unrolled
+from intarsia.lower.cpu.loops import load, parallel, seq, serial, store, unrolled, vectorized
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import IntImm, PrimExpr, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import run
-from intarsia.tir.stmt import Allocate
+from intarsia.tir.passes.vectorize import vectorize
+from intarsia.tir.stmt import Allocate, If
 from intarsia.tir.walk import substitute
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.emit.positions import position
+from intarsia_llvm.emit.scheduled import is_scheduled
+from intarsia_llvm.optimise import SCHEDULED
 from intarsia_llvm.target import LlvmOptions
 
 ROW, COLUMN = TirVar("i"), TirVar("j")
 
 
-def text_of(function: PrimFunc) -> str:
+def whole_text_of(function: PrimFunc) -> str:
     module = TensorModule((function,), CallPlan((), (), (), (), 0, ()))
-    whole = llvm_text(module, LlvmOptions(mtriple="x86_64-unknown-linux-gnu", mcpu="haswell"))
+    return llvm_text(module, LlvmOptions(mtriple="x86_64-unknown-linux-gnu", mcpu="haswell"))
+
+
+def text_of(function: PrimFunc) -> str:
+    whole = whole_text_of(function)
     start = whole.index(f"void @{function.name}(")
     return whole[start : whole.index("}", start)]
 
@@ -163,3 +170,62 @@ def test_sums_in_registers_start_at_pointers_of_unknown_origin(
     drawn = np.random.default_rng(0)
     a, x = (drawn.integers(-9, 9, size).astype(np.float32) for size in ((3, 5), 5))
     agree(load_module, product(into), a, x)
+
+
+def copy_rows(inside: PrimExpr | None = None) -> PrimFunc:
+    """Copy every second row; where something is tested, inside a branch."""
+    a, b = Buffer("a", (6, 5), DType.FLOAT32), Buffer("b", (3, 5), DType.FLOAT32)
+
+    def row(i: PrimExpr):
+        def column(j: PrimExpr):
+            one = store(b, (i, j), load(a, i * 2, j))
+            return one if inside is None else If(i < inside, one)
+
+        return serial(5, column)
+
+    return PrimFunc("rows", (a, b), 1, serial(3, row))
+
+
+def test_what_does_not_change_in_a_loop_stands_before_it(load_module) -> None:
+    inner = text_of(copy_rows()).split("\nb")[2]
+    assert inner.count("mul") == 1  # of the column, which gives both addresses
+    assert inner.count("getelementptr") == 2
+    agree(load_module, copy_rows(), np.arange(30, dtype=np.float32).reshape(6, 5))
+
+
+def test_what_a_branch_computes_stays_in_it(load_module) -> None:
+    function = copy_rows(inside=IntImm(2))
+    branch = text_of(function).split("br i1")[1]
+    assert branch.count("mul") == 3
+    agree(load_module, function, np.arange(30, dtype=np.float32).reshape(6, 5))
+
+
+@pytest.mark.parametrize(
+    ("body", "known"),
+    [
+        (lambda b: serial(8, lambda i: store(b, (i,), IntImm(1).value * load(b, i))), False),
+        (lambda b: serial(4, lambda i: store(b, (i,), load(b, i))), True),
+        (lambda b: vectorized(8, lambda i: store(b, (i,), load(b, i))), True),
+        (lambda b: unrolled(8, lambda i: store(b, (i,), load(b, i))), True),
+        (
+            lambda b: serial(
+                2, lambda i: vectorized(4, lambda j: store(b, (i * 4 + j,), load(b, j)))
+            ),
+            True,
+        ),
+        (
+            lambda b: serial(
+                8,
+                lambda i: seq(
+                    store(b, (i,), load(b, 0)), serial(3, lambda j: store(b, (j,), load(b, i)))
+                ),
+            ),
+            True,
+        ),
+    ],
+)
+def test_loops_over_single_elements_are_llvms(body, known: bool) -> None:
+    buffer = Buffer("b", (8,), DType.FLOAT32)
+    function = PrimFunc("f", (buffer,), 1, body(buffer))
+    assert is_scheduled(vectorize(function)) is known
+    assert (SCHEDULED in whole_text_of(function)) is known

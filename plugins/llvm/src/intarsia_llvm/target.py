@@ -117,7 +117,7 @@ class LlvmOptions:
     opt_level: int = option(
         1,
         doc="effort of LLVM's optimiser; kernels come unrolled and in vectors, so that 2 and 3 take"
-        " up to twice as long and give nearly the same code",
+        " about twice as long and give nearly the same code",
         minimum=0,
         maximum=3,
     )
