@@ -14,4 +14,4 @@ html_theme = "furo"
 html_title = "Intarsia"
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
-suppress_warnings = ["ref.python"]  # `bytes` in a docstring is Python's type, not an attribute of ours
+suppress_warnings = ["ref.python"]  # `bytes` in a docstring is Python's type, not one of ours
