@@ -81,16 +81,19 @@ def make_counter(make_target):
     return make
 
 
-def threads_now() -> int:
-    return len(list(Path("/proc/self/task").iterdir()))
+def threads_now() -> frozenset[str]:
+    return frozenset(task.name for task in Path("/proc/self/task").iterdir())
 
 
-def become(count: int) -> bool:
-    """Whether so many threads are left; the system lists one that was joined for a moment."""
+def become(count: int, before: frozenset[str] = frozenset()) -> bool:
+    """Whether so many threads are there that were not before; those of other tests may yet end.
+
+    The system lists a thread that was joined for a moment.
+    """
     end = time.monotonic() + 5
-    while threads_now() != count and time.monotonic() < end:
+    while len(threads_now() - before) != count and time.monotonic() < end:
         time.sleep(0.001)
-    return threads_now() == count
+    return len(threads_now() - before) == count
 
 
 def leaves(worker: int, processor: int) -> bool:
@@ -111,9 +114,9 @@ def test_each_round_runs_once(make_counter, rows: int, threads: int) -> None:
     counter = make_counter(rows, threads)
     counter.run(300)
     counter.check()
-    assert become(before + threads - 1)
+    assert become(threads - 1, before)
     counter.code.close()
-    assert become(before)
+    assert become(0, before)
 
 
 def test_short_loops_run_where_they_are(make_counter) -> None:
@@ -121,7 +124,7 @@ def test_short_loops_run_where_they_are(make_counter) -> None:
     counter = make_counter(4, 2)
     counter.run()
     counter.check()
-    assert become(before)
+    assert become(0, before)
     counter.code.close()
 
 
@@ -130,7 +133,7 @@ def test_the_number_that_the_target_fixes_holds(make_counter) -> None:
     counter = make_counter(97, 2, num_threads=4)
     counter.run()
     counter.check()
-    assert become(before + 3)
+    assert become(3, before)
     counter.code.close()
 
 
@@ -139,9 +142,9 @@ def test_no_more_threads_than_the_pool_has_places(make_counter) -> None:
     counter = make_counter(997, 2, num_threads=300)
     counter.run()
     counter.check()
-    assert become(before + 255)
+    assert become(255, before)
     counter.code.close()
-    assert become(before)
+    assert become(0, before)
 
 
 def test_all_code_of_a_process_shares_one_pool(make_counter) -> None:
@@ -150,14 +153,14 @@ def test_all_code_of_a_process_shares_one_pool(make_counter) -> None:
     for _ in range(100):
         first.run()
         second.run()
-    assert become(before + 2)
+    assert become(2, before)
     first.code.close()  # whose code the threads run
-    assert become(before)
+    assert become(0, before)
     second.run(100)
     second.check()
-    assert become(before + 2)
+    assert become(2, before)
     second.code.close()
-    assert become(before)
+    assert become(0, before)
 
 
 def test_callers_at_once_and_one_that_leaves(make_counter) -> None:
@@ -227,7 +230,7 @@ def test_a_forked_process_has_threads_of_its_own(make_counter) -> None:
         counter.run(10)  # alone: nobody takes anything
         begun = counter.code.begin_threads(3)
         counter.run(10)
-        right = bool((counter.array == 30).all()) and threads_now() == 3
+        right = bool((counter.array == 30).all()) and len(threads_now()) == 3
         counter.code.close()
         os._exit(0 if begun and right and become(1) else 1)
     assert os.waitpid(child, 0)[1] == 0
@@ -245,9 +248,9 @@ def test_an_object_linked_in_memory_has_them_too(make_target) -> None:
     counter = Counter(code, 97)
     counter.run(100)
     counter.check()
-    assert become(before + 2)
+    assert become(2, before)
     code.close()
-    assert become(before)
+    assert become(0, before)
 
 
 def test_a_process_ends_with_threads_that_still_run(tmp_path: Path, make_target) -> None:
