@@ -8,7 +8,6 @@ compatibility.
 
 from __future__ import annotations
 
-import dataclasses
 import inspect
 import sys
 from collections.abc import Callable, Iterator
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import NODEFAULT
 
 import intarsia.ir.text
 import intarsia.tir.text
@@ -25,6 +25,7 @@ from intarsia.artifact.passport import Passport, UnitEntry
 from intarsia.cli.main import COMMANDS, LazyGroup
 from intarsia.cli.output import SCHEMA
 from intarsia.host.host import Host
+from intarsia.ir.op import attr_defaults
 from intarsia.ops import OPERATORS
 from intarsia.target.options import option_rows
 
@@ -67,19 +68,18 @@ def operators() -> str:
         "| operator | kind | attributes | what it computes |", "|---|---|---|---|",
     ]  # fmt: skip
     for name, cls in sorted(OPERATORS.items()):
-        fields = ", ".join(_field(field) for field in dataclasses.fields(cls.Attrs))
+        fields = ", ".join(_field(*item) for item in attr_defaults(cls.Attrs).items())
         lines.append(
             f"| `{name}` | {cls.kind.value} | {fields} | {_cell(first_line(cls.__doc__))} |"
         )
     return "\n".join([*lines, ""])
 
 
-def _field(field: dataclasses.Field[Any]) -> str:
-    default = field.default
-    if default is dataclasses.MISSING:
-        return f"`{field.name}`"
+def _field(name: str, default: Any) -> str:
+    if default is NODEFAULT:
+        return f"`{name}`"
     value = getattr(default, "value", default)
-    return f"`{field.name}={value}`"
+    return f"`{name}={value}`"
 
 
 def targets() -> str:

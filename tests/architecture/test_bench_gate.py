@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import onnx
 import pytest
+from msgspec.structs import replace
 from tests.bench.chains import write_chain
 from tests.bench.costs import Cost, Opened, growth
 from tests.bench.fastest_peer import by_fastest

@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
@@ -80,7 +81,7 @@ def checked(data: bytes, *, wrong: str = "") -> tuple[RegionCheck, ...]:
         cutting = placed.cuts[wrong]
         first, *others = cutting.regions
         body = call(OPERATORS["negative"], first.function.body)
-        other = replace(first, function=replace(first.function, body=body))
+        other = replace(first, function=dataclasses.replace(first.function, body=body))
         tampered = {**placed.cuts, wrong: replace(cutting, regions=(other, *others))}
         placed = replace(placed, cuts=tampered)
     artifact = intarsia.build(data, "dnnl, llvm", plan=Plan.GREEDY)

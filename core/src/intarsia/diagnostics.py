@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Where an expression came from.
 
     Attributes:
@@ -25,8 +24,7 @@ class Span:
 NO_SPAN = Span("")
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnostic:
+class Diagnostic(Struct, frozen=True):
     """One message about one place.
 
     Attributes:
@@ -42,8 +40,7 @@ class Diagnostic:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Remark:
+class Remark(Struct, frozen=True):
     """A decision that a stage took and a user may want to see (LLVM's optimisation remarks).
 
     Attributes:

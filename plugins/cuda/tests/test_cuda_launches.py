@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from intarsia.artifact.plan import Argument, CallPlan, CopyStep, Place, RegionStep, TensorSpec
 from intarsia.dtype import DType

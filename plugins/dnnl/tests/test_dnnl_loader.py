@@ -10,12 +10,12 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
+from msgspec.structs import replace
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType

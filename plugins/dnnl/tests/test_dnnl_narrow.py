@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from intarsia_testkit.expressions import apply, fresh, function_of, var, weight
+from msgspec.structs import replace
 
 from intarsia.ir.expr import Expr
 from intarsia.runtime.cpu import this_machine

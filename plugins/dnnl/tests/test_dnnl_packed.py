@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import platform
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
+from msgspec.structs import replace
 
 from intarsia.errors import ArtifactError
 from intarsia.ir.expr import Call, Constant, Expr
@@ -129,8 +130,10 @@ def test_an_older_processor_gives_the_same_results(body: Any, tmp_path: Path) ->
 def test_a_weight_at_an_odd_address_is_packed_the_same(body: Any) -> None:
     function = function_of(body())
     constants = [node for node in post_order(function.body) if isinstance(node, Constant)]
-    moved: dict[Expr, Expr] = {n: replace(n, content=_displaced(n.data)) for n in constants}
-    elsewhere = replace(function, body=substitute(function.body, moved))
+    moved: dict[Expr, Expr] = {
+        n: dataclasses.replace(n, content=_displaced(n.data)) for n in constants
+    }
+    elsewhere = dataclasses.replace(function, body=substitute(function.body, moved))
     found, wanted = (
         compile_region(region_of(each), DnnlOptions()) for each in (elsewhere, function)
     )

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import replace
 from importlib import resources
 from importlib.metadata import PackageNotFoundError
 
 import pytest
 from intarsia_testkit.expressions import apply, function_of, var, weight
+from msgspec.structs import replace
 
 from intarsia.ir.expr import Expr
 from intarsia.ir.walk import calls

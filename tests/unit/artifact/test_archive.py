@@ -11,7 +11,6 @@ import struct
 import sys
 import zipfile
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -20,6 +19,7 @@ import pytest
 import safetensors
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from intarsia.artifact import archive
 from intarsia.artifact import write as writer

@@ -3,10 +3,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from intarsia.artifact.machine import Machine, check_machine, detect_machine, read_cpu_features
 from intarsia.artifact.passport import Passport

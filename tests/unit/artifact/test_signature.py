@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from intarsia.artifact.passport import MAX_DEPTH, Part, Passport, parse_passport, print_passport
 from intarsia.artifact.plan import CallPlan, TensorSpec

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import dataclasses
 import errno
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import intarsia
 from intarsia.artifact.archive import open_artifact
@@ -227,11 +229,11 @@ class Rewriting(Backend):
 
 
 def without_inputs(function: Function) -> Function:
-    return replace(function, params=())
+    return dataclasses.replace(function, params=())
 
 
 def renamed(function: Any) -> Any:
-    return replace(function, name="other")
+    return dataclasses.replace(function, name="other")
 
 
 def fail_with(error: Exception) -> Any:

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from intarsia.build.config import Executor, Runtime, check_combination, check_served
 from intarsia.errors import DuplicateName, PluginError, UnsupportedError, UsageError

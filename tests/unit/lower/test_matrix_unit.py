@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.conv import Convolution, conv_loops, unit_extents
@@ -127,7 +129,7 @@ def view_of(data: Buffer, shape: tuple[int, ...]) -> QuadView:
 def computed(body: Stmt, data: np.ndarray, weight: np.ndarray, operands, result) -> np.ndarray:
     """Run loops over quads of data and packed weights; what they do not write stays -1."""
     kernel = PrimFunc("kernel", (*operands, REGISTERS, CONFIGURED), 1, body)
-    kernel = replace(kernel, params=(*operands, REGISTERS, CONFIGURED))
+    kernel = dataclasses.replace(kernel, params=(*operands, REGISTERS, CONFIGURED))
     found = np.full(result.shape, -1, np.int32)
     registers = np.full(REGISTERS.shape, 77, np.int32)
     run(kernel, data, weight, found, registers, np.zeros(2, np.int64))

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from intarsia.errors import PluginError
 from intarsia.ir.expr import Var

@@ -6,12 +6,12 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import random
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from intarsia.errors import TargetError
 from intarsia.ir.pattern import ANY, Match, op

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Function, Var, call, constant, get_item

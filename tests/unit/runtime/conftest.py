@@ -8,11 +8,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from intarsia.artifact.machine import detect_machine
 from intarsia.artifact.passport import Passport, UnitEntry

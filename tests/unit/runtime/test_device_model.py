@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
 from intarsia.artifact.write import write_artifact

@@ -8,12 +8,12 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from intarsia.artifact.archive import open_artifact
 from intarsia.artifact.passport import Passport

@@ -8,11 +8,12 @@ import os
 import struct
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from ..errors import ArtifactError, IntarsiaError, ModelError
 from .digest import member_digest
@@ -29,8 +30,7 @@ _MAX_PASSPORT = 256 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Weight:
+class Weight(Struct, frozen=True, eq=False):
     """A weight of an artifact.
 
     Attributes:
@@ -42,8 +42,7 @@ class Weight:
     data: memoryview
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OpenedArtifact:
+class OpenedArtifact(Struct, frozen=True, eq=False):
     """An artifact whose every member matches its digest.
 
     Attributes:

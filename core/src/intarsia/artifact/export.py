@@ -14,9 +14,10 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from ..errors import UsageError
 from .passport import Passport
@@ -30,8 +31,7 @@ _NO_DATE = "1980-01-01 00:00:00Z"  # the same content gives the same bytes
 _PLACES = {name: f"codegen/host/{name}" for name in ("CMakeLists.txt", "include", "lib", "src")}
 
 
-@dataclass(frozen=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True):
     """What is exported.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import platform
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..errors import ArtifactError
 from .passport import Passport
@@ -16,8 +17,7 @@ CPUINFO = Path("/proc/cpuinfo")
 _ARCHES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
 
 
-@dataclass(frozen=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True):
     """A machine that may run artifacts.
 
     Attributes:

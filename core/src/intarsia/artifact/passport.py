@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from ..errors import ArtifactError, UnsupportedError
 from .fields import (
@@ -36,8 +38,7 @@ MAX_DEPTH = 2
 JsonMapping = Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(Struct, frozen=True):
     """A file of the artifact.
 
     Attributes:
@@ -49,8 +50,7 @@ class Member:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class UnitEntry:
+class UnitEntry(Struct, frozen=True):
     """A compiled unit of the artifact.
 
     Attributes:
@@ -73,8 +73,7 @@ class UnitEntry:
     plugin: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passport:
+class Passport(Struct, frozen=True, kw_only=True):
     """What an artifact says of itself.
 
     Attributes:
@@ -158,8 +157,7 @@ class Passport:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """A compiled model inside an artifact; its files are those of units called ``<name>.<unit>``.
 
     Attributes:

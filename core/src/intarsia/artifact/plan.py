@@ -16,10 +16,11 @@ The backend that compiles a plan exports three kinds of symbols:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import prod
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..dtype import DType
 
@@ -36,8 +37,7 @@ NARROW = frozenset(
 """Element types of ml_dtypes that compiled code has as bytes, one element in each."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSpec:
+class TensorSpec(Struct, frozen=True):
     """Name, static shape and element type of an input or output.
 
     ``stored`` is NumPy's name of the element type of the caller's arrays, if compiled code has the
@@ -66,8 +66,7 @@ class Place(Enum):
     WORKSPACE = "workspace"
 
 
-@dataclass(frozen=True, slots=True)
-class Argument:
+class Argument(Struct, frozen=True):
     """A tensor argument of a step.
 
     Attributes:
@@ -88,8 +87,7 @@ class Argument:
         return prod(self.shape) * self.dtype.bytes
 
 
-@dataclass(frozen=True, slots=True)
-class KernelStep:
+class KernelStep(Struct, frozen=True):
     """Call a compiled kernel: inputs, then outputs, then scratch.
 
     Attributes:
@@ -105,8 +103,7 @@ class KernelStep:
     nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RegionStep:
+class RegionStep(Struct, frozen=True):
     """Call an accelerator's region: inputs, then outputs.
 
     Attributes:
@@ -122,8 +119,7 @@ class RegionStep:
     nodes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CopyStep:
+class CopyStep(Struct, frozen=True):
     """Copy all bytes of one argument to another: for outputs that are inputs, constants, views."""
 
     source: Argument
@@ -133,8 +129,7 @@ class CopyStep:
 Step: TypeAlias = KernelStep | RegionStep | CopyStep
 
 
-@dataclass(frozen=True, slots=True)
-class CallPlan:
+class CallPlan(Struct, frozen=True):
     """What one run does.
 
     Attributes:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from ..errors import ArtifactError
 from .fields import JsonObject, read_dict, read_list, read_sizes, read_str
@@ -14,8 +15,7 @@ ANY_SIZE = "?"
 """Stands in a shape for a size that depends on more than the sizes of the inputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ValueSpec:
+class ValueSpec(Struct, frozen=True):
     """An input or output whose size, or kind, may be known at run time only.
 
     Attributes:
@@ -35,8 +35,7 @@ class ValueSpec:
         return {"name": self.name, "kind": self.kind, "shape": shape}
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """Inputs and outputs of a model, in its order."""
 
     inputs: tuple[ValueSpec, ...]
@@ -61,8 +60,7 @@ class Signature:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class SizeChoice:
+class SizeChoice(Struct, frozen=True):
     """A size for which a model is compiled several times.
 
     Attributes:

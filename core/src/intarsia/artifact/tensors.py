@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from msgspec import Struct
 
 from ..dtype import DType, parse_dtype
 from ..errors import ArtifactError, UnsupportedError
@@ -50,8 +51,7 @@ _ORDER = (
 _DTYPES = {name: dtype for dtype, name in _NAMES.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class StoredTensor:
+class StoredTensor(Struct, frozen=True):
     """A tensor in the file.
 
     Attributes:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,8 +16,7 @@ SHARED_LIBRARY = "shared-library"
 """Loader of a unit whose file ``lib.so`` exports tvm-ffi functions; built into the runtime."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledUnit:
+class CompiledUnit(Struct, frozen=True, eq=False):
     """The code of one region, or of everything the fallback backend compiles.
 
     Attributes:

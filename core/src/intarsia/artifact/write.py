@@ -14,10 +14,11 @@ import time
 import zipfile
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, TypeAlias
+
+from msgspec.structs import replace
 
 from ..errors import EXHAUSTED, PluginError, ResourceError, UsageError
 from .deferred import Piece

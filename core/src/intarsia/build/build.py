@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..artifact.unit import CompiledUnit
 from ..errors import UnsupportedError, UsageError
@@ -62,8 +64,7 @@ Progress: TypeAlias = Callable[[str], object]
 """Called with the name of each stage when it begins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuildOptions:
+class BuildOptions(Struct, frozen=True, kw_only=True):
     """What a build may be told besides model and target.
 
     Attributes:
@@ -156,8 +157,7 @@ def build(
     return build_shapes(several, build_one)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Order:
+class _Order(Struct, frozen=True, eq=False):
     """What is built and for what, the same for every shape."""
 
     source: Source
@@ -275,7 +275,7 @@ def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Mea
 
 
 def _chosen(options: Mapping[str, Any]) -> BuildOptions:
-    known = [field.name for field in fields(BuildOptions)]
+    known = BuildOptions.__struct_fields__
     for name in options:
         if name not in known:
             raise UsageError(f"build() has no option '{name}'", hint=did_you_mean(name, known))

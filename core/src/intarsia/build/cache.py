@@ -15,11 +15,12 @@ import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, BinaryIO, TypeAlias, cast
+
+from msgspec import Struct
 
 from ..artifact.archive import SUFFIX, OpenedArtifact, open_artifact
 from ..artifact.passport import Passport
@@ -44,8 +45,7 @@ Save: TypeAlias = Callable[[Artifact, Aside | None], object]
 """Writes what was built where the user wants it, and shows it as it is complete."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """A kept artifact.
 
     Attributes:
@@ -66,8 +66,7 @@ class Entry:
         return self.artifact.stem
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KeptArtifact:
+class KeptArtifact(Struct, frozen=True, eq=False):
     """An artifact from the cache, checked and open: it stays whole whoever clears the cache.
 
     Attributes:
@@ -109,8 +108,7 @@ class KeptArtifact:
         return instantiate(self.opened, threads=threads, executor=executor)
 
 
-@dataclass(frozen=True, slots=True)
-class BuildCache:
+class BuildCache(Struct, frozen=True):
     """A folder of artifacts.
 
     Attributes:

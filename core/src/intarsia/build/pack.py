@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from ..artifact.machine import detect_machine
 from ..artifact.passport import Passport, UnitEntry

@@ -9,9 +9,8 @@ padding would get wrong. Whatever is not known to be right is refused.
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
+from msgspec.structs import asdict
 
 from ..errors import UnsupportedError
 from ..ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..artifact.passport import Part, Passport
 from ..artifact.tensors import array_bytes
@@ -22,8 +24,7 @@ if TYPE_CHECKING:
 _Content: TypeAlias = tuple[str, tuple[int, ...], bytes]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Piece:
+class Piece(Struct, frozen=True, eq=False):
     """A compiled model that becomes a part of another one.
 
     Attributes:

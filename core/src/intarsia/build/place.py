@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..artifact.write import part_unit
 from ..diagnostics import Remark
@@ -30,8 +32,7 @@ Measure: TypeAlias = "Callable[[Host, IRModule, CompositeTarget], Measured]"
 """Measures what the claims of a prepared module cost."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class Placed(Struct, frozen=True, eq=False):
     """A model that is cut.
 
     Attributes:

@@ -10,18 +10,19 @@ whatever has none may mix the positions.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
 from math import prod
 from types import MappingProxyType
 from typing import TypeAlias, cast
+
+from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from ..ir.expr import Call
 from ..ir.op import OpKind
 from ..ir.types import TensorType, TupleType, Type
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where a size of ``N`` is in a tensor: ``axis`` has ``outer * N * inner`` elements.
 
     Attributes:
@@ -39,8 +40,7 @@ class Place:
         return self.outer * size * self.inner
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """A call for two sizes, with the places of the size in its operands.
 
     Attributes:

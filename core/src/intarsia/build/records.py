@@ -11,10 +11,11 @@ import json
 import os
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar, cast
+
+from msgspec import Struct, field
 
 from ..errors import ModelError, ResourceError, UsageError
 from ..host.trial import CACHE
@@ -33,8 +34,7 @@ _LOCK_SECONDS = 60.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """What was measured of one choice.
 
     Attributes:
@@ -84,8 +84,7 @@ class Record:
         return self.machine, self.operator, self.space, self.signature
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
+class Records(Struct, frozen=True):
     """The records of a file.
 
     Attributes:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
+
+from msgspec.structs import replace
 
 from ..artifact.passport import Passport
 from ..artifact.plan import CallPlan

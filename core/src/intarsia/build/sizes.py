@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..artifact.signature import SizeChoice
 from ..errors import UsageError
@@ -27,8 +28,7 @@ _INVENTED = re.compile(r"(unknown_|unk__)\d+")  # by our reader of ONNX, by a co
 _LIST = re.compile(r"\d+(\|\d+)+")
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True):
     """Several values of one size of an input.
 
     Attributes:
@@ -75,8 +75,7 @@ Size: TypeAlias = int | Sizes
 """One size of an input, or several."""
 
 
-@dataclass(frozen=True, slots=True)
-class Combination:
+class Combination(Struct, frozen=True):
     """One value for each size that has several.
 
     Attributes:
@@ -88,8 +87,7 @@ class Combination:
     shapes: Mapping[str, tuple[int, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class ShapeChoices:
+class ShapeChoices(Struct, frozen=True):
     """The shapes of a model's inputs with names where a size has several values.
 
     Attributes:

@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..artifact.plan import ALIGNMENT, CallPlan
 from ..artifact.unit import CompiledUnit
@@ -38,8 +41,7 @@ if TYPE_CHECKING:
 _CPU = 1  # DLPack's kDLCPU
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Cut:
+class Cut(Struct, frozen=True, eq=False):
     """A module cut among the accelerators of a target.
 
     Attributes:
@@ -183,7 +185,7 @@ def rewrite_rest(host: Host, module: IRModule, fallback: Target) -> IRModule:
     same_inputs = [p.type for p in main.params] == [p.type for p in module.main.params]
     if not same_inputs or main.body.type != module.main.body.type:
         raise PluginError(f"rewrite_relay() of '{kind}' changed parameters or the result type")
-    return module.with_main(replace(main, output_names=module.main.output_names))
+    return module.with_main(dataclasses.replace(main, output_names=module.main.output_names))
 
 
 def spaces_of(host: Host, fallback: Target) -> ScheduleSpaces | None:

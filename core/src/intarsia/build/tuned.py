@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..errors import UsageError
 from ..host.host import Host
@@ -16,8 +17,7 @@ from .records import Records, read_records, records_path
 from .stages import spaces_of
 
 
-@dataclass(frozen=True, slots=True)
-class _Best:
+class _Best(Struct, frozen=True):
     """Looks up the best choice under each name of the machine, the first one first."""
 
     records: Records

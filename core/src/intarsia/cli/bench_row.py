@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRow:
+class BenchRow(Struct, frozen=True):
     """One comparison, or one measurement if there is no peer.
 
     Attributes:

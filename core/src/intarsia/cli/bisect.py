@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias, cast
 
 import click
+from msgspec import Struct
 
 from ..errors import (
     ArtifactError,
@@ -35,8 +35,7 @@ from .session import Session
 from .target_options import TargetChoice, target_options
 
 
-@dataclass(frozen=True, slots=True)
-class Suspect:
+class Suspect(Struct, frozen=True):
     """A region.
 
     Attributes:

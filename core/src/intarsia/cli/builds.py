@@ -6,9 +6,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct, field
 
 from ..artifact.archive import read_passport
 from ..artifact.passport import Passport
@@ -17,8 +18,7 @@ from ..errors import ModelError
 _LARGEST_REPORT = 256 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Build:
+class Build(Struct, frozen=True):
     """One build.
 
     Attributes:
@@ -37,9 +37,7 @@ class Build:
     plugins: Mapping[str, str]
     placed: Mapping[str, str]
     summary: str
-    verdicts: Mapping[tuple[str, str], str] = field(
-        default_factory=dict[tuple[str, str], str], repr=False
-    )
+    verdicts: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
 
     @property
     def parts(self) -> dict[str, str]:
@@ -47,8 +45,7 @@ class Build:
         return {part.split()[0]: part for part in self.target.split(", ") if part}
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Struct, frozen=True):
     """A node that something else computes now.
 
     Attributes:

@@ -8,9 +8,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+
+from msgspec import Struct
 
 from ..build.artifact import Artifact
 from ..build.cache import BuildCache, KeptArtifact, Key, Save, open_cache
@@ -27,8 +28,7 @@ SCHEMA = 2
 _CLOCKS = 10 * 10**9  # nanoseconds that clocks of file systems may differ from this machine's
 
 
-@dataclass(frozen=True, slots=True)
-class Keyed:
+class Keyed(Struct, frozen=True):
     """A build that can be kept.
 
     Attributes:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from msgspec import Struct
 
 from ..artifact.archive import open_artifact
 from ..artifact.machine import Machine, check_machine
@@ -30,8 +30,7 @@ from .session import Session
 from .target_options import NameType
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """One thing that was looked at.
 
     Attributes:

@@ -10,8 +10,9 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import cast
+
+from msgspec import Struct, field
 
 LATE = "late"
 
@@ -21,8 +22,7 @@ _WORDS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(Struct, frozen=True):
     """How a command ended.
 
     Attributes:

@@ -21,9 +21,10 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct, field
 
 from ..errors import UsageError
 from ..target.kinds import GIVEN_NAME
@@ -36,16 +37,14 @@ _OPTIONS = "target-options"
 _MAX_BYTES = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """A value and who set it; ``None`` if nobody did."""
 
     value: str | None
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class Configured:
+class Configured(Struct, frozen=True):
     """What environment and file say.
 
     Attributes:

@@ -10,10 +10,11 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import cast
+
+from msgspec import Struct
 
 from ..errors import ModelError, UsageError, WorkerLost
 from ..runtime.closing import Closing
@@ -21,8 +22,7 @@ from ..runtime.closing import Closing
 _GRACE_SECONDS = 5.0  # for a process to end by itself
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignPeer:
+class ForeignPeer(Struct, frozen=True):
     """A runtime behind a program that speaks lines of JSON.
 
     Attributes:

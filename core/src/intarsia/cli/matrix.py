@@ -11,12 +11,12 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import cast
 
 import click
+from msgspec import Struct
 
 from ..build.importing import source_digests
 from ..build.pack import own_version
@@ -33,8 +33,7 @@ PASSING = frozenset({LATE, "lost", "resource"})
 """States that say more of the moment than of the cell: such a cell is done again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """A model for a target.
 
     Attributes:
@@ -50,8 +49,7 @@ class Cell:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """What became of a cell.
 
     Attributes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from msgspec import Struct
 
 from ..build.config import Executor, Runtime, find_kind
 from ..build.sizes import Size, parse_size
@@ -35,8 +35,7 @@ from .target_options import (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class BuildSettings:
+class BuildSettings(Struct, frozen=True):
     """What one command line says about compiling; see :func:`intarsia.build`."""
 
     host: Host

@@ -6,12 +6,12 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 import numpy as np
+from msgspec.structs import replace
 
 from ..artifact.archive import is_artifact
 from ..artifact.passport import Passport

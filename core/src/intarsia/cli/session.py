@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import Struct
 
 from ..host.guard import working_folder
 from ..host.host import Host
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from .configured import Configured
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(Struct, frozen=True):
     """Global options of one invocation.
 
     Attributes:

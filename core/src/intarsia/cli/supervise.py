@@ -13,8 +13,9 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from mmap import mmap
+
+from msgspec import Struct
 
 COMMANDS = frozenset({"compile", "explain", "run"})
 """Commands that run code of plugins, or what it compiled."""
@@ -31,8 +32,7 @@ _SIZE = 4096
 _PARENT_ENDS = 1  # PR_SET_PDEATHSIG
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """Memory that both processes see: which hook of which plugin is being asked."""
 
     memory: mmap
@@ -56,8 +56,7 @@ class Note:
         return self.memory[_SIZE - 1] == 1
 
 
-@dataclass(frozen=True, slots=True)
-class Supervised:
+class Supervised(Struct, frozen=True):
     """What to do after :func:`supervise`.
 
     Attributes:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import TargetError, UsageError
 from ..host.host import Host
@@ -24,8 +25,7 @@ Decorator: TypeAlias = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-@dataclass(frozen=True, slots=True)
-class TargetChoice:
+class TargetChoice(Struct, frozen=True):
     """The target as the command line, the environment or a file gives it.
 
     Attributes:

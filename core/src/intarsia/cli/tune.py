@@ -9,10 +9,11 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import click
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..build.build import build
 from ..build.open_sizes import example_shapes
@@ -46,8 +47,7 @@ _FINALISTS = 3
 _MODEL_ROUNDS = 15
 
 
-@dataclass(frozen=True, slots=True)
-class KernelRow:
+class KernelRow(Struct, frozen=True):
     """What became of one kernel.
 
     Attributes:
@@ -81,8 +81,7 @@ class KernelRow:
         }
 
 
-@dataclass(slots=True)
-class Tuning:
+class Tuning(Struct):
     """A search over the kernels of a model.
 
     Attributes:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..build.artifact import Artifact
 from ..build.importing import check_static, import_model
@@ -38,8 +39,7 @@ _MOST_SETS = 32
 _COLD_BYTES = 64 << 20  # more than this is in no cache anyway
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """A kernel to tune.
 
     Attributes:
@@ -57,8 +57,7 @@ class Task:
     weights: frozenset[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(Struct, frozen=True):
     """A model and a target, as plain data that a child process can be given.
 
     Attributes:
@@ -76,8 +75,7 @@ class Job:
     threads: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """What was measured of a choice.
 
     Attributes:
@@ -91,8 +89,7 @@ class Measured:
     wrong: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
+class Tasks(Struct, frozen=True):
     """The kernels of a model that can be tuned for a target.
 
     Attributes:
@@ -196,8 +193,7 @@ class Measurer:
         return pack(host, "kernel", module, cutting, (main,), lowered)
 
 
-@dataclass(frozen=True, slots=True)
-class _Always:
+class _Always(Struct, frozen=True):
     """The same choice for every kernel."""
 
     choice: Choice

@@ -6,10 +6,11 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from typing import Protocol
+
+from msgspec import Struct
 
 from ..errors import IntarsiaError, WorkerLost
 from ..lower.space import Choice
@@ -27,8 +28,7 @@ class Measures(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What became of a trial.
 
     Attributes:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import GateFailed, ModelError
@@ -34,8 +34,7 @@ QUANTISED = 0.05
 """Error allowed in models with 8-bit tensors, relative to the largest value: a few steps."""
 
 
-@dataclass(frozen=True, slots=True)
-class OutputCheck:
+class OutputCheck(Struct, frozen=True):
     """How far one output is from the reference.
 
     Attributes:
@@ -54,8 +53,7 @@ class OutputCheck:
         return {"name": self.name, "ok": self.ok, "max_error": error}
 
 
-@dataclass(frozen=True, slots=True)
-class RegionCheck:
+class RegionCheck(Struct, frozen=True):
     """How far a region, or a piece of a program, is from the reference on what it was given.
 
     Attributes:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from ..dtype import DType
 from ..tir.expr import BinaryOp
@@ -30,8 +30,7 @@ _DIVISIONS = {
 }
 
 
-@dataclass(slots=True)
-class Functions:
+class Functions(Struct):
     """The functions that a source needs, each once, those called before those that call them.
 
     Attributes:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 from ..artifact.plan import (
     ALIGNMENT,
@@ -46,8 +48,7 @@ static void copy_bytes(void *restrict to, const void *restrict from, uintptr_t c
 """
 
 
-@dataclass(slots=True)
-class Interface:
+class Interface(Struct, frozen=True, dict=True):
     """Names of a model's tensors in C, and the text that declares and uses them.
 
     Attributes:
@@ -66,14 +67,21 @@ class Interface:
     alignment: int = ALIGNMENT
     constant_alignment: int = ALIGNMENT
     called: tuple[str, ...] = ()
-    inputs: tuple[str, ...] = field(init=False)
-    outputs: tuple[str, ...] = field(init=False)
-    constants: tuple[str, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.inputs = _members([spec.name for spec in self.plan.inputs])
-        self.outputs = _members([spec.name for spec in self.plan.outputs])
-        self.constants = _members(self.plan.constants)
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the inputs, as members of a C structure."""
+        return _members([spec.name for spec in self.plan.inputs])
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs, as members of a C structure."""
+        return _members([spec.name for spec in self.plan.outputs])
+
+    @cached_property
+    def constants(self) -> tuple[str, ...]:
+        """Names of the weights, as members of a C structure."""
+        return _members(self.plan.constants)
 
     @property
     def whole(self) -> bool:

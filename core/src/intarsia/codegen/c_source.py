@@ -8,8 +8,10 @@ vectors, unrolling and registers are left to the compiler, to which the text is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import assert_never
+
+from msgspec import Struct
 
 from ..errors import UnsupportedError
 from ..tir.buffer import Buffer, Scope
@@ -69,8 +71,7 @@ def expand_intrinsics(function: PrimFunc, rules: Mapping[Intrinsic, IntrinsicRul
     return function if body is function.body else replace(function, body=body)
 
 
-@dataclass(slots=True)
-class _Kernel:
+class _Kernel(Struct):
     v: Values
 
     def function(self, function: PrimFunc) -> str:

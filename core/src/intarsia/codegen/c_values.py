@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from ..errors import UnsupportedError, VerifyError
 from ..tir.buffer import Buffer
@@ -51,8 +52,7 @@ LONGEST = 160
 _POSITIONS = PLAIN | EXTREMES | {BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD}
 
 
-@dataclass(slots=True)
-class Values:
+class Values(Struct):
     """Writes expressions of one function.
 
     Attributes:

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from .c_functions import PREFIX
 
 
-@dataclass(slots=True)
-class Names:
+class Names(Struct):
     """Names in one function, no two alike.
 
     Attributes:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import ctypes
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from ..dtype import DType
 from ..tir.intrinsic import Intrinsic
@@ -35,8 +36,7 @@ MEMORY_TYPES: Mapping[DType, str] = MappingProxyType(
 """Element type to the type of an element in memory, in C and in C++."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spelling:
+class Spelling(Struct, frozen=True):
     """Names of types and functions, and the words around them.
 
     Attributes:

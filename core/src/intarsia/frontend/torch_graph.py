@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -13,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
+from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import UnsupportedError
@@ -25,22 +25,19 @@ if TYPE_CHECKING:
     from .torch_types import GraphModule, Storage, Tensor
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(Struct, frozen=True):
     """A result that the compiled code writes; ``position`` counts its outputs."""
 
     position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(Struct, frozen=True):
     """A result that is known when the graph is compiled: a size, or ``None``."""
 
     value: object
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(Struct, frozen=True):
     """A result that is a view of an argument; sizes, strides and offset count elements.
 
     Attributes:
@@ -66,8 +63,7 @@ version_of: Callable[[Tensor], int] = attrgetter("_version")
 _address_of: Callable[[Storage], object] = attrgetter("_cdata")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Specialised:
+class Specialised(Struct, frozen=True, eq=False):
     """A graph for arguments of given shapes and sizes.
 
     Attributes:

@@ -7,10 +7,10 @@ import importlib
 import os
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import cast
 
 import pluggy
+from msgspec import Struct
 
 from ..errors import IntarsiaError, PluginError
 from ..target.config_kind import ConfigKind, core_kinds
@@ -33,8 +33,7 @@ def new_hooks() -> pluggy.PluginManager:
     return pm
 
 
-@dataclass(frozen=True, slots=True)
-class Activated:
+class Activated(Struct, frozen=True):
     """What a plugin registered: its kinds of target, executor and runtime."""
 
     kinds: tuple[TargetKind, ...]

@@ -13,13 +13,13 @@ import json
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Protocol, cast
 from urllib.parse import unquote, urlsplit
 
 import importlib_metadata
+from msgspec import Struct
 
 from ..errors import PluginError
 from .manifest import Manifest, parse_manifest
@@ -68,8 +68,7 @@ class DataPath(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class Found:
+class Found(Struct):
     """A plugin as found: mutable, because its state changes when it is used.
 
     Attributes:

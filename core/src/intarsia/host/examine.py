@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from .discovery import Found, State
 from .trial import Trial, try_plugin
@@ -13,8 +14,7 @@ from .trial import Trial, try_plugin
 _AT_ONCE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A plugin and what is the matter with it.
 
     Attributes:

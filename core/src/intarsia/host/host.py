@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..target.config_kind import core_kinds
 from ..target.kind import Role
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from .examine import Finding
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
+class PluginInfo(Struct, frozen=True):
     """A plugin as listed.
 
     Attributes:
@@ -53,8 +53,7 @@ class PluginInfo:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True)
-class KindInfo:
+class KindInfo(Struct, frozen=True):
     """A target kind as its plugin's manifest declares it."""
 
     name: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from ..errors import DuplicateName, PluginError, TargetError, UsageError
 from ..target.config_kind import core_kinds
@@ -31,8 +32,7 @@ DENY = "INTARSIA_DISABLE_PLUGINS"
 """Environment variable: plugins or distributions not to use, comma-separated."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalPlugin:
+class LocalPlugin(Struct, frozen=True):
     """A plugin given as an object and not installed, for tests and notebooks.
 
     Attributes:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
+
+from msgspec import Struct
 
 from ..errors import PluginError
 from ..target.kind import Role
@@ -29,8 +30,7 @@ _TOP = (
 _ROLES = {role.value: role for role in Role}
 
 
-@dataclass(frozen=True, slots=True)
-class KindRow:
+class KindRow(Struct, frozen=True):
     """A ``[[target-kind]]``: name, role and one line on it."""
 
     name: str
@@ -38,24 +38,21 @@ class KindRow:
     summary: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigRow:
+class ConfigRow(Struct, frozen=True):
     """An ``[[executor-kind]]`` or ``[[runtime-kind]]``: a name and one line on it."""
 
     name: str
     summary: str
 
 
-@dataclass(frozen=True, slots=True)
-class AliasRow:
+class AliasRow(Struct, frozen=True):
     """An ``[[alias]]``: a short name and the target string it stands for."""
 
     name: str
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """A whole ``plugin.toml``.
 
     Attributes:

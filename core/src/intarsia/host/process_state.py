@@ -10,10 +10,11 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import cast
+
+from msgspec import Struct
 
 from .guard import working_folder
 
@@ -22,8 +23,7 @@ _MISSING = object()
 _OPENMP = ("libgomp", "libiomp", "libomp.", "libomp-")
 
 
-@dataclass(frozen=True, slots=True)
-class ProcessState:
+class ProcessState(Struct, frozen=True):
     """The state at one moment.
 
     Attributes:

@@ -13,9 +13,10 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+
+from msgspec import Struct
 
 from ..errors import PluginError, ResourceError, UsageError
 from .discovery import Found
@@ -42,8 +43,7 @@ _CHILD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Trial:
+class Trial(Struct, frozen=True):
     """What became of a plugin in a child process.
 
     Attributes:

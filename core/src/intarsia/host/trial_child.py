@@ -10,8 +10,9 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict
 from typing import NoReturn
+
+from msgspec.structs import asdict
 
 from ..errors import IntarsiaError
 from .discovery import Found, find_plugins

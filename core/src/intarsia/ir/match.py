@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from .expr import Call, Constant, Expr
 from .pattern import Match, OpPattern, Optional, Pattern, Wildcard
@@ -13,8 +14,7 @@ from .pattern import Match, OpPattern, Optional, Pattern, Wildcard
 _Link: TypeAlias = "tuple[Pattern, Expr, _Link] | None"
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(Struct, frozen=True):
     """A partial match: what is left to match, and what has been decided so far."""
 
     todo: _Link

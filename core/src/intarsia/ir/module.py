@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar, cast
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..errors import VerifyError
 from .expr import Function, GlobalVar
@@ -14,8 +16,7 @@ from .expr import Function, GlobalVar
 A = TypeVar("A")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredAs:
+class StoredAs(Struct, frozen=True):
     """A module-level setting: inputs and outputs that ``main`` has as bytes and others do not.
 
     Attributes:
@@ -25,8 +26,7 @@ class StoredAs:
     types: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class OnlyFor:
+class OnlyFor(Struct, frozen=True):
     """A module-level setting: inputs for some values of which alone ``main`` is right.
 
     Attributes:
@@ -36,8 +36,7 @@ class OnlyFor:
     values: Mapping[str, tuple[tuple[int, ...], ...]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class IRModule:
+class IRModule(Struct, frozen=True, eq=False):
     """Functions by name; ``main`` is the entry.
 
     Attributes:

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from msgspec import NODEFAULT, Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,15 +26,21 @@ class OpKind(Enum):
     OPAQUE = "opaque"  # never fused
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpAttrs:
-    """Base of every operator's attributes: a frozen keyword-only dataclass.
+class OpAttrs(Struct, frozen=True, kw_only=True):
+    """Base of every operator's attributes: frozen, and given by keyword.
 
     Values are ``bool, int, float, str, DType`` or (nested) tuples of these, which print and parse.
     """
 
 
 NO_ATTRS = OpAttrs()
+
+
+def attr_defaults(attrs: type[OpAttrs]) -> dict[str, Any]:
+    """Return each attribute's default by name, in order; ``msgspec.NODEFAULT`` if it has none."""
+    names, defaults = attrs.__struct_fields__, attrs.__struct_defaults__
+    without = len(names) - len(defaults)
+    return dict(zip(names, (*[NODEFAULT] * without, *defaults), strict=True))
 
 
 class Op:

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from .expr import Call, Constant, Expr
 from .op import OpAttrs
 from .types import Type
 
 
-@dataclass(frozen=True, slots=True)
-class Wildcard:
+class Wildcard(Struct, frozen=True):
     """Matches any value, which becomes an input of the match.
 
     Attributes:
@@ -25,8 +25,7 @@ class Wildcard:
     constant: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OpPattern:
+class OpPattern(Struct, frozen=True):
     """Matches a call of ``op`` whose arguments match ``args``.
 
     Attributes:
@@ -42,8 +41,7 @@ class OpPattern:
     commutative: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(Struct, frozen=True):
     """Matches ``outer`` around ``inner`` if it is there, else ``inner`` alone.
 
     ``outer`` is a function from a pattern to a pattern, so that the same inner match is shared.
@@ -65,8 +63,7 @@ def op(name: str, *args: Pattern, where: Callable[[Call], bool] | None = None) -
     return OpPattern(name, args or None, where, commutative)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Match:
+class Match(Struct, frozen=True, eq=False):
     """Where a pattern matched.
 
     Attributes:

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import UnsupportedError
 
 
-@dataclass(frozen=True, slots=True)
-class Dim:
+class Dim(Struct, frozen=True):
     """A symbolic dimension: an unknown size with a name; equal names are equal sizes."""
 
     name: str
@@ -26,8 +26,7 @@ Size: TypeAlias = int | Dim
 Shape: TypeAlias = tuple[Size, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
+class TensorType(Struct, frozen=True):
     """Shape and element type of a dense row-major tensor.
 
     Attributes:
@@ -86,8 +85,7 @@ class TensorType:
         return f"Tensor[({sizes}{',' if self.rank == 1 else ''}), {self.dtype}]"
 
 
-@dataclass(frozen=True, slots=True)
-class TupleType:
+class TupleType(Struct, frozen=True):
     """Type of a tuple of values."""
 
     fields: tuple[Type, ...]

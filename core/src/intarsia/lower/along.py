@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..dtype import DType
 from ..tir.buffer import Buffer, Scope
@@ -54,8 +55,7 @@ def power_of_two(number: int) -> int:
     return 1 << (max(number, 1).bit_length() - 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """Where a reduction's result goes, and how vectors reach it.
 
     Attributes:
@@ -71,8 +71,7 @@ class Row:
     overlap: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Vector:
+class _Vector(Struct, frozen=True):
     """A register of partial results.
 
     Attributes:

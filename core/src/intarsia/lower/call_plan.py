@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..artifact.deferred import Content, Weights
 from ..artifact.plan import (
@@ -31,8 +33,7 @@ if TYPE_CHECKING:
     from ..tir.func import PrimFunc
 
 
-@dataclass(slots=True)
-class _Planner:
+class _Planner(Struct):
     """Places of values while the plan is written.
 
     Offsets of temporaries are numbers of lifetimes until :meth:`resolve` replaces them.

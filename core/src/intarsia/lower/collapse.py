@@ -9,10 +9,12 @@ that result.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import pairwise
 from math import prod
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from ..tir.expr import IntImm, PrimExpr, Read, TirVar
 from ..tir.tensor import ArgReduction, Axis, Reduction, Tensor
@@ -94,8 +96,7 @@ def _rebuilt(
     )
 
 
-@dataclass(slots=True)
-class _Merger:
+class _Merger(Struct):
     """Finds the pairs of neighbouring dimensions and loops that merge, by ruling out all others.
 
     Attributes:

@@ -18,7 +18,8 @@ A schedule computes the anchor's element as it likes and stores ``apply`` of it:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..errors import VerifyError
 from ..ir.expr import Call, Constant, Expr, tensor_type
@@ -30,8 +31,7 @@ from .kernels import FusedGroup
 from .tensors import expand, given_tensors, inline_all
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Epilogue:
+class Epilogue(Struct, frozen=True, eq=False):
     """The element-wise calls behind an anchor, as a function of the anchor's element.
 
     Attributes:

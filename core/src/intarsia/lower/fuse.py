@@ -9,8 +9,10 @@ groups never form cycles and need no search.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from ..ir.expr import Call, CallFunction, Constant, Expr, Function, Tuple, Var, tensor_type
 from ..ir.op import OpKind
@@ -30,8 +32,7 @@ _LIGHT = (OpKind.ELEMWISE, OpKind.INJECTIVE)
 _ALONE = ("concatenate", "split")  # many branches
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class KernelCall:
+class KernelCall(Struct, frozen=True, eq=False):
     """A group and the values it is called with, one for each parameter of its function."""
 
     group: FusedGroup
@@ -39,8 +40,7 @@ class KernelCall:
     outputs: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegionCall:
+class RegionCall(Struct, frozen=True, eq=False):
     """A call of an outlined function."""
 
     name: str
@@ -48,8 +48,7 @@ class RegionCall:
     outputs: tuple[Value, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fusion:
+class Fusion(Struct, frozen=True, eq=False):
     """A function as kernels and region calls in the order they run.
 
     Attributes:
@@ -63,8 +62,7 @@ class Fusion:
     outputs: tuple[Value, ...]
 
 
-@dataclass(slots=True, eq=False)
-class _Group:
+class _Group(Struct, eq=False):
     calls: list[Call]
     heavy: Call | None = None
 
@@ -110,8 +108,7 @@ def _count_readers(function: Function) -> dict[Expr, int]:
     return readers
 
 
-@dataclass(slots=True)
-class _Fuser:
+class _Fuser(Struct):
     readers: dict[Expr, int]
     items: dict[Expr, _Item] = field(default_factory=dict)  # by last call, in order
     views: dict[Value, Value] = field(default_factory=dict)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
 
 from ..artifact.plan import CallPlan
 from ..ir.walk import calls
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from ..tir.intrinsic import Intrinsic, IntrinsicRule
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FusedGroup:
+class FusedGroup(Struct, frozen=True, eq=False):
     """Operator calls that become one kernel.
 
     Attributes:
@@ -42,8 +42,7 @@ class FusedGroup:
         return "+".join(call.name for call in calls(self.function))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Delivery:
+class Delivery(Struct, frozen=True, eq=False):
     """How the code of a module is driven, and where it runs.
 
     Attributes:
@@ -71,8 +70,7 @@ class Delivery:
     )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TensorModule:
+class TensorModule(Struct, frozen=True, eq=False):
     """What a backend's ``tir_codegen`` gets.
 
     Attributes:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from ..tir.buffer import Buffer, Scope
 from ..tir.expr import IntImm, PrimExpr, Read, TirVar
@@ -27,8 +28,7 @@ PARALLEL_WORK = 65_536
 """Operations below which a kernel runs on one thread."""
 
 
-@dataclass(slots=True)
-class _Memory:
+class _Memory(Struct):
     """Where each tensor of a kernel lives, and how many leading indices its buffer leaves out.
 
     ``overlap`` is that of :func:`default_loops`.

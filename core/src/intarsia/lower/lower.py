@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..artifact.deferred import Weights
 from ..artifact.plan import ALIGNMENT
@@ -26,8 +29,7 @@ if TYPE_CHECKING:
     from ..target.target import Target
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Lowered:
+class Lowered(Struct, frozen=True, eq=False):
     """What a backend compiles, and the constants its plan reads.
 
     Attributes:
@@ -127,7 +129,7 @@ def _checked(kernel: object, group: FusedGroup, target: Target) -> PrimFunc:
             f"'{target.kind.name}' returned no kernel for '{group.name}'",
             hint="a schedule returns None or a PrimFunc with one input for each group parameter",
         )
-    return replace(kernel, name=group.name)
+    return dataclasses.replace(kernel, name=group.name)
 
 
 def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
@@ -135,7 +137,7 @@ def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
     call = group.function.body
     if isinstance(call, Call) and call.op.loops is not None:
         written: PrimFunc = call.op.loops(call.attrs, *(arg.type for arg in call.args))
-        return replace(written, name=group.name)
+        return dataclasses.replace(written, name=group.name)
     stages = stages_of(group.function)
     if target.kind.loops is None:
         return default_loops(group.name, stages)
@@ -145,7 +147,7 @@ def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
             f"the loops of target kind '{target.kind.name}' are no kernel for '{group.name}'",
             hint="loops() returns a PrimFunc with one input for each input of the stages",
         )
-    return replace(kernel, name=group.name)
+    return dataclasses.replace(kernel, name=group.name)
 
 
 def _is_empty(group: FusedGroup) -> bool:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..dtype import DType
 from ..tir.buffer import Buffer, Scope
@@ -84,8 +85,7 @@ def parallel_loops(
     return For(fused, IntImm(prod(extents[:count])), ForKind.PARALLEL, body)
 
 
-@dataclass(frozen=True, slots=True)
-class Nest:
+class Nest(Struct, frozen=True):
     """The loops of one tensor.
 
     Attributes:
@@ -399,8 +399,7 @@ def _split_point(value: PrimExpr, axes: Sequence[Axis]) -> tuple[IfThenElse, int
     return None if found is None else (value, *found)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shifted:
+class _Shifted(Struct, frozen=True):
     """A nest over part of an axis: the buffer's index is the loop variable plus ``start``."""
 
     nest: Nest

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+
+from msgspec import Struct
 
 from ..artifact.plan import ALIGNMENT
 from ..errors import VerifyError
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """A temporary: its size, and the first and last step that touch it."""
 
     bytes: int

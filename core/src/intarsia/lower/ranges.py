@@ -7,7 +7,7 @@ changes, the inside has no comparisons left, and runs by vectors.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ..dtype import DType
 from ..tir.expr import Binary, BinaryOp, IfThenElse, IntImm, PrimExpr, Select, TirVar
@@ -18,8 +18,7 @@ MOST = 8
 """Ranges of a loop beyond which it is left as it is: each is another copy of the body."""
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """Part of a loop.
 
     Attributes:

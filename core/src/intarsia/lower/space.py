@@ -9,10 +9,11 @@ make the one that was found.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
 
 from ..ir.text import print_function
 
@@ -25,8 +26,7 @@ Choice: TypeAlias = Mapping[str, int]
 """Knob to its value; a knob that is left out stays with the backend's rule."""
 
 
-@dataclass(frozen=True, slots=True)
-class Knob:
+class Knob(Struct, frozen=True):
     """One size, or one of several ways, that a schedule can be told.
 
     Attributes:
@@ -40,8 +40,7 @@ class Knob:
     doc: str
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleSpace:
+class ScheduleSpace(Struct, frozen=True):
     """What can be chosen for the kernels of one operator.
 
     Attributes:
@@ -64,8 +63,7 @@ class ScheduleSpace:
         return all(name in known and value in known[name] for name, value in choice.items())
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduleSpaces:
+class ScheduleSpaces(Struct, frozen=True):
     """What a backend lets be tuned for a target.
 
     Attributes:
@@ -82,8 +80,7 @@ class ScheduleSpaces:
         return next((space for space in self.spaces if space.operator == operator), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+class Tuned(Struct, frozen=True):
     """The spaces of a backend, and what was found to be best in them.
 
     Attributes:
@@ -103,8 +100,7 @@ class Tuned:
         return (space, found) if found and space.allows(found) else None
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenKernel:
+class ChosenKernel(Struct, frozen=True):
     """A kernel whose schedule was measured.
 
     Attributes:

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from ..errors import UnsupportedError
 from ..ir.expr import Call, Constant, Expr, Function, tensor_type
@@ -19,8 +21,7 @@ MAX_PLACES = 8
 """Different places at which a tensor that is not cheap may be computed again."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Stages:
+class Stages(Struct, frozen=True, eq=False):
     """What a kernel computes.
 
     Attributes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -81,8 +80,7 @@ class Relu(NumberOp):
 class LeakyRelu(ActivationOp):
     """x, times ``alpha`` below 0."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``alpha``: slope below 0."""
 
         alpha: float = 0.01
@@ -107,8 +105,7 @@ def _expm1_below_zero(x: PrimExpr) -> PrimExpr:
 class Elu(ActivationOp):
     """x, and ``alpha * (exp(x) - 1)`` below 0."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``alpha``: minus the limit at minus infinity."""
 
         alpha: float = 1.0
@@ -128,8 +125,7 @@ class Elu(ActivationOp):
 class Selu(ActivationOp):
     """``gamma`` times x, and ``gamma * alpha * (exp(x) - 1)`` up to 0."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """The defaults are ONNX's."""
 
         alpha: float = 1.67326319217681884765625
@@ -150,8 +146,7 @@ class Selu(ActivationOp):
 class Celu(ActivationOp):
     """x, and ``alpha * (exp(x / alpha) - 1)`` below 0."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``alpha``: not 0."""
 
         alpha: float = 1.0
@@ -187,8 +182,7 @@ def _hard_sigmoid_element(x: PrimExpr, alpha: float, beta: float) -> PrimExpr:
 class HardSigmoid(ActivationOp):
     """``alpha * x + beta``, limited to 0..1."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """Slope and offset of the line."""
 
         alpha: float = 0.2
@@ -255,8 +249,7 @@ class Softsign(UnaryOp):
 class Gelu(ActivationOp):
     """x times the normal distribution function of x."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``approximate``: by tanh instead of erf."""
 
         approximate: bool = False
@@ -314,8 +307,7 @@ class Mish(UnaryOp):
 class ThresholdedRelu(ActivationOp):
     """x above ``alpha``, else 0."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``alpha``: the threshold."""
 
         alpha: float = 1.0

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ..ir.op import Op, OpAttrs, OpKind, operator
 from ..ir.types import TensorType, Type
@@ -32,8 +32,7 @@ At: TypeAlias = "Callable[[PrimExpr, PrimExpr], Place]"
 """The place of an element from its number along the dimension, and which running value it is of."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunningAttrs(OpAttrs):
+class RunningAttrs(OpAttrs, frozen=True, kw_only=True):
     """``exclusive``: without the element itself; ``reverse``: from the end."""
 
     axis: int
@@ -72,8 +71,7 @@ class _Running(Op):
         return PrimFunc(cls.name, (data, out), 1, seq(*parts))
 
 
-@dataclass(frozen=True, slots=True)
-class _Loops:
+class _Loops(Struct, frozen=True):
     """The loops over some of the places outside the dimension."""
 
     attrs: RunningAttrs

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,8 +21,7 @@ from .rules import is_number, operands, shape_text
 class Full(Op):
     """A tensor of one value."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """Shape, value and element type."""
 
         shape: tuple[int, ...]
@@ -57,8 +55,7 @@ class Full(Op):
 class Arange(Op):
     """``start, start + step, ...`` before ``stop``."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """The range and its element type."""
 
         start: float
@@ -111,8 +108,7 @@ class Arange(Op):
 class Triangular(Op):
     """The upper or lower triangle of the last two dimensions, and 0 elsewhere."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``upper``: keep what is above the diagonal; ``diagonal``: which, 0 is the main one."""
 
         upper: bool

@@ -6,8 +6,6 @@ A negative index counts from the end; one that is out of range at run time is cl
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..dtype import DType
@@ -53,8 +51,7 @@ def _check_not_empty(name: str, x: TensorType, axis: int, indices: TensorType) -
 class Take(Op):
     """Slices of a tensor along a dimension, picked by a tensor of indices."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: the dimension; ``mode``: how indices count, only ``wrap-negative`` so far."""
 
         axis: int
@@ -94,8 +91,7 @@ class Take(Op):
 class GatherElements(Op):
     """For each index, the element at its own place but for one dimension, which the index gives."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: the dimension that indices give."""
 
         axis: int
@@ -141,8 +137,7 @@ class GatherElements(Op):
 class GatherNd(Op):
     """Slices of a tensor, each picked by a vector, the last dimension of ``indices``."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``batch_dims``: how many leading dimensions data and indices share."""
 
         batch_dims: int = 0
@@ -202,8 +197,7 @@ class OneHot(Op):
     An index outside ``-depth..depth-1`` gives ``off_value`` everywhere.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``depth``: size of the new dimension; ``axis``: its place; the values and their type."""
 
         depth: int
@@ -253,8 +247,7 @@ class OneHot(Op):
 class ReverseSequence(Op):
     """The first elements of each sequence of a batch reversed, as many as ``lengths`` says."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``time``: the dimension that is reversed; ``batch``: the one that lengths are for."""
 
         time: int

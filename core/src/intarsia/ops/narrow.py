@@ -8,8 +8,6 @@ everything exact but the one rounding, so no bits of floats are looked at.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..artifact.plan import NARROW
@@ -43,8 +41,7 @@ def _check_format(name: str, format_name: str) -> None:
 class Encode(Op):
     """Bytes of the nearest numbers of a narrow type, ties to even; of integers the lowest bits."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``format``: NumPy's name of the type. ``saturate``: the largest number for what is too
         large. ``rounding``: of exponents alone, one of :data:`ROUNDINGS`.
         """
@@ -152,8 +149,7 @@ def _exponent_code(x: PrimExpr, rounding: str) -> PrimExpr:
 class Decode(Op):
     """The numbers that bytes of a narrow type stand for; every one is a float32."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``format``: NumPy's name of the type. ``dtype``: element type of the result."""
 
         format: str

@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import ml_dtypes
 import numpy as np
+from msgspec import Struct
 
 from ..dtype import DType
 from .arrays import Array, convert
 
 
-@dataclass(frozen=True, slots=True)
-class FloatFormat:
+class FloatFormat(Struct, frozen=True):
     """A float of a sign, an exponent and a mantissa.
 
     Attributes:

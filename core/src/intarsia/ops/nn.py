@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import TypeRuleError
 from ..ir.op import Op, OpAttrs, OpKind, operator
@@ -88,8 +88,7 @@ def _bias_array(bias: Sequence[Array], rank: int) -> Array | int:
 class Conv(Op):
     """Convolution of ``data[N, C, *S]``, ``weight[O, C / groups, *K]``, optional ``bias[O]``."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """One entry for each spatial dimension; padding is (before, after)."""
 
         strides: tuple[int, ...]
@@ -162,8 +161,7 @@ class Conv(Op):
         return narrowed(result, data.dtype, "nn_conv_rounded")
 
 
-@dataclass(frozen=True, slots=True)
-class _Convolution:
+class _Convolution(Struct, frozen=True):
     """The convolution of arrays under some attributes."""
 
     attrs: Conv.Attrs
@@ -190,8 +188,7 @@ class _Convolution:
 class ConvTranspose(Op):
     """A convolution's gradient: ``data[N, C, *S]``, ``weight[C, O / groups, *K]``, ``bias[O]``."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """Padding takes away from the result (negative adds); output_padding adds at its end."""
 
         strides: tuple[int, ...]
@@ -290,8 +287,7 @@ def _transposed_shape(attrs: ConvTranspose.Attrs, kernel: Sequence[int], spatial
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _TransposedConvolution:
+class _TransposedConvolution(Struct, frozen=True):
     """The transposed convolution of arrays under some attributes."""
 
     attrs: ConvTranspose.Attrs
@@ -340,8 +336,7 @@ class _TransposedConvolution:
 class Matmul(Op):
     """Matrix product over the last two dimensions; those before broadcast."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """Whether the last two dimensions of an operand are swapped first."""
 
         transpose_a: bool = False

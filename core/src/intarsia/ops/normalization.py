@@ -7,7 +7,6 @@ Softmax is in ``softmax``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -92,8 +91,7 @@ def _standardize(x: Array, axes: tuple[int, ...], epsilon: float, *, centre: boo
 class LayerNorm(Op):
     """Zero mean and unit variance over ``axis`` and all after it, times scale, plus bias if any."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: first normalized dimension; ``epsilon``: added to the variance."""
 
         axis: int
@@ -164,8 +162,7 @@ def _widened(x: Tensor, name: str) -> Tensor:
 class RmsNorm(Op):
     """Unit root mean square over ``axis`` and all after it, times scale."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: first normalized dimension; ``epsilon``: added to the mean of squares."""
 
         axis: int
@@ -202,8 +199,7 @@ class RmsNorm(Op):
 class BatchNorm(Op):
     """``(x - mean) / sqrt(var + epsilon) * scale + bias`` with one of each per channel (axis 1)."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``epsilon``: added to the variance."""
 
         epsilon: float = 1e-5
@@ -257,8 +253,7 @@ def _check_channel_norm(name: str, tensors: Sequence[TensorType], epsilon: float
 class InstanceNorm(Op):
     """Zero mean and unit variance over the spatial dimensions; scale and bias for each channel."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``epsilon``: added to the variance."""
 
         epsilon: float = 1e-5
@@ -305,8 +300,7 @@ class GroupNorm(Op):
     Scale and bias have one element for each channel.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``groups``: how many groups the channels form; ``epsilon``: added to the variance."""
 
         groups: int
@@ -364,8 +358,7 @@ class GroupNorm(Op):
 class L2Normalize(Op):
     """Unit length along an axis; a row of zeros stays as it is."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: the dimension; ``p``: 1 for the sum of magnitudes, 2 for the length."""
 
         axis: int

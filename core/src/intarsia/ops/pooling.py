@@ -7,7 +7,6 @@ Pools over whole dimensions are ``mean`` and ``max``.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,8 +24,7 @@ from .rules import check_dtype, is_float, is_number, operands, shape_text
 from .windows import Padding, Windows
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PoolAttrs(OpAttrs):
+class PoolAttrs(OpAttrs, frozen=True, kw_only=True):
     """How the window moves; one entry for each spatial dimension, padding is (before, after)."""
 
     kernel: tuple[int, ...]
@@ -121,8 +119,7 @@ class MaxPool(Op):
 class AvgPool(Op):
     """The mean of every window, over the input's elements, or over padding as well."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(PoolAttrs):
+    class Attrs(PoolAttrs, frozen=True, kw_only=True):
         """``count_include_pad``: padding counts as elements of 0 (but not what ceil_mode adds)."""
 
         count_include_pad: bool = False
@@ -196,8 +193,7 @@ def _window_elements(
 class Lrn(Op):
     """Each element by a power of the squares of its neighbours along axis 1, the channels."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``x / (bias + alpha / size * sum of squares) ** beta`` over ``size`` channels."""
 
         size: int

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import ClassVar
@@ -77,8 +76,7 @@ class ReduceOp(Op):
     A subclass gives ``function``, ``combine`` and ``start``.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """Which dimensions go, in ascending order, and whether they stay as 1."""
 
         axes: tuple[int, ...]
@@ -264,8 +262,7 @@ def mean_accumulator(dtype: DType) -> DType:
 class ArgOp(Op):
     """The index of an extreme element along one dimension; a subclass gives ``largest``."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """The dimension, whether it stays as 1, and whether the last of equal elements wins."""
 
         axis: int

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import TypeRuleError
@@ -43,8 +43,7 @@ class RoiAlign(Op):
     between its four neighbours; one more than a pixel outside is 0. (He et al., "Mask R-CNN".)
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``size``: rows and columns of cells; ``samples``: of a cell, in each direction.
 
         ``scale``: pixels for a unit of regions; ``half_pixel``: whether a pixel's centre is at 0.5;
@@ -132,8 +131,7 @@ def _neighbours(
     return [(first, (1 - rest) * inside), (second, rest * inside)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """Samples of a region along one axis, each with two neighbours and their weights."""
 
     places: Buffer
@@ -146,8 +144,7 @@ class _Side:
         return cls(places, Buffer(f"{name}_weights", (count, 2), DType.FLOAT32, Scope.STACK))
 
 
-@dataclass(frozen=True, slots=True)
-class _Region:
+class _Region(Struct, frozen=True):
     """The loops over one region."""
 
     attrs: RoiAlign.Attrs

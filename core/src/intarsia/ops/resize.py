@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import TypeRuleError
@@ -38,8 +38,7 @@ _COORDINATE_MODES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Resampling:
+class Resampling(Struct, frozen=True):
     """Where position ``i`` of the result lies in the operand: ``(i * step + shift) / by + start``.
 
     Reference and compute rule evaluate this in float64 in the same order, so that both round alike.
@@ -137,8 +136,7 @@ class Resize(Op):
     The modes are ONNX's, without the region-of-interest and antialias variants.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``sizes``: the new shape; ``scales``: new by old size where it is not just their ratio.
 
         ``mode`` is nearest, linear or cubic (with ``cubic_a``; ``exclude_outside`` gives what lies
@@ -341,8 +339,7 @@ def _check_blocks(name: str, x: TensorType, block: int) -> None:
 class DepthToSpace(Op):
     """Every ``block * block`` channels become a square of pixels."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``block``: side of a square; ``mode``: ``DCR`` (the square is slow) or ``CRD``."""
 
         block: int
@@ -393,8 +390,7 @@ class DepthToSpace(Op):
 class SpaceToDepth(Op):
     """Every square of pixels becomes ``block * block`` channels, the square the slow part."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``block``: side of a square."""
 
         block: int

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import TypeRuleError
 from ..ir.op import Op, OpAttrs, OpKind, operator
@@ -29,8 +29,7 @@ KEYS = -0.75
 P = TypeVar("P", PrimExpr, Array)
 
 
-@dataclass(frozen=True, slots=True)
-class _Arithmetic(Generic[P]):
+class _Arithmetic(Struct, Generic[P], frozen=True):
     """What arrays and loop expressions spell differently.
 
     Attributes:
@@ -56,8 +55,7 @@ class GridSample(Op):
     the last size first. Places are computed in float32, or in float64 for a grid of it.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``mode``: nearest, linear or cubic; ``padding``: what is outside, zeros, the border or a
         reflection; ``align_corners``: -1 and 1 are the centres of the outermost elements.
         """

@@ -7,7 +7,6 @@ out. Of several writes to one place, the last in row-major order of the updates 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from math import prod
 
@@ -115,8 +114,7 @@ def _length(begin: PrimExpr, size: int) -> PrimExpr:
 class ScatterElements(Op):
     """The data with each update at its own place but for one dimension, which its index gives."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: the dimension that indices give.
 
         ``reduction``: ``none`` replaces an element; add, mul, max and min combine it with the
@@ -205,8 +203,7 @@ class ScatterNd(Op):
     A slice is left out whole if one of its indices is out of range.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``reduction``: as of ``scatter_elements``."""
 
         reduction: str = "none"
@@ -284,8 +281,7 @@ class TensorScatter(Op):
     What would be written outside of the cache is left out, or goes on at its beginning.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: the dimension that is written; ``circular``: go on at the beginning."""
 
         axis: int

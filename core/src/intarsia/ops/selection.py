@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import TypeRuleError
@@ -47,8 +47,7 @@ class TopK(Op):
     The first of equal elements comes first. NaN comes after every number, whichever is wanted.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``count``: how many; ``axis``: the dimension; ``largest``: or else the smallest."""
 
         count: int
@@ -109,8 +108,7 @@ def _rows(name: str, rows: tuple[int, ...], size: int, dtype: DType) -> Buffer:
     return Buffer(name, (rows[0], size, *rows[1:]), dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Heap:
+class _Heap(Struct, frozen=True):
     """A row of the operand, and its row of the results, which is the heap itself."""
 
     attrs: TopK.Attrs

@@ -8,7 +8,6 @@ The injective family is five files: this one, ``slicing``, ``indexing`` (positio
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -42,8 +41,7 @@ def _check_sizes(name: str, sizes: Sequence[int]) -> None:
 class Reshape(Op):
     """The same elements in row-major order in another shape; one size may be -1: what is left."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``shape``: the new shape."""
 
         shape: tuple[int, ...]
@@ -130,8 +128,7 @@ def _matching_groups(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[s
 class Transpose(Op):
     """Dimensions in another order."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axes``: which dimension of the operand comes first, second, ..."""
 
         axes: tuple[int, ...]
@@ -166,8 +163,7 @@ class Transpose(Op):
 class Concatenate(Op):
     """Tensors one after the other along a dimension."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: the dimension that grows."""
 
         axis: int
@@ -225,8 +221,7 @@ class Concatenate(Op):
 class Split(Op):
     """Consecutive parts of a tensor along a dimension, as a tuple."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``sections``: the size of each part; ``axis``: the dimension that is cut."""
 
         sections: tuple[int, ...]
@@ -274,8 +269,7 @@ def _section(x: Tensor, axis: int, start: int, size: int) -> Tensor:
 class BroadcastTo(Op):
     """The elements repeated along dimensions of size 1 and new leading ones."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``shape``: the new shape."""
 
         shape: tuple[int, ...]
@@ -313,8 +307,7 @@ class BroadcastTo(Op):
 class Flip(Op):
     """The order of elements reversed along some dimensions."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axes``: the reversed dimensions, in ascending order."""
 
         axes: tuple[int, ...]

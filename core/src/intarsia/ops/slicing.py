@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
@@ -25,8 +24,7 @@ TO_END = 2**31 - 1
 class StridedSlice(Op):
     """Every ``stride``-th element from ``begin`` on, before ``end``, in each dimension."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """One entry for each dimension, in range: an ``end`` of -1 is before the first element.
 
         Of a symbolic dimension the part from ``begin`` to its end is taken; ``end`` is
@@ -105,8 +103,7 @@ _PADDED = MappingProxyType({"reflect": _reflected, "edge": _edged, "wrap": _wrap
 class Pad(Op):
     """A tensor grown (or, by negative widths, cut) at its edges."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``widths``: (before, after) of each dimension.
 
         ``mode``: ``constant`` fills with ``value``, ``edge`` repeats the last element, ``reflect``

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ..ir.op import Op, OpAttrs, OpKind, operator
@@ -26,8 +24,7 @@ def _exp(x: PrimExpr) -> PrimExpr:
 class SoftmaxOp(Op):
     """What softmax and log_softmax share."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``axis``: the dimension along which the exponentials add to 1."""
 
         axis: int

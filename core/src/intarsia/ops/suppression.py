@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import TypeRuleError
@@ -50,8 +50,7 @@ class NonMaxSuppression(Op):
     far if what they share is more than ``overlap`` of what they cover together.
     """
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``count``: most boxes of a class; ``overlap``; ``least``: what a score must exceed."""
 
         count: int
@@ -132,8 +131,7 @@ def _suppressed(
     return chosen, order
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     """One class of one image."""
 
     attrs: NonMaxSuppression.Attrs

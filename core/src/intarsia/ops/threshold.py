@@ -9,7 +9,8 @@ without such a threshold (elements equal at the border, infinities, NaN) is left
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..dtype import DType
 from ..tir.buffer import Buffer, Scope
@@ -51,8 +52,7 @@ def pays(dtype: DType, size: int, count: int) -> bool:
     return wide and FEWEST <= count <= MOST and size >= max(_LONGER * count, 4 * _LANES)
 
 
-@dataclass(frozen=True, slots=True)
-class Threshold:
+class Threshold(Struct, frozen=True):
     """A row of which the best elements are wanted.
 
     Attributes:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -351,8 +350,7 @@ class Isinf(FloatTest):
 class Cast(Op):
     """Another element type: floats truncate and saturate, NaN gives 0, bool is ``x != 0``."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``dtype``: element type of the result."""
 
         dtype: DType
@@ -382,8 +380,7 @@ class Cast(Op):
 class Clip(Op):
     """The nearest number in ``min..max``; NaN stays NaN, ``max`` wins if below ``min``."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """Limits; an infinity is no limit, and for integers a fraction is rounded inwards."""
 
         min: float = -math.inf

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ..errors import TypeRuleError
 from ..ir.types import Shape, Size
@@ -17,8 +17,7 @@ from .rules import floor_divide, plus, shape_text
 Padding: TypeAlias = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(Struct, frozen=True):
     """How a window moves over the spatial dimensions; one entry for each of them.
 
     Attributes:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from ..errors import IntarsiaError
 from ..ir.expr import Call, Expr, Function, TupleGetItem
@@ -17,8 +18,7 @@ from ..ir.walk import children, count_uses, post_order
 from .support import Code, Support, SupportRow, SupportTable
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Placed:
+class Placed(Struct, frozen=True, eq=False):
     """A match that an accelerator takes.
 
     Attributes:
@@ -34,8 +34,7 @@ class Placed:
     said: Support = field(default_factory=Support.yes)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Annotated:
+class Annotated(Struct, frozen=True, eq=False):
     """A function with the answer of every accelerator to every call.
 
     Attributes:
@@ -53,8 +52,7 @@ class Annotated:
     verdicts: Mapping[Call, tuple[Support, ...]]
 
 
-@dataclass(slots=True)
-class _Question:
+class _Question(Struct):
     """The state while one accelerator is asked."""
 
     kind: str

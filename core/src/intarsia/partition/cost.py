@@ -21,8 +21,10 @@ The cost of a placement is the sum over calls and regions, where the regions are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import Enum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..ir.expr import Call, Constant
 from ..ir.op import OpKind
@@ -99,8 +101,7 @@ def count_bytes(*types: Type) -> int:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
+class Prices(Struct, frozen=True):
     """What everything costs on one target, in picoseconds.
 
     Attributes:

@@ -11,14 +11,14 @@ Launches, and copies between two regions of one kind, are left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .flow import Choice
 from .problem import Chosen, Problem, Value
 
 
-@dataclass(frozen=True, slots=True)
-class _Node:
+class _Node(Struct, frozen=True):
     """Where a node may be.
 
     Attributes:
@@ -110,8 +110,7 @@ def _price_value(choice: Choice, value: Value, state: Sequence[_Node], target: i
         _pay(choice, price, inside.of(home), [outside.of(reader) for reader in readers])
 
 
-@dataclass(frozen=True, slots=True)
-class _Where:
+class _Where(Struct, frozen=True):
     """When a node is inside, or outside, a kind: always, never, or by its variable."""
 
     kind: int

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from ..ir.expr import Call, Constant, Expr, Function, TupleGetItem, Var
 from ..ir.types import TensorType
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(Struct, frozen=True):
     """Seconds that were measured.
 
     Attributes:

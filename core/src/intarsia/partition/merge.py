@@ -12,7 +12,8 @@ search, and is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..diagnostics import Span
 from ..ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
@@ -24,8 +25,7 @@ from .quotient import Quotient
 SEARCH_BUDGET = 4_000_000  # steps of all searches together: bounds the time of hostile graphs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
+class Group(Struct, frozen=True, eq=False):
     """Nodes that stay together: a future region, or one unit of the fallback's part.
 
     Attributes:
@@ -39,8 +39,7 @@ class Group:
     placed: tuple[Placed, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Apart:
+class Apart(Struct, frozen=True):
     """Two neighbouring regions of one accelerator that could not be merged.
 
     Attributes:
@@ -56,8 +55,7 @@ class Apart:
     via: Span
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Merged:
+class Merged(Struct, frozen=True, eq=False):
     """The function cut into groups.
 
     Attributes:
@@ -71,8 +69,7 @@ class Merged:
     apart: tuple[Apart, ...] = ()
 
 
-@dataclass(slots=True, eq=False)
-class _Unit:
+class _Unit(Struct, eq=False):
     """The smallest thing that is placed: a match with its field accesses, or one other node."""
 
     index: int
@@ -87,8 +84,7 @@ class _Unit:
         return (self.kind, id(self.scope)) if self.kind else ("", 0)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Grouped:
+class Grouped(Struct, frozen=True, eq=False):
     """Units, which are numbers, cut into groups.
 
     Attributes:

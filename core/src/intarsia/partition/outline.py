@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from ..diagnostics import Span
 from ..ir.expr import (
@@ -25,8 +27,7 @@ from .merge import Group
 from .region import Region
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Outlined:
+class Outlined(Struct, frozen=True, eq=False):
     """A module whose regions are functions.
 
     Attributes:

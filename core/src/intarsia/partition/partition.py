@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..errors import PluginError
 from ..ir.expr import Call
@@ -25,8 +26,7 @@ from .support import Code, Support, SupportTable
 AskPlugin: TypeAlias = "Callable[[str, Sequence[Region]], Sequence[Region]]"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Partitioned:
+class Partitioned(Struct, frozen=True, eq=False):
     """A module cut among the accelerators.
 
     Attributes:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..ir.expr import Call
 from .annotate import Annotated, Placed, annotate
@@ -16,8 +18,7 @@ from .search import cheapest
 from .support import Code, Support, SupportTable
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class Priced(Struct, frozen=True, eq=False):
     """A placement by cost, with what it was chosen from; all costs in picoseconds.
 
     Attributes:

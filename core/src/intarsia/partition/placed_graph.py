@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from ..ir.expr import Call, Constant, Expr, Function
 from ..ir.text.spelling import attrs_text
@@ -18,8 +19,7 @@ INPUT = "input"
 OUTPUT = "output"
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedNode:
+class PlacedNode(Struct, frozen=True):
     """A call, an input or an output of the model.
 
     Attributes:
@@ -51,8 +51,7 @@ class PlacedNode:
         return tuple(row.accelerator for row in self.verdicts if row.code == code and self.region)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedEdge:
+class PlacedEdge(Struct, frozen=True):
     """A value that flows from one node to another.
 
     Attributes:
@@ -72,8 +71,7 @@ class PlacedEdge:
     border: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedGraph:
+class PlacedGraph(Struct, frozen=True):
     """Nodes, operands before users, and the values between them.
 
     Attributes:

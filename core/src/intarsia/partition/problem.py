@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from ..ir.expr import Call, Constant, Expr, Function, TupleGetItem, Var
 from ..ir.scopes import scopes
@@ -14,8 +15,7 @@ from .cost import Prices, count_bytes
 from .merge import group_units
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A match that an accelerator would take.
 
     Attributes:
@@ -31,8 +31,7 @@ class Claim:
     placed: Placed
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """A value that a node other than its producer reads.
 
     Attributes:
@@ -50,8 +49,7 @@ class Value:
     prices: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionCost:
+class RegionCost(Struct, frozen=True):
     """What one region costs, in picoseconds.
 
     Attributes:
@@ -84,8 +82,7 @@ Chosen = Sequence[int]
 """For each node the claim that it is in; -1 for the fallback."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Problem:
+class Problem(Struct, frozen=True, eq=False):
     """A function whose calls are to be given to accelerators.
 
     Attributes:
@@ -108,7 +105,7 @@ class Problem:
     launches: tuple[int, ...]
     tilings: tuple[tuple[int, ...], ...]
     greedy: tuple[int, ...]
-    edges: tuple[tuple[int, int], ...] = field(repr=False)
+    edges: tuple[tuple[int, int], ...]
 
     def label(self, chosen: Chosen, node: int) -> int:
         """Return the kind that a node goes to; 0 for the fallback."""

@@ -8,10 +8,11 @@ step, ``("field", n, index)``.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from ..dtype import DType
 from ..ir.expr import Call, Constant, Expr, TupleGetItem
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegionStep:
+class RegionStep(Struct, frozen=True, eq=False):
     """One match.
 
     Attributes:
@@ -39,8 +39,7 @@ class RegionStep:
     operands: tuple[Place, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RegionProgram:
+class RegionProgram(Struct, frozen=True, eq=False):
     """A region, match by match.
 
     Attributes:
@@ -101,5 +100,5 @@ def _inputs(root: Call, region: Region) -> Iterator[Expr]:
 
 
 def _attributes(call: Call) -> dict[str, object]:
-    found = dataclasses.asdict(call.attrs)
+    found = asdict(call.attrs)
     return {name: v.value if isinstance(v, DType) else v for name, v in found.items()}

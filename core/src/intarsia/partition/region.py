@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..errors import PluginError
 from ..ir.walk import calls
@@ -15,8 +17,7 @@ if TYPE_CHECKING:
     from ..ir.expr import Call, Function
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Region:
+class Region(Struct, frozen=True, eq=False):
     """A convex part of ``main``, outlined as a function.
 
     Attributes:
@@ -36,7 +37,7 @@ class Region:
     function: Function
     rows: Mapping[Call, str]
     nodes: tuple[str, ...]
-    origins: Mapping[Call, Call] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    origins: Mapping[Call, Call] = field(default_factory=lambda: MappingProxyType({}))
     why: str = ""
 
     def calls(self) -> tuple[Call, ...]:

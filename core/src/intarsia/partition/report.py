@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..errors import GateFailed
 from ..ir.expr import CallFunction, Expr, Function
@@ -19,8 +21,7 @@ from .region import Region
 from .support import Code
 
 
-@dataclass(frozen=True, slots=True)
-class MatchCost:
+class MatchCost(Struct, frozen=True):
     """What a match costs on an accelerator, and its calls on the fallback, in seconds.
 
     Attributes:
@@ -42,8 +43,7 @@ class MatchCost:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RegionCosts:
+class RegionCosts(Struct, frozen=True):
     """What a region costs, in seconds.
 
     Attributes:
@@ -61,8 +61,7 @@ class RegionCosts:
         return {"work": self.work, "border": self.border, "fallback": self.fallback}
 
 
-@dataclass(frozen=True, slots=True)
-class PlanCosts:
+class PlanCosts(Struct, frozen=True):
     """What placements of the whole model cost, in seconds, by the same model of cost.
 
     Attributes:
@@ -92,8 +91,7 @@ class PlanCosts:
         return {**totals, "sources": dict(sorted(self.sources.items()))}
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What one accelerator says of one node.
 
     Attributes:
@@ -127,8 +125,7 @@ class Verdict:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class RegionRow:
+class RegionRow(Struct, frozen=True):
     """One region in the report.
 
     Attributes:
@@ -162,8 +159,7 @@ class RegionRow:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class HostRow:
+class HostRow(Struct, frozen=True):
     """A node that is carried out in NumPy on the host.
 
     Attributes:
@@ -181,8 +177,7 @@ class HostRow:
         return {"node": self.node, "op": self.op, "reason": self.reason}
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """The report of one partitioning.
 
     Attributes:

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
+
+from msgspec import Struct
 
 from ..errors import UsageError
 from ..ir.expr import Call
 from .support import Code, Support
 
 
-@dataclass(frozen=True, slots=True)
-class PlaceRule:
+class PlaceRule(Struct, frozen=True):
     """One rule of the user.
 
     Attributes:

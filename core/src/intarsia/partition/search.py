@@ -16,8 +16,9 @@ A choice is only replaced by one that costs less, so the result never costs more
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import chain
+
+from msgspec import Struct, field
 
 from .expand import expand
 from .problem import Problem, RegionCost
@@ -106,8 +107,7 @@ def _move(problem: Problem, region: RegionCost, chosen: list[int]) -> None:
             chosen[node] = place[node]
 
 
-@dataclass(slots=True)
-class _Exact:
+class _Exact(Struct):
     """Branch and bound over the nodes in topological order.
 
     The bound is what is decided: work, borders between decided nodes of different kinds (a value

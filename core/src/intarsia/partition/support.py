@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from ..ir.pattern import Match, Pattern
@@ -28,8 +29,7 @@ class Code(Enum):
     PLUGIN_ERROR = "plugin-error"
 
 
-@dataclass(frozen=True, slots=True)
-class Support:
+class Support(Struct, frozen=True):
     """A verdict on one match.
 
     Attributes:
@@ -67,8 +67,7 @@ class Support:
 Predicate: TypeAlias = "Callable[[Match], Support]"
 
 
-@dataclass(frozen=True, slots=True)
-class SupportRow:
+class SupportRow(Struct, frozen=True):
     """A pattern the accelerator knows, and the function that says whether it takes a match."""
 
     name: str
@@ -76,8 +75,7 @@ class SupportRow:
     predicate: Predicate
 
 
-@dataclass(frozen=True, slots=True)
-class SupportTable:
+class SupportTable(Struct, frozen=True):
     """Rows in order of preference: the first row that matches a node and says yes takes it.
 
     Attributes:

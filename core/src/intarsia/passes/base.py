@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from ..diagnostics import NO_SPAN, Remark, Span
 from ..errors import IntarsiaError
@@ -15,8 +16,7 @@ from ..ir.verify import verify
 from ..ir.walk import RewriteRule, rewrite_function
 
 
-@dataclass(slots=True)
-class Remarks:
+class Remarks(Struct):
     """What passes have to say to a user; filled while they run.
 
     Attributes:
@@ -34,8 +34,7 @@ PassFunction: TypeAlias = Callable[[IRModule, Remarks], IRModule]
 Observer: TypeAlias = Callable[[str, IRModule], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True):
     """A named step from module to module.
 
     Attributes:
@@ -47,8 +46,7 @@ class Pass:
     run: PassFunction
 
 
-@dataclass(frozen=True, slots=True)
-class Pipeline:
+class Pipeline(Struct, frozen=True):
     """Passes in order.
 
     Attributes:

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from ..ir.expr import Call, Constant, Expr, constant, make_tuple
 from ..ir.module import IRModule
@@ -19,8 +19,7 @@ TOTAL_BUDGET = 256 << 20  # bytes by which folding may grow a module in all
 WORK_BUDGET = 1 << 32  # product of element counts up to which a heavy call is run
 
 
-@dataclass(slots=True)
-class _Folder:
+class _Folder(Struct):
     """The rule, with what it has spent so far."""
 
     remarks: Remarks

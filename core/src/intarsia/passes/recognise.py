@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..dtype import DType
 from ..ir.expr import Call, Expr, Function, call
@@ -38,8 +40,7 @@ D = Wildcard("k3", constant=True)
 E = Wildcard("k4", constant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Formula:
+class Formula(Struct, frozen=True):
     """A way of spelling an operator out.
 
     Attributes:

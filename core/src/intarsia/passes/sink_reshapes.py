@@ -8,7 +8,9 @@ then add the bias; classifiers drop the axes of a picture of one pixel before th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from ..ir.expr import Call, Constant, Expr, Function, call, constant
 from ..ir.module import IRModule
@@ -23,8 +25,7 @@ from .rules.arithmetic import BROADCASTING
 _MOVABLE = (OpKind.ANCHOR, OpKind.ELEMWISE, OpKind.REDUCTION)
 
 
-@dataclass(frozen=True, slots=True)
-class _View:
+class _View(Struct, frozen=True):
     """A reshape of what an anchor, or work on its result, computes.
 
     Attributes:

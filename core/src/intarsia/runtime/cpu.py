@@ -11,10 +11,11 @@ from __future__ import annotations
 import ctypes
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from types import MappingProxyType
 from typing import cast
+
+from msgspec.structs import replace
 
 from ..artifact.machine import Machine, detect_machine
 

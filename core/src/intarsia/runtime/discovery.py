@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
 
 from ..artifact.passport import UnitEntry
 from ..errors import ArtifactError, PluginError
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(Struct, frozen=True):
     """An entry point.
 
     Attributes:

@@ -36,9 +36,10 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from ..artifact.plan import CallPlan, TensorSpec
 from ..artifact.signature import ValueSpec
@@ -58,8 +59,7 @@ EXECUTOR_GROUP = "intarsia.executors"
 RUNTIME_GROUP = "intarsia.runtimes"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LoadRequest:
+class LoadRequest(Struct, frozen=True, eq=False):
     """What a loader gets.
 
     Attributes:
@@ -87,8 +87,7 @@ class LoadRequest:
     regions: tuple[NativeCall, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class NativeCall:
+class NativeCall(Struct, frozen=True, eq=False):
     """A native function of the tvm-ffi ABI: ``function(handle, args, n, result) -> int``.
 
     Attributes:
@@ -115,8 +114,7 @@ PieceCall: TypeAlias = "Callable[[Sequence[RunValue]], Sequence[RunValue]]"
 """Calls a compiled piece: arrays in, arrays out, in the order of its signature."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ProgramRequest:
+class ProgramRequest(Struct, frozen=True, eq=False):
     """What the loader of a program gets.
 
     Attributes:
@@ -128,8 +126,7 @@ class ProgramRequest:
     pieces: Mapping[str, PieceCall]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class StepSeen:
+class StepSeen(Struct, frozen=True, eq=False):
     """What one step of a program did.
 
     Attributes:
@@ -170,8 +167,7 @@ class HostedProgram(Protocol):
 ProgramLoader: TypeAlias = "Callable[[ProgramRequest], HostedProgram]"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DeviceModel:
+class DeviceModel(Struct, frozen=True, eq=False):
     """A whole model on a device, as its loader made it ready. All arrays are the CPU's.
 
     Attributes:
@@ -238,8 +234,7 @@ class NativeCode(ABC):
         return address
 
 
-@dataclass(frozen=True, slots=True)
-class CodeLoader:
+class CodeLoader(Struct, frozen=True):
     """A loader of code with all functions of a unit: what an entry point may name, as a value.
 
     Attributes:

@@ -16,6 +16,8 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from msgspec import Struct
+
 from .options import OptionRow, Value, option, option_rows
 
 
@@ -24,8 +26,7 @@ class NoOptions:
     """For a kind that has nothing to set."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True):
     """A combination of executor and runtime that is refused.
 
     Attributes:
@@ -42,8 +43,7 @@ class Rule:
     hint: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigKind:
+class ConfigKind(Struct, frozen=True):
     """What executors and runtimes have in common.
 
     Attributes:
@@ -71,13 +71,11 @@ class ConfigKind:
         return option_rows(self.options)
 
 
-@dataclass(frozen=True, slots=True)
-class ExecutorKind(ConfigKind):
+class ExecutorKind(ConfigKind, frozen=True):
     """A way to drive a compiled model."""
 
 
-@dataclass(frozen=True, slots=True)
-class RuntimeKind(ConfigKind):
+class RuntimeKind(ConfigKind, frozen=True):
     """A place where a compiled model runs."""
 
 

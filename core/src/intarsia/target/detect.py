@@ -12,10 +12,10 @@ import platform
 import re
 import sys
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import archspec.cpu
+from msgspec import Struct
 
 from ..errors import ModelError
 from .hardware import HardwareTable, HardwareTag
@@ -32,8 +32,7 @@ _GENERATION = re.compile(r"^\d+(?:st|nd|rd|th) gen ", re.IGNORECASE)
 _TAIL = re.compile(r"\s+(?:@ .*|cpu|processor|\d+-core.*|rev [\d.]+.*)$", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class MachineFacts:
+class MachineFacts(Struct, frozen=True):
     """What a machine says of itself.
 
     Attributes:
@@ -53,8 +52,7 @@ class MachineFacts:
     features: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Detected:
+class Detected(Struct, frozen=True):
     """The tag that fits a machine.
 
     Attributes:

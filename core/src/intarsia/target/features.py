@@ -8,15 +8,16 @@ unknown processor has what ``-mattr`` adds, and what every processor of its arch
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from .options import option_rows, set_options
 from .target import Target
 
 
-@dataclass(frozen=True, slots=True)
-class Features:
+class Features(Struct, frozen=True):
     """What code for a target may use.
 
     Attributes:

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import DuplicateName, PluginError, TargetError
 from .kind import Memory
@@ -24,8 +26,7 @@ _SEPARATORS = re.compile(r"[\s_]+")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
-@dataclass(frozen=True, slots=True)
-class HardwareTag:
+class HardwareTag(Struct, frozen=True):
     """One entry of a hardware file.
 
     Attributes:
@@ -71,8 +72,7 @@ class HardwareTag:
         return self.name.partition("/")[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(Struct, frozen=True):
     """A tag with everything it has from its parents.
 
     Attributes:

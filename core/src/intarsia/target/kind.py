@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from ..errors import TargetError
 
@@ -24,8 +25,7 @@ class Role(Enum):
     ACCELERATOR = "accelerator"  # takes the part it supports; only in front of a backend
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True):
     """One level of a device's memory.
 
     Attributes:
@@ -39,8 +39,7 @@ class Memory:
     size: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Performance:
+class Performance(Struct, frozen=True, kw_only=True):
     """What a device does in a second; for comparing devices, so orders of magnitude are enough.
 
     Attributes:
@@ -66,16 +65,14 @@ class Performance:
             raise TargetError("a Performance needs times of 0 or more", where=str(self))
 
 
-@dataclass(frozen=True, slots=True)
-class KnownValue:
+class KnownValue(Struct, frozen=True):
     """A value that an option may have, and one line on it."""
 
     value: str
     doc: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownValues:
+class KnownValues(Struct, frozen=True):
     """What the code generator itself says of an option's values.
 
     Attributes:
@@ -89,8 +86,7 @@ class KnownValues:
     machine: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TargetKind:
+class TargetKind(Struct, frozen=True):
     """Everything the host must know of a kind of target.
 
     Attributes:

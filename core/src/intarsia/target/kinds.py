@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ..errors import IntarsiaError, PluginError, TargetError
 from .kind import Role, TargetKind
@@ -30,8 +32,7 @@ def _no_defaults() -> Mapping[str, Mapping[str, object]]:
     return MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Origin:
+class Origin(Struct, frozen=True):
     """Who gives the options of a target, and what is set for it elsewhere.
 
     Attributes:
@@ -82,8 +83,7 @@ class KindSource(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class KindTable:
+class KindTable(Struct, frozen=True):
     """Kinds, aliases and hardware tags given as values."""
 
     kinds: Mapping[str, TargetKind]

@@ -21,9 +21,11 @@ import difflib
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import PluginError, TargetError
 
@@ -43,8 +45,7 @@ _SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
 _LISTS = {str: "list of str", int: "list of int"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Spec:
+class _Spec(Struct, frozen=True):
     """What :func:`option` keeps in a field's metadata."""
 
     doc: str
@@ -55,8 +56,7 @@ class _Spec:
     deprecated: str
 
 
-@dataclass(frozen=True, slots=True)
-class OptionRow:
+class OptionRow(Struct, frozen=True):
     """One option as users see it.
 
     Attributes:
@@ -162,7 +162,7 @@ def _row(owner: str, field: dataclasses.Field[object], hint: object) -> OptionRo
         default = check_value(row, field.default)
     except TargetError as cause:
         raise PluginError(f"{where}: its default breaks its own rule: {cause.message}") from cause
-    return dataclasses.replace(row, default=default)
+    return replace(row, default=default)
 
 
 def _type_of(where: str, hint: object) -> tuple[str, tuple[object, ...]]:
@@ -226,7 +226,7 @@ def check_value(row: OptionRow, value: object) -> Value:
     """
     match row.type, value:
         case "list of str" | "list of int", list() | tuple():
-            element = dataclasses.replace(row, type=row.type.removeprefix("list of "))
+            element = replace(row, type=row.type.removeprefix("list of "))
             items = tuple(check_value(element, item) for item in cast("Sequence[object]", value))
             for item in items:
                 if item.__class__ is str and not _ELEMENT.fullmatch(str(item)):

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import NoReturn
+
+from msgspec import Struct, field
 
 from ..errors import TargetError
 
@@ -24,8 +25,7 @@ _NEXT_WORD = re.compile(r"[ \t\r\n]*([A-Za-z0-9_.-]+)(?=[ \t\r\n,]|\Z)")
 _WIDTH = 72
 
 
-@dataclass(slots=True)
-class Word:
+class Word(Struct):
     """A word: its text without quotes, the column it starts at, and where quotes stood.
 
     Attributes:
@@ -46,8 +46,7 @@ class Word:
         return self.text.startswith("-") and not self.opens_quoted
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(Struct):
     """The words between two separating commas, and where they start."""
 
     column: int

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NoReturn
+
+from msgspec import Struct, field
 
 from ..errors import TargetError
 from .kind import Role, TargetKind
@@ -50,8 +51,7 @@ def _column_of(error: TargetError, draft: _Draft) -> int:
     return draft.columns.get(said[0][1:], draft.column) if said else draft.column
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     """A target before its options are checked against each other.
 
     Attributes:

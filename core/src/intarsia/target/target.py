@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from .kind import TargetKind
 from .options import json_value, option_rows, print_value, set_options
 from .scope import current_target, enter_target, leave_target
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Target:
+class Target(Struct, frozen=True, eq=False):
     """A kind with the values of its options; canonical, hashable, equal by value.
 
     Two targets are equal if the names of their kinds and the values of all options are: targets of
@@ -28,7 +28,7 @@ class Target:
 
     kind: TargetKind
     options: Any
-    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    origins: tuple[tuple[str, str], ...] = ()
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -60,12 +60,14 @@ class Target:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Target) and str(self) == str(other)
 
+    def __ne__(self, other: object) -> bool:  # what Struct brings does not ask __eq__
+        return not self == other
+
     def __hash__(self) -> int:
         return hash(str(self))
 
 
-@dataclass(frozen=True, slots=True)
-class CompositeTarget:
+class CompositeTarget(Struct, frozen=True):
     """Accelerators in the user's order, the backend for the rest, and the host that drives them.
 
     Attributes:

@@ -8,8 +8,9 @@ build refuses a call to another one, and a call that the generator would not und
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import UnsupportedError, VerifyError
@@ -19,8 +20,7 @@ from .stmt import Invoke
 from .walk import expr_nodes, statements
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """What a function of a code generator takes and gives.
 
     Attributes:

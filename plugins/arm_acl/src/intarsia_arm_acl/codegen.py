@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import UnsupportedError
@@ -22,8 +22,7 @@ LIBRARY = "lib.so"
 SOURCE = "unit.cpp"
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The C++ of a region.
 
     Attributes:

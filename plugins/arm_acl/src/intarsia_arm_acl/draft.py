@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
@@ -14,8 +15,7 @@ from intarsia.ir.expr import Call, Constant, Expr, tensor_type
 from intarsia.ir.pattern import Match
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
+class Tensor(Struct, frozen=True, eq=False):
     """A tensor of the unit.
 
     Attributes:
@@ -31,8 +31,7 @@ class Tensor:
     per_channel: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Quantization:
+class Quantization(Struct, frozen=True):
     """What the integers of a tensor stand for: ``(q - zero) * scale``.
 
     Attributes:
@@ -48,8 +47,7 @@ Arg: TypeAlias = "Tensor | tuple[Tensor, ...] | str | None"
 """A tensor, a vector of them, C++ text that may name ``{activation}``, or no tensor."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One function of the library: ``configure`` and ``validate`` take the same arguments.
 
     Attributes:

@@ -8,8 +8,9 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from intarsia.errors import ToolchainError
 
@@ -23,8 +24,7 @@ _INCLUDE = ("", "include", "usr/include/aarch64-linux-gnu", "usr/include")
 _LIBRARIES = ("lib", "lib64", "build", "", "usr/lib/aarch64-linux-gnu", "usr/lib")
 
 
-@dataclass(frozen=True, slots=True)
-class Toolchain:
+class Toolchain(Struct, frozen=True):
     """What compiles a unit.
 
     Attributes:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from intarsia.artifact.plan import Argument, CallPlan, Place, RegionStep, TensorSpec
 from intarsia.codegen.arguments import dlpack_code, faults_of
@@ -34,8 +35,7 @@ def print_entry(module: TensorModule, interface: Interface) -> str:
     return "\n".join([head, *describe, *statics.lines, "", *parts, STEPS])
 
 
-@dataclass(slots=True)
-class Statics:
+class Statics(Struct):
     """Constant tables, each once; their names begin with a prefix."""
 
     prefix: str = ""
@@ -178,8 +178,7 @@ def region_call(
     ]
 
 
-@dataclass(slots=True)
-class _Main:
+class _Main(Struct):
     interface: Interface
     statics: Statics
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from intarsia.codegen.c_functions import Functions
 from intarsia.codegen.c_interface import Interface, RegionCall

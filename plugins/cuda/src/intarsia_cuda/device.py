@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,24 +17,21 @@ ALIGNMENT = 256
 """Alignment of device memory in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class CopyIn:
+class CopyIn(Struct, frozen=True):
     """Copy host memory to the device."""
 
     to: int
     source: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class CopyOut:
+class CopyOut(Struct, frozen=True):
     """Copy device memory to the host."""
 
     to: np.ndarray
     source: int
 
 
-@dataclass(frozen=True, slots=True)
-class CopyWithin:
+class CopyWithin(Struct, frozen=True):
     """Copy device memory to device memory."""
 
     to: int
@@ -41,8 +39,7 @@ class CopyWithin:
     bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Struct, frozen=True):
     """Start a kernel with the addresses of its arguments."""
 
     kernel: str

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+from msgspec import Struct
 
 from intarsia.errors import UnsupportedError
 from intarsia.tir.buffer import Buffer
@@ -30,8 +32,7 @@ Dims = tuple[int, int, int, int, int, int]
 """Blocks in x, y and z, then threads of a block in x, y and z."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Launch:
+class Launch(Struct, frozen=True, eq=False):
     """One ``__global__`` function and how it is started.
 
     Attributes:

@@ -6,8 +6,9 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from intarsia.errors import ToolchainError, UnsupportedError
 
@@ -23,8 +24,7 @@ _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _FRAME = re.compile(r"(\d+) bytes stack frame")
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(Struct, frozen=True):
     """What one thread, or one block, of a kernel takes.
 
     Attributes:
@@ -40,8 +40,7 @@ class Resources:
     stack_bytes: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Compiled:
+class Compiled(Struct, frozen=True, eq=False):
     """Machine code, and what it takes.
 
     Attributes:

@@ -8,7 +8,8 @@ Programming Guide; registers are given out by 256 to a warp.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from .nvrtc import Resources
 from .target import WARP, CudaOptions
@@ -18,8 +19,7 @@ _REGISTER_UNIT = 256
 _KIB = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """What one multiprocessor has.
 
     Attributes:

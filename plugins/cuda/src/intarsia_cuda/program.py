@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+
+from msgspec import Struct, to_builtins
 
 from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place
 from intarsia.artifact.plan_json import step_arguments
@@ -15,8 +16,7 @@ FILE = "program.json"
 SCHEMA = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Spot:
+class Spot(Struct, frozen=True):
     """A piece of device memory.
 
     Attributes:
@@ -28,8 +28,7 @@ class Spot:
     index: int
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One thing that the stream of the device does.
 
     Attributes:
@@ -48,8 +47,7 @@ class Operation:
     step: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(Struct, frozen=True):
     """How a kernel is started.
 
     Attributes:
@@ -61,8 +59,7 @@ class Start:
     waits: bool
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceProgram:
+class DeviceProgram(Struct, frozen=True):
     """One run of a model on a device.
 
     Attributes:
@@ -83,7 +80,7 @@ class DeviceProgram:
 
     def to_json(self) -> str:
         """Return the program as text."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, indent=1, sort_keys=True) + "\n"
+        return json.dumps({"schema": SCHEMA, **to_builtins(self)}, indent=1, sort_keys=True) + "\n"
 
 
 def program_from_json(data: bytes) -> DeviceProgram:

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from importlib.resources import files
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia.codegen.c_functions import Functions
 from intarsia.codegen.c_source import expand_intrinsics, kernel_name, print_kernel
@@ -44,8 +46,7 @@ _FAR = 1 << 30
 """Elements up to which 32 bits count positions."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Source:
+class Source(Struct, frozen=True, eq=False):
     """The kernels of a module.
 
     Attributes:

@@ -4,17 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 ALIGNMENT = 64
 CHUNK = 32 << 20
 """Bytes of a piece of the pool; large, so that it gets huge pages and few page faults."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lifetime:
+class Lifetime(Struct, frozen=True):
     """When a buffer holds something.
 
     Attributes:
@@ -28,8 +27,7 @@ class Lifetime:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class ArenaPlan:
+class ArenaPlan(Struct, frozen=True):
     """Offsets of the buffers, all multiples of 64, and the size of the whole."""
 
     offsets: Mapping[int, int]

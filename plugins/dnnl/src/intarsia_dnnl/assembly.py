@@ -6,11 +6,12 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia.errors import UnsupportedError
 
@@ -44,8 +45,7 @@ class Home(Enum):
     SCRATCH = "scratch"
 
 
-@dataclass(frozen=True, slots=True)
-class Buffer:
+class Buffer(Struct, frozen=True):
     """Memory of a tensor.
 
     Attributes:
@@ -61,8 +61,7 @@ class Buffer:
     where: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """A layout and the memory it is about.
 
     Attributes:
@@ -76,8 +75,7 @@ class Tensor:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(Struct, frozen=True):
     """A primitive and its arguments.
 
     Attributes:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from math import prod
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from .draft import Draft
 from .program import Node, PostOp

@@ -9,15 +9,14 @@ nothing is kept twice. Another one unpacks them. So the layout is described in f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, to_builtins
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Where the elements of a tensor lie.
 
     Attributes:
@@ -61,8 +60,7 @@ class Layout:
         return whole[tuple(slice(size) for size in self.shape)]
 
 
-@dataclass(frozen=True, slots=True)
-class PackedWeight:
+class PackedWeight(Struct, frozen=True):
     """A constant that is stored in another layout than row-major.
 
     Attributes:
@@ -85,7 +83,7 @@ class PackedWeight:
 
     def to_json(self) -> dict[str, object]:
         """Return it as JSON."""
-        return asdict(self)
+        return to_builtins(self)
 
 
 def packed_from_json(body: Mapping[str, Any]) -> PackedWeight:

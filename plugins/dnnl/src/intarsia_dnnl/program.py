@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
+
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from intarsia.errors import ArtifactError
 
@@ -23,8 +25,7 @@ FILE = "region.json"
 AttrValue: TypeAlias = "int | float | str | tuple[int, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class PostOp:
+class PostOp(Struct, frozen=True):
     """Work that a primitive does on its result before it stores it.
 
     Attributes:
@@ -42,8 +43,7 @@ class PostOp:
     value: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One primitive, or a view (``reshape``, ``transpose``, ``slice``), moving no data if it can.
 
     Attributes:
@@ -90,8 +90,7 @@ class Node:
         return replace(self, args=args, post=post)
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A region.
 
     Attributes:

@@ -8,8 +8,9 @@ are channels enough to fill their tiles.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec.structs import replace
 
 from .program import AttrValue, Node, Program
 from .views import Shape, Values, reshaped

@@ -9,8 +9,9 @@ ignores one costs a reorder, never a wrong result.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from .names import DTYPES
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from .sdk import Dnnl
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True):
     """A layout for a value.
 
     Attributes:

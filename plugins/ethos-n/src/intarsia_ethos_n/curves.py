@@ -8,9 +8,8 @@ operand are taken instead where they give the table as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from .network import Quantisation
 
@@ -19,8 +18,7 @@ _LEAST = 16
 """Entries between the ends of a curve that a fit needs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(Struct, frozen=True):
     """A function of the device that gives a table.
 
     Attributes:

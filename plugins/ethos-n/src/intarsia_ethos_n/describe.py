@@ -7,10 +7,10 @@ Scales come from the call where it has them, else from whoever makes or reads th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct, field
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Constant, Expr, TupleGetItem, tensor_type
@@ -25,8 +25,7 @@ DTYPES: Mapping[DType, str] = MappingProxyType(
 )
 
 
-@dataclass(slots=True)
-class Sketch:
+class Sketch(Struct):
     """Operations and tensors while they are collected.
 
     Attributes:

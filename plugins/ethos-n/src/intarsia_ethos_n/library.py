@@ -14,11 +14,12 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from intarsia.errors import ResourceError, ToolchainError
 
@@ -41,8 +42,7 @@ LIBRARY = "libEthosNSupport.so"
 LIBRARY_FOLDERS = ("lib", "lib64", "")
 
 
-@dataclass(frozen=True, slots=True)
-class Compiled:
+class Compiled(Struct, frozen=True):
     """What the library makes of a network.
 
     Attributes:
@@ -73,8 +73,7 @@ def environment() -> str:
     return f"{root} without a library"
 
 
-@dataclass(frozen=True, slots=True)
-class SupportLibrary:
+class SupportLibrary(Struct, frozen=True):
     """A shim that is compiled against a library.
 
     Attributes:

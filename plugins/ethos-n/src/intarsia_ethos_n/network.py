@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias, cast
 
 import numpy as np
+from msgspec import Struct, field, to_builtins
+from msgspec.structs import asdict
 
 from intarsia.errors import ArtifactError
 
@@ -27,8 +28,7 @@ Number: TypeAlias = "int | float | str | tuple[int, ...]"
 Shape: TypeAlias = tuple[int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Quantisation:
+class Quantisation(Struct, frozen=True):
     """Real numbers as ``(q - zero) * scale``; several scales run along ``axis``."""
 
     zero: int = 0
@@ -41,8 +41,7 @@ class Quantisation:
         return self.scales[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Tensor:
+class Tensor(Struct, frozen=True):
     """A tensor: shape, ``u8``, ``s8`` or ``s32``, and what its elements stand for."""
 
     shape: Shape
@@ -50,8 +49,7 @@ class Tensor:
     quantisation: Quantisation = Quantisation()
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One operator of the device.
 
     Attributes:
@@ -79,8 +77,7 @@ class Operation:
         return cast("int", self.attrs[key])
 
 
-@dataclass(frozen=True, slots=True)
-class Border:
+class Border(Struct, frozen=True):
     """How a tensor of the model becomes one of the network.
 
     Attributes:
@@ -94,8 +91,7 @@ class Border:
     image: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Network:
+class Network(Struct, frozen=True):
     """A region.
 
     Attributes:
@@ -127,7 +123,7 @@ def print_network(network: Network) -> bytes:
         end += network.bytes_of(name)
     body: dict[str, object] = {
         "schema": SCHEMA,
-        "tensors": {name: asdict(tensor) for name, tensor in network.tensors.items()},
+        "tensors": {name: to_builtins(tensor) for name, tensor in network.tensors.items()},
         "constants": offsets,
         "operations": [
             {

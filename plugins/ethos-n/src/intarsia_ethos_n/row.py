@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from intarsia.ir.expr import Call
 from intarsia.partition.support import Code, Support
@@ -15,8 +16,7 @@ from .describe import Sketch
 Describe: TypeAlias = "Callable[[Sketch, Call], str | Support]"
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One operator.
 
     Attributes:

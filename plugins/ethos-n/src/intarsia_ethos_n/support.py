@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from intarsia.ir.expr import Call, Constant, Expr
 from intarsia.ir.pattern import Match, op
@@ -19,8 +19,7 @@ from .variants import Variant
 from .verdict import Level
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
+class Judge(Struct, frozen=True):
     """Says yes or no to the calls of one operator.
 
     Attributes:

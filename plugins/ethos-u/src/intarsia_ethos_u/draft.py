@@ -9,10 +9,10 @@ turned round by the caller, at the border.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Constant, Expr, Var, tensor_type
@@ -27,8 +27,7 @@ FROM_IMAGE = (0, 3, 1, 2)
 """The inverse of :data:`TO_IMAGE`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """A tensor of the program.
 
     Attributes:

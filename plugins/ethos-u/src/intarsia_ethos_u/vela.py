@@ -15,12 +15,12 @@ import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from intarsia.errors import ResourceError, ToolchainError
 
@@ -33,16 +33,14 @@ TIMEOUT = 600
 HINT = "pip install 'intarsia-ethos-u[vela]', or name the program: ethos-u -vela=PATH"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """Where an input or output lies: bytes from the start of the arena, and its size."""
 
     offset: int
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class VelaResult:
+class VelaResult(Struct, frozen=True):
     """What Vela leaves of a region.
 
     Attributes:

@@ -8,7 +8,8 @@ IA-32 Architectures Software Developer's Manual, volume 1, chapter 18.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from intarsia.plugin import Signature
 from intarsia.tir.buffer import Buffer
@@ -24,8 +25,7 @@ CLEAR, MULTIPLY, WRITE = "llvm.amx.clear", "llvm.amx.multiply", "llvm.amx.write"
 _SHAPES = tuple((down, across) for down in (1, 2) for across in (1, 2))
 
 
-@dataclass(frozen=True, slots=True)
-class Amx:
+class Amx(Struct, frozen=True):
     """The matrix unit of :mod:`intarsia.lower.cpu.matrix_unit`."""
 
     rows: int = ROWS

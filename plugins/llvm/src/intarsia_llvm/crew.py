@@ -15,10 +15,11 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from itertools import chain, islice
 from queue import Empty, SimpleQueue
 from typing import IO, NamedTuple
+
+from msgspec import to_builtins
 
 from intarsia.errors import ToolchainError
 from intarsia.runtime.closing import Closing
@@ -173,7 +174,7 @@ class _Process(Closing):
             start_new_session=True,
         )
         path = [os.path.abspath(part) for part in sys.path]
-        job = {"machine": asdict(machine), "level": level}
+        job = {"machine": to_builtins(machine), "level": level}
         into = self._child.stdin
         assert into is not None  # a pipe
         with suppress(OSError):  # it has ended, which whoever sends a module finds out

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from intarsia.artifact.unit import SHARED_LIBRARY
 from intarsia.errors import ToolchainError
@@ -26,8 +27,7 @@ TIMEOUT_SECONDS = 120
 _FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack", "--hash-style=gnu")
 
 
-@dataclass(frozen=True, slots=True)
-class Linked:
+class Linked(Struct, frozen=True):
     """Machine code as a unit carries it.
 
     Attributes:

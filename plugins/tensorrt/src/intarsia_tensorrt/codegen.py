@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import PluginError, TargetError
@@ -42,7 +44,8 @@ def compile_region(region: Region, options: TensorrtOptions) -> CompiledUnit:
         batch = common_batch(region, options.dynamic_batch)
         return build_plan(write_network(region, library, half=options.fp16, batch=batch), options)
 
-    given = {name: value for name, value in asdict(options).items() if name != "timing_cache"}
+    given = dataclasses.asdict(options)
+    del given["timing_cache"]
     key = plan_key(region, (library.label, device, repr(sorted(given.items()))))
     # Times that somebody wants to keep must be measured.
     plan = build() if options.timing_cache else cached_plan(key, build)

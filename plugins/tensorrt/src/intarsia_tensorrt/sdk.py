@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import metadata
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from intarsia.errors import ToolchainError
 
@@ -28,8 +29,7 @@ HINT = "pip install 'intarsia-tensorrt[tensorrt-rtx]', or install NVIDIA's tenso
 _DISTRIBUTIONS = ("tensorrt", "tensorrt-rtx", "tensorrt-rtx-cu13-libs", "tensorrt-rtx-cu12-libs")
 
 
-@dataclass(frozen=True, slots=True)
-class Library:
+class Library(Struct, frozen=True):
     """An installed edition.
 
     Attributes:

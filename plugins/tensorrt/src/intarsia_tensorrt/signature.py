@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
+
+from msgspec import Struct, to_builtins
 
 from intarsia.errors import ArtifactError
 
@@ -18,8 +19,7 @@ FILE = "signature.json"
 PLAN_FILE = "engine.plan"
 
 
-@dataclass(frozen=True, slots=True)
-class Border:
+class Border(Struct, frozen=True):
     """A tensor that crosses the border of a region.
 
     Attributes:
@@ -33,8 +33,7 @@ class Border:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Signature:
+class Signature(Struct, frozen=True):
     """An engine from outside.
 
     Attributes:
@@ -55,7 +54,7 @@ class Signature:
 
     def to_json(self) -> bytes:
         """Return it as text; :func:`parse_signature` is the inverse."""
-        whole = {"schema": SCHEMA, **asdict(self)}
+        whole = {"schema": SCHEMA, **to_builtins(self)}
         return (json.dumps(whole, sort_keys=True, indent=1) + "\n").encode()
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from intarsia.ir.pattern import Match, op
 from intarsia.partition.support import Support, SupportRow, SupportTable
@@ -37,8 +37,7 @@ def all_rows() -> tuple[Row, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Judge:
+class Judge(Struct, frozen=True):
     """Says yes or no to the calls of one operator.
 
     Attributes:

@@ -9,8 +9,9 @@ place of the neighbours; and the least-squares x that keeps that order and the d
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 NODE_WIDTH = 176.0
 NODE_HEIGHT = 42.0
@@ -21,8 +22,7 @@ _SWEEPS = 4
 _STRAIGHTEN = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True):
     """Where everything is, in pixels.
 
     Attributes:

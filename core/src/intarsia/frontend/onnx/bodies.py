@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...errors import UnsupportedError
 from ...ir.types import TensorType

@@ -10,10 +10,10 @@ than there is. Roots, powers and logarithms of a size count as the size itself.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
+from msgspec import Struct, field
 
 from .graph import Attribute, Graph, Node
 
@@ -47,8 +47,7 @@ def largest_bound(graph: Graph) -> int:
     return int(min(found.bound, NO_BOUND - 1))
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What is known of values by name, and the largest bound so far.
 
     Attributes:

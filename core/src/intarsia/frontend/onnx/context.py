@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ...dtype import DType
 from ...errors import ModelError, UnsupportedError
@@ -21,8 +21,7 @@ from .graph import Graph, Node
 from .tensors import element_type
 
 
-@dataclass(frozen=True, slots=True)
-class Narrow:
+class Narrow(Struct, frozen=True):
     """A result of a converter: bytes, and the element type that they store."""
 
     bytes: Expr

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,8 +17,7 @@ if TYPE_CHECKING:
 MAX_TENSOR_BYTES = 1 << 35  # of one tensor; larger ones are mistakes or attacks
 
 
-@dataclass(frozen=True, slots=True)
-class UnsupportedAttribute:
+class UnsupportedAttribute(Struct, frozen=True):
     """An attribute of a kind that no converter reads: a type, a sparse tensor, several graphs.
 
     Attributes:
@@ -27,8 +27,7 @@ class UnsupportedAttribute:
     kind: str
 
 
-@dataclass(frozen=True, slots=True)
-class ValueInfo:
+class ValueInfo(Struct, frozen=True):
     """A named graph input or output.
 
     Attributes:
@@ -45,8 +44,7 @@ class ValueInfo:
     stored: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """One operator application.
 
     Attributes:
@@ -66,8 +64,7 @@ class Node:
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
-class Graph:
+class Graph(Struct, frozen=True):
     """Nodes in execution order with their inputs, weights and results."""
 
     name: str
@@ -100,8 +97,7 @@ class Bodies(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Struct, frozen=True):
     """A validated model.
 
     Attributes:

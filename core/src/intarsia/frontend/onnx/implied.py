@@ -9,13 +9,13 @@ value is one. Values that are written differently and mean the same have the sam
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, combinations, permutations, product
 from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ...ir.expr import Expr
 from ...ops import binary, compare, indexing, reduce
@@ -36,8 +36,7 @@ Form: TypeAlias = "tuple[tuple[int, ...], tuple[int, ...]]"
 Shape: TypeAlias = "tuple[int, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """A node of which operands are not known.
 
     Attributes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 
 import numpy as np
+from msgspec import Struct, field
 
 from ...artifact.plan import NARROW
 from ...errors import ModelError, UnsupportedError
@@ -47,8 +47,7 @@ TAKE_NARROW = MOVE_NARROW | {
 """Operators that take numbers that are stored in bytes."""
 
 
-@dataclass(slots=True)
-class Scope:
+class Scope(Struct):
     """Values of one graph by name; ``None`` for what a node that cannot be imported would give.
 
     ``stored`` has the element types of values that are bytes here, of narrow numbers elsewhere.

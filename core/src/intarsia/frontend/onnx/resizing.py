@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from .context import NodeContext
 
@@ -14,8 +14,7 @@ LARGEST = 1e6
 """Scales and sizes are less than this."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Resizing:
+class Resizing(Struct, frozen=True, eq=False):
     """What becomes of one dimension.
 
     Attributes:

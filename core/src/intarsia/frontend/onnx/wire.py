@@ -10,8 +10,9 @@ there is left to protobuf, which reads the model whole and says what is wrong wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 LARGE = 1 << 16
 """Bytes from which a weight stays where it is."""
@@ -36,8 +37,7 @@ class _Field(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SlimModel:
+class SlimModel(Struct, frozen=True, eq=False):
     """A serialised model without its large weights.
 
     Attributes:

@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import NODEFAULT, Struct, field
 
 from ...errors import IntarsiaError
 from ...tokens import Token, unquote
@@ -29,7 +30,7 @@ from ..expr import (
     make_tuple,
 )
 from ..module import IRModule
-from ..op import Op, OpAttrs
+from ..op import Op, OpAttrs, attr_defaults
 from .attributes import declared_types, fits
 from .reader import Reader
 from .spelling import parse_span, type_text
@@ -116,8 +117,7 @@ def parse_function(
     return function
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A block that is being read.
 
     Attributes:
@@ -137,8 +137,7 @@ class _Open:
     then_branch: Expr | None = None
 
 
-@dataclass(slots=True)
-class _FunctionParser:
+class _FunctionParser(Struct):
     """The state of parsing one function."""
 
     reader: Reader
@@ -366,7 +365,7 @@ class _FunctionParser:
 
     def _attribute(self, op: type[Op], given: dict[str, object]) -> None:
         token = self.reader.take()
-        known = [item.name for item in fields(op.Attrs)]
+        known = op.Attrs.__struct_fields__
         if token.text not in known:
             near = get_close_matches(token.text, known, 1)
             listed = f"it has {', '.join(known)}" if known else "it has none"
@@ -386,11 +385,9 @@ class _FunctionParser:
 
 
 def _attrs(op: type[Op], token: Token, given: Mapping[str, object]) -> OpAttrs:
-    missing = [
-        item.name for item in fields(op.Attrs) if item.default is MISSING and item.name not in given
-    ]
-    if missing:
-        raise token.fail(f"operator '{op.name}' needs attribute '{missing[0]}'")
+    for name, default in attr_defaults(op.Attrs).items():
+        if default is NODEFAULT and name not in given:
+            raise token.fail(f"operator '{op.name}' needs attribute '{name}'")
     return op.Attrs(**given)
 
 

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from ...tokens import name_text, quote
 from ..expr import (
@@ -63,8 +63,7 @@ def collect_params(module: IRModule) -> dict[str, np.ndarray]:
     return names.arrays
 
 
-@dataclass(slots=True)
-class _ParamNames:
+class _ParamNames(Struct):
     """Unique names of large constants; one array is named once."""
 
     arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
@@ -83,8 +82,7 @@ class _ParamNames:
         return self.known[key]
 
 
-@dataclass(slots=True)
-class _Printer:
+class _Printer(Struct):
     """The state of printing one function."""
 
     params: _ParamNames

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import MISSING, fields
 
 import numpy as np
+from msgspec import NODEFAULT
 
 from ...diagnostics import Span
 from ...dtype import DType
 from ...tokens import name_text, quote
-from ..op import OpAttrs
+from ..op import OpAttrs, attr_defaults
 from ..types import Dim, TensorType, TupleType, Type
 
 BARE_SPAN = r'[^\s"()]+'
@@ -73,11 +73,10 @@ def _unquoted(text: str) -> str:
 def attrs_text(attrs: OpAttrs) -> list[str]:
     """Return ``name=value`` for each attribute that has not its default, in order of fields."""
     found: list[str] = []
-    for field in fields(attrs):
-        value = _field_value(attrs, field.name)
-        text = value_text(value)
-        if field.default is MISSING or value_text(field.default) != text:
-            found.append(f"{field.name}={text}")
+    for name, default in attr_defaults(type(attrs)).items():
+        text = value_text(_field_value(attrs, name))
+        if default is NODEFAULT or value_text(default) != text:
+            found.append(f"{name}={text}")
     return found
 
 

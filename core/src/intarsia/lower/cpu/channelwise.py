@@ -9,8 +9,9 @@ one at a time, with the taps that exist.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, index, maximum, minimum
@@ -24,8 +25,7 @@ SumTaps: TypeAlias = Callable[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Channelwise:
+class Channelwise(Struct, frozen=True):
     """What happens in a window.
 
     Attributes:

@@ -9,8 +9,9 @@ computed from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
@@ -39,8 +40,7 @@ _ITEMS = 8
 _WIDER = 2.25
 
 
-@dataclass(frozen=True, slots=True)
-class Convolution:
+class Convolution(Struct, frozen=True):
     """Operands of one convolution.
 
     Attributes:
@@ -130,8 +130,7 @@ def _as_matrix(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
     return dense_loops(shape, matrix, conv.weight, conv.outputs, finish, outer)
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True):
     """How a convolution is cut: strips of ``height`` rows, tiles of ``tile`` results."""
 
     height: int
@@ -141,8 +140,7 @@ class _Plan:
     blocks_at_once: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """One item of work."""
 
     image: PrimExpr

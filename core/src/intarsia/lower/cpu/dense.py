@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr
@@ -39,8 +40,7 @@ ITEMS = 8
 """Pieces of work that two or four threads can share evenly."""
 
 
-@dataclass(frozen=True, slots=True)
-class Matrix:
+class Matrix(Struct, frozen=True):
     """Rows to multiply.
 
     Attributes:

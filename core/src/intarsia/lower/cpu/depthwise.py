@@ -9,8 +9,9 @@ is loaded once for all results of its column that it is part of.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from ...dtype import DType
 from ...ir.expr import Call, tensor_type
@@ -52,8 +53,7 @@ def suits_depthwise_planes(node: Call, shape: Shape) -> bool:
     return shape.lanes > 1 and 2 * tensor_type(node).static_shape[-1] >= shape.lanes
 
 
-@dataclass(frozen=True, slots=True)
-class DepthwisePlanes:
+class DepthwisePlanes(Struct, frozen=True):
     """A depthwise convolution.
 
     Attributes:
@@ -75,8 +75,7 @@ class DepthwisePlanes:
         return (results - 1) * self.windows.strides[axis] + self.windows.extents[axis]
 
 
-@dataclass(frozen=True, slots=True)
-class _Copy:
+class _Copy(Struct, frozen=True):
     """Rows of a plane with zeros around them.
 
     Attributes:

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from ...ir.op import OpAttrs
 from ...tir.buffer import Buffer
@@ -18,8 +19,7 @@ from .loops import store
 A = TypeVar("A", bound=OpAttrs)
 
 
-@dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(Struct, frozen=True):
     """What a schedule starts from.
 
     Attributes:

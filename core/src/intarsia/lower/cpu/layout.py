@@ -8,10 +8,12 @@ somebody asks for it. So only the borders between the two worlds transpose.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+import dataclasses
 from math import prod
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...artifact.deferred import DeferredArray
 from ...dtype import DType
@@ -90,11 +92,10 @@ def use_channels_last(function: Function, shape: Shape, *, winograd: bool = Fals
     for node in post_order(function.body):
         layout.visit(node)
     body = layout.plain(function.body)
-    return function if body is function.body else replace(function, body=body)
+    return function if body is function.body else dataclasses.replace(function, body=body)
 
 
-@dataclass(slots=True)
-class _Layout:
+class _Layout(Struct):
     """Both forms of the nodes visited so far.
 
     Attributes:

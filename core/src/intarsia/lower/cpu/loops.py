@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ...dtype import DType
 from ...tir.buffer import Buffer
@@ -19,8 +20,7 @@ Finish: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
 """``finish(value, indices)`` applies what is fused behind an anchor to an element and stores it."""
 
 
-@dataclass(frozen=True, slots=True)
-class QuadView:
+class QuadView(Struct, frozen=True):
     """A buffer of bytes as one of 32-bit integers, four bytes of the last dimension each.
 
     Attributes:
@@ -91,8 +91,7 @@ def vectorized(extent: int, body: Body, name: str = "v") -> Stmt:
     return _loop(ForKind.VECTORIZED, extent, body, name)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """``count`` pieces of ``size``, one behind the other.
 
     Attributes:

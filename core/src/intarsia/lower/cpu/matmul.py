@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from ...ir.types import TensorType
 from ...tir.buffer import Buffer, Scope
@@ -32,8 +33,7 @@ _MOST_VECTORS = 8
 _ROWS_ABREAST = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """Operands of a batch of products.
 
     Attributes:
@@ -186,8 +186,7 @@ def _fits(product: Product, width: int) -> bool:
     return not copied or product.depth * width * product.b.dtype.bytes <= _PANEL_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """``count`` blocks of columns from ``block`` on, of one product of the batch."""
 
     number: PrimExpr

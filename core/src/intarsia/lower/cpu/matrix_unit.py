@@ -10,8 +10,9 @@ overlaps the one before. A tile is two segments and one or two registers of colu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from ...dtype import DType
 from ...tir.buffer import Buffer, Scope
@@ -74,8 +75,7 @@ class MatrixUnit(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True):
     """Neighbouring rows of a product.
 
     Attributes:
@@ -91,8 +91,7 @@ class Segment:
     finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
 
 
-@dataclass(frozen=True, slots=True)
-class Fetch:
+class Fetch(Struct, frozen=True):
     """Has the weights that come next fetched, a part of them by each tile of the same weights.
 
     Attributes:

@@ -9,7 +9,6 @@ them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,8 +38,7 @@ def _static(shape: tuple[Size, ...]) -> tuple[int, ...]:
     return tuple(size for size in shape if isinstance(size, int))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConvAttrs(OpAttrs):
+class ConvAttrs(OpAttrs, frozen=True, kw_only=True):
     """As of ``nn.conv``; ``outputs`` and ``kernel`` are what packing hides."""
 
     outputs: int
@@ -197,8 +195,7 @@ class PlaneDepthwise(Conv):
 class Dense(Op):
     """Product of ``a[..., K]`` and ``weight[blocks, K, width]``."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``outputs``: columns of the result."""
 
         outputs: int

@@ -9,8 +9,9 @@ vector and is read by parts of two has to reach the cache first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from ...ops.pooling import PoolAttrs
 from ...tir.buffer import Buffer, Scope
@@ -28,8 +29,7 @@ _MOST_UNROLLED = 9
 """Taps up to which they are written out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planes:
+class Planes(Struct, frozen=True):
     """A pool.
 
     Attributes:

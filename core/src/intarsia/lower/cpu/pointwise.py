@@ -8,8 +8,10 @@ first and after the last. One that stands alone would pay for both.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
+
+from msgspec import Struct, field
 
 from ...dtype import DType
 from ...ir.expr import Call, Constant, Expr, Function, Var, call, tensor_type
@@ -102,8 +104,7 @@ def _is_elementwise(node: Expr) -> bool:
     return isinstance(node, Call) and node.op.kind is OpKind.ELEMWISE
 
 
-@dataclass(slots=True)
-class _Flat:
+class _Flat(Struct):
     """Both forms of the nodes so far.
 
     Attributes:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from ...dtype import DType
 from ...ir.expr import Call, tensor_type
@@ -39,8 +40,7 @@ def _tells_padding(attrs: AvgPool.Attrs) -> bool:
     return attrs.ceil_mode and attrs.count_include_pad
 
 
-@dataclass(frozen=True, slots=True)
-class PoolSchedules:
+class PoolSchedules(Struct, frozen=True):
     """Schedules of pools for machines that a backend describes.
 
     Attributes:

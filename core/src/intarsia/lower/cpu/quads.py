@@ -8,10 +8,12 @@ step of a tile adds four products to each sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...dtype import DType
 from ...target.target import Target
@@ -46,8 +48,7 @@ def add_products(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     return total
 
 
-@dataclass(frozen=True, slots=True)
-class _Signed:
+class _Signed(Struct, frozen=True):
     """Products of signed bytes on the left: they are moved up by 128, which flips a bit each."""
 
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
@@ -56,8 +57,7 @@ class _Signed:
         return self.add(total, binary(BinaryOp.XOR, left, IntImm(_TOP_BITS, left.dtype)), right)
 
 
-@dataclass(frozen=True, slots=True)
-class _SumTaps:
+class _SumTaps(Struct, frozen=True):
     """What :class:`Channelwise` does by a backend's procedure, over weights ``[KH, KW, C]``."""
 
     within: ChannelSums
@@ -87,8 +87,7 @@ class _SumTaps:
         return self.within.sum_up(sums, taps)
 
 
-@dataclass(frozen=True, slots=True)
-class QuadSchedules:
+class QuadSchedules(Struct, frozen=True):
     """Schedules for machines that a backend describes.
 
     Attributes:

@@ -7,9 +7,8 @@ the reference: ``cast(round(float(accumulator + bias) * factor) + zero)``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ...dtype import DType
 from ...ir.expr import Call, Constant, Expr, call, constant, tensor_type
@@ -33,8 +32,7 @@ from .tile import Shape, quad_width
 Array = np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class Linear:
+class Linear(Struct, frozen=True):
     """The constants of a quantised convolution or product.
 
     Attributes:

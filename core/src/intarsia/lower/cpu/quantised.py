@@ -9,8 +9,6 @@ bias.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...dtype import DType
@@ -29,8 +27,7 @@ QUAD = 4
 """Products that one instruction adds up."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuantConvAttrs(ConvAttrs):
+class QuantConvAttrs(ConvAttrs, frozen=True, kw_only=True):
     """As of ``cpu.conv``; ``zero``: what padding holds, in unsigned bytes."""
 
     zero: int
@@ -134,8 +131,7 @@ class QuadConv(Op):
 class QuadDense(Op):
     """Product of bytes ``a[..., K]`` and packed weights, in int32."""
 
-    @dataclass(frozen=True, kw_only=True, slots=True)
-    class Attrs(OpAttrs):
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``outputs``: columns of the result."""
 
         outputs: int

@@ -11,8 +11,9 @@ so everywhere in the result, whatever was subtracted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from ...ir.expr import tensor_type
 from ...ops.softmax import LogSoftmax, SoftmaxOp
@@ -86,8 +87,7 @@ def softmax_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
     return PrimFunc(group.name, (data, result), 1, body)
 
 
-@dataclass(frozen=True, slots=True)
-class _Softmax:
+class _Softmax(Struct, frozen=True):
     """What is computed.
 
     Attributes:
@@ -195,8 +195,7 @@ def _by_lanes(work: _Softmax, rows: int, size: int) -> Stmt:
     return parallel(-(-rows // lanes), block)
 
 
-@dataclass(frozen=True, slots=True)
-class _Abreast:
+class _Abreast(Struct, frozen=True):
     """Some rows side by side, and some vectors of each.
 
     Attributes:

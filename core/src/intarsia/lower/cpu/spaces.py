@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...dtype import DType
 from ...target.target import Target
@@ -40,8 +42,7 @@ _KNOBS: Mapping[str, tuple[Knob, ...]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _ChosenShape:
+class _ChosenShape(Struct, frozen=True):
     """``shape_of`` of :class:`Schedules` with some sizes given."""
 
     shape_of: Callable[[Target, DType], Shape]
@@ -51,8 +52,7 @@ class _ChosenShape:
         return shape_with(self.shape_of(target, dtype), self.choice)
 
 
-@dataclass(frozen=True, slots=True)
-class _ChosenSchedule:
+class _ChosenSchedule(Struct, frozen=True):
     """``schedule`` of the space of an operator."""
 
     shape_of: Callable[[Target, DType], Shape]

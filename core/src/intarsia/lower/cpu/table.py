@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from ...dtype import DType
 from ...ops.nn import Conv, Matmul
@@ -36,8 +38,7 @@ def _window(given: Operands, attrs: ConvAttrs | PoolAttrs) -> Window:
     return window_of(given.args[0].shape[1:3], given.fused.output.shape[1:3], attrs)
 
 
-@dataclass(frozen=True, slots=True)
-class OnWorkspace:
+class OnWorkspace(Struct, frozen=True):
     """A schedule whose temporaries lie in the workspace, not on the stack.
 
     Attributes:
@@ -53,8 +54,7 @@ class OnWorkspace:
         return stack_to_scratch(kernel) if kernel is not None and self.applies(target) else kernel
 
 
-@dataclass(frozen=True, slots=True)
-class Schedules:
+class Schedules(Struct, frozen=True):
     """Schedules for machines that a backend describes.
 
     Attributes:

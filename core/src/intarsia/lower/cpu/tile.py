@@ -8,8 +8,9 @@ the inner loops one element a row is broadcast and multiplied with ``width`` pac
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from ...dtype import DType
 from ...tir.buffer import Buffer, Scope
@@ -36,8 +37,7 @@ class SumUp(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Taps:
+class Taps(Struct, frozen=True):
     """The taps of a window within a channel that are inside the picture, and where they lie.
 
     Attributes:
@@ -59,8 +59,7 @@ class Taps:
     zero: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelSums:
+class ChannelSums(Struct, frozen=True):
     """A backend's procedure for windows of bytes that stay within a channel.
 
     Attributes:
@@ -74,8 +73,7 @@ class ChannelSums:
     channels: int
 
 
-@dataclass(frozen=True, slots=True)
-class Quads:
+class Quads(Struct, frozen=True):
     """How a backend works on four neighbouring bytes as one 32-bit integer.
 
     Attributes:
@@ -103,8 +101,7 @@ class Quads:
 _BUSY = 8  # sums of vectors that are added up at once: two units, four cycles each
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """How large register tiles are on a machine.
 
     Attributes:

@@ -10,10 +10,10 @@ A kernel whose size the stride does not divide has more taps, of 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from msgspec import Struct
 
 from ...dtype import DType
 from ...ir.expr import Call, Constant, Expr, Function, call, constant, tensor_type
@@ -140,8 +140,7 @@ def _phases(node: Call, weight: Expr) -> _Phases | None:
     return _Phases(attrs, *kinds)
 
 
-@dataclass(frozen=True, slots=True)
-class _Phases:
+class _Phases(Struct, frozen=True):
     """How the phases of one transposed convolution are computed.
 
     Attributes:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ...tir.buffer import Buffer
 from ...tir.expr import PrimExpr, minimum
@@ -24,8 +25,7 @@ Access: TypeAlias = tuple[
 behind; ``done(row, column, channel, sum)``: what to do with a result."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnitStrip:
+class UnitStrip(Struct, frozen=True):
     """What a strip of results is computed from.
 
     Attributes:

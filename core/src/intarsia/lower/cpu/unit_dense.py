@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, index, minimum
@@ -52,8 +53,7 @@ def unit_dense_loops(
     return share_panels(panels, left, weight, outputs, work.item)
 
 
-@dataclass(frozen=True, slots=True)
-class _Product:
+class _Product(Struct, frozen=True):
     """Arguments as of :func:`unit_dense_loops`."""
 
     shape: Shape

@@ -13,9 +13,10 @@ channels by outputs. ``B`` and ``A`` hold 0, 1 and -1 alone, and sums are nine t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from itertools import product
 from math import prod
+
+from msgspec import Struct
 
 from ...ir.expr import Call, tensor_type
 from ...ops.nn import Conv
@@ -72,8 +73,7 @@ def suits_winograd(node: Call) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Winograd:
+class Winograd(Struct, frozen=True):
     """Operands of one convolution.
 
     Attributes:
@@ -137,8 +137,7 @@ def winograd_loops(shape: Shape, conv: Winograd, finish: Finish) -> tuple[Stmt, 
     return serial(batch, picture, "n"), wide
 
 
-@dataclass(frozen=True, slots=True)
-class _Band:
+class _Band(Struct, frozen=True):
     """Some rows of tiles of one picture, numbered from the first one on.
 
     Attributes:

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ...diagnostics import Span
 from ...ir.expr import Call, Expr, call, constant, tensor_type
@@ -18,8 +18,7 @@ from ...ops import shape as shaping
 from ...ops.arrays import numpy_dtype
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """An expression of static shape with arithmetic; numbers take its element type.
 
     Attributes:
@@ -140,8 +139,7 @@ class Term:
         return self.sum([*range(skip), *grown]).reshape(sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One call that derivatives are carried back through.
 
     Attributes:

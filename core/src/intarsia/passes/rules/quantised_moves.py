@@ -8,10 +8,10 @@ order of the real numbers is that of the integers. Every rule keeps each bit of 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
+from msgspec.structs import replace
 
 from ...ir.expr import Call, Constant, Expr, TupleGetItem, call, constant, get_item, tensor_type
 from ...ir.op import OpAttrs

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from ...dtype import DType
 from ...ir.expr import Call, Constant, Expr, constant, tensor_type
@@ -13,8 +12,7 @@ from ...ir.types import TensorType
 from ...ops.arrays import Array
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True):
     """A quantised tensor.
 
     Attributes:

@@ -6,10 +6,10 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ...artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
 from ...artifact.plan_json import step_arguments
@@ -23,8 +23,7 @@ SeeRegion: TypeAlias = Callable[[str, Sequence[np.ndarray], Sequence[np.ndarray]
 """Called with the name of a region, its inputs and its outputs."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileRow:
+class ProfileRow(Struct, frozen=True):
     """Time of one step.
 
     Attributes:
@@ -140,8 +139,7 @@ class GraphExecutor(PlanExecutor):
         return times
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _PreparedStep:
+class _PreparedStep(Struct, frozen=True, eq=False):
     """A step with all addresses filled in but those of the caller's arrays."""
 
     label: str

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ..expr import PrimExpr
 
 
-@dataclass(slots=True)
-class Sum:
+class Sum(Struct):
     """``constant + sum of coefficient * atom``; an atom is whatever is not a sum itself."""
 
     constant: int

@@ -9,7 +9,9 @@ disappear.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from ..expr import (
     COMPARISONS,
@@ -38,8 +40,7 @@ def simplify(function: PrimFunc) -> PrimFunc:
     return function if body is function.body else replace(function, body=body)
 
 
-@dataclass(slots=True)
-class _Simplifier:
+class _Simplifier(Struct):
     ranges: dict[TirVar, tuple[int, int]] = field(default_factory=dict)
     values: dict[TirVar, PrimExpr] = field(default_factory=dict)
     bounds: dict[PrimExpr, tuple[int, int]] = field(default_factory=dict)
@@ -175,7 +176,7 @@ class _Simplifier:
         quotient, rest = value.split(divisor)
         low, high = self._interval(rest)
         if low // divisor == high // divisor:
-            return replace(quotient, constant=quotient.constant + low // divisor)
+            return Sum(quotient.constant + low // divisor, quotient.terms)
         atom = self._atom(BinaryOp.FLOOR_DIV, rest, divisor)
         return quotient.plus(Sum(0, {atom: 1}))
 
@@ -183,7 +184,7 @@ class _Simplifier:
         _, rest = value.split(divisor)
         low, high = self._interval(rest)
         if low // divisor == high // divisor:
-            return replace(rest, constant=rest.constant - divisor * (low // divisor))
+            return Sum(rest.constant - divisor * (low // divisor), rest.terms)
         return Sum(0, {self._atom(BinaryOp.FLOOR_MOD, rest, divisor): 1})
 
     def _atom(self, op: BinaryOp, value: Sum, divisor: int) -> PrimExpr:

@@ -10,8 +10,10 @@ A compiler keeps a small array in a register if one loop over its lanes is all t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from ..buffer import Buffer, Scope
 from ..expr import Binary, BinaryOp, IntImm, Load, PrimExpr, TirVar
@@ -43,8 +45,7 @@ def _split(stmt: Stmt) -> Stmt | None:
     return result
 
 
-@dataclass(slots=True)
-class _Pieces:
+class _Pieces(Struct):
     """The vectors of one buffer.
 
     Attributes:

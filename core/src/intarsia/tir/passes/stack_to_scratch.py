@@ -6,7 +6,9 @@ For machines of small stacks, and for code that runs on one thread: threads woul
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+from msgspec import Struct, field
 
 from ..buffer import Buffer, Scope
 from ..expr import Load, PrimExpr
@@ -31,8 +33,7 @@ def stack_to_scratch(function: PrimFunc) -> PrimFunc:
     )
 
 
-@dataclass(slots=True)
-class _Moved:
+class _Moved(Struct):
     """Buffers of the stack and the parameters that take their places."""
 
     buffers: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])

@@ -7,8 +7,10 @@ value from one to the next, or touch memory other than along the last dimension.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from ..expr import (
     INDEX,
@@ -63,8 +65,7 @@ class _NoVectorForm(Exception):
     """Ends the attempt to give a loop a vector form; never leaves this file."""
 
 
-@dataclass(slots=True)
-class _Vector:
+class _Vector(Struct):
     """Gives statements their vector form for one loop variable."""
 
     var: TirVar

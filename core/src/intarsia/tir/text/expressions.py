@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from ...dtype import DType
 from ...tokens import Token
@@ -39,8 +40,7 @@ _REDUCERS = {op.value: op for op in BinaryOp}
 Finish: TypeAlias = Callable[[Token, Sequence[PrimExpr]], PrimExpr]
 
 
-@dataclass(slots=True)
-class _Bracket:
+class _Bracket(Struct):
     """An open bracket, or the whole expression.
 
     Attributes:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from ...errors import ParseError
 from ...tokens import Token
@@ -60,8 +60,7 @@ def parse_funcs(text: str) -> tuple[PrimFunc, ...]:
     return tuple(found)
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A declaration that holds for the rest of its block.
 
     Attributes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from intarsia.errors import PluginError
 from intarsia.ir.expr import Call
@@ -44,8 +45,7 @@ _INEXACT = {
 """Operators whose function of the library is wrong for some operands."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
+class _Refused(Struct, frozen=True):
     """An operator that the library has, and that is not taken."""
 
     reason: str
@@ -59,8 +59,7 @@ class _Refused:
         raise PluginError(f"{label_of(match.root)}: {self.reason}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Activation:
+class _Activation(Struct, frozen=True):
     """An activation with fixed parameters."""
 
     text: str
@@ -71,8 +70,7 @@ class _Activation:
         return draft.activate(value, f"{_FUNCTION}::{self.text}", label_of(match.root))
 
 
-@dataclass(frozen=True, slots=True)
-class _Unary:
+class _Unary(Struct, frozen=True):
     """A function of one tensor."""
 
     function: str

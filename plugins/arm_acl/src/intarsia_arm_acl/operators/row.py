@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call
@@ -42,8 +43,7 @@ def always(_match: Match) -> Support:
     return Support.yes()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One pattern that the plugin knows.
 
     Attributes:

@@ -8,8 +8,9 @@ Two ways to do the arithmetic: every thread a small tile in registers, or every 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.tir.buffer import Buffer, Scope
@@ -39,8 +40,7 @@ WARPS = 4  # of a block on tensor cores, two by two
 MMA_ROWS, MMA_COLUMNS, MMA_DEPTH = 16, 8, 8
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
+class Product(Struct, frozen=True):
     """A batch of products of matrices.
 
     Attributes:
@@ -72,8 +72,7 @@ class Product:
     mode: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Tile:
+class Tile(Struct, frozen=True):
     """Sizes of the tiles of a block.
 
     Attributes:

@@ -9,8 +9,9 @@ neighbouring elements, else a warp, or a whole block if the results are few.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.lower.along import neutral
@@ -81,8 +82,7 @@ def _global(tensor: Tensor, name: str) -> Buffer:
     return Buffer(name, tensor.shape, tensor.dtype)
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
+class _Stage(Struct, frozen=True):
     """One tensor on its way to a kernel."""
 
     tensor: Tensor
@@ -173,8 +173,7 @@ def _serial_axis(var: TirVar, extent: int, body: Stmt) -> Stmt:
     return serial(extent, at, var.name)
 
 
-@dataclass(frozen=True, slots=True)
-class _Shared:
+class _Shared(Struct, frozen=True):
     """A reduction whose terms are shared out among the threads of a warp or of a block."""
 
     stage: _Stage
@@ -257,8 +256,7 @@ class _Shared:
         return self.stage.finish(self._combined(self.init, load(total, 0)))
 
 
-@dataclass(frozen=True, slots=True)
-class _Vector:
+class _Vector(Struct, frozen=True):
     """Element-wise work on 16 bytes at a time.
 
     Attributes:

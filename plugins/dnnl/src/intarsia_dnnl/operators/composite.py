@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from intarsia.ir.expr import Call
 from intarsia.ir.pattern import Match, Pattern, Wildcard, op
@@ -21,8 +22,7 @@ def _number(name: str) -> Wildcard:
     return Wildcard(name, constant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Spelled:
+class _Spelled(Struct, frozen=True):
     """A function ``algorithm`` of ``x``, and what its constants must be.
 
     Attributes:

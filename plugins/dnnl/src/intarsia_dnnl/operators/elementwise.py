@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from intarsia.ir.expr import Call, Expr
 from intarsia.ir.pattern import Match, op
@@ -16,8 +17,7 @@ from ..draft import Draft, label_of, scalar, sizes
 from .row import Row, always
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
+class _Function(Struct, frozen=True):
     """An element-wise function of the library with fixed parameters."""
 
     operator: str

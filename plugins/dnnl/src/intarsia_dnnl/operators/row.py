@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Constant
@@ -20,8 +21,7 @@ Lower: TypeAlias = "Callable[[Draft, Match], int]"
 MAX_RANK = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One pattern that the plugin knows.
 
     Attributes:
@@ -56,8 +56,7 @@ class Row:
         return self.supports(match)
 
 
-@dataclass(frozen=True, slots=True)
-class _Never:
+class _Never(Struct, frozen=True):
     """An operator that is refused, always with the same reason."""
 
     reason: str

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Constant, Expr
@@ -28,8 +28,7 @@ BYTES = (DType.INT8, DType.UINT8)
 YES = Support.yes()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One operator that the plugin knows.
 
     Attributes:

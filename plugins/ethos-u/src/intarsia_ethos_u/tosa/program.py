@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias, cast
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from intarsia.errors import ArtifactError
 
@@ -24,16 +26,14 @@ SCHEMA = 1
 Attr: TypeAlias = "int | bool | str | tuple[int, ...]"
 
 
-@dataclass(frozen=True, slots=True)
-class TosaTensor:
+class TosaTensor(Struct, frozen=True):
     """A tensor: static shape, and TOSA's name of the element type (``INT8``, ``INT32``)."""
 
     shape: tuple[int, ...]
     dtype: str
 
 
-@dataclass(frozen=True, slots=True)
-class TosaNode:
+class TosaNode(Struct, frozen=True):
     """One TOSA operator.
 
     Attributes:
@@ -59,8 +59,7 @@ class TosaNode:
         return cast("int", self.attrs[key])
 
 
-@dataclass(frozen=True, slots=True)
-class Border:
+class Border(Struct, frozen=True):
     """How a tensor of the model becomes a tensor of the graph.
 
     Attributes:
@@ -74,8 +73,7 @@ class Border:
     unsigned: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Struct, frozen=True):
     """A region.
 
     Attributes:

@@ -7,14 +7,13 @@ are the sentences of :mod:`intarsia.codegen.arguments` about this argument, in t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.codegen.arguments import dlpack_code, faults_of
 
 
-@dataclass(slots=True)
-class Statics:
+class Statics(Struct):
     """Constants of the module: strings, shapes and descriptors, each value once."""
 
     lines: list[str] = field(default_factory=list)

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from intarsia.artifact.plan import (
     Argument,
@@ -87,8 +88,7 @@ def emit_main(module: TensorModule, statics: Statics, declarations: Declarations
     return _exported("__tvm_ffi_main", main.w)
 
 
-@dataclass(slots=True)
-class _Main:
+class _Main(Struct):
     w: Writer
     plan: CallPlan
     statics: Statics

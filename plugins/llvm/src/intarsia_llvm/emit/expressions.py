@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError, VerifyError
@@ -47,8 +48,7 @@ _DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD)
 _EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
 
 
-@dataclass(slots=True)
-class Expressions:
+class Expressions(Struct):
     """Writes expressions into a function.
 
     Attributes:

@@ -7,8 +7,9 @@ A parallel loop becomes a function of its own, ``body(buffers..., variables..., 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import assert_never
+
+from msgspec import Struct, field
 
 from intarsia.errors import UnsupportedError
 from intarsia.tir.buffer import Buffer, Scope
@@ -45,8 +46,7 @@ def emit_kernel(function: PrimFunc, declarations: Declarations, linkage: str = "
     return "\n".join(kernel.functions)
 
 
-@dataclass(slots=True)
-class _Kernel:
+class _Kernel(Struct):
     name: str
     declarations: Declarations
     linkage: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from intarsia.codegen.c_interface import Interface
 from intarsia.lower.kernels import TensorModule
@@ -58,8 +59,7 @@ def emit_parts(module: TensorModule, model: Machine, threads: int, least: int) -
             yield _exported(module, model, threads, kernels)
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(Struct):
     """Kernels of one LLVM module.
 
     Attributes:

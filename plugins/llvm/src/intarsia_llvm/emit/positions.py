@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from intarsia.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, Ramp
 from intarsia.tir.passes.affine import Sum
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Position:
+class Position(Struct, frozen=True, eq=False):
     """``constant + sum of factor * part``, in elements.
 
     Attributes:

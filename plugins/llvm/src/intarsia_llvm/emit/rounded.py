@@ -8,7 +8,7 @@ dequantises such a value needs no integer of it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.tir.expr import (
@@ -31,8 +31,7 @@ _MOST = 2**16  # far from what float32 has exactly
 _ROUNDING_LANES = (1, 4, 8, 16)  # of vectors that x86 rounds to int32 with one instruction
 
 
-@dataclass(frozen=True, slots=True)
-class Rounded:
+class Rounded(Struct, frozen=True):
     """``saturate(round(x) + zero) - less``, the latter being 0 unless it is a float again.
 
     Attributes:

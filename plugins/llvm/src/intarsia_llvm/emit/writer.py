@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
-@dataclass(slots=True)
-class _Scope:
+class _Scope(Struct):
     """A loop or a branch that is being written.
 
     Attributes:
@@ -21,8 +21,7 @@ class _Scope:
     shared: list[str] = field(default_factory=list[str])
 
 
-@dataclass(slots=True)
-class Declarations:
+class Declarations(Struct):
     """What the functions of a module share.
 
     Attributes:
@@ -47,8 +46,7 @@ class Declarations:
         return f"@{name}"
 
 
-@dataclass(slots=True)
-class Writer:
+class Writer(Struct):
     """Text of one function under construction.
 
     Attributes:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.tir.expr import BinaryOp, PrimExpr, binary, cast, equal, intrinsic, minimum
@@ -95,8 +96,7 @@ _ERFC_FAR_BOTTOM = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Circle:
+class _Circle(Struct, frozen=True):
     """How exactly sine and cosine are computed.
 
     Attributes:

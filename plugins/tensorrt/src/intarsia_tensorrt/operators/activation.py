@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from intarsia.ir.expr import Call
 from intarsia.partition.support import Support
@@ -14,8 +15,7 @@ from ..draft import Draft, Tensor
 from .row import Row, always, attribute
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(Struct, frozen=True):
     """One ``ActivationType``, with fixed parameters or with the operator's attributes.
 
     Attributes:

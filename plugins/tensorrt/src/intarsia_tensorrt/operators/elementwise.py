@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, tensor_type
@@ -18,8 +19,7 @@ from .row import FLOATS, MOVED, NUMBERS, WHOLE, Row, always, never
 _BOOLS = (DType.BOOL,)
 
 
-@dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(Struct, frozen=True):
     """One ``UnaryOperation`` after the other.
 
     Attributes:
@@ -55,8 +55,7 @@ _PLAIN = MappingProxyType(
 _SIGNED = MappingProxyType({"abs": "ABS", "negative": "NEG", "sign": "SIGN"})
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Struct, frozen=True):
     """One ``ElementWiseOperation`` of both operands.
 
     Attributes:
@@ -79,8 +78,7 @@ _ARITHMETIC = MappingProxyType(
 _LOGICAL = MappingProxyType({"logical_and": "AND", "logical_or": "OR", "logical_xor": "XOR"})
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """Operations of both operands, any of which may hold; negated if ``negate``.
 
     Comparisons of float32 are exact, whatever is computed in float16 around them.

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
+
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call
@@ -114,8 +115,7 @@ def _reduces(call: Call) -> Support:
     return Support.yes() if attrs.axes else attribute("no axes: nothing is reduced")
 
 
-@dataclass(frozen=True, slots=True)
-class Reduction:
+class Reduction(Struct, frozen=True):
     """One ``ReduceOperation``; sums are exact with ``-fp16`` too."""
 
     operation: str
@@ -138,8 +138,7 @@ _REDUCTIONS = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Truth:
+class Truth(Struct, frozen=True):
     """A reduction of bools, as one of 0 and 1."""
 
     operation: str
@@ -159,8 +158,7 @@ def _supports_place(call: Call) -> Support:
     return Support.yes()
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Struct, frozen=True):
     """The index of an extreme: the first of one sorted element."""
 
     operation: str

@@ -8,12 +8,12 @@ which the library does not fuse: such an operator computes in float32, as it is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Constant, Expr
@@ -112,8 +112,7 @@ def _weight(draft: Draft, call: Call, axis: int) -> Tensor:
     return draft.finish(layer)
 
 
-@dataclass(frozen=True, slots=True)
-class Single:
+class Single(Struct, frozen=True):
     """Where an operator has scales that must be single, each before its zero point."""
 
     scales: tuple[int, ...]
@@ -208,8 +207,7 @@ def _lower_matmul(draft: Draft, call: Call) -> Tensor:
     return quantize(draft, result, *call.args[6:8])
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(Struct, frozen=True):
     """One ``ElementWiseOperation`` of the real numbers."""
 
     operation: str

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.ir.expr import Call, Constant, Expr
@@ -35,8 +36,7 @@ def always(_call: Call) -> Support:
     return Support.yes()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One operator that the plugin knows.
 
     Attributes:
@@ -111,8 +111,7 @@ def shape(detail: str) -> Support:
     return Support.no(Code.UNSUPPORTED_SHAPE, detail)
 
 
-@dataclass(frozen=True, slots=True)
-class Never:
+class Never(Struct, frozen=True):
     """An operator that is not taken, and the reason."""
 
     reason: str

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 
 from ....ir.expr import Expr
 from ....ir.op import Op
@@ -34,8 +34,7 @@ _DEFAULTS = MappingProxyType(
 _GATES = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
+class _Cell(Struct, frozen=True):
     """One direction of one layer.
 
     Attributes:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from ..context import NodeContext
 
@@ -13,8 +14,7 @@ Padding: TypeAlias = tuple[tuple[int, int], ...]
 MAX_WINDOW = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A checked window, one number (or pair) for each spatial dimension.
 
     Attributes:

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from ....ir.expr import Constant, Expr, Function, Var, make_tuple
 from ....ir.walk import children, post_order, substitute
 
 
-@dataclass(slots=True)
-class Levels:
+class Levels(Struct):
     """When values are known: 0 for inputs, one more with each step that goes before.
 
     Attributes:

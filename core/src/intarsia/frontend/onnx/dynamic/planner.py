@@ -11,11 +11,11 @@ A node of which all operands are known is carried out at once.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec.structs import replace
 
 from ....artifact.plan import NARROW
 from ....dtype import DType

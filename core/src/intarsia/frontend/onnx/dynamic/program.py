@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct, field
 
 from ....artifact.signature import Signature, ValueSpec
 from ....ir.expr import Expr, tensor_type
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     from ....ir.module import IRModule
 
 
-@dataclass(frozen=True, slots=True)
-class PieceStep:
+class PieceStep(Struct, frozen=True):
     """Call a compiled piece.
 
     Attributes:
@@ -38,8 +38,7 @@ class PieceStep:
 Step: TypeAlias = PieceStep | Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class Program(Struct, frozen=True, eq=False):
     """What one run does, in order. A name is given a value once, before it is used.
 
     Attributes:
@@ -64,8 +63,7 @@ class Program:
         return tuple(step for step in self.steps if isinstance(step, Node))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class DynamicModel:
+class DynamicModel(Struct, frozen=True, eq=False):
     """A model whose shapes, values or control flow are partly known at run time only.
 
     Attributes:

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
 from threading import Lock
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ....ir.expr import Call, Constant, Expr, TupleGetItem, Var
 from ....ir.types import TensorType, Type
@@ -80,8 +81,7 @@ class NotingFolder(ConstantFolder):
         return self._bound[var]
 
 
-@dataclass(frozen=True, slots=True)
-class _Action:
+class _Action(Struct, frozen=True):
     """Call a function on values by their numbers; those in ``last`` are not needed after it."""
 
     function: Callable[..., object]
@@ -90,8 +90,7 @@ class _Action:
     last: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
+class _Result(Struct, frozen=True):
     """One result.
 
     Attributes:
@@ -105,8 +104,7 @@ class _Result:
     stored: np.dtype | None
 
 
-@dataclass(frozen=True, slots=True)
-class Recipe:
+class Recipe(Struct, frozen=True):
     """Operators in their order, as calls of their NumPy definitions.
 
     Attributes:
@@ -232,8 +230,7 @@ def _function(node: Expr) -> Callable[..., object] | None:
             return None
 
 
-@dataclass(slots=True)
-class _Forms:
+class _Forms(Struct):
     """What is known of one node."""
 
     node: Node

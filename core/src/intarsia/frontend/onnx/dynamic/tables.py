@@ -8,11 +8,11 @@ host keeps those that count.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from ....dtype import DType
 from ....ir.expr import Expr, get_item
@@ -24,8 +24,7 @@ MOST_BYTES = 256 << 20
 """Room that a table may take; a larger one is left to the host."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """What is compiled of a node.
 
     Attributes:
