@@ -4,18 +4,26 @@
 from __future__ import annotations
 
 import ast
+import inspect
+import pydoc
 import re
 import subprocess
 import sys
+from dataclasses import is_dataclass
 from pathlib import Path
+from types import ModuleType
 
 import grimp
 import pytest
+
+import intarsia
+from intarsia import plugin
 
 from .source_tree import ALL_SOURCES, CORE_SOURCES, LIMITS, ROOT, Source
 
 LOOP_BACKENDS = ("llvm", "cuda", "c")
 ACCELERATORS = ("dnnl", "onednn", "acl", "arm_acl", "ethos", "ethosn", "tensorrt")
+NODES = ("ir/expr", "ir/types", *(f"tir/{n}" for n in ("buffer", "expr", "func", "stmt", "tensor")))
 UNWANTED_NAMES = re.compile(
     r"(^|_)(utils?|helpers?|common|misc|managers?|handlers?|engine|processor|data|info|base)($|_)|_v2$"
 )
@@ -240,14 +248,26 @@ def test_only_the_importer_and_the_program_of_a_peer_import_torch() -> None:
     assert importers == [f"{package}/cli/inductor.py", f"{package}/frontend/torch.py"]
 
 
-def test_only_nodes_and_options_are_dataclasses() -> None:
+def test_records_are_structs_and_what_others_see_are_dataclasses() -> None:
     """Records are ``msgspec.Struct``: made at import fifty times as fast, compared in C.
 
     Nodes of the IRs are not, because ``match`` asks twice as long for a class that has a metaclass;
-    and options are what plugins write.
+    nor is what users and plugins see, which ``help()`` and ``dataclasses.replace()`` work for.
     """
-    tir = (f"tir/{name}.py" for name in ("buffer", "expr", "func", "stmt", "tensor"))
-    options = ("target/config_kind.py", "target/options.py")
-    allowed = {f"core/src/intarsia/{name}" for name in ("ir/expr.py", *tir, *options)}
-    found = {s.name for s in ALL_SOURCES if re.search(r"^ *@dataclass", s.text, re.MULTILINE)}
-    assert {name for name in found - allowed if Path(name).name != "target.py"} == set()
+    public = {
+        inspect.getsourcefile(found)
+        for module in (intarsia, plugin)
+        for name in module.__all__
+        if inspect.isclass(found := getattr(module, name)) and is_dataclass(found)
+    }
+    nodes = {str(ROOT / "core/src/intarsia" / f"{name}.py") for name in NODES}
+    options = re.compile(r"/(target|options|build/build|dynamo)\.py$")
+    found = {str(s.path) for s in ALL_SOURCES if re.search(r"^ *@dataclass", s.text, re.MULTILINE)}
+    assert {path for path in found - public - nodes if not options.search(path)} == set()
+
+
+@pytest.mark.parametrize("module", [intarsia, plugin], ids=lambda module: module.__name__)
+def test_help_works_for_everything_public(module: ModuleType) -> None:
+    for found in (getattr(module, name) for name in module.__all__):
+        if inspect.isclass(found) or inspect.isfunction(found):
+            assert pydoc.render_doc(found)

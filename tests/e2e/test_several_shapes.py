@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -245,7 +246,7 @@ def test_damaged_sizes(ranged: intarsia.Artifact) -> None:
         ((SizeChoice("M", passport.sizes[0].sizes),), passport.parts, "not those of its sizes"),
         ((SizeChoice("N", (1, 2, 3, 8)),), passport.parts, "not those of its sizes"),
     ):
-        broken = replace(ranged, passport=replace(passport, sizes=sizes, parts=parts))
+        broken = dataclasses.replace(ranged, passport=replace(passport, sizes=sizes, parts=parts))
         with pytest.raises(ArtifactError, match=message):
             broken.load()
     outer = replace(passport, sizes=(SizeChoice("N", (7,)),), parts=())
@@ -255,8 +256,8 @@ def test_damaged_sizes(ranged: intarsia.Artifact) -> None:
 
 
 def test_equal_weights_are_stored_once_under_any_name(ranged: intarsia.Artifact) -> None:
-    other = replace(ranged, constants=MappingProxyType({"v": W, "w": W + 1}))
-    first = replace(ranged, constants=MappingProxyType({"w": W}))
+    other = dataclasses.replace(ranged, constants=MappingProxyType({"v": W, "w": W + 1}))
+    first = dataclasses.replace(ranged, constants=MappingProxyType({"w": W}))
     made = join(ranged.passport, (), [Piece("a", first), Piece("b", other)], ranged.placement)
     assert [dict(part.weights) for part in made.passport.parts] == [{}, {"v": "w", "w": "w.2"}]
     np.testing.assert_array_equal(made.constants["w.2"], W + 1)

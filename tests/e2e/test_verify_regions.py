@@ -81,7 +81,7 @@ def checked(data: bytes, *, wrong: str = "") -> tuple[RegionCheck, ...]:
         cutting = placed.cuts[wrong]
         first, *others = cutting.regions
         body = call(OPERATORS["negative"], first.function.body)
-        other = replace(first, function=dataclasses.replace(first.function, body=body))
+        other = dataclasses.replace(first, function=dataclasses.replace(first.function, body=body))
         tampered = {**placed.cuts, wrong: replace(cutting, regions=(other, *others))}
         placed = replace(placed, cuts=tampered)
     artifact = intarsia.build(data, "dnnl, llvm", plan=Plan.GREEDY)

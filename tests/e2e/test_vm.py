@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -258,7 +259,7 @@ def test_damaged_parts(artifact: intarsia.Artifact) -> None:
         (replace(first, sizes=(1,)), "part 'piece0' is for 1 sizes, not 0"),
         (replace(first, name="other"), "part 'other': unit 'main' has no file 'lib.so'"),
     ):
-        broken = replace(artifact, passport=replace(passport, parts=(part, second)))
+        broken = dataclasses.replace(artifact, passport=replace(passport, parts=(part, second)))
         with pytest.raises(ArtifactError, match=message):
             broken.load()
     nested = join(passport, artifact.units[:1], [Piece("piece0", artifact)], artifact.placement)

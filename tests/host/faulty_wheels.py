@@ -137,10 +137,10 @@ FAULTS = {
     ),
     "mutates": Fault(
         hooks="@hookimpl\ndef relay_codegen(region, target):\n    region.function = None\n",
-        says="failed in relay_codegen(): AttributeError: immutable type: 'Region'",
+        says="failed in relay_codegen(): FrozenInstanceError",
     ),
     "adds-calls": Fault(
-        hooks="from msgspec.structs import replace\n@hookimpl\ndef partition(regions, target):\n"
+        hooks="from dataclasses import replace\n@hookimpl\ndef partition(regions, target):\n"
         "    return [replace(regions[0], origins={regions[0]: regions[0]})]\n",
         says="added calls to region 'adds_calls_0' in partition()",
     ),

@@ -13,9 +13,8 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
-
-from msgspec import Struct
 
 from .build.build import BuildOptions, build
 from .cli.configured import read_settings
@@ -52,10 +51,11 @@ Results: TypeAlias = "tuple[object, ...]"
 MOST_KEPT = 32
 """Sets of shapes and weights that one graph is kept compiled for; the oldest goes first."""
 
-_BUILD_OPTIONS = frozenset(BuildOptions.__struct_fields__) - {"shapes", "progress"}
+_BUILD_OPTIONS = frozenset(field.name for field in fields(BuildOptions)) - {"shapes", "progress"}
 
 
-class BackendOptions(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendOptions:
     """``options`` of ``torch.compile``; others are options of a build.
 
     Attributes:
@@ -100,7 +100,7 @@ def backend(
         raise UsageError(f"there is no mode '{mode}'", hint="options={'target': ..., 'threads': 2}")
     given = dict(options or {})
     build_options = {name: given.pop(name) for name in _BUILD_OPTIONS & given.keys()}
-    own = BackendOptions.__struct_fields__
+    own = [field.name for field in fields(BackendOptions)]
     for name in given.keys() - set(own):
         known = [*own, *_BUILD_OPTIONS]
         hint = did_you_mean(name, known) or f"options: {', '.join(known)}"

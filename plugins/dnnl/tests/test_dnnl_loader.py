@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import dataclasses
 import gc
 import os
 import subprocess
@@ -138,7 +139,7 @@ def test_damaged_units(change: dict[str, object], message: str) -> None:
     unit = compile_region(region_of(function), DnnlOptions())
     request = request_for(function, unit)
     with pytest.raises(ArtifactError, match=message):
-        load(replace(request, **change))
+        load(dataclasses.replace(request, **change))
 
 
 def _with_nodes(*nodes: Node) -> LoadedRegion:
@@ -306,4 +307,4 @@ def test_flops_count_no_elementwise_work() -> None:
 def test_a_region_with_a_foreign_call_is_refused() -> None:
     region = region_of(function_of(apply("nn.relu", var("x", 2, 3))))
     with pytest.raises(PluginError, match=r"has a nn\.relu that no row of the support table takes"):
-        compile_region(replace(region, rows={}), DnnlOptions())
+        compile_region(dataclasses.replace(region, rows={}), DnnlOptions())

@@ -65,7 +65,9 @@ def stored_elsewhere(made: Made) -> LoadedRegion:
             steps.append(steps[-1] * size)
         packed[value] = PackedWeight(weight_.view, Layout(shape, tuple(steps), shape))
     program = replace(made.program, packed=packed)
-    request = replace(made.request, constants=constants, files={FILE: print_program(program)})
+    request = dataclasses.replace(
+        made.request, constants=constants, files={FILE: print_program(program)}
+    )
     return LoadedRegion(program, request)
 
 
@@ -172,7 +174,7 @@ def test_without_a_library_weights_stay_as_they_are(monkeypatch: pytest.MonkeyPa
 def test_a_weight_of_another_size_is_refused() -> None:
     made = make(convolution())
     (name,) = made.unit.constants
-    request = replace(made.request, constants={name: np.zeros(5, np.float32)})
+    request = dataclasses.replace(made.request, constants={name: np.zeros(5, np.float32)})
     with pytest.raises(ArtifactError, match=r"is float32\[5\], not float32\[\d+\]"):
         load(request)
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -153,7 +154,7 @@ def test_a_large_product_for_a_matrix_unit_is_kept_without_the_rest(
     for _ in range(12):
         rest = apply("multiply", rest, rest)
     region = region_of(function_of(rest))
-    region = replace(region, origins={call: call for call in calls(region.function)})
+    region = dataclasses.replace(region, origins={call: call for call in calls(region.function)})
     (answer,) = plugin.partition([region], target(fpmath_mode="bf16"))
     names = ["matmul", "reshape", "add", "nn.gelu"] if kept else []
     assert [call.name for call in answer.origins] == names

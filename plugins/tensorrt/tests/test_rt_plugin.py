@@ -7,6 +7,7 @@ import hashlib
 import sys
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata, resources
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from intarsia_testkit.expressions import apply, function_of, var, weight
-from msgspec.structs import replace
 
 import intarsia
 from intarsia.errors import TargetError, ToolchainError, WorkerLost

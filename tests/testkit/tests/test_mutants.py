@@ -134,12 +134,12 @@ MUTANTS = (
     Mutant("names an operator that does not exist", SUPPORT, 'op("nn.relu")', 'op("nn.reloo")',
            "contract_rows_name_operators", "nn.reloo"),
     Mutant("adds calls to a region", HOOKS, "    return [region for region in regions if",
-           "    from msgspec.structs import replace\n"
+           "    from dataclasses import replace\n"
            "    return [replace(r, function=regions[-1].function) for r in regions]\n"
            "    return [region for region in regions if", "partition_hook_only_drops", "adds"),
     Mutant("returns a region that is not convex", HOOKS,
            "    return [region for region in regions if",
-           "    from msgspec.structs import replace\n"
+           "    from dataclasses import replace\n"
            "    both = {k: v for r in regions for k, v in r.origins.items()}\n"
            "    return [replace(regions[0], origins={**both, regions[0].function: regions})]\n"
            "    return [region for region in regions if",

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
-import dataclasses
 import errno
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 import intarsia
 from intarsia.artifact.archive import open_artifact
@@ -229,11 +227,11 @@ class Rewriting(Backend):
 
 
 def without_inputs(function: Function) -> Function:
-    return dataclasses.replace(function, params=())
+    return replace(function, params=())
 
 
 def renamed(function: Any) -> Any:
-    return dataclasses.replace(function, name="other")
+    return replace(function, name="other")
 
 
 def fail_with(error: Exception) -> Any:

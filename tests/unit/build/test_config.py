@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from intarsia.build.config import Executor, Runtime, check_combination, check_served
 from intarsia.errors import DuplicateName, PluginError, UnsupportedError, UsageError

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from intarsia.errors import PluginError
 from intarsia.ir.expr import Var

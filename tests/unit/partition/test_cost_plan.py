@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import itertools
 import random
@@ -252,7 +253,7 @@ def test_the_cheaper_of_two_accelerators_is_chosen_whatever_their_order():
 def test_a_device_with_its_own_memory_pays_for_every_value():
     module, rows = heavy_chain(None, None)
     near = Performance(flops=1e12)
-    far = replace(near, copy_bandwidth=1e6, copy_latency=1e-3)
+    far = dataclasses.replace(near, copy_bandwidth=1e6, copy_latency=1e-3)
     for speed, regions in ((near, 2), (far, 0)):
         prices = Prices(Performance(), {"npu": speed})
         made = partition(module, [("npu", SupportTable(rows))], prices=prices)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -139,7 +141,9 @@ def test_a_measurement_decides_and_is_reported() -> None:
     inner = product(rows=512)
     module = IRModule.from_function(Function((inner.args[0],), relu(inner), ("y",)))  # type: ignore[arg-type]
     table = SupportTable([SupportRow("matmul", op("matmul"), lambda _: Support.yes())])
-    fast = Prices(SPEED, {"npu": replace(SPEED, flops=1e12, bandwidth=1e12, copy_bandwidth=None)})
+    fast = Prices(
+        SPEED, {"npu": dataclasses.replace(SPEED, flops=1e12, bandwidth=1e12, copy_bandwidth=None)}
+    )
     key = signature_of_calls([inner])
     for seconds, offloaded in ((1e-5, 1), (9.0, 0)):
         measured = Measured({("npu", key): seconds}, {key: 1e-2})

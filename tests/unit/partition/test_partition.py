@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import importlib.util
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 
 from intarsia.dtype import DType
 from intarsia.errors import GateFailed, PluginError, UnsupportedError, UsageError

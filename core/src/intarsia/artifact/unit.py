@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-
-from msgspec import Struct, field
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,7 +15,8 @@ SHARED_LIBRARY = "shared-library"
 """Loader of a unit whose file ``lib.so`` exports tvm-ffi functions; built into the runtime."""
 
 
-class CompiledUnit(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledUnit:
     """The code of one region, or of everything the fallback backend compiles.
 
     Attributes:

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-
-from msgspec import Struct
 
 from ..artifact.archive import OpenedArtifact, Weight, check_references
 from ..artifact.deferred import Weights, contents_of
@@ -31,7 +30,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-class Artifact(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class Artifact:
     """A compiled model in memory.
 
     Attributes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..artifact.unit import CompiledUnit
 from ..errors import UnsupportedError, UsageError
@@ -64,7 +64,8 @@ Progress: TypeAlias = Callable[[str], object]
 """Called with the name of each stage when it begins."""
 
 
-class BuildOptions(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildOptions:
     """What a build may be told besides model and target.
 
     Attributes:
@@ -275,7 +276,7 @@ def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Mea
 
 
 def _chosen(options: Mapping[str, Any]) -> BuildOptions:
-    known = BuildOptions.__struct_fields__
+    known = [field.name for field in fields(BuildOptions)]
     for name in options:
         if name not in known:
             raise UsageError(f"build() has no option '{name}'", hint=did_you_mean(name, known))

@@ -16,12 +16,12 @@ import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..dtype import DType
 from ..errors import IntarsiaError, ResourceError

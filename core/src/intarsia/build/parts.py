@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -74,7 +75,9 @@ class Joint:
             Part(name=piece.name, passport=made.passport, weights=renamed, sizes=piece.sizes)
         )
         self._units += [
-            replace(unit, name=part_unit(piece.name, unit.name), constants=MappingProxyType({}))
+            dataclasses.replace(
+                unit, name=part_unit(piece.name, unit.name), constants=MappingProxyType({})
+            )
             for unit in made.units
         ]
 

@@ -232,16 +232,18 @@ def lower_rest(
         alignment=cast("int", alignment) if delivery.freestanding else ALIGNMENT,
         tuned=tuned,
     )
-    delivery = replace(delivery, constants=lowered.constants)
+    delivery = dataclasses.replace(delivery, constants=lowered.constants)
     plan = _with_borders(lowered.module.plan, module.attr(StoredAs), module.attr(OnlyFor))
-    lowered = replace(lowered, module=replace(lowered.module, plan=plan, delivery=delivery))
+    lowered = replace(
+        lowered, module=dataclasses.replace(lowered.module, plan=plan, delivery=delivery)
+    )
     kind = fallback.kind.name
     if not host.has_hook(kind, "rewrite_tir"):
         return lowered
     functions = tuple(
         _rewrite_kernel(host, fallback, function) for function in lowered.module.functions
     )
-    return replace(lowered, module=replace(lowered.module, functions=functions))
+    return replace(lowered, module=dataclasses.replace(lowered.module, functions=functions))
 
 
 def _with_borders(plan: CallPlan, stored: StoredAs | None, only: OnlyFor | None) -> CallPlan:
@@ -293,7 +295,7 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
     if host.has_hook(kind.name, "lower_intrinsic"):
         answer = host.call("lower_intrinsic", kind.name, target=fallback)
         rules = cast("Mapping[Intrinsic, IntrinsicRule]", answer)
-        module = replace(module, rules=MappingProxyType(dict(rules)))
+        module = dataclasses.replace(module, rules=MappingProxyType(dict(rules)))
     try:
         unit = _generate(kind.tir_codegen, module, fallback)
     except (IntarsiaError, MemoryError):

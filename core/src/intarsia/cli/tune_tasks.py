@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -182,7 +183,7 @@ class Measurer:
 
     def _artifact(self, task: Task, choice: Choice) -> Artifact:
         """Compile one kernel, with its weights as inputs."""
-        host, target = self._tasks.host, replace(self._tasks.target, accelerators=())
+        host, target = self._tasks.host, dataclasses.replace(self._tasks.target, accelerators=())
         module = IRModule({"main": task.group.function}).with_attr(CompositeTarget, target)
         cutting = cut(host, module, target)
         tuned = Tuned(self._tasks.spaces, _Always(choice))

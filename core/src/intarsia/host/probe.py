@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from dataclasses import dataclass
 
 
-class Probe(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Probe:
     """Answer to the ``probe`` hook.
 
     Attributes:

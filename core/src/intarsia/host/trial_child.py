@@ -10,9 +10,8 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from typing import NoReturn
-
-from msgspec.structs import asdict
 
 from ..errors import IntarsiaError
 from .discovery import Found, find_plugins

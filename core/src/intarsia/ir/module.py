@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar, cast
-
-from msgspec import Struct, field
-from msgspec.structs import replace
 
 from ..errors import VerifyError
 from .expr import Function, GlobalVar
@@ -16,7 +14,8 @@ from .expr import Function, GlobalVar
 A = TypeVar("A")
 
 
-class StoredAs(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class StoredAs:
     """A module-level setting: inputs and outputs that ``main`` has as bytes and others do not.
 
     Attributes:
@@ -26,7 +25,8 @@ class StoredAs(Struct, frozen=True):
     types: Mapping[str, str]
 
 
-class OnlyFor(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class OnlyFor:
     """A module-level setting: inputs for some values of which alone ``main`` is right.
 
     Attributes:
@@ -36,7 +36,8 @@ class OnlyFor(Struct, frozen=True):
     values: Mapping[str, tuple[tuple[int, ...], ...]]
 
 
-class IRModule(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class IRModule:
     """Functions by name; ``main`` is the entry.
 
     Attributes:

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
-
-from msgspec import Struct
 
 from .expr import Call, Constant, Expr
 from .op import OpAttrs
 from .types import Type
 
 
-class Wildcard(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Wildcard:
     """Matches any value, which becomes an input of the match.
 
     Attributes:
@@ -25,7 +25,8 @@ class Wildcard(Struct, frozen=True):
     constant: bool = False
 
 
-class OpPattern(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class OpPattern:
     """Matches a call of ``op`` whose arguments match ``args``.
 
     Attributes:
@@ -41,7 +42,8 @@ class OpPattern(Struct, frozen=True):
     commutative: bool = False
 
 
-class Optional(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Optional:
     """Matches ``outer`` around ``inner`` if it is there, else ``inner`` alone.
 
     ``outer`` is a function from a pattern to a pattern, so that the same inner match is shared.
@@ -63,7 +65,8 @@ def op(name: str, *args: Pattern, where: Callable[[Call], bool] | None = None) -
     return OpPattern(name, args or None, where, commutative)
 
 
-class Match(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class Match:
     """Where a pattern matched.
 
     Attributes:

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TypeAlias
-
-from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import UnsupportedError
 
 
-class Dim(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Dim:
     """A symbolic dimension: an unknown size with a name; equal names are equal sizes."""
 
     name: str
@@ -26,7 +26,8 @@ Size: TypeAlias = int | Dim
 Shape: TypeAlias = tuple[Size, ...]
 
 
-class TensorType(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TensorType:
     """Shape and element type of a dense row-major tensor.
 
     Attributes:
@@ -85,7 +86,8 @@ class TensorType(Struct, frozen=True):
         return f"Tensor[({sizes}{',' if self.rank == 1 else ''}), {self.dtype}]"
 
 
-class TupleType(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TupleType:
     """Type of a tuple of values."""
 
     fields: tuple[Type, ...]

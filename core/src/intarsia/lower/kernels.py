@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-
-from msgspec import Struct, field
 
 from ..artifact.plan import CallPlan
 from ..ir.walk import calls
@@ -20,7 +19,8 @@ if TYPE_CHECKING:
     from ..tir.intrinsic import Intrinsic, IntrinsicRule
 
 
-class FusedGroup(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class FusedGroup:
     """Operator calls that become one kernel.
 
     Attributes:
@@ -42,7 +42,8 @@ class FusedGroup(Struct, frozen=True, eq=False):
         return "+".join(call.name for call in calls(self.function))
 
 
-class Delivery(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
     """How the code of a module is driven, and where it runs.
 
     Attributes:
@@ -70,7 +71,8 @@ class Delivery(Struct, frozen=True, eq=False):
     )
 
 
-class TensorModule(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class TensorModule:
     """What a backend's ``tir_codegen`` gets.
 
     Attributes:

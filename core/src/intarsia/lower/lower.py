@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
-from msgspec.structs import replace
 
 from ..artifact.deferred import Weights
 from ..artifact.plan import ALIGNMENT
@@ -129,7 +128,7 @@ def _checked(kernel: object, group: FusedGroup, target: Target) -> PrimFunc:
             f"'{target.kind.name}' returned no kernel for '{group.name}'",
             hint="a schedule returns None or a PrimFunc with one input for each group parameter",
         )
-    return dataclasses.replace(kernel, name=group.name)
+    return replace(kernel, name=group.name)
 
 
 def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
@@ -137,7 +136,7 @@ def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
     call = group.function.body
     if isinstance(call, Call) and call.op.loops is not None:
         written: PrimFunc = call.op.loops(call.attrs, *(arg.type for arg in call.args))
-        return dataclasses.replace(written, name=group.name)
+        return replace(written, name=group.name)
     stages = stages_of(group.function)
     if target.kind.loops is None:
         return default_loops(group.name, stages)
@@ -147,7 +146,7 @@ def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
             f"the loops of target kind '{target.kind.name}' are no kernel for '{group.name}'",
             hint="loops() returns a PrimFunc with one input for each input of the stages",
         )
-    return dataclasses.replace(kernel, name=group.name)
+    return replace(kernel, name=group.name)
 
 
 def _is_empty(group: FusedGroup) -> bool:

@@ -21,10 +21,10 @@ The cost of a placement is the sum over calls and regions, where the regions are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from enum import Enum
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from ..ir.expr import Call, Constant
 from ..ir.op import OpKind

@@ -9,9 +9,9 @@ step, ``("field", n, index)``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import asdict
 
 from ..dtype import DType
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 Place: TypeAlias = tuple[str | int, ...]
 
 
-class RegionStep(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionStep:
     """One match.
 
     Attributes:
@@ -39,7 +40,8 @@ class RegionStep(Struct, frozen=True, eq=False):
     operands: tuple[Place, ...]
 
 
-class RegionProgram(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class RegionProgram:
     """A region, match by match.
 
     Attributes:

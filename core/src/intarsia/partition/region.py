@@ -4,11 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
-
-from msgspec import Struct, field
-from msgspec.structs import replace
 
 from ..errors import PluginError
 from ..ir.walk import calls
@@ -17,7 +15,8 @@ if TYPE_CHECKING:
     from ..ir.expr import Call, Function
 
 
-class Region(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
     """A convex part of ``main``, outlined as a function.
 
     Attributes:
@@ -37,7 +36,7 @@ class Region(Struct, frozen=True, eq=False):
     function: Function
     rows: Mapping[Call, str]
     nodes: tuple[str, ...]
-    origins: Mapping[Call, Call] = field(default_factory=lambda: MappingProxyType({}))
+    origins: Mapping[Call, Call] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     why: str = ""
 
     def calls(self) -> tuple[Call, ...]:

@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, TypeAlias
-
-from msgspec import Struct
 
 if TYPE_CHECKING:
     from ..ir.pattern import Match, Pattern
@@ -29,7 +28,8 @@ class Code(Enum):
     PLUGIN_ERROR = "plugin-error"
 
 
-class Support(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Support:
     """A verdict on one match.
 
     Attributes:
@@ -67,7 +67,8 @@ class Support(Struct, frozen=True):
 Predicate: TypeAlias = "Callable[[Match], Support]"
 
 
-class SupportRow(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SupportRow:
     """A pattern the accelerator knows, and the function that says whether it takes a match."""
 
     name: str
@@ -75,7 +76,8 @@ class SupportRow(Struct, frozen=True):
     predicate: Predicate
 
 
-class SupportTable(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class SupportTable:
     """Rows in order of preference: the first row that matches a node and says yes takes it.
 
     Attributes:

@@ -36,10 +36,9 @@ from __future__ import annotations
 import ctypes
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
-
-from msgspec import Struct
 
 from ..artifact.plan import CallPlan, TensorSpec
 from ..artifact.signature import ValueSpec
@@ -59,7 +58,8 @@ EXECUTOR_GROUP = "intarsia.executors"
 RUNTIME_GROUP = "intarsia.runtimes"
 
 
-class LoadRequest(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadRequest:
     """What a loader gets.
 
     Attributes:
@@ -87,7 +87,8 @@ class LoadRequest(Struct, frozen=True, eq=False):
     regions: tuple[NativeCall, ...] = ()
 
 
-class NativeCall(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class NativeCall:
     """A native function of the tvm-ffi ABI: ``function(handle, args, n, result) -> int``.
 
     Attributes:
@@ -114,7 +115,8 @@ PieceCall: TypeAlias = "Callable[[Sequence[RunValue]], Sequence[RunValue]]"
 """Calls a compiled piece: arrays in, arrays out, in the order of its signature."""
 
 
-class ProgramRequest(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgramRequest:
     """What the loader of a program gets.
 
     Attributes:
@@ -126,7 +128,8 @@ class ProgramRequest(Struct, frozen=True, eq=False):
     pieces: Mapping[str, PieceCall]
 
 
-class StepSeen(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class StepSeen:
     """What one step of a program did.
 
     Attributes:
@@ -167,7 +170,8 @@ class HostedProgram(Protocol):
 ProgramLoader: TypeAlias = "Callable[[ProgramRequest], HostedProgram]"
 
 
-class DeviceModel(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class DeviceModel:
     """A whole model on a device, as its loader made it ready. All arrays are the CPU's.
 
     Attributes:
@@ -234,7 +238,8 @@ class NativeCode(ABC):
         return address
 
 
-class CodeLoader(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CodeLoader:
     """A loader of code with all functions of a unit: what an entry point may name, as a value.
 
     Attributes:

@@ -16,8 +16,6 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
-
 from .options import OptionRow, Value, option, option_rows
 
 
@@ -26,7 +24,8 @@ class NoOptions:
     """For a kind that has nothing to set."""
 
 
-class Rule(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Rule:
     """A combination of executor and runtime that is refused.
 
     Attributes:
@@ -43,7 +42,8 @@ class Rule(Struct, frozen=True):
     hint: str = ""
 
 
-class ConfigKind(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ConfigKind:
     """What executors and runtimes have in common.
 
     Attributes:
@@ -71,11 +71,13 @@ class ConfigKind(Struct, frozen=True):
         return option_rows(self.options)
 
 
-class ExecutorKind(ConfigKind, frozen=True):
+@dataclass(frozen=True, slots=True)
+class ExecutorKind(ConfigKind):
     """A way to drive a compiled model."""
 
 
-class RuntimeKind(ConfigKind, frozen=True):
+@dataclass(frozen=True, slots=True)
+class RuntimeKind(ConfigKind):
     """A place where a compiled model runs."""
 
 

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
-
-from msgspec import Struct, field
 
 from ..errors import TargetError
 
@@ -25,7 +24,8 @@ class Role(Enum):
     ACCELERATOR = "accelerator"  # takes the part it supports; only in front of a backend
 
 
-class Memory(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Memory:
     """One level of a device's memory.
 
     Attributes:
@@ -39,7 +39,8 @@ class Memory(Struct, frozen=True):
     size: int = 0
 
 
-class Performance(Struct, frozen=True, kw_only=True):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Performance:
     """What a device does in a second; for comparing devices, so orders of magnitude are enough.
 
     Attributes:
@@ -65,14 +66,16 @@ class Performance(Struct, frozen=True, kw_only=True):
             raise TargetError("a Performance needs times of 0 or more", where=str(self))
 
 
-class KnownValue(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class KnownValue:
     """A value that an option may have, and one line on it."""
 
     value: str
     doc: str = ""
 
 
-class KnownValues(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class KnownValues:
     """What the code generator itself says of an option's values.
 
     Attributes:
@@ -86,7 +89,8 @@ class KnownValues(Struct, frozen=True):
     machine: str = ""
 
 
-class TargetKind(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class TargetKind:
     """Everything the host must know of a kind of target.
 
     Attributes:

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
-
-from msgspec import Struct
 
 from .kind import TargetKind
 from .options import json_value, option_rows, print_value, set_options
 from .scope import current_target, enter_target, leave_target
 
 
-class Target(Struct, frozen=True, eq=False):
+@dataclass(frozen=True, slots=True, eq=False)
+class Target:
     """A kind with the values of its options; canonical, hashable, equal by value.
 
     Two targets are equal if the names of their kinds and the values of all options are: targets of
@@ -28,7 +28,7 @@ class Target(Struct, frozen=True, eq=False):
 
     kind: TargetKind
     options: Any
-    origins: tuple[tuple[str, str], ...] = ()
+    origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -60,14 +60,12 @@ class Target(Struct, frozen=True, eq=False):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Target) and str(self) == str(other)
 
-    def __ne__(self, other: object) -> bool:  # what Struct brings does not ask __eq__
-        return not self == other
-
     def __hash__(self) -> int:
         return hash(str(self))
 
 
-class CompositeTarget(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class CompositeTarget:
     """Accelerators in the user's order, the backend for the rest, and the host that drives them.
 
     Attributes:

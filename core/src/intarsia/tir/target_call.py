@@ -8,9 +8,8 @@ build refuses a call to another one, and a call that the generator would not und
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
-
-from msgspec import Struct
 
 from ..dtype import DType
 from ..errors import UnsupportedError, VerifyError
@@ -20,7 +19,8 @@ from .stmt import Invoke
 from .walk import expr_nodes, statements
 
 
-class Signature(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Signature:
     """What a function of a code generator takes and gives.
 
     Attributes:
