@@ -229,3 +229,23 @@ def test_loops_over_single_elements_are_llvms(body, known: bool) -> None:
     function = PrimFunc("f", (buffer,), 1, body(buffer))
     assert is_scheduled(vectorize(function)) is known
     assert (SCHEDULED in whole_text_of(function)) is known
+
+
+@pytest.mark.parametrize(("lanes", "hidden"), [(4, 2), (1, 0)])
+def test_neighbours_in_scheduled_loops_have_one_origin(
+    load_module, lanes: int, hidden: int
+) -> None:
+    """Three rows are copied side by side: a pointer for each buffer; LLVM's own loops have none."""
+    a, b = (Buffer(name, (3, 8 * lanes), DType.FLOAT32) for name in "ab")
+
+    def column(i: PrimExpr):
+        def element(row: PrimExpr, j: PrimExpr):
+            return store(b, (row, i * lanes + j), load(a, row, i * lanes + j))
+
+        if lanes == 1:
+            return seq(*(element(IntImm(row), IntImm(0)) for row in range(3)))
+        return unrolled(3, lambda row: vectorized(lanes, lambda j: element(row, j)))
+
+    function = PrimFunc("rows", (a, b), 1, serial(8, column))
+    assert text_of(function).count("freeze ptr") == hidden
+    agree(load_module, function, np.arange(24 * lanes, dtype=np.float32).reshape(a.shape))

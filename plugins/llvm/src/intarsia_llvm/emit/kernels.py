@@ -39,9 +39,22 @@ _ALIGNMENT = 64
 _BARE_ALIGNMENT = 8  # of the stack, which would have to be aligned further at run time
 
 
-def emit_kernel(function: PrimFunc, declarations: Declarations, linkage: str = "internal") -> str:
-    """Return the text of ``@<name>``, of that linkage, and of the bodies of its parallel loops."""
-    kernel = _Kernel(function.name, declarations, linkage)
+def emit_kernel(
+    function: PrimFunc,
+    declarations: Declarations,
+    linkage: str = "internal",
+    *,
+    scheduled: bool = False,
+) -> str:
+    """Return the text of ``@<name>``, of that linkage, and of the bodies of its parallel loops.
+
+    Args:
+        function: The kernel.
+        declarations: What the module uses of others.
+        linkage: Who sees it.
+        scheduled: Whether LLVM has no loop of it to vectorise (:mod:`.scheduled`).
+    """
+    kernel = _Kernel(function.name, declarations, linkage, scheduled)
     kernel.function(function)
     return "\n".join(kernel.functions)
 
@@ -50,11 +63,12 @@ class _Kernel(Struct):
     name: str
     declarations: Declarations
     linkage: str
+    scheduled: bool
     functions: list[str] = field(default_factory=list)
     bodies: int = 0
 
     def function(self, function: PrimFunc) -> None:
-        e = Expressions(Writer(self.declarations))
+        e = Expressions(Writer(self.declarations), grouped=self.scheduled)
         parameters: list[str] = []
         for number, buffer in enumerate(function.params):
             e.buffers[buffer] = f"%p{number}"
@@ -183,7 +197,7 @@ class _Kernel(Struct):
         buffers, variables = _free(loop)
         self.bodies += 1
         name = f"{self.name}.body{self.bodies}"
-        inner = Expressions(Writer(self.declarations))
+        inner = Expressions(Writer(self.declarations), grouped=self.scheduled)
         parameters: list[str] = []
         for number, buffer in enumerate(buffers):
             inner.buffers[buffer] = f"%p{number}"

@@ -75,8 +75,9 @@ class _Part(Struct):
     def add(self, function: PrimFunc, rules: Rules, linkage: str = "internal") -> int:
         """Write a kernel; returns how many characters it has."""
         ready = expand_intrinsics(vectorize(simplify(function)), rules)
-        self.is_scheduled = self.is_scheduled and is_scheduled(ready)
-        self.texts.append(emit_kernel(ready, self.declarations, linkage))
+        scheduled = is_scheduled(ready)
+        self.is_scheduled = self.is_scheduled and scheduled
+        self.texts.append(emit_kernel(ready, self.declarations, linkage, scheduled=scheduled))
         return len(self.texts[-1])
 
 
