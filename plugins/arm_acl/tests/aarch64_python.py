@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Python for AArch64 under emulation: Debian's packages and NumPy's wheels, unpacked in a folder.
+"""A Python for AArch64 under emulation: Debian's packages and wheels, unpacked in a folder.
 
 Nothing is installed. It runs the project's own runtime, loader included, as a machine would.
 """
@@ -23,7 +23,7 @@ _DEBIAN = (
     *("libgcc-s1", "libstdc++6", "libgomp1", "zlib1g", "libexpat1", "libffi8", "libssl3"),
     *("libbz2-1.0", "liblzma5", "libsqlite3-0", "libuuid1"),
 )
-_WHEELS = ("numpy", "ml_dtypes")
+_WHEELS = ("numpy", "ml_dtypes", "msgspec")
 _PLATFORMS = ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64")
 _SECONDS = 180
 
