@@ -58,8 +58,7 @@ class Expressions(Struct):
         positive: Variables that are never negative: loop variables.
         positions: Where elements lie, by buffer and indices; an unrolled loop asks for each copy.
         summing: Inside a loop that writes registers alone, the value of its variable.
-        grouped: Whether LLVM need not know how neighbours of an element are reached: it has no
-            loop to vectorise.
+        scheduled: Whether LLVM has no loop of the kernel to vectorise (:mod:`.scheduled`).
     """
 
     w: Writer
@@ -68,7 +67,7 @@ class Expressions(Struct):
     positive: set[TirVar] = field(default_factory=set)
     positions: dict[tuple[Buffer, tuple[PrimExpr, ...]], Position] = field(default_factory=dict)
     summing: str = ""
-    grouped: bool = False
+    scheduled: bool = False
 
     def value(self, expr: PrimExpr) -> str:
         """Write an expression; a subexpression that occurs twice in a statement is written once."""
@@ -337,7 +336,7 @@ class Expressions(Struct):
                 inner = sys.maxsize
             if terms[term] != 0:
                 pointer = self._step(pointer, term, terms[term] * width)
-        if terms and self.grouped and not self.summing:
+        if terms and self.scheduled and not self.summing:
             # LLVM asks for each neighbour of an element anew what the loops around add to it, which
             # takes a seventh of its time and saves 0.5 % of the instructions in inner loops.
             pointer = self.w.once(f"freeze ptr {pointer}", pointer)

@@ -42,9 +42,9 @@ _BARE_ALIGNMENT = 8  # of the stack, which would have to be aligned further at r
 def emit_kernel(
     function: PrimFunc,
     declarations: Declarations,
-    linkage: str = "internal",
+    linkage: str,
     *,
-    scheduled: bool = False,
+    scheduled: bool,
 ) -> str:
     """Return the text of ``@<name>``, of that linkage, and of the bodies of its parallel loops.
 
@@ -68,7 +68,7 @@ class _Kernel(Struct):
     bodies: int = 0
 
     def function(self, function: PrimFunc) -> None:
-        e = Expressions(Writer(self.declarations), grouped=self.scheduled)
+        e = Expressions(Writer(self.declarations), scheduled=self.scheduled)
         parameters: list[str] = []
         for number, buffer in enumerate(function.params):
             e.buffers[buffer] = f"%p{number}"
@@ -197,7 +197,7 @@ class _Kernel(Struct):
         buffers, variables = _free(loop)
         self.bodies += 1
         name = f"{self.name}.body{self.bodies}"
-        inner = Expressions(Writer(self.declarations), grouped=self.scheduled)
+        inner = Expressions(Writer(self.declarations), scheduled=self.scheduled)
         parameters: list[str] = []
         for number, buffer in enumerate(buffers):
             inner.buffers[buffer] = f"%p{number}"
