@@ -72,8 +72,9 @@ def test_a_signal_to_the_parent_reaches_the_child(number: signal.Signals) -> Non
 
 def test_an_interrupt_before_the_child_can_say_that_it_ends_is_one() -> None:
     begin = "import signal; signal.signal(2, signal.default_int_handler)\n"
-    act = "try: time.sleep(1); print(os.getpid(), flush=True); time.sleep(60)\n"  # the parent waits
-    act += "except KeyboardInterrupt: os._exit(130)"
+    # The parent waits by then. A signal just before a sleep begins does not end it: short ones.
+    act = "try: time.sleep(1); print(os.getpid(), flush=True); [time.sleep(0.1) for _ in [0] * 600]"
+    act += "\nexcept KeyboardInterrupt: os._exit(130)"
     script = begin + SCRIPT.format(act=act, note="")
     with subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
