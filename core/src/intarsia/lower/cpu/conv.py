@@ -16,7 +16,7 @@ from msgspec import Struct
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt
-from .dense import Matrix, dense_loops, is_large, stays_with_data
+from .dense import Matrix, dense_loops, fetched_next, is_large, stays_with_data
 from .loops import (
     Finish,
     Part,
@@ -352,6 +352,8 @@ def _tiles(
 ) -> Stmt:
     """Compute one block of channels of a strip, tile by tile."""
     steps, width = conv.steps, conv.weight.shape[2]
+    block = place.group * plan.blocks + number
+    wide = conv.window.output[1]
     tallest = min(plan.tile[0], plan.height)
     strides = [1] * len(steps)
     for axis in range(len(steps) - 2, -1, -1):
@@ -361,7 +363,7 @@ def _tiles(
         depth = index(0)
         for position, stride in zip(k, strides, strict=True):
             depth = depth + position * stride
-        return load(conv.weight, place.group * plan.blocks + number + later, depth, c)
+        return load(conv.weight, block + later, depth, c)
 
     def done(y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
         channel = place.group * conv.columns + number * width + c
@@ -370,9 +372,7 @@ def _tiles(
     if shape.unit is not None:
         pixel = conv.inner if conv.is_copied else conv.data.shape[3]
         stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
-        strip = UnitStrip(
-            (plan.height, conv.window.output[1]), stride, steps, conv.weight, (used, width)
-        )
+        strip = UnitStrip((plan.height, wide), stride, steps, conv.weight, (used, width))
         return unit_tiles(shape, shape.unit, strip, (read, right, done))
 
     def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
@@ -390,11 +390,16 @@ def _tiles(
             right=right,
             finish=lambda r, c, value: done(*at(r), c, value),
             dtype=conv.weight.dtype,
-            ahead=(lambda k, c: right(k, c, 1)) if is_large(conv.weight) else None,
+            ahead=fetched_next(
+                conv.weight,
+                block,
+                (row * wide + column * height, plan.height * wide),
+                height * columns,
+            ),
         )
 
     down = cut(plan.height, tallest)
-    across = cut(conv.window.output[1], plan.tile[1])
+    across = cut(wide, plan.tile[1])
     return for_parts(
         down,
         lambda y, h: for_parts(across, lambda x, w: tile(y, h, x, w), "x"),

@@ -26,7 +26,7 @@ from .loops import (
     store,
 )
 from .matrix_unit import Fetch
-from .tile import Shape, best_rows, block_width, column_parts, register_tile
+from .tile import Ahead, Shape, best_rows, block_width, column_parts, register_tile
 
 LINE = 64
 """Bytes of a cache line."""
@@ -265,9 +265,6 @@ def _panel(
         return load(panel, row, k) if packed else left.element(start + row, k)
 
     def block(number: PrimExpr) -> Stmt:
-        def following(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
-            return load(weight, number + 1, k[0], c)
-
         def tiled(row: PrimExpr, count: int) -> Stmt:
             return register_tile(
                 shape,
@@ -281,7 +278,7 @@ def _panel(
                     value, (*unflatten(start + row + r, outer), number * width + c)
                 ),
                 dtype=weight.dtype,
-                ahead=following if is_large(weight) else None,
+                ahead=fetched_next(weight, number, (row, size), count),
             )
 
         return for_parts(cut(size, tile), tiled, "m")
@@ -315,6 +312,25 @@ def fetch_next(
     if shape.prefetch is None or not is_large(weight):
         return None
     return Fetch(shape.prefetch, following, *tile)
+
+
+def fetched_next(
+    weight: Buffer, block: PrimExpr, rows: tuple[PrimExpr, int], tile: int
+) -> Ahead | None:
+    """Return what a tile of vectors fetches of the next block of weights if they come from memory.
+
+    A tile alone reads a block as fast as it comes: there is nothing to do meanwhile.
+
+    Args:
+        weight: All weights, packed ``[blocks, depth, width]``.
+        block: The block that the tile reads.
+        rows: Rows that other tiles have done with this block, and how many there are in all.
+        tile: Rows of the tile.
+    """
+    if not is_large(weight) or tile == rows[1]:
+        return None
+    _, depth, width = weight.shape
+    return Ahead(lambda place: load(weight, block + 1, 0, place), depth * width, *rows)
 
 
 def is_large(weight: Buffer) -> bool:

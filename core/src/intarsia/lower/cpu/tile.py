@@ -190,6 +190,38 @@ def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:
     return tuple(parts)
 
 
+class Ahead(Struct, frozen=True):
+    """The block of weights that comes next, fetched by the tiles of this one, each its share.
+
+    What all of them fetched would be asked of the memory by the first one alone, faster than it
+    can answer.
+
+    Attributes:
+        weight: ``weight(number)``: one of these weights, as a load.
+        size: How many they are.
+        before: Rows in the tiles before this one.
+        rows: Rows in all tiles of the block.
+    """
+
+    weight: Callable[[PrimExpr], PrimExpr]
+    size: int
+    before: PrimExpr
+    rows: int
+
+    def of_step(
+        self, step: Sequence[PrimExpr], extents: Sequence[int | PrimExpr], rows: int, lanes: int
+    ) -> list[PrimExpr]:
+        """Return what a tile of so many rows fetches in one step of its loops, a vector each."""
+        share = -(-self.size // self.rows)
+        place, steps = index(0), 1
+        for position, extent in zip(step, extents, strict=True):
+            assert isinstance(extent, int)  # loops over weights that are packed
+            place, steps = place * extent + position, steps * extent
+        each = -(-share * rows // steps)
+        first = self.before * share + place * each
+        return [self.weight(first + start) for start in range(0, each, lanes)]
+
+
 def register_tile(
     shape: Shape,
     *,
@@ -201,7 +233,7 @@ def register_tile(
     right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
     finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
     dtype: DType = DType.FLOAT32,
-    ahead: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr] | None = None,
+    ahead: Ahead | None = None,
 ) -> Stmt:
     """Return the loops of one tile.
 
@@ -216,7 +248,7 @@ def register_tile(
         right: ``right(step, column)``: the packed weight.
         finish: ``finish(row, column, sum)``: what to do with a result.
         dtype: Element type.
-        ahead: ``ahead(step, column)``: the weight to fetch into the cache meanwhile.
+        ahead: What to fetch into the cache meanwhile.
     """
     lanes = shape.lanes
     vectors = -(-columns // lanes)
@@ -238,9 +270,8 @@ def register_tile(
             return store(acc, (number, column), added)
 
         body = _each(acc, lanes, add)
-        if ahead is not None and shape.prefetch is not None:
-            for vector in range(vectors):
-                body = shape.prefetch(ahead(done, index(vector * lanes)), body)
+        for weight in () if ahead is None else ahead.of_step(done, extents, rows, lanes):
+            body = body if shape.prefetch is None else shape.prefetch(weight, body)
         return body
 
     clear = _each(acc, lanes, lambda r, c: store(acc, (r, c), const(0, dtype)))
