@@ -9,8 +9,8 @@ import pytest
 from intarsia.artifact.plan import CallPlan
 from intarsia.dtype import DType
 from intarsia.errors import UnsupportedError
-from intarsia.lower.cpu.dense import flat_rows
 from intarsia.lower.cpu.loops import parallel, store
+from intarsia.lower.cpu.panel import flat_rows
 from intarsia.lower.cpu.quantised import QuadDense, pack_quad_dense
 from intarsia.lower.cpu.tile import Shape
 from intarsia.lower.cpu.unit_dense import unit_dense_loops

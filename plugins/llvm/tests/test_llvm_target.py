@@ -89,8 +89,9 @@ def test_registers_are_not_spilled(level):
     """The register tile of the widest machine keeps its sums in registers, with few passes too."""
     from intarsia.artifact.plan import CallPlan
     from intarsia.dtype import DType
-    from intarsia.lower.cpu.dense import dense_loops, flat_rows
+    from intarsia.lower.cpu.dense import dense_loops
     from intarsia.lower.cpu.loops import store
+    from intarsia.lower.cpu.panel import flat_rows
     from intarsia.tir.buffer import Buffer
     from intarsia.tir.func import PrimFunc
     from intarsia_llvm.codegen import llvm_text

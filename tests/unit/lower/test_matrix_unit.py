@@ -15,9 +15,9 @@ from msgspec.structs import replace
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.conv import Convolution, conv_loops, unit_extents
-from intarsia.lower.cpu.dense import flat_rows, unflatten
-from intarsia.lower.cpu.loops import QuadView, load, seq, serial, store
+from intarsia.lower.cpu.loops import QuadView, load, seq, serial, store, unflatten
 from intarsia.lower.cpu.matrix_unit import chunk_of, segment_rows, suits_unit
+from intarsia.lower.cpu.panel import flat_rows
 from intarsia.lower.cpu.quantised import (
     QuadConv,
     QuadDense,

@@ -7,8 +7,9 @@ import pytest
 
 from intarsia.dtype import DType
 from intarsia.lower.cpu.conv import Convolution, conv_loops
-from intarsia.lower.cpu.dense import dense_loops, flat_rows, product_width, stays_with_data
+from intarsia.lower.cpu.dense import dense_loops, product_width, stays_with_data
 from intarsia.lower.cpu.loops import load, store
+from intarsia.lower.cpu.panel import flat_rows
 from intarsia.lower.cpu.tile import Shape
 from intarsia.lower.cpu.window import Window
 from intarsia.tir.buffer import Buffer

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from intarsia.dtype import DType
-from intarsia.lower.cpu.dense import dense_loops, flat_rows
+from intarsia.lower.cpu.dense import dense_loops
 from intarsia.lower.cpu.loops import load, seq, serial, store, unrolled, vectorized
 from intarsia.lower.cpu.packing import pack_dense
+from intarsia.lower.cpu.panel import flat_rows
 from intarsia.lower.cpu.tile import Shape
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import TirVar, index

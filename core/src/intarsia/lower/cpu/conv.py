@@ -16,7 +16,8 @@ from msgspec import Struct
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt
-from .dense import Matrix, dense_loops, fetched_next, is_large, stays_with_data
+from .ahead import is_large, next_block
+from .dense import dense_loops, stays_with_data
 from .loops import (
     Finish,
     Part,
@@ -31,6 +32,7 @@ from .loops import (
     store,
 )
 from .matrix_unit import SEGMENTS, configured, segment_rows
+from .panel import Matrix
 from .tile import Shape, best_rows, column_parts, register_tile
 from .unit_conv import UnitStrip, unit_tiles
 from .unit_dense import unit_dense_loops
@@ -354,15 +356,12 @@ def _tiles(
     steps, width = conv.steps, conv.weight.shape[2]
     block = place.group * plan.blocks + number
     wide = conv.window.output[1]
-    tallest = min(plan.tile[0], plan.height)
-    strides = [1] * len(steps)
-    for axis in range(len(steps) - 2, -1, -1):
-        strides[axis] = strides[axis + 1] * steps[axis + 1]
+    tallest, results = min(plan.tile[0], plan.height), plan.height * wide
 
     def right(k: Sequence[PrimExpr], c: PrimExpr, later: int = 0) -> PrimExpr:
         depth = index(0)
-        for position, stride in zip(k, strides, strict=True):
-            depth = depth + position * stride
+        for axis, position in enumerate(k):
+            depth = depth + position * prod(steps[axis + 1 :])
         return load(conv.weight, block + later, depth, c)
 
     def done(y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
@@ -376,13 +375,15 @@ def _tiles(
         return unit_tiles(shape, shape.unit, strip, (read, right, done))
 
     def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
+        count, before = height * columns, row * wide + column * height
+
         def at(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
             position = index(r)
             return row + position // columns, column + position % columns
 
         return register_tile(
             shape,
-            rows=height * columns,
+            rows=count,
             columns=used,
             largest=(tallest * plan.tile[1], width),
             steps=steps,
@@ -390,12 +391,7 @@ def _tiles(
             right=right,
             finish=lambda r, c, value: done(*at(r), c, value),
             dtype=conv.weight.dtype,
-            ahead=fetched_next(
-                conv.weight,
-                block,
-                (row * wide + column * height, plan.height * wide),
-                height * columns,
-            ),
+            ahead=next_block(conv.weight, (block + 1, 0), prod(steps), (before, results), count),
         )
 
     down = cut(plan.height, tallest)

@@ -3,59 +3,27 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
-from math import prod
 
-from msgspec import Struct
-
-from ...tir.buffer import Buffer, Scope
+from ...tir.buffer import Buffer
 from ...tir.expr import PrimExpr
-from ...tir.stmt import Allocate, Stmt
-from .loops import (
-    Finish,
-    Part,
-    Source,
-    copy_rows,
-    cut,
-    even_size,
-    for_parts,
-    load,
-    parallel,
-    seq,
-    serial,
-    store,
-)
+from ...tir.stmt import Stmt
+from .ahead import LARGE_BYTES, is_large
+from .loops import Finish, Part, cut, even_size, parallel, seq
 from .matrix_unit import Fetch
-from .tile import Ahead, Shape, best_rows, block_width, column_parts, register_tile
+from .panel import LINE, Matrix, Panel, needs_copy
+from .tile import Shape, best_rows, block_width, column_parts
 
-LINE = 64
-"""Bytes of a cache line."""
-_SETS = 32  # a stride of this many cache lines puts rows into one or two sets of a level-1 cache
-_LARGE_BYTES = 512 * 1024
 _LONG_BYTES = 1024 * 1024
 _HUGE_BYTES = 2 * 1024 * 1024
 _WIDER = 2.25
+_DEPTH = 1024
+_SUMS_BYTES = 512 * 1024
+_LEAST_ROWS = 4  # of tiles whose sums are many enough not to wait for each other
 _TWICE = 80  # of so many rows one may be computed twice
 ITEMS = 8
 """Pieces of work that two or four threads can share evenly."""
-
-
-class Matrix(Struct, frozen=True):
-    """Rows to multiply.
-
-    Attributes:
-        rows: How many.
-        depth: Elements of a row.
-        element: ``element(row, k)``.
-        stride_bytes: Distance between rows.
-        copied: Whether rows must be copied before they are multiplied.
-    """
-
-    rows: int
-    depth: int
-    element: Callable[[PrimExpr, PrimExpr], PrimExpr]
-    stride_bytes: int
-    copied: bool = False
 
 
 def product_width(rows: int, depth: int, outputs: int, shape: Shape) -> int:
@@ -66,30 +34,9 @@ def product_width(rows: int, depth: int, outputs: int, shape: Shape) -> int:
     for tall tiles.
     """
     width, lanes = block_width(outputs, shape), shape.lanes
-    if lanes * 4 < LINE or rows * outputs * 4 < _LONG_BYTES or depth * outputs * 4 >= _LARGE_BYTES:
+    if lanes * 4 < LINE or rows * outputs * 4 < _LONG_BYTES or depth * outputs * 4 >= LARGE_BYTES:
         return width
     return next((v * lanes for v in (4, 3) if outputs % (v * lanes) == 0), width)
-
-
-def flat_rows(buffer: Source) -> Matrix:
-    """Return a buffer of any rank as a matrix over its last dimension."""
-    *outer, depth = buffer.shape
-
-    def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
-        return load(buffer, *unflatten(row, outer), k)
-
-    return Matrix(prod(outer), depth, element, depth * buffer.dtype.bytes)
-
-
-def unflatten(position: PrimExpr, shape: list[int]) -> list[PrimExpr]:
-    """Return the indices of element ``position`` of an array of ``shape``."""
-    indices: list[PrimExpr] = []
-    rest = position
-    for number, size in enumerate(reversed(shape)):
-        last = number == len(shape) - 1
-        indices.append(rest if last else rest % size)
-        rest = rest // size
-    return indices[::-1]
 
 
 def dense_loops(
@@ -113,16 +60,20 @@ def dense_loops(
     blocks = -(-outputs // width)
     # Each panel reads all weights anew: what no second-level cache holds is read for few of them.
     wider = _WIDER if weight.bytes > _HUGE_BYTES else 1
-    panel = _panel_rows(left, rows, blocks, int(shape.panel_bytes * wider))
+    most = int(shape.panel_bytes * wider)
+    depth = _depth_at_once(left, weight, rows, most)
+    panel = _panel_rows(left.rows, depth, rows, blocks, most)
     if not is_large(weight) and _with_data(left, outputs, weight):
         panel = _own_rows(left, rows, blocks, panel)
 
     def item(start: PrimExpr, size: int, first: PrimExpr, count: int, used: int) -> Stmt:
-        return _panel(shape, left, weight, (start, size, rows), (first, count, used), finish, outer)
+        at = Panel(shape, left, weight, finish, outer, (start, size, rows), (first, count, used))
+        return at.whole() if depth == left.depth else at.by_depth(depth)
 
     twice = left.rows // _TWICE
     panels = cut(left.rows, _covering(left.rows, rows, panel, twice), twice=twice)
-    return share_panels(panels, left, weight, outputs, item)
+    blocks = blocks if depth == left.depth else max(1, _SUMS_BYTES // (panel * width * 4))
+    return share_panels(panels, left, weight, outputs, item, blocks)
 
 
 def share_panels(
@@ -131,6 +82,7 @@ def share_panels(
     weight: Buffer,
     outputs: int,
     item: Callable[[PrimExpr, int, PrimExpr, int, int], Stmt],
+    most: int = sys.maxsize,
 ) -> Stmt:
     """Share panels of rows and groups of blocks of weights between threads.
 
@@ -141,12 +93,13 @@ def share_panels(
         outputs: Columns of the result.
         item: ``item(start, size, first, blocks, used)``: a panel's product with some blocks, of
             whose columns ``used`` are there.
+        most: Blocks that an item may have.
     """
     with_data = _with_data(left, outputs, weight)
     stmts: list[Stmt] = []
     for part in panels:
         for first, count, used in column_parts(outputs, weight.shape[2]):
-            group = blocks_at_once(count, sum(p.count for p in panels))
+            group = blocks_at_once(count, sum(p.count for p in panels), most)
             for chunk in cut(count, group):
 
                 def body(
@@ -181,13 +134,32 @@ def stays_with_data(read: int, written: int, weight: Buffer) -> bool:
     return weight.bytes <= 2 * (read * weight.dtype.bytes + written * result)
 
 
-def _panel_rows(left: Matrix, rows: int, blocks: int, most_bytes: int) -> int:
+def _depth_at_once(left: Matrix, weight: Buffer, rows: int, panel_bytes: int) -> int:
+    """Return how much of the depth a panel is multiplied with before it goes on.
+
+    Panels of deep products have few rows, and each panel reads all weights anew.
+
+    Args:
+        left: The rows.
+        weight: All weights.
+        rows: Rows of a tile.
+        panel_bytes: Most memory of a panel.
+    """
+    depth = left.depth
+    together = panel_bytes // (depth * 4 * rows) * rows
+    if not is_large(weight) or rows < _LEAST_ROWS or together >= left.rows:
+        return depth
+    parts = (part for part in range(_DEPTH, _DEPTH // 2, -1) if depth % part == 0)
+    return next(parts, depth) if depth >= 2 * _DEPTH else depth
+
+
+def _panel_rows(all_rows: int, depth: int, rows: int, blocks: int, most_bytes: int) -> int:
     """Return how many rows share one pass over a block of weights, and one packed copy."""
-    tiles = -(-left.rows // rows)
-    most = min(tiles, max(1, most_bytes // max(1, left.depth * 4 * rows)))
+    tiles = -(-all_rows // rows)
+    most = min(tiles, max(1, most_bytes // max(1, depth * 4 * rows)))
     if blocks >= ITEMS:
-        return min(left.rows, even_size(tiles, most) * rows)
-    return min(left.rows, rows * even_share(tiles, most, -(-ITEMS // blocks)))
+        return min(all_rows, even_size(tiles, most) * rows)
+    return min(all_rows, rows * even_share(tiles, most, -(-ITEMS // blocks)))
 
 
 def _own_rows(left: Matrix, rows: int, blocks: int, panel: int) -> int:
@@ -238,61 +210,10 @@ def even_share(total: int, most: int, pieces: int) -> int:
     return next(size for size in sizes if waste(size) <= least + 0.02)
 
 
-def blocks_at_once(blocks: int, panels: int) -> int:
-    """Return how many blocks of columns one item computes."""
+def blocks_at_once(blocks: int, panels: int, most: int) -> int:
+    """Return how many blocks of columns one item computes, ``most`` at most."""
     wanted = -(-ITEMS // panels)
-    return even_size(blocks, blocks // min(blocks, wanted))
-
-
-def _panel(
-    shape: Shape,
-    left: Matrix,
-    weight: Buffer,
-    rows: tuple[PrimExpr, int, int],
-    columns: tuple[PrimExpr, int, int],
-    finish: Finish,
-    outer: list[int],
-) -> Stmt:
-    """Multiply a panel of rows with some blocks of weights."""
-    start, size, tile = rows
-    first, blocks, used = columns
-    width = weight.shape[2]
-    wanted = needs_copy(left) if shape.copies_rows is None else shape.copies_rows
-    packed = wanted and blocks > 1
-    panel = Buffer("panel", (size, left.depth + 16), weight.dtype, Scope.STACK)
-
-    def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
-        return load(panel, row, k) if packed else left.element(start + row, k)
-
-    def block(number: PrimExpr) -> Stmt:
-        def tiled(row: PrimExpr, count: int) -> Stmt:
-            return register_tile(
-                shape,
-                rows=count,
-                columns=used,
-                largest=(tile, width),
-                steps=(left.depth,),
-                left=lambda r, k: element(row + r, k[0]),
-                right=lambda k, c: load(weight, number, k[0], c),
-                finish=lambda r, c, value: finish(
-                    value, (*unflatten(start + row + r, outer), number * width + c)
-                ),
-                dtype=weight.dtype,
-                ahead=fetched_next(weight, number, (row, size), count),
-            )
-
-        return for_parts(cut(size, tile), tiled, "m")
-
-    body = serial(blocks, lambda n: block(first + n), "n") if blocks > 1 else block(first)
-    if not packed:
-        return body
-    copy = serial(
-        size,
-        lambda r: copy_rows(
-            left.depth, shape.lanes, lambda k: store(panel, (r, k), left.element(start + r, k))
-        ),
-    )
-    return Allocate(panel, seq(copy, body))
+    return even_size(blocks, min(most, blocks // min(blocks, wanted)))
 
 
 def fetch_next(
@@ -312,32 +233,3 @@ def fetch_next(
     if shape.prefetch is None or not is_large(weight):
         return None
     return Fetch(shape.prefetch, following, *tile)
-
-
-def fetched_next(
-    weight: Buffer, block: PrimExpr, rows: tuple[PrimExpr, int], tile: int
-) -> Ahead | None:
-    """Return what a tile of vectors fetches of the next block of weights if they come from memory.
-
-    A tile alone reads a block as fast as it comes: there is nothing to do meanwhile.
-
-    Args:
-        weight: All weights, packed ``[blocks, depth, width]``.
-        block: The block that the tile reads.
-        rows: Rows that other tiles have done with this block, and how many there are in all.
-        tile: Rows of the tile.
-    """
-    if not is_large(weight) or tile == rows[1]:
-        return None
-    _, depth, width = weight.shape
-    return Ahead(lambda place: load(weight, block + 1, 0, place), depth * width, *rows)
-
-
-def is_large(weight: Buffer) -> bool:
-    """Whether weights come from memory, so that the next block should be fetched meanwhile."""
-    return weight.bytes >= _LARGE_BYTES and weight.shape[0] > 1
-
-
-def needs_copy(left: Matrix) -> bool:
-    """Whether rows fall on top of each other in the cache."""
-    return left.rows > 1 and left.stride_bytes % (LINE * _SETS) == 0

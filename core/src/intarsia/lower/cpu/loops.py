@@ -175,3 +175,14 @@ def copy_rows(
         rest = start
         stmts.append(vectorized(width - rest, lambda v: element(v + rest)))
     return seq(*stmts)
+
+
+def unflatten(position: PrimExpr, shape: list[int]) -> list[PrimExpr]:
+    """Return the indices of element ``position`` of an array of ``shape``."""
+    indices: list[PrimExpr] = []
+    rest = position
+    for number, size in enumerate(reversed(shape)):
+        last = number == len(shape) - 1
+        indices.append(rest if last else rest % size)
+        rest = rest // size
+    return indices[::-1]

@@ -24,8 +24,8 @@ from ...tir.expr import (
     select,
 )
 from ...tir.stmt import Allocate, LetStmt, Stmt, Store
-from .dense import ITEMS, unflatten
-from .loops import Finish, cut, for_parts, load, parallel, seq, serial, store, vectorized
+from .dense import ITEMS
+from .loops import Finish, cut, for_parts, load, parallel, seq, serial, store, unflatten, vectorized
 from .tile import Shape, best_rows, block_width, column_parts, register_tile
 
 _PANEL_BYTES = 512 * 1024

@@ -18,8 +18,7 @@ from ...tir.buffer import Buffer, Scope
 from ...tir.expr import Broadcast, Load, PrimExpr, Ramp, index, maximum, minimum
 from ...tir.stmt import Allocate, Stmt, Store
 from ..along import power_of_two
-from .dense import unflatten
-from .loops import load, parallel, seq, serial, store, unrolled, vectorized
+from .loops import load, parallel, seq, serial, store, unflatten, unrolled, vectorized
 from .tile import Shape
 
 _LINES_BYTES = 8 * 1024

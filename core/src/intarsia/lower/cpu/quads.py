@@ -24,10 +24,11 @@ from ...tir.stmt import Stmt
 from ..kernels import FusedGroup
 from .channelwise import Channelwise, channelwise_loops
 from .conv import Convolution, conv_loops, unit_extents
-from .dense import dense_loops, flat_rows
+from .dense import dense_loops
 from .group import operands
 from .loops import QuadView, load
 from .matrix_unit import MatrixUnit, suits_unit
+from .panel import flat_rows
 from .quantised import QUAD, QuadDense, QuantConvAttrs
 from .tile import ChannelSums, Shape, Taps
 from .unit_dense import unit_dense_loops

@@ -37,9 +37,8 @@ from ...tir.intrinsic import Intrinsic
 from ...tir.stmt import Allocate, LetStmt, Stmt, Store
 from ...tir.tensor import lowest
 from ..kernels import FusedGroup
-from .dense import unflatten
 from .group import operands
-from .loops import Finish, parallel, seq, serial
+from .loops import Finish, parallel, seq, serial, unflatten
 
 _ABREAST = 4
 """Vectors that run side by side."""

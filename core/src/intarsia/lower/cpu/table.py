@@ -21,12 +21,13 @@ from ...tir.stmt import Stmt
 from ..kernels import FusedGroup
 from .channelwise import Channelwise, channelwise_loops
 from .conv import Convolution, conv_loops
-from .dense import dense_loops, flat_rows
+from .dense import dense_loops
 from .depthwise import DepthwisePlanes, depthwise_planes
 from .group import Operands, anchored
 from .loops import load
 from .matmul import Product, matmul_loops
 from .operators import ConvAttrs, Dense
+from .panel import flat_rows
 from .pools import PoolSchedules
 from .quads import QuadSchedules, Schedule
 from .tile import Shape

@@ -7,7 +7,7 @@ the inner loops one element a row is broadcast and multiplied with ``width`` pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,6 +17,7 @@ from ...tir.buffer import Buffer, Scope
 from ...tir.expr import Load, PrimExpr, TirVar, const, index
 from ...tir.stmt import Allocate, Stmt
 from ...tir.walk import expr_nodes, statements, substitute
+from .ahead import Ahead
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .matrix_unit import MatrixUnit
 
@@ -190,38 +191,6 @@ def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:
     return tuple(parts)
 
 
-class Ahead(Struct, frozen=True):
-    """The block of weights that comes next, fetched by the tiles of this one, each its share.
-
-    What all of them fetched would be asked of the memory by the first one alone, faster than it
-    can answer.
-
-    Attributes:
-        weight: ``weight(number)``: one of these weights, as a load.
-        size: How many they are.
-        before: Rows in the tiles before this one.
-        rows: Rows in all tiles of the block.
-    """
-
-    weight: Callable[[PrimExpr], PrimExpr]
-    size: int
-    before: PrimExpr
-    rows: int
-
-    def of_step(
-        self, step: Sequence[PrimExpr], extents: Sequence[int | PrimExpr], rows: int, lanes: int
-    ) -> list[PrimExpr]:
-        """Return what a tile of so many rows fetches in one step of its loops, a vector each."""
-        share = -(-self.size // self.rows)
-        place, steps = index(0), 1
-        for position, extent in zip(step, extents, strict=True):
-            assert isinstance(extent, int)  # loops over weights that are packed
-            place, steps = place * extent + position, steps * extent
-        each = -(-share * rows // steps)
-        first = self.before * share + place * each
-        return [self.weight(first + start) for start in range(0, each, lanes)]
-
-
 def register_tile(
     shape: Shape,
     *,
@@ -234,6 +203,7 @@ def register_tile(
     finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
     dtype: DType = DType.FLOAT32,
     ahead: Ahead | None = None,
+    begin: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
 ) -> Stmt:
     """Return the loops of one tile.
 
@@ -249,10 +219,11 @@ def register_tile(
         finish: ``finish(row, column, sum)``: what to do with a result.
         dtype: Element type.
         ahead: What to fetch into the cache meanwhile.
+        begin: ``begin(row, column)``: what a sum starts from; zero if ``None``.
     """
     lanes = shape.lanes
     vectors = -(-columns // lanes)
-    parts, extents = _partial_sums(shape, largest, steps)
+    parts, extents = _partial_sums(shape, largest, steps) if begin is None else (1, steps)
     acc = Buffer("acc", (parts * rows, vectors * lanes), dtype, Scope.REGISTER)
 
     def nest(done: tuple[PrimExpr, ...]) -> Stmt:
@@ -269,18 +240,24 @@ def register_tile(
             added = total + a * b if shape.add is None else shape.add(total, a, b)
             return store(acc, (number, column), added)
 
-        body = _each(acc, lanes, add)
-        for weight in () if ahead is None else ahead.of_step(done, extents, rows, lanes):
-            body = body if shape.prefetch is None else shape.prefetch(weight, body)
-        return body
+        weights = () if ahead is None else ahead.of_step(done, extents, rows, lanes)
+        return _fetching(shape, weights, _each(acc, lanes, add))
 
-    clear = _each(acc, lanes, lambda r, c: store(acc, (r, c), const(0, dtype)))
+    zero = const(0, dtype)
+    clear = _each(
+        acc, lanes, lambda r, c: store(acc, (r, c), zero if begin is None else begin(r, c))
+    )
     done = unrolled(rows, lambda r: _write_row(acc, (r, rows), columns, lanes, finish), "r")
-    body = seq(clear, nest(()), done)
+    places = _places(finish, rows, columns, lanes, dtype)
+    return Allocate(acc, _fetching(shape, places, seq(clear, nest(()), done)))
+
+
+def _fetching(shape: Shape, places: Iterable[PrimExpr], body: Stmt) -> Stmt:
+    """Have the cache lines of loads fetched while ``body`` runs, if the machine has to be told."""
     if shape.prefetch is not None:
-        for place in _places(finish, rows, columns, lanes, dtype):
+        for place in places:
             body = shape.prefetch(place, body)
-    return Allocate(acc, body)
+    return body
 
 
 _FAR_BYTES = 64 * 1024  # what is larger has gone from the first cache when a tile comes to it

@@ -9,19 +9,11 @@ from msgspec.structs import replace
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, index, minimum
 from ...tir.stmt import Allocate, Stmt
-from .dense import (
-    ITEMS,
-    LINE,
-    Matrix,
-    even_share,
-    fetch_next,
-    is_large,
-    needs_copy,
-    share_panels,
-    unflatten,
-)
-from .loops import Finish, copy_rows, cut, load, seq, serial, store
+from .ahead import is_large
+from .dense import ITEMS, even_share, fetch_next, share_panels
+from .loops import Finish, copy_rows, cut, load, seq, serial, store, unflatten
 from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
+from .panel import LINE, Matrix, needs_copy
 from .tile import Shape
 
 _QUAD = 4

@@ -23,6 +23,7 @@ from ...ops.nn import Conv
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, all_of, if_then_else
 from ...tir.stmt import Allocate, If, Stmt
+from .ahead import next_block
 from .loops import (
     Finish,
     Part,
@@ -251,6 +252,7 @@ class _Band(Struct, frozen=True):
                 right=lambda k, c: load(self.conv.weight, block, e, k[0], c),
                 finish=lambda r, c, value: store(sums, (e, first + r, c), value),
                 dtype=self.wide.dtype,
+                ahead=next_block(self.conv.weight, (block, e + 1, 0), depth, (first, count), rows),
             )
 
         def place(e: PrimExpr) -> Stmt:

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tiles fetch into the cache while they multiply: the weights that come next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
+
+from ...tir.buffer import Buffer
+from ...tir.expr import PrimExpr, index
+from .loops import load
+
+LARGE_BYTES = 512 * 1024
+"""Weights from so many bytes on come from memory."""
+
+
+class Ahead(Struct, frozen=True):
+    """The block of weights that comes next, fetched by the tiles of this one, each its share.
+
+    What all of them fetched would be asked of the memory by the first one alone, faster than it
+    can answer.
+
+    Attributes:
+        weight: ``weight(number)``: one of these weights, as a load.
+        size: How many they are.
+        before: Rows in the tiles before this one.
+        rows: Rows in all tiles of the block.
+    """
+
+    weight: Callable[[PrimExpr], PrimExpr]
+    size: int
+    before: PrimExpr
+    rows: int
+
+    def of_step(
+        self, step: Sequence[PrimExpr], extents: Sequence[int | PrimExpr], rows: int, lanes: int
+    ) -> list[PrimExpr]:
+        """Return what a tile of so many rows fetches in one step of its loops, a vector each."""
+        share = -(-self.size // self.rows)
+        place, steps = index(0), 1
+        for position, extent in zip(step, extents, strict=True):
+            assert isinstance(extent, int)  # loops over weights that are packed
+            place, steps = place * extent + position, steps * extent
+        each = -(-share * rows // steps)
+        first = self.before * share + place * each
+        return [self.weight(first + start) for start in range(0, each, lanes)]
+
+
+def next_block(
+    weight: Buffer,
+    start: Sequence[PrimExpr | int],
+    depth: int,
+    rows: tuple[PrimExpr, int],
+    tile: int,
+) -> Ahead | None:
+    """Return what a tile of vectors fetches of the next block of weights if they come from memory.
+
+    A tile alone reads a block as fast as it comes: there is nothing to do meanwhile.
+
+    Args:
+        weight: All weights; the last dimension is the width of a block.
+        start: Where the next block is, but for the place in its width.
+        depth: How many vectors of that width are read of a block.
+        rows: Rows that other tiles have done with this block, and how many there are in all.
+        tile: Rows of the tile.
+    """
+    if not is_large(weight) or tile == rows[1]:
+        return None
+    size = depth * weight.shape[-1]
+    return Ahead(lambda place: load(weight, *start, place), size, *rows)
+
+
+def is_large(weight: Buffer) -> bool:
+    """Whether weights come from memory, so that the next block should be fetched meanwhile."""
+    return weight.bytes >= LARGE_BYTES and weight.shape[0] > 1

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Panels of rows: deep products a part of the depth at a time, and what tiles fetch meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intarsia.dtype import DType
+from intarsia.lower.cpu.ahead import Ahead, next_block
+from intarsia.lower.cpu.dense import dense_loops
+from intarsia.lower.cpu.loops import load, store
+from intarsia.lower.cpu.packing import pack_dense
+from intarsia.lower.cpu.panel import Panel, flat_rows
+from intarsia.lower.cpu.tile import Shape
+from intarsia.tir.buffer import Buffer
+from intarsia.tir.expr import IntImm, Load, index
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.interp import run
+from intarsia.tir.passes.simplify import simplify
+from intarsia.tir.passes.unroll import unroll
+from intarsia.tir.passes.vectorize import vectorize
+from intarsia.tir.stmt import Allocate, For
+from intarsia.tir.verify import verify_func
+from intarsia.tir.walk import statements
+
+F32 = DType.FLOAT32
+LANES = 4
+
+
+def product_of(rows: int, depth: int, outputs: int, *, at_once: int, copied: bool) -> np.ndarray:
+    """Multiply small integers in one panel, in tiles of four rows, so much of the depth at once."""
+    drawn = np.random.default_rng(0)
+    left = drawn.integers(-9, 9, (rows, depth)).astype(np.float32)
+    right = drawn.integers(-9, 9, (depth, outputs)).astype(np.float32)
+    packed = pack_dense(right, 2 * LANES)
+    data, result = Buffer("data", left.shape, F32), Buffer("result", (rows, outputs), F32)
+    weight = Buffer("weight", packed.shape, F32)
+    panel = Panel(
+        Shape(LANES, 4, copies_rows=copied),
+        flat_rows(data),
+        weight,
+        lambda value, at: store(result, at, value + 1),
+        [rows],
+        (index(0), rows, 4),
+        (index(0), packed.shape[0], outputs // packed.shape[0]),
+    )
+    body = panel.whole() if at_once == depth else panel.by_depth(at_once)
+    function = vectorize(simplify(unroll(PrimFunc("product", (data, weight, result), 1, body))))
+    verify_func(function)
+    got = np.zeros((rows, outputs), np.float32)
+    run(function, left, packed, got)
+    np.testing.assert_array_equal(got, left @ right + 1)
+    return got
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("at_once", [1, 3, 6])
+def test_parts_of_the_depth_add_up(at_once: int, copied: bool) -> None:
+    product_of(10, 6, 16, at_once=at_once, copied=copied)
+    product_of(4, 6, 8, at_once=at_once, copied=copied)
+    product_of(5, 6, 3, at_once=at_once, copied=copied)  # of the last block three columns are there
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "outputs", "parts"),
+    [
+        (128, 8192, 2048, {8}),
+        (512, 4096, 1024, {4}),
+        (128, 5000, 1024, {5}),  # of a thousand each
+        (128, 4099, 1024, set()),  # a prime number
+        (128, 1536, 1024, set()),  # panels have rows enough
+        (3, 8192, 2048, set()),  # all rows are one tile
+        (28, 2048, 1024, set()),  # a panel has them all
+        (512, 4096, 16, set()),  # weights that a cache holds
+    ],
+)
+def test_deep_products_are_added_up_in_memory(
+    rows: int, depth: int, outputs: int, parts: set[int]
+) -> None:
+    data, result = Buffer("data", (rows, depth), F32), Buffer("result", (rows, outputs), F32)
+    weight = Buffer("weight", (-(-outputs // 32), depth, 32), F32)
+    body = dense_loops(
+        Shape(16, 14),
+        flat_rows(data),
+        weight,
+        outputs,
+        lambda value, at: store(result, at, value),
+        [rows],
+    )
+    stmts = list(statements(body))
+    assert {s.extent.value for s in stmts if isinstance(s, For) and s.var.name == "deep"} == parts
+    sums = [s.buffer for s in stmts if isinstance(s, Allocate) and s.buffer.name == "sums"]
+    assert all(buffer.bytes <= 512 * 1024 for buffer in sums)
+
+
+@pytest.mark.parametrize("tiles", [(4, 4, 4), (4, 4, 1), (7,), (1, 1)])
+def test_tiles_fetch_the_next_block_once(tiles: tuple[int, ...]) -> None:
+    """Each weight is fetched, and the tiles together ask for little more than there is."""
+    depth, width = 24, 8
+    weight = Buffer("weight", (2, depth, width), F32)
+    fetched: list[int] = []
+    for number, rows in enumerate(tiles):
+        before = index(sum(tiles[:number]))
+        ahead = Ahead(lambda n: load(weight, 1, 0, n), depth * width, before, sum(tiles))
+        for row in range(3):
+            for column in range(8):
+                step = (index(row), index(column))
+                for element in ahead.of_step(step, (3, 8), rows, LANES):
+                    assert isinstance(element, Load)
+                    place = element.indices[-1]
+                    assert isinstance(place, IntImm)
+                    fetched.append(place.value)
+    lines = {place // LANES for place in fetched}
+    assert lines >= set(range(depth * width // LANES))
+    assert max(fetched) < depth * width + 24 * len(tiles) * max(tiles)
+
+
+def test_nothing_is_fetched_by_a_tile_alone_or_of_small_weights() -> None:
+    large, small = (Buffer("weight", (blocks, 1024, 32), F32) for blocks in (8, 2))
+    assert next_block(large, (1, 0), 1024, (index(14), 28), 14) is not None
+    assert next_block(large, (1, 0), 1024, (index(0), 14), 14) is None
+    assert next_block(small, (1, 0), 1024, (index(14), 28), 14) is None
