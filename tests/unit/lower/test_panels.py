@@ -28,7 +28,7 @@ F32 = DType.FLOAT32
 LANES = 4
 
 
-def product_of(rows: int, depth: int, outputs: int, *, at_once: int, copied: bool) -> np.ndarray:
+def check_product(rows: int, depth: int, outputs: int, *, at_once: int, copied: bool) -> None:
     """Multiply small integers in one panel, in tiles of four rows, so much of the depth at once."""
     drawn = np.random.default_rng(0)
     left = drawn.integers(-9, 9, (rows, depth)).astype(np.float32)
@@ -51,15 +51,15 @@ def product_of(rows: int, depth: int, outputs: int, *, at_once: int, copied: boo
     got = np.zeros((rows, outputs), np.float32)
     run(function, left, packed, got)
     np.testing.assert_array_equal(got, left @ right + 1)
-    return got
 
 
 @pytest.mark.parametrize("copied", [False, True])
 @pytest.mark.parametrize("at_once", [1, 3, 6])
 def test_parts_of_the_depth_add_up(at_once: int, copied: bool) -> None:
-    product_of(10, 6, 16, at_once=at_once, copied=copied)
-    product_of(4, 6, 8, at_once=at_once, copied=copied)
-    product_of(5, 6, 3, at_once=at_once, copied=copied)  # of the last block three columns are there
+    check_product(10, 6, 16, at_once=at_once, copied=copied)
+    check_product(4, 6, 8, at_once=at_once, copied=copied)
+    # Of the last block three columns are there.
+    check_product(5, 6, 3, at_once=at_once, copied=copied)
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,7 @@ def test_parts_of_the_depth_add_up(at_once: int, copied: bool) -> None:
         (3, 8192, 2048, set()),  # all rows are one tile
         (28, 2048, 1024, set()),  # a panel has them all
         (512, 4096, 16, set()),  # weights that a cache holds
+        (64, 0, 64, set()),  # no weights
     ],
 )
 def test_deep_products_are_added_up_in_memory(
@@ -95,7 +96,7 @@ def test_deep_products_are_added_up_in_memory(
 
 
 @pytest.mark.parametrize("tiles", [(4, 4, 4), (4, 4, 1), (7,), (1, 1)])
-def test_tiles_fetch_the_next_block_once(tiles: tuple[int, ...]) -> None:
+def test_tiles_fetch_all_of_the_next_block_together(tiles: tuple[int, ...]) -> None:
     """Each weight is fetched, and the tiles together ask for little more than there is."""
     depth, width = 24, 8
     weight = Buffer("weight", (2, depth, width), F32)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -35,8 +35,8 @@ class Ahead(Struct, frozen=True):
 
     def of_step(
         self, step: Sequence[PrimExpr], extents: Sequence[int | PrimExpr], rows: int, lanes: int
-    ) -> list[PrimExpr]:
-        """Return what a tile of so many rows fetches in one step of its loops, a vector each."""
+    ) -> Iterator[PrimExpr]:
+        """Yield what a tile of so many rows fetches in one step of its loops, a vector each."""
         share = -(-self.size // self.rows)
         place, steps = index(0), 1
         for position, extent in zip(step, extents, strict=True):
@@ -44,7 +44,8 @@ class Ahead(Struct, frozen=True):
             place, steps = place * extent + position, steps * extent
         each = -(-share * rows // steps)
         first = self.before * share + place * each
-        return [self.weight(first + start) for start in range(0, each, lanes)]
+        for start in range(0, each, lanes):
+            yield self.weight(first + start)
 
 
 def next_block(

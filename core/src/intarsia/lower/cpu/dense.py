@@ -18,8 +18,8 @@ from .tile import Shape, best_rows, block_width, column_parts
 _LONG_BYTES = 1024 * 1024
 _HUGE_BYTES = 2 * 1024 * 1024
 _WIDER = 2.25
-_DEPTH = 1024
-_SUMS_BYTES = 512 * 1024
+_DEPTH = 1024  # of a product that is added up in parts, most of a part
+_SUMS_BYTES = 512 * 1024  # of such a product, most that an item has on the stack
 _LEAST_ROWS = 4  # of tiles whose sums are many enough not to wait for each other
 _TWICE = 80  # of so many rows one may be computed twice
 ITEMS = 8
@@ -60,9 +60,9 @@ def dense_loops(
     blocks = -(-outputs // width)
     # Each panel reads all weights anew: what no second-level cache holds is read for few of them.
     wider = _WIDER if weight.bytes > _HUGE_BYTES else 1
-    most = int(shape.panel_bytes * wider)
-    depth = _depth_at_once(left, weight, rows, most)
-    panel = _panel_rows(left.rows, depth, rows, blocks, most)
+    panel_bytes = int(shape.panel_bytes * wider)
+    depth = _depth_at_once(left, weight, rows, panel_bytes)
+    panel = _panel_rows(left.rows, depth, rows, blocks, panel_bytes)
     if not is_large(weight) and _with_data(left, outputs, weight):
         panel = _own_rows(left, rows, blocks, panel)
 
@@ -72,8 +72,8 @@ def dense_loops(
 
     twice = left.rows // _TWICE
     panels = cut(left.rows, _covering(left.rows, rows, panel, twice), twice=twice)
-    blocks = blocks if depth == left.depth else max(1, _SUMS_BYTES // (panel * width * 4))
-    return share_panels(panels, left, weight, outputs, item, blocks)
+    most = blocks if depth == left.depth else max(1, _SUMS_BYTES // (panel * width * 4))
+    return share_panels(panels, left, weight, outputs, item, most)
 
 
 def share_panels(
@@ -146,11 +146,12 @@ def _depth_at_once(left: Matrix, weight: Buffer, rows: int, panel_bytes: int) ->
         panel_bytes: Most memory of a panel.
     """
     depth = left.depth
-    together = panel_bytes // (depth * 4 * rows) * rows
-    if not is_large(weight) or rows < _LEAST_ROWS or together >= left.rows:
+    if depth < 2 * _DEPTH or not is_large(weight) or rows < _LEAST_ROWS:
+        return depth
+    if panel_bytes // (depth * 4 * rows) * rows >= left.rows:
         return depth
     parts = (part for part in range(_DEPTH, _DEPTH // 2, -1) if depth % part == 0)
-    return next(parts, depth) if depth >= 2 * _DEPTH else depth
+    return next(parts, depth)
 
 
 def _panel_rows(all_rows: int, depth: int, rows: int, blocks: int, most_bytes: int) -> int:

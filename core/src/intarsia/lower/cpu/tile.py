@@ -7,7 +7,7 @@ the inner loops one element a row is broadcast and multiplied with ``width`` pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -269,17 +269,15 @@ def _places(
     columns: int,
     lanes: int,
     dtype: DType,
-) -> list[PrimExpr]:
-    """Return what is read of large arrays to finish a tile."""
+) -> Iterator[PrimExpr]:
+    """Yield what is read of large arrays to finish a tile."""
     row, column = TirVar("r"), TirVar("v")
     ends = statements(finish(row, column, const(0, dtype)))
     far = [n for n in expr_nodes(ends) if isinstance(n, Load) and n.buffer.bytes >= _FAR_BYTES]
-    return [
-        substitute(read, {row: index(r), column: index(first)})
-        for r in range(rows if far else 0)
-        for first in range(0, columns, lanes)
-        for read in far
-    ]
+    for r in range(rows if far else 0):
+        for first in range(0, columns, lanes):
+            for read in far:
+                yield substitute(read, {row: index(r), column: index(first)})
 
 
 def _each(acc: Buffer, lanes: int, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
