@@ -12,8 +12,17 @@ from msgspec.structs import replace
 from tests.bench.chains import write_chain
 from tests.bench.costs import Cost, Opened, growth
 from tests.bench.fastest_peer import by_fastest
-from tests.bench.gate import RATIOS, Regression, read_ratios, regressions, write_ratios
-from tests.bench.report import BEGIN, CHARTS, END, PAGE, Costs, page_text, ratios_of, updated
+from tests.bench.gate import Regression, read_ratios, regressions, this_machine, write_ratios
+from tests.bench.report import (
+    CHARTS,
+    PAGE,
+    Costs,
+    chart,
+    marks,
+    page_text,
+    ratios_of,
+    updated,
+)
 
 from intarsia.cli.bench_row import BenchRow
 
@@ -47,12 +56,22 @@ def test_what_is_not_measured_any_more_fails_too() -> None:
 def test_ratios_are_written_and_read(tmp_path: Path) -> None:
     path = tmp_path / "ratios.json"
     assert read_ratios(path) == {}
-    write_ratios({"b": 1.23456, "a": 0.5}, path)
-    assert read_ratios(path) == {"a": 0.5, "b": 1.235}
-    assert list(json.loads(path.read_text())["ratios"]) == ["a", "b"]
-    path.write_text('{"schema": 2}')
-    with pytest.raises(ValueError, match="schema 2, not 1"):
+    write_ratios("large", {"b": 1.23456, "a": 0.5}, path)
+    write_ratios("huge", {"a": 0.1}, path)
+    write_ratios("huge", {"a": 0.2}, path)
+    assert read_ratios(path) == {"huge": {"a": 0.2}, "large": {"a": 0.5, "b": 1.235}}
+    assert list(json.loads(path.read_text())["machines"]["large"]) == ["a", "b"]
+    path.write_text('{"schema": 3}')
+    with pytest.raises(ValueError, match="schema 3, not 2"):
         read_ratios(path)
+
+
+def test_ratios_are_kept_as_what_is_tuned() -> None:
+    arch, processor, bits, *unit = this_machine().split("/")
+    assert arch
+    assert processor
+    assert int(bits) % 128 == 0
+    assert unit in ([], ["amx"])
 
 
 def test_the_page_gets_every_number_between_its_marks() -> None:
@@ -63,7 +82,7 @@ def test_the_page_gets_every_number_between_its_marks() -> None:
         "latency net [llvm] 1": 0.8, "open net [llvm]": 0.5, "open again net [llvm]": 0.25,
         "memory net [llvm]": 0.5,
     }  # fmt: skip
-    text = page_text(rows, COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
+    text = page_text("huge", rows, COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
     assert "that of the fastest of ONNX Runtime and OpenVINO in the same round" in text
     ours = "2 | 0.80 | 0.40 to 0.60"
     assert f"| net | 4 | 2.5 | {ours} | {ours} |" in text
@@ -71,10 +90,19 @@ def test_the_page_gets_every_number_between_its_marks() -> None:
     opened = "200 | 400 | 0.50 | 10.0 | 40.0 | 0.25 | 2 | 4 | 0.50 | 1.2"
     assert f"| net | `llvm` | {opened} |" in text
     assert "costs 1.00 times" in text
-    page = f"a\n{BEGIN}\nold\n{END}\nb\n"
-    assert updated(page, "new") == f"a\n{BEGIN}\nnew\n{END}\nb\n"
+    assert "### `huge`" in text
+    assert "(performance/huge-latency.svg)" in text
+
+
+def test_each_machine_has_its_place_on_the_page() -> None:
+    begin, end = marks("huge")
+    one = f"a\n{begin}\nold\n{end}\nb\n"
+    assert updated(one, "huge", "new") == f"a\n{begin}\nnew\n{end}\nb\n"
+    first, last = marks("x/512")
+    two = f"a\n{begin}\nold\n{end}\n\n{first}\nnew\n{last}\nb\n"
+    assert updated(one, "x/512", "new") == two
     with pytest.raises(ValueError, match="no marks"):
-        updated("a", "new")
+        updated("a", "huge", "new")
 
 
 def test_a_peer_that_takes_some_models_has_a_column_with_gaps() -> None:
@@ -84,7 +112,7 @@ def test_a_peer_that_takes_some_models_has_a_column_with_gaps() -> None:
         for row in (ROW, replace(ROW, peer="inductor", peer_ms=1.0, ratio=2.0))
     ]
     rows = by_fastest([*measured, *(replace(row, model="other") for row in measured[::2])])
-    text = page_text(rows, COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
+    text = page_text("huge", rows, COST, {100: 1.0, 1000: 1.9, 2000: 2.9})
     assert "ONNX Runtime and PyTorch (inductor), which takes 1 of the models, in the" in text
     assert "| model | ONNX Runtime, ms | PyTorch (inductor), ms | `dnnl, llvm`, ms |" in text
     assert "| net | 4 | 1 | 2 | 2.00 |" in text
@@ -103,11 +131,15 @@ def test_a_chain_has_the_nodes_that_are_asked_for(tmp_path: Path) -> None:
     assert len(model.graph.node) == 25
 
 
-def test_what_is_committed_is_of_one_run() -> None:
-    committed = read_ratios()
-    assert RATIOS.is_file()
-    text = PAGE.read_text().partition(BEGIN)[2].partition(END)[0]
-    for name, ratio in committed.items():
+@pytest.mark.parametrize("machine", sorted(read_ratios()))
+def test_what_is_committed_of_a_machine_is_of_one_run(machine: str) -> None:
+    begin, end = marks(machine)
+    text = PAGE.read_text().partition(begin)[2].partition(end)[0]
+    for name, ratio in read_ratios()[machine].items():
         assert f"{ratio:.2f}" in text, name
-    assert (CHARTS / "latency.svg").is_file()
-    assert (CHARTS / "compile-time.svg").is_file()
+    assert (CHARTS / chart(machine, "latency")).is_file()
+    assert (CHARTS / chart(machine, "compile-time")).is_file()
+
+
+def test_some_machine_was_measured() -> None:
+    assert read_ratios()

@@ -2,7 +2,7 @@
 """The gate on performance: ratios to a peer, measured in one run, against those last committed.
 
 Times say more of the machine and of what else it does than of the code; a ratio measured in turn
-does not.
+does not. It does depend on the processor: each has ratios of its own.
 """
 
 from __future__ import annotations
@@ -12,13 +12,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from intarsia.build.stages import read_target, spaces_of
+from intarsia.host.host import Host
+
 TOLERANCE = 0.15
 """By how much a ratio may be worse than the committed one."""
 
 RATIOS = Path(__file__).parent / "ratios.json"
 """The ratios last committed."""
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -60,17 +63,32 @@ def regressions(
     return found
 
 
-def read_ratios(path: Path = RATIOS) -> dict[str, float]:
-    """Read the committed ratios; none if the file is not there."""
+def this_machine() -> str:
+    """Return the name under which ratios are kept: the one under which ``tune`` keeps its times."""
+    host = Host()
+    spaces = spaces_of(host, read_target(host, "llvm", None).fallback)
+    assert spaces is not None  # the backend can be tuned
+    return spaces.machine
+
+
+def read_ratios(path: Path = RATIOS) -> dict[str, dict[str, float]]:
+    """Read the committed ratios of each machine; none if the file is not there."""
     if not path.exists():
         return {}
     value = json.loads(path.read_text())
     if value.get("schema") != SCHEMA:
         raise ValueError(f"{path} has schema {value.get('schema')!r}, not {SCHEMA}")
-    return {str(name): float(ratio) for name, ratio in value["ratios"].items()}
+    return {
+        str(machine): {str(name): float(ratio) for name, ratio in ratios.items()}
+        for machine, ratios in value["machines"].items()
+    }
 
 
-def write_ratios(ratios: Mapping[str, float], path: Path = RATIOS) -> None:
-    """Write ratios to be committed, in the order of their names."""
-    rounded = {name: round(ratio, 3) for name, ratio in sorted(ratios.items())}
-    path.write_text(json.dumps({"schema": SCHEMA, "ratios": rounded}, indent=1) + "\n")
+def write_ratios(machine: str, ratios: Mapping[str, float], path: Path = RATIOS) -> None:
+    """Write ratios of a machine to be committed, in the order of their names."""
+    all_ratios = {**read_ratios(path), machine: ratios}
+    rounded = {
+        machine: {name: round(ratio, 3) for name, ratio in sorted(of_one.items())}
+        for machine, of_one in sorted(all_ratios.items())
+    }
+    path.write_text(json.dumps({"schema": SCHEMA, "machines": rounded}, indent=1) + "\n")

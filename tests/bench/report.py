@@ -2,8 +2,8 @@
 """Measures against other runtimes, holds ratios against the committed ones, and writes the page.
 
 ``INTARSIA_MODELS=FOLDER python -m tests.bench.report`` measures, fails if a ratio is more than 15 %
-worse than the one in ``ratios.json``, and else writes that file, the tables between the marks of
-``docs/performance.md`` and the charts below ``docs/performance/``. ``--accept`` writes them anyway.
+worse than the machine's in ``ratios.json``, and else writes that file, the machine's tables in
+``docs/performance.md`` and its charts below ``docs/performance/``. ``--accept`` writes them anyway.
 With ``INTARSIA_TORCH_PYTHON=PYTHON``, one that has torch, PyTorch's inductor takes part where it
 takes the model; see ``torch_modules.py``.
 """
@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from intarsia.cli.bench_plot import plot_rows
+from intarsia.target.detect import machine_facts
 
 from .costs import Opened, compare_opening, compile_seconds, compile_times, growth
 from .fastest_peer import (
@@ -37,12 +38,12 @@ from .fastest_peer import (
     table,
     took_part,
 )
-from .gate import read_ratios, regressions, write_ratios
+from .gate import read_ratios, regressions, this_machine, write_ratios
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"
 CHARTS = ROOT / "docs" / "performance"
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+_ANY_END = ": end -->"
 
 OPENED = ("resnet50", "mobilenet_v2", "bert_base_128", "tiny_resnet8", "resnet50_qdq")
 SIZES = (100, 1000, 5000, 10000, 20000)
@@ -96,20 +97,24 @@ def ratios_of(rows: Sequence[Latency], costs: Sequence[Costs]) -> dict[str, floa
     return found
 
 
-def page_text(rows: Sequence[Latency], costs: Sequence[Costs], times: dict[int, float]) -> str:
-    """Return what stands between the marks."""
+def page_text(
+    machine: str, rows: Sequence[Latency], costs: Sequence[Costs], times: dict[int, float]
+) -> str:
+    """Return what the page says of a machine."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     lines = [
-        f"Measured {today} on {os.cpu_count()} processors ({_cpu()}), {platform.system()}, Python "
-        f"{platform.python_version()}, {_versions()}; batch 1; load average "
-        f"{os.getloadavg()[2]:.1f} from other work. A ratio is our time by that of the fastest of "
-        f"{_contest(rows)} in the same round, the median over the rounds.",
+        f"### `{machine}`",
+        "",
+        f"Measured {today} on {os.cpu_count()} processors ({machine_facts().cpu}), "
+        f"{platform.system()}, Python {platform.python_version()}, {_versions()}; batch 1; load "
+        f"average {os.getloadavg()[2]:.1f} from other work. A ratio is our time by that of the "
+        f"fastest of {_contest(rows)} in the same round, the median over the rounds.",
     ]
     for threads in THREADS:
         lines += ["", f"{threads} thread{'s' * (threads > 1)}:", "", *table(rows, threads)]
     lines += [
         "",
-        "![Ratios of latency](performance/latency.svg)",
+        f"![Ratios of latency](performance/{chart(machine, 'latency')})",
         "",
         "Processor time until a new process has opened a model (an artifact, or a session of ONNX "
         "Runtime), with imports, and to open it once more; peak memory of the process after three "
@@ -128,7 +133,7 @@ def page_text(rows: Sequence[Latency], costs: Sequence[Costs], times: dict[int, 
         "|--:|--:|--:|",
         *(f"| {n} | {s:.1f} | {1e3 * s / n:.2f} |" for n, s in times.items()),
         "",
-        "![Compile time by number of nodes](performance/compile-time.svg)",
+        f"![Compile time by number of nodes](performance/{chart(machine, 'compile-time')})",
     ]
     return "\n".join(lines)
 
@@ -151,13 +156,27 @@ def _cost_line(cost: Costs) -> str:
     return f"| {cost.model} | `{cost.target}` | {opened}| {cost.compile_seconds:.1f} |"
 
 
-def updated(page: str, text: str) -> str:
-    """Return the page with other text between its marks."""
-    before, _, rest = page.partition(BEGIN)
-    _, found, after = rest.partition(END)
+def chart(machine: str, what: str) -> str:
+    """Return the name of a machine's chart."""
+    return f"{machine.replace('/', '-')}-{what}.svg"
+
+
+def marks(machine: str) -> tuple[str, str]:
+    """Return what stands on the page before and behind what it says of a machine."""
+    return f"<!-- measured on {machine}: begin -->", f"<!-- measured on {machine}: end -->"
+
+
+def updated(page: str, machine: str, text: str) -> str:
+    """Return the page with other text of a machine; a new machine comes behind all others."""
+    begin, end = marks(machine)
+    before, known, rest = page.partition(begin)
+    _, found, after = rest.partition(end)
+    if not known:
+        before, found, after = page.rpartition(_ANY_END)
+        before += f"{found}\n\n"
     if not found:
-        raise ValueError(f"the page has no marks {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n{text}\n{END}{after}"
+        raise ValueError(f"the page has no marks {begin} and {end}")
+    return f"{before}{begin}\n{text}\n{end}{after}"
 
 
 def plot_times(times: dict[int, float], path: Path) -> None:
@@ -182,12 +201,6 @@ def plot_times(times: dict[int, float], path: Path) -> None:
 def _shown(ratio: float) -> str:
     """As the file of ratios, rounded once more has it."""
     return f"{round(ratio, 3):.2f}"
-
-
-def _cpu() -> str:
-    import archspec.cpu
-
-    return str(archspec.cpu.host().name)
 
 
 def _versions() -> str:
@@ -217,7 +230,8 @@ def main() -> int:
     if not models:
         print("set INTARSIA_MODELS to a folder of ONNX models with static shapes")
         return 2
-    committed = read_ratios()
+    machine = this_machine()
+    committed = read_ratios().get(machine, {})
     rows = measure(models, chosen.rounds, committed)
     opened = [model for model in models if model.stem in OPENED]
     costs = opening(opened, max(3, chosen.rounds // 2))
@@ -228,12 +242,14 @@ def main() -> int:
         print(f"worse: {one}")
     if worse and not chosen.accept:
         return 10
-    write_ratios(new)
+    write_ratios(machine, new)
     CHARTS.mkdir(exist_ok=True)
     bars = [row.fastest for row in rows if row.fastest.threads == 1]
-    plot_rows(bars, CHARTS / "latency.svg", "latency beside the fastest other runtime, one thread")
-    plot_times(times, CHARTS / "compile-time.svg")
-    PAGE.write_text(updated(PAGE.read_text(), page_text(rows, costs, times)))
+    title = "latency beside the fastest other runtime, one thread"
+    plot_rows(bars, CHARTS / chart(machine, "latency"), title)
+    plot_times(times, CHARTS / chart(machine, "compile-time"))
+    text = page_text(machine, rows, costs, times)
+    PAGE.write_text(updated(PAGE.read_text(), machine, text))
     return 0
 
 
