@@ -23,6 +23,7 @@ from intarsia.tir.stmt import Invoke
 from intarsia_llvm.amx import Amx
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.optimise import compile_assembly
+from intarsia_llvm.plugin import schedule_spaces
 from intarsia_llvm.schedules.table import shape_of
 from intarsia_llvm.target import LlvmOptions, canonicalise, machine
 
@@ -74,6 +75,14 @@ def test_a_processor_without_it_multiplies_by_vectors(make_target) -> None:
         quads = shape_of(make_target(**LINUX, mcpu=cpu), DType.INT32).quads
         assert quads is not None
         assert (quads.unit is not None) is has
+
+
+def test_what_is_measured_with_the_unit_is_for_machines_that_have_it(make_target) -> None:
+    names = [
+        schedule_spaces(make_target(**LINUX, mcpu="sapphirerapids", mattr=mattr)).machine
+        for mattr in ((), ("-amx-int8",))
+    ]
+    assert names == ["x86_64/sapphirerapids/512/amx", "x86_64/sapphirerapids/512"]
 
 
 def test_an_unknown_procedure_is_refused() -> None:

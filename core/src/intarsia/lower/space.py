@@ -67,8 +67,8 @@ class ScheduleSpaces(Struct, frozen=True):
     """What a backend lets be tuned for a target.
 
     Attributes:
-        machine: Names what times depend on: instruction set, microarchitecture, width of vectors.
-            What was measured for one machine is used for no other.
+        machine: Names what times depend on: instruction set, microarchitecture, width of vectors,
+            a matrix unit. What was measured for one machine is used for no other.
         spaces: One for each operator.
     """
 

@@ -70,10 +70,11 @@ def rewrite_relay(function: Function, target: Target) -> Function:
 
 @hookimpl
 def schedule_spaces(target: Target) -> ScheduleSpaces:
-    """The sizes in kernels of convolutions and products, by processor and width of vectors."""
+    """The sizes in kernels of convolutions and products, by processor and its registers."""
     model = machine(target.options)
     arch = model.triple.partition("-")[0]
-    name = f"{arch}/{model.tune or model.cpu}/{32 * model.lanes}"
+    unit = "/amx" if model.amx else ""
+    name = f"{arch}/{model.tune or model.cpu}/{32 * model.lanes}{unit}"
     return ScheduleSpaces(name, cpu_spaces(shape_of))
 
 
