@@ -7,25 +7,39 @@ import numpy as np
 import pytest
 
 from intarsia.dtype import DType
-from intarsia.lower.cpu.ahead import Ahead, next_block
+from intarsia.lower.cpu.ahead import Ahead, Prefetch, next_block
 from intarsia.lower.cpu.dense import dense_loops
 from intarsia.lower.cpu.loops import load, store
 from intarsia.lower.cpu.packing import pack_dense
 from intarsia.lower.cpu.panel import Panel, flat_rows
 from intarsia.lower.cpu.tile import Shape
 from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import IntImm, Load, index
+from intarsia.tir.expr import IntImm, Load, PrimExpr, index
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.interp import run
 from intarsia.tir.passes.simplify import simplify
 from intarsia.tir.passes.unroll import unroll
 from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.stmt import Allocate, For
+from intarsia.tir.stmt import Allocate, For, Seq, Stmt
 from intarsia.tir.verify import verify_func
 from intarsia.tir.walk import statements
 
 F32 = DType.FLOAT32
 LANES = 4
+NOTHING = Seq(())
+
+
+def recorder(places: list[int]) -> Prefetch:
+    """Return what notes the last index of what is fetched."""
+
+    def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
+        assert isinstance(element, Load)
+        place = element.indices[-1]
+        assert isinstance(place, IntImm)
+        places.append(place.value)
+        return body
+
+    return prefetch
 
 
 def check_product(rows: int, depth: int, outputs: int, *, at_once: int, copied: bool) -> None:
@@ -103,15 +117,12 @@ def test_tiles_fetch_all_of_the_next_block_together(tiles: tuple[int, ...]) -> N
     fetched: list[int] = []
     for number, rows in enumerate(tiles):
         before = index(sum(tiles[:number]))
-        ahead = Ahead(lambda n: load(weight, 1, 0, n), depth * width, before, sum(tiles))
+        ahead = Ahead(
+            recorder(fetched), lambda n: load(weight, 1, 0, n), depth * width, before, sum(tiles)
+        )
         for row in range(3):
             for column in range(8):
-                step = (index(row), index(column))
-                for element in ahead.of_step(step, (3, 8), rows, LANES):
-                    assert isinstance(element, Load)
-                    place = element.indices[-1]
-                    assert isinstance(place, IntImm)
-                    fetched.append(place.value)
+                ahead.around(NOTHING, (index(row), index(column)), (3, 8), (rows, LANES))
     lines = {place // LANES for place in fetched}
     assert lines >= set(range(depth * width // LANES))
     assert max(fetched) < depth * width + 24 * len(tiles) * max(tiles)
@@ -119,6 +130,8 @@ def test_tiles_fetch_all_of_the_next_block_together(tiles: tuple[int, ...]) -> N
 
 def test_nothing_is_fetched_by_a_tile_alone_or_of_small_weights() -> None:
     large, small = (Buffer("weight", (blocks, 1024, 32), F32) for blocks in (8, 2))
-    assert next_block(large, (1, 0), 1024, (index(14), 28), 14) is not None
-    assert next_block(large, (1, 0), 1024, (index(0), 14), 14) is None
-    assert next_block(small, (1, 0), 1024, (index(14), 28), 14) is None
+    told = recorder([])
+    assert next_block(told, large, (1, 0), 1024, (index(14), 28), 14) is not None
+    assert next_block(told, large, (1, 0), 1024, (index(0), 14), 14) is None
+    assert next_block(told, small, (1, 0), 1024, (index(14), 28), 14) is None
+    assert next_block(None, large, (1, 0), 1024, (index(14), 28), 14) is None

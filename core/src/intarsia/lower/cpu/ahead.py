@@ -3,16 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from ...tir.buffer import Buffer
 from ...tir.expr import PrimExpr, index
+from ...tir.stmt import Stmt
 from .loops import load
 
 LARGE_BYTES = 512 * 1024
 """Weights from so many bytes on come from memory."""
+
+Prefetch: TypeAlias = Callable[[PrimExpr, Stmt], Stmt]
+"""``prefetch(element, body)``: ``body`` while the cache line of ``element``, a load, is fetched."""
 
 
 class Ahead(Struct, frozen=True):
@@ -22,21 +27,35 @@ class Ahead(Struct, frozen=True):
     can answer.
 
     Attributes:
+        prefetch: How.
         weight: ``weight(number)``: one of these weights, as a load.
         size: How many they are.
         before: Rows in the tiles before this one.
         rows: Rows in all tiles of the block.
     """
 
+    prefetch: Prefetch
     weight: Callable[[PrimExpr], PrimExpr]
     size: int
     before: PrimExpr
     rows: int
 
-    def of_step(
-        self, step: Sequence[PrimExpr], extents: Sequence[int | PrimExpr], rows: int, lanes: int
-    ) -> Iterator[PrimExpr]:
-        """Yield what a tile of so many rows fetches in one step of its loops, a vector each."""
+    def around(
+        self,
+        body: Stmt,
+        step: Sequence[PrimExpr],
+        extents: Sequence[int | PrimExpr],
+        tile: tuple[int, int],
+    ) -> Stmt:
+        """Return ``body`` while a tile fetches what is its share in one step of its loops.
+
+        Args:
+            body: What the step does.
+            step: Its number in each loop, outermost first.
+            extents: Of the loops.
+            tile: Rows of the tile, and weights in a vector or a cache line.
+        """
+        rows, lanes = tile
         share = -(-self.size // self.rows)
         place, steps = index(0), 1
         for position, extent in zip(step, extents, strict=True):
@@ -44,32 +63,43 @@ class Ahead(Struct, frozen=True):
             place, steps = place * extent + position, steps * extent
         each = -(-share * rows // steps)
         first = self.before * share + place * each
-        for start in range(0, each, lanes):
-            yield self.weight(first + start)
+        places = (self.weight(first + start) for start in range(0, each, lanes))
+        return fetching(self.prefetch, places, body)
+
+
+def fetching(prefetch: Prefetch | None, places: Iterable[PrimExpr], body: Stmt) -> Stmt:
+    """Return ``body`` while the cache lines of loads are fetched, if the machine has to be told."""
+    if prefetch is not None:
+        for place in places:
+            body = prefetch(place, body)
+    return body
 
 
 def next_block(
+    prefetch: Prefetch | None,
     weight: Buffer,
     start: Sequence[PrimExpr | int],
     depth: int,
     rows: tuple[PrimExpr, int],
     tile: int,
 ) -> Ahead | None:
-    """Return what a tile of vectors fetches of the next block of weights if they come from memory.
+    """Return what a tile fetches of the next block of weights if they come from memory.
 
     A tile alone reads a block as fast as it comes: there is nothing to do meanwhile.
 
     Args:
+        prefetch: How, if the machine has to be told.
         weight: All weights; the last dimension is the width of a block.
         start: Where the next block is, but for the place in its width.
         depth: How many vectors of that width are read of a block.
-        rows: Rows that other tiles have done with this block, and how many there are in all.
+        rows: Rows that other tiles have done with this block, and how many there are in all; they
+            may be counted in tiles.
         tile: Rows of the tile.
     """
-    if not is_large(weight) or tile == rows[1]:
+    if prefetch is None or not is_large(weight) or tile == rows[1]:
         return None
     size = depth * weight.shape[-1]
-    return Ahead(lambda place: load(weight, *start, place), size, *rows)
+    return Ahead(prefetch, lambda place: load(weight, *start, place), size, *rows)
 
 
 def is_large(weight: Buffer) -> bool:

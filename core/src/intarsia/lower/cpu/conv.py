@@ -353,16 +353,17 @@ def _tiles(
     used: int,
 ) -> Stmt:
     """Compute one block of channels of a strip, tile by tile."""
-    steps, width = conv.steps, conv.weight.shape[2]
+    steps, weight, width = conv.steps, conv.weight, conv.weight.shape[2]
     block = place.group * plan.blocks + number
+    following, depth = (block + 1, 0), prod(steps)
     wide = conv.window.output[1]
     tallest, results = min(plan.tile[0], plan.height), plan.height * wide
 
-    def right(k: Sequence[PrimExpr], c: PrimExpr, later: int = 0) -> PrimExpr:
-        depth = index(0)
+    def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
+        row = index(0)
         for axis, position in enumerate(k):
-            depth = depth + position * prod(steps[axis + 1 :])
-        return load(conv.weight, block + later, depth, c)
+            row = row + position * prod(steps[axis + 1 :])
+        return load(weight, block, row, c)
 
     def done(y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
         channel = place.group * conv.columns + number * width + c
@@ -371,7 +372,7 @@ def _tiles(
     if shape.unit is not None:
         pixel = conv.inner if conv.is_copied else conv.data.shape[3]
         stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
-        strip = UnitStrip((plan.height, wide), stride, steps, conv.weight, (used, width))
+        strip = UnitStrip((plan.height, wide), stride, steps, weight, block, (used, width))
         return unit_tiles(shape, shape.unit, strip, (read, right, done))
 
     def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
@@ -390,8 +391,8 @@ def _tiles(
             left=lambda r, k: read(*at(r), tuple(k)),
             right=right,
             finish=lambda r, c, value: done(*at(r), c, value),
-            dtype=conv.weight.dtype,
-            ahead=next_block(conv.weight, (block + 1, 0), prod(steps), (before, results), count),
+            dtype=weight.dtype,
+            ahead=next_block(shape.prefetch, weight, following, depth, (before, results), count),
         )
 
     down = cut(plan.height, tallest)

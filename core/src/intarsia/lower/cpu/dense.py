@@ -11,7 +11,6 @@ from ...tir.expr import PrimExpr
 from ...tir.stmt import Stmt
 from .ahead import LARGE_BYTES, is_large
 from .loops import Finish, Part, cut, even_size, parallel, seq
-from .matrix_unit import Fetch
 from .panel import LINE, Matrix, Panel, needs_copy
 from .tile import Shape, best_rows, block_width, column_parts
 
@@ -215,22 +214,3 @@ def blocks_at_once(blocks: int, panels: int, most: int) -> int:
     """Return how many blocks of columns one item computes, ``most`` at most."""
     wanted = -(-ITEMS // panels)
     return even_size(blocks, min(most, blocks // min(blocks, wanted)))
-
-
-def fetch_next(
-    shape: Shape,
-    weight: Buffer,
-    following: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
-    tile: tuple[PrimExpr, int],
-) -> Fetch | None:
-    """Return what fetches the next block of weights if they come from memory.
-
-    Args:
-        shape: The machine's.
-        weight: All weights.
-        following: ``following(step, column)``: a weight of the next block.
-        tile: Number of a tile, and of how many with the same weights.
-    """
-    if shape.prefetch is None or not is_large(weight):
-        return None
-    return Fetch(shape.prefetch, following, *tile)

@@ -19,6 +19,7 @@ from ...tir.buffer import Buffer, Scope
 from ...tir.expr import Load, PrimExpr, index
 from ...tir.stmt import Allocate, Stmt
 from ...tir.walk import post_order
+from .ahead import Ahead
 from .loops import load, seq, serial, vectorized
 
 _LEAST_ROWS = 4
@@ -91,34 +92,6 @@ class Segment(Struct, frozen=True):
     finish: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt]
 
 
-class Fetch(Struct, frozen=True):
-    """Has the weights that come next fetched, a part of them by each tile of the same weights.
-
-    Attributes:
-        prefetch: ``prefetch(element, body)`` is ``body`` while the line of ``element`` is fetched.
-        weight: ``weight(step, column)``: one of these weights, as a load.
-        tile: Number of the tile.
-        tiles: How many tiles have the same weights.
-    """
-
-    prefetch: Callable[[PrimExpr, Stmt], Stmt]
-    weight: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr]
-    tile: PrimExpr
-    tiles: int
-
-    def around(
-        self, body: Stmt, step: Sequence[PrimExpr], lines: tuple[int, int], lanes: int
-    ) -> Stmt:
-        """Return ``body`` while lines are fetched of the ``lines``, down and across, of a step."""
-        down, across = lines
-        share = -(-down * across // self.tiles)
-        for number in range(share):
-            line = self.tile * share + number
-            place = (*step[:-1], step[-1] + line // across)
-            body = self.prefetch(self.weight(place, line % across * lanes), body)
-        return body
-
-
 def segment_rows(rows: int, unit: MatrixUnit) -> tuple[int, int]:
     """Return into how many segments to cut neighbouring rows, and how many rows each has."""
     count = -(-rows // unit.rows)
@@ -148,7 +121,7 @@ def unit_tile(
     columns: tuple[int, int],
     steps: Sequence[int],
     right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
-    fetch: Fetch | None = None,
+    ahead: Ahead | None = None,
 ) -> Stmt:
     """Return the loops of one tile; the unit is configured for it.
 
@@ -159,7 +132,7 @@ def unit_tile(
         columns: Columns that exist, and that the packed weights have.
         steps: Extents of the loops to sum over, outermost first.
         right: ``right(step, column)``: the packed weight.
-        fetch: What to have fetched into the cache meanwhile.
+        ahead: What to fetch into the cache meanwhile, counted in tiles.
     """
     used, width = columns
     shape = (len(segments), width // unit.lanes)
@@ -169,12 +142,14 @@ def unit_tile(
     def nest(done: tuple[PrimExpr, ...]) -> Stmt:
         if len(done) < len(steps) - 1:
             return serial(steps[len(done)], lambda k: nest((*done, k)), "k")
-        return serial(steps[-1] // chunk, lambda k: multiply((*done, k * chunk)), "k")
+        return serial(steps[-1] // chunk, lambda k: multiply((*done, k)), "k")
 
-    def multiply(step: tuple[PrimExpr, ...]) -> Stmt:
+    def multiply(done: tuple[PrimExpr, ...]) -> Stmt:
+        step = (*done[:-1], done[-1] * chunk)
         left = [(place_of(each.left(step)), each.stride) for each in segments]
         body = unit.multiply(left, place_of(right(step, index(0))), shape[1])
-        return body if fetch is None else fetch.around(body, step, (chunk, shape[1]), unit.lanes)
+        extents = (*steps[:-1], steps[-1] // chunk)
+        return body if ahead is None else ahead.around(body, done, extents, (1, unit.lanes))
 
     return Allocate(
         sums,

@@ -162,7 +162,9 @@ class Panel(Struct, frozen=True):
                     right=lambda k, c: load(weight, number, low + k[0], c),
                     finish=(self._finish if sums is None else sums.writer)(number, row),
                     dtype=weight.dtype,
-                    ahead=next_block(weight, (number + 1, low), depth, (row, size), count),
+                    ahead=next_block(
+                        shape.prefetch, weight, (number + 1, low), depth, (row, size), count
+                    ),
                     begin=None if sums is None else sums.reader(number, row),
                 )
 

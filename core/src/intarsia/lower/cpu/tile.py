@@ -7,7 +7,7 @@ the inner loops one element a row is broadcast and multiplied with ``width`` pac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from ...tir.buffer import Buffer, Scope
 from ...tir.expr import Load, PrimExpr, TirVar, const, index
 from ...tir.stmt import Allocate, Stmt
 from ...tir.walk import expr_nodes, statements, substitute
-from .ahead import Ahead
+from .ahead import Ahead, Prefetch, fetching
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .matrix_unit import MatrixUnit
 
@@ -130,7 +130,7 @@ class Shape(Struct, frozen=True):
     lanes: int
     rows: int
     strip_bytes: int = 224 * 1024
-    prefetch: Callable[[PrimExpr, Stmt], Stmt] | None = None
+    prefetch: Prefetch | None = None
     quads: Quads | None = None
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
     sum_up: Callable[[Buffer, Sequence[PrimExpr], PrimExpr, PrimExpr | int], Stmt] | None = None
@@ -240,8 +240,8 @@ def register_tile(
             added = total + a * b if shape.add is None else shape.add(total, a, b)
             return store(acc, (number, column), added)
 
-        weights = () if ahead is None else ahead.of_step(done, extents, rows, lanes)
-        return _fetching(shape, weights, _each(acc, lanes, add))
+        body = _each(acc, lanes, add)
+        return body if ahead is None else ahead.around(body, done, extents, (rows, lanes))
 
     zero = const(0, dtype)
     clear = _each(
@@ -249,15 +249,7 @@ def register_tile(
     )
     done = unrolled(rows, lambda r: _write_row(acc, (r, rows), columns, lanes, finish), "r")
     places = _places(finish, rows, columns, lanes, dtype)
-    return Allocate(acc, _fetching(shape, places, seq(clear, nest(()), done)))
-
-
-def _fetching(shape: Shape, places: Iterable[PrimExpr], body: Stmt) -> Stmt:
-    """Have the cache lines of loads fetched while ``body`` runs, if the machine has to be told."""
-    if shape.prefetch is not None:
-        for place in places:
-            body = shape.prefetch(place, body)
-    return body
+    return Allocate(acc, fetching(shape.prefetch, places, seq(clear, nest(()), done)))
 
 
 _FAR_BYTES = 64 * 1024  # what is larger has gone from the first cache when a tile comes to it

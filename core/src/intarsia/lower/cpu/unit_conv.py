@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -11,18 +12,18 @@ from msgspec import Struct
 from ...tir.buffer import Buffer
 from ...tir.expr import PrimExpr, minimum
 from ...tir.stmt import Stmt
-from .dense import fetch_next
+from .ahead import next_block
 from .loops import serial
 from .matrix_unit import SEGMENTS, MatrixUnit, Segment, segment_rows, unit_tile
 from .tile import Shape
 
 Access: TypeAlias = tuple[
     Callable[[PrimExpr, PrimExpr, tuple[PrimExpr, ...]], PrimExpr],
-    Callable[..., PrimExpr],
+    Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
     Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt],
 ]
-"""``read(row, column, step)``: data; ``right(step, channel, later)``: a weight, ``later`` blocks
-behind; ``done(row, column, channel, sum)``: what to do with a result."""
+"""``read(row, column, step)``: data; ``right(step, channel)``: a weight;
+``done(row, column, channel, sum)``: what to do with a result."""
 
 
 class UnitStrip(Struct, frozen=True):
@@ -33,6 +34,7 @@ class UnitStrip(Struct, frozen=True):
         stride: Bytes from what one result reads first to what its neighbour in the row does.
         steps: Extents of the loops to sum over, outermost first.
         weight: All weights.
+        block: Which block of them.
         channels: Channels of the block that exist, and that the packed weights have.
     """
 
@@ -40,6 +42,7 @@ class UnitStrip(Struct, frozen=True):
     stride: int
     steps: tuple[int, ...]
     weight: Buffer
+    block: PrimExpr
     channels: tuple[int, int]
 
 
@@ -70,12 +73,10 @@ def unit_tiles(shape: Shape, unit: MatrixUnit, strip: UnitStrip, access: Access)
             lambda r, c, value: done(row, column + r, c, value),
         )
 
-    def following(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
-        return right(k, c, 1)
-
     def tile(t: PrimExpr) -> Stmt:
         segments = [segment(t * at_once + s) for s in range(at_once)]
-        fetch = fetch_next(shape, strip.weight, following, (t, tiles))
-        return unit_tile(unit, segments, rows, strip.channels, strip.steps, right, fetch)
+        start, depth = (strip.block + 1, 0), prod(strip.steps)
+        ahead = next_block(shape.prefetch, strip.weight, start, depth, (t, tiles), 1)
+        return unit_tile(unit, segments, rows, strip.channels, strip.steps, right, ahead)
 
     return serial(tiles, tile, "t")

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, index, minimum
 from ...tir.stmt import Allocate, Stmt
-from .ahead import is_large
-from .dense import ITEMS, even_share, fetch_next, share_panels
+from .ahead import is_large, next_block
+from .dense import ITEMS, even_share, share_panels
 from .loops import Finish, copy_rows, cut, load, seq, serial, store, unflatten
 from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
 from .panel import LINE, Matrix, needs_copy
@@ -155,7 +155,7 @@ class _Product(Struct, frozen=True):
             (used, width),
             (self.left.depth,),
             lambda k, c: load(weight, block, k[0], c),
-            fetch_next(
-                self.shape, weight, lambda k, c: load(weight, block + 1, k[0], c), (number, size)
+            next_block(
+                self.shape.prefetch, weight, (block + 1, 0), self.left.depth, (number, size), 1
             ),
         )

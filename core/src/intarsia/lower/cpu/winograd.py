@@ -252,7 +252,14 @@ class _Band(Struct, frozen=True):
                 right=lambda k, c: load(self.conv.weight, block, e, k[0], c),
                 finish=lambda r, c, value: store(sums, (e, first + r, c), value),
                 dtype=self.wide.dtype,
-                ahead=next_block(self.conv.weight, (block, e + 1, 0), depth, (first, count), rows),
+                ahead=next_block(
+                    self.shape.prefetch,
+                    self.conv.weight,
+                    (block, e + 1, 0),
+                    depth,
+                    (first, count),
+                    rows,
+                ),
             )
 
         def place(e: PrimExpr) -> Stmt:
