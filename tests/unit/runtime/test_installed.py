@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.runtime.installed import entry_point, read_fact
+from intarsia.runtime.installed import entry_point, installed_version, read_fact
 
 POINTS = """
 [console_scripts]
@@ -30,6 +30,19 @@ def test_a_file_of_exactly_that_version(tmp_path: Path, monkeypatch: pytest.Monk
     assert read_fact("My-Toy.kit", "1.0", "entry_points.txt") == (tmp_path / "old", POINTS)
     assert read_fact("my-toy-kit", "3.0", "entry_points.txt") is None
     assert read_fact("my-toy-kit", "1.0", "RECORD") is None
+
+
+def test_the_version_of_the_first_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a/my_toy-2.0.dist-info", "b/my_toy-1.0.dist-info", "b/ruamel.toy-0.1.dist-info"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "METADATA").write_text("Name: ruamel.toy\nVersion: 0.1\n")
+    (tmp_path / "a" / "my_toy").mkdir()
+    monkeypatch.setattr(sys, "path", [str(tmp_path / name) for name in ("absent", "a", "b")])
+    assert installed_version("My.Toy") == "2.0"
+    assert installed_version("ruamel.toy") == "0.1"  # an older builder keeps the dot
+    assert installed_version("my") is None
 
 
 def test_an_entry_point_of_its_group() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
@@ -19,6 +18,7 @@ from ..ir.expr import Constant, Expr, Var, constant
 from ..ir.module import IRModule
 from ..ir.types import TensorType, TupleType, Type
 from ..ir.walk import post_order, substitute
+from ..runtime.installed import installed_version
 from ..target.options import did_you_mean
 
 ModelFile: TypeAlias = "str | os.PathLike[str] | bytes"
@@ -48,16 +48,14 @@ def source_digests(path: Path) -> dict[str, str]:
         from ..frontend.onnx.reader import model_digests  # PyTorch's do without onnx
 
         return model_digests(path)
-    from importlib.metadata import PackageNotFoundError, version
-
     try:
         with path.open("rb") as file:
             found = file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise ModelError(f"cannot read '{path}': {error.strerror}") from None
     for name in ("torch", "onnxscript"):
-        with suppress(PackageNotFoundError):
-            found += f" {name} {version(name)}"
+        known = installed_version(name)
+        found += f" {name} {known}" if known else ""
     return {"": found}
 
 

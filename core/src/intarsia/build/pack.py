@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from types import MappingProxyType
 
 from msgspec.structs import replace
@@ -18,6 +17,7 @@ from ..host.host import Host
 from ..ir.expr import Function, tensor_type
 from ..ir.module import IRModule
 from ..lower.lower import Lowered
+from ..runtime.installed import installed_version
 from ..target.target import CompositeTarget
 from .artifact import Artifact, collect_constants
 from .config import Executor, Runtime
@@ -86,10 +86,7 @@ def pack(
 
 def own_version() -> str:
     """Return the version of Intarsia; ``0`` when it runs without being installed."""
-    try:
-        return version("intarsia")
-    except PackageNotFoundError:
-        return "0"
+    return installed_version("intarsia") or "0"
 
 
 def _check_one_machine(units: Sequence[CompiledUnit]) -> None:

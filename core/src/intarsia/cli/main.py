@@ -15,6 +15,7 @@ from types import MappingProxyType
 import click
 
 from ..errors import EXHAUSTED, IntarsiaError
+from ..runtime.installed import installed_version
 from .session import Session
 
 COMMANDS = MappingProxyType(
@@ -89,12 +90,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 
 def _version() -> str:
-    import importlib_metadata  # 20 ms that most commands spend later or never
-
-    try:
-        return importlib_metadata.version("intarsia")
-    except importlib_metadata.PackageNotFoundError:
-        return "unknown (not installed)"
+    return installed_version("intarsia") or "unknown (not installed)"
 
 
 @click.group(

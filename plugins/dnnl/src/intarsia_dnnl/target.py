@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 from intarsia.runtime.cpu import this_machine
+from intarsia.runtime.installed import installed_version
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.options import option
 
@@ -80,10 +80,7 @@ def env_version() -> str:
     """Return what compiled regions depend on: schema of programs, library, vector instructions."""
     features = this_machine().cpu_features or frozenset[str]()
     vectors = sorted(name for name in features if name.startswith(("avx", "amx", "sve", "asimd")))
-    try:
-        library = version(DISTRIBUTION)
-    except PackageNotFoundError:
-        library = "none"
+    library = installed_version(DISTRIBUTION) or "none"
     return f"program {SCHEMA}, {DISTRIBUTION} {library}, {' '.join(vectors)}"
 
 

@@ -19,8 +19,6 @@ from itertools import chain, islice
 from queue import Empty, SimpleQueue
 from typing import IO, NamedTuple
 
-from msgspec import to_builtins
-
 from intarsia.errors import ToolchainError
 from intarsia.runtime.closing import Closing
 from intarsia.runtime.threads import available_threads
@@ -174,7 +172,7 @@ class _Process(Closing):
             start_new_session=True,
         )
         path = [os.path.abspath(part) for part in sys.path]
-        job = {"machine": to_builtins(machine), "level": level}
+        job = {"machine": machine._asdict(), "level": level}
         into = self._child.stdin
         assert into is not None  # a pipe
         with suppress(OSError):  # it has ended, which whoever sends a module finds out

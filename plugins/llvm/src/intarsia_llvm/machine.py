@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import NamedTuple
 
 
-class Machine(Struct, frozen=True):
+class Machine(NamedTuple):
     """What code generation needs to know.
 
     Attributes:
