@@ -24,13 +24,14 @@ from msgspec.structs import replace
 from intarsia.artifact import archive
 from intarsia.artifact import write as writer
 from intarsia.artifact.archive import is_artifact, open_artifact, read_passport
+from intarsia.artifact.copying import copy_artifact
 from intarsia.artifact.digest import MemberDigest
 from intarsia.artifact.passport import Passport, UnitEntry
 from intarsia.artifact.plan import Argument, CallPlan, CopyStep, Place, RegionStep, TensorSpec
 from intarsia.artifact.stream import BESIDE
 from intarsia.artifact.tensors import tensor_pieces
 from intarsia.artifact.unit import CompiledUnit
-from intarsia.artifact.write import copy_artifact, write_artifact
+from intarsia.artifact.write import write_artifact
 from intarsia.dtype import DType
 from intarsia.errors import (
     ArtifactError,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.artifact.write import written_beside
+from intarsia.artifact.new_file import written_beside
 from intarsia.errors import ResourceError, UsageError
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import errno
 import subprocess
 import sys
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 
 import intarsia
 from intarsia.artifact.archive import open_artifact
+from intarsia.artifact.deferred import Weights
+from intarsia.artifact.write import ArtifactWriter
 from intarsia.build.artifact import Artifact
 from intarsia.build.build import STAGES, build
 from intarsia.build.config import Executor, Runtime
@@ -156,6 +159,26 @@ def test_stages_are_told_in_order() -> None:
     heard: list[str] = []
     compiled(progress=heard.append)
     assert tuple(heard) == STAGES
+
+
+def test_weights_are_known_before_there_is_code(tmp_path: Path) -> None:
+    heard: list[tuple[str, dict[str, np.ndarray]]] = []
+    stages: list[str] = []
+
+    def known(weights: Weights) -> None:
+        heard.append((stages[-1], dict(weights)))
+
+    with closing(ArtifactWriter(tmp_path / "x")) as writer:
+        artifact = compiled(progress=stages.append, weights_known=known)
+        ((stage, weights),) = heard
+        assert stage == "lower"
+        assert weights.keys() == artifact.constants.keys()
+        assert all(weights[name] is array for name, array in artifact.constants.items())
+        broken = host_of(Backend(fail_with(ToolchainError("no ld"))))
+        with pytest.raises(ToolchainError, match="no ld"):
+            compiled(host=broken, weights_known=writer.begin)
+        assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_params_are_weights(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import cast
 
 import pytest
 
-from intarsia.artifact.write import written_beside
+from intarsia.artifact.new_file import written_beside
 from intarsia.cli.termination import Termination
 from intarsia.host.discovery import find_plugins
 from intarsia.host.trial import try_plugin
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobod
 WRITES = """
 import signal, sys, time
 from pathlib import Path
-from intarsia.artifact.write import written_beside
+from intarsia.artifact.new_file import written_beside
 from intarsia.cli import main, supervise
 from intarsia.__main__ import run
 for number in (15, 1, 2):  # nohup ignores some

@@ -20,10 +20,11 @@ from pathlib import Path, PurePosixPath
 from msgspec import Struct
 
 from ..errors import UsageError
+from .new_file import explain_failure, written_beside
 from .passport import Passport
 from .plan import TensorSpec
 from .unit import CompiledUnit
-from .write import check_member_path, explain_failure, written_beside
+from .write import check_member_path
 
 METADATA = "metadata.json"
 _VERSION = 7  # of the layout

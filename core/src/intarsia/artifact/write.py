@@ -3,26 +3,22 @@
 
 from __future__ import annotations
 
-import errno
-import mmap
 import os
-import re
-import shutil
-import stat
 import sys
-import time
+import threading
 import zipfile
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from ..errors import EXHAUSTED, PluginError, ResourceError, UsageError
-from .deferred import Piece
+from ..errors import PluginError
+from .deferred import Content, Piece, contents_of
 from .digest import MemberDigest
+from .new_file import NewFile
 from .passport import Member, Passport, print_passport
 from .plan import ALIGNMENT
 from .stream import hashed
@@ -40,12 +36,8 @@ Aside: TypeAlias = Callable[[IO[bytes]], object]
 """Called with a file that is complete before it gets its name, e.g. to copy it."""
 
 _STEP = 8 << 20
-_BLOCK = 4096  # bytes that what bypasses the system's memory of files is written in
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PADDING_ID = 0xD935  # the zip extra field that Android's zipalign uses for the same purpose
-_LEFT = re.compile(r"\d+\.[0-9a-f]{8}\.tmp")
-_ABANDONED = 3600.0  # seconds after which nobody writes a temporary file any more
-_FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def member_name(unit: str, file: str) -> str:
@@ -68,197 +60,142 @@ def write_artifact(
 ) -> Passport:
     """Write an artifact beside ``path`` and rename it, so that ``path`` is old or new, never torn.
 
-    Args:
-        path: Where to. Its folder must exist.
-        passport: All but its ``members``, which are filled in here.
-        units: The code.
-        constants: Every weight that the plan or a unit reads.
-        aside: What else becomes of the bytes: nobody else can have touched them yet.
-
-    Raises:
-        ResourceError: The disk is full or read-only, or an input or output error.
-        UsageError: The place cannot be written to.
-        PluginError: A unit names a file in a way that would leave its folder.
-
-    Returns:
-        The passport as written.
+    Arguments, errors and result are those of :meth:`ArtifactWriter.finish`.
     """
-    path = Path(path)
-    with written_beside(path) as file:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-            members = {
-                name: _write_member(archive, file, name, [memoryview(data)])
-                for name, data in _unit_files(units)
-            }
-            if constants:
-                pieces = tensor_pieces(constants)
-                lead = pieces[0].nbytes
-                members[PARAMS] = _write_member(archive, file, PARAMS, pieces, lead=lead)
-            written = replace(passport, members=MappingProxyType(members))
-            text = print_passport(written)
-            _write_member(archive, file, PASSPORT, [memoryview(text)])
-        if aside is not None:
-            file.flush()
-            aside(file)
-    return written
+    with closing(ArtifactWriter(path)) as writer:
+        return writer.finish(passport, units, constants, aside=aside)
 
 
-@contextmanager
-def written_beside(path: Path) -> Generator[IO[bytes]]:
-    """Yield a new file that becomes ``path`` if the block ends well, and vanishes if not.
+class ArtifactWriter:
+    """Writes an artifact beside a place and renames it: what is there is old or new, never torn.
 
-    A link stays one: what it leads to is replaced.
-
-    Raises:
-        ResourceError: The disk is full or read-only, or an input or output error.
-        UsageError: The place cannot be written to, or is a folder, a device or a pipe.
-    """
-    path = _place(path)
-    _sweep(path)
-    temporary = _temporary(path)
-    try:
-        with open(temporary, "x+b") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise explain_failure(path, error) from error
-    finally:
-        with suppress(OSError):  # there is none: it has been renamed, or could not be made
-            temporary.unlink()
-
-
-def copy_artifact(source: IO[bytes], path: Path, *, is_read_next: bool = True) -> None:
-    """Copy a whole file beside ``path`` and rename it, so that ``path`` is old or new, never torn.
+    Weights come first and are written by a thread: whoever knows them before there is code has them
+    written meanwhile.
 
     Args:
-        source: An open file.
-        path: Where to.
-        is_read_next: Whether the copy is read rather than the source, whose place it then takes in
-            the system's memory of files. Else the copy is written past that memory.
-
-    Raises:
-        As :func:`write_artifact`.
+        path: Where to. Its folder must exist when something is written.
     """
-    with written_beside(path) as copy:
-        done = 0
-        if sys.platform == "linux":
-            copied = _copy_in_system if is_read_next else _copy_past_memory
-            done = copied(source.fileno(), copy.fileno())
-        source.seek(done)
-        copy.seek(done)
-        shutil.copyfileobj(source, copy)
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._weights: _WeightsOnTheWay | None = None
 
-def _copy_in_system(source: int, copy: int) -> int:
-    """Let the system copy an open file, as far as it does; return the number of bytes."""
-    done = 0
-    with suppress(OSError):  # file systems that do not: the rest is read and written
-        while count := os.copy_file_range(source, copy, _STEP, done, done):
-            os.posix_fadvise(source, done, count, os.POSIX_FADV_DONTNEED)
-            done += count
-    return done
+    def begin(self, constants: Mapping[str, np.ndarray]) -> None:
+        """Begin to write weights, all that the artifact will have.
 
+        Raises:
+            ResourceError: The disk is full or read-only, or an input or output error.
+            UsageError: The place cannot be written to.
+            UnsupportedError: A weight has a name or a type that cannot be stored.
+        """
+        self.close()
+        self._weights = _WeightsOnTheWay(self._path, constants)
 
-def _place(path: Path) -> Path:
-    """Return where the file itself lies.
+    def finish(
+        self,
+        passport: Passport,
+        units: Sequence[CompiledUnit],
+        constants: Mapping[str, np.ndarray],
+        *,
+        aside: Aside | None = None,
+    ) -> Passport:
+        """Write the rest, and rename the file.
 
-    Raises:
-        ResourceError, UsageError: No file can be there, or something else is, which a rename would
-            take away: of ``/dev/null``, the whole system would miss it.
-    """
-    found = path
-    try:
-        found = Path(os.path.realpath(path)) if path.is_symlink() else path
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        return found
-    except OSError as error:
-        raise explain_failure(path, error) from error
-    except ValueError as error:  # a zero in the name
-        raise UsageError(
-            f"cannot write {str(path)!r}: {error}", hint="name another place"
-        ) from None
-    if stat.S_ISDIR(mode):
-        raise UsageError(f"'{path}' is a folder", hint=f"name a file in it: '{path / 'NAME'}'")
-    if not stat.S_ISREG(mode):
-        raise UsageError(
-            f"'{path}' is a device or a pipe, and a file would take its place", hint="name a file"
-        )
-    return found
+        Args:
+            passport: All but its ``members``, which are filled in here.
+            units: The code.
+            constants: Every weight that the plan or a unit reads; those that have begun to be
+                written are thrown away if they are others.
+            aside: What else becomes of the bytes: nobody else can have touched them yet.
 
+        Raises:
+            As :meth:`begin`; and PluginError: a unit names a file in a way that would leave its
+            folder.
 
-def _copy_past_memory(source: int, copy: int) -> int:
-    """Have the disk read an open file's whole blocks from where the system remembers them.
-
-    Returns:
-        The number of bytes from the start that are copied, 0 where the system does not do so.
-    """
-    if sys.platform != "linux":
-        return 0
-    done, size = 0, os.fstat(source).st_size // _BLOCK * _BLOCK
-    # File systems that know no such writing, or write less: the rest is read and written.
-    with suppress(OSError, ValueError), _past_memory(copy) as direct:
-        # A part at a time: what is mapped counts as memory of this process.
-        while count := min(_STEP, size - done):
-            with mmap.mmap(source, count, access=mmap.ACCESS_READ, offset=done) as part:
-                written = os.pwrite(direct, part, done)
-            if not written:
-                break
-            done += written
-    return done
-
-
-@contextmanager
-def _past_memory(file: int) -> Generator[int]:
-    """Yield another descriptor of an open file: what is written there goes to the disk at once."""
-    direct = os.open(f"/proc/self/fd/{file}", os.O_WRONLY | os.O_DIRECT)
-    try:
-        yield direct
-    finally:
-        os.close(direct)
-
-
-def _temporary(path: Path) -> Path:
-    return path.with_name(f"{_hidden(path)}{os.getpid()}.{os.urandom(4).hex()}.tmp")
-
-
-def _hidden(path: Path) -> str:
-    return f".{path.name[:64]}."
-
-
-def _sweep(path: Path) -> None:
-    """Remove what was to become this file when its writer was killed, some time ago."""
-    begin, oldest = _hidden(path), time.time() - _ABANDONED
-    with suppress(OSError), os.scandir(path.parent) as entries:
-        for entry in entries:
-            is_ours = entry.name.startswith(begin) and _LEFT.fullmatch(entry.name[len(begin) :])
-            if is_ours and entry.stat(follow_symlinks=False).st_mtime < oldest:
-                os.unlink(entry.path)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have a new name on the disk, as far as one may open the folder."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
+        Returns:
+            The passport as written.
+        """
+        if self._weights is None or not self._weights.are(constants):
+            self.begin(constants)
+        assert self._weights is not None  # begun above
+        members, new, archive = self._weights.wait()
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            for name, data in _unit_files(units):
+                members[name] = _write_member(archive, new.file, name, [memoryview(data)])
+            written = replace(passport, members=MappingProxyType(members))
+            _write_member(archive, new.file, PASSPORT, [memoryview(print_passport(written))])
+            archive.close()
+            if aside is not None:
+                new.file.flush()
+                aside(new.file)
+        except OSError as error:
+            raise new.failure(error) from error
+        new.commit()
+        return written
+
+    def close(self) -> None:
+        """Throw away what is not finished; harmless when repeated."""
+        if self._weights is not None:
+            self._weights.close()
+            self._weights = None
 
 
-def explain_failure(path: Path, error: OSError) -> ResourceError | UsageError:
-    """Return the error that says why ``path`` could not be written."""
-    reason = error.strerror or str(error)
-    if error.errno in EXHAUSTED:
-        return ResourceError(
-            f"cannot write '{path}': {reason}", hint="free some space, or write elsewhere"
-        )
-    if error.errno in _FORBIDDEN:
-        return ResourceError(f"cannot write '{path}': {reason}", hint="name another place")
-    return UsageError(f"cannot write '{path}': {reason}", hint="name another place")
+class _WeightsOnTheWay:
+    """A new file with a zip in it, whose first member, the weights, a thread writes.
+
+    Raises:
+        As :meth:`ArtifactWriter.begin`.
+    """
+
+    def __init__(self, path: Path, constants: Mapping[str, np.ndarray]) -> None:
+        self._contents = dict(contents_of(constants))
+        self._members: dict[str, Member] = {}
+        self._failed: BaseException | None = None
+        self._stopped = threading.Event()
+        pieces = tensor_pieces(constants) if constants else []
+        self._new = NewFile(path)
+        self._archive = zipfile.ZipFile(self._new.file, "w", zipfile.ZIP_STORED)
+        self._thread = threading.Thread(target=self._write, args=(pieces,))
+        self._thread.start()
+
+    def are(self, constants: Mapping[str, np.ndarray]) -> bool:
+        """Whether they are these."""
+        contents: Mapping[str, Content] = contents_of(constants)
+        known = self._contents
+        return contents.keys() == known.keys() and all(contents[n] is known[n] for n in known)
+
+    def wait(self) -> tuple[dict[str, Member], NewFile, zipfile.ZipFile]:
+        """Return what there is when all weights are written: members, the file, the zip in it.
+
+        Raises:
+            ResourceError, UsageError: They could not be written.
+            BaseException: They could not be computed.
+        """
+        self._thread.join()
+        if isinstance(self._failed, OSError):
+            raise self._new.failure(self._failed) from self._failed
+        if self._failed is not None:
+            raise self._failed
+        return self._members, self._new, self._archive
+
+    def close(self) -> None:
+        """Remove the file, unless it is complete and in its place."""
+        self._stopped.set()
+        self._thread.join()
+        with suppress(OSError):  # what could not be written is not wanted any more
+            self._archive.close()
+        self._new.close()
+
+    def _write(self, pieces: Sequence[Piece]) -> None:
+        if not pieces:
+            return
+        try:
+            lead = pieces[0].nbytes
+            self._members[PARAMS] = _write_member(
+                self._archive, self._new.file, PARAMS, pieces, lead=lead, stopped=self._stopped
+            )
+        except BaseException as error:  # e.g. no memory; whoever waits is to hear of it
+            self._failed = error
 
 
 def _unit_files(units: Sequence[CompiledUnit]) -> Iterator[tuple[str, bytes]]:
@@ -292,6 +229,7 @@ def _write_member(
     pieces: Sequence[Piece],
     *,
     lead: int = 0,
+    stopped: threading.Event | None = None,
 ) -> Member:
     """Write one member so that its byte ``lead`` lies at a multiple of 64; return its digest."""
     size = sum(piece.nbytes for piece in pieces)
@@ -307,6 +245,8 @@ def _write_member(
     written = archive.open(entry, "w", force_zip64=zip64)
     with written as file, closing(hashed(pieces, digest)) as parts:
         for part in parts:
+            if stopped is not None and stopped.is_set():
+                break
             file.write(part)
             start = _begin_to_store(whole, start)
     return Member(size, digest.hexdigest())

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -17,7 +18,7 @@ from ..artifact.passport import Passport
 from ..artifact.plan import TensorSpec
 from ..artifact.tensors import array_bytes
 from ..artifact.unit import CompiledUnit
-from ..artifact.write import Aside, member_name, write_artifact
+from ..artifact.write import ArtifactWriter, Aside, member_name, write_artifact
 from ..dtype import parse_dtype
 from ..errors import PluginError, UsageError
 from ..ir.module import IRModule
@@ -55,6 +56,7 @@ class Artifact:
         *,
         output_format: str | None = None,
         aside: Aside | None = None,
+        writer: ArtifactWriter | None = None,
     ) -> Path:
         """Write the artifact; the same content gives the same bytes.
 
@@ -63,6 +65,8 @@ class Artifact:
             output_format: ``artifact``; or of sources, ``mlf``, a tar in the model library format,
                 and ``folder``, ready to build. If ``None``, the path says which: sources whose name
                 ends with ``.tar`` or a slash, and folders that are there, are those.
+            aside: What else becomes of an artifact's bytes.
+            writer: What may have begun to write an artifact's weights to this path.
 
         Raises:
             ResourceError: The disk is full.
@@ -74,7 +78,8 @@ class Artifact:
         target = Path(path)
         chosen = output_format or self._format_of(os.fspath(path))
         if chosen == "artifact":
-            write_artifact(target, self.passport, self.units, self.constants, aside=aside)
+            write = partial(write_artifact, target) if writer is None else writer.finish
+            write(self.passport, self.units, self.constants, aside=aside)
             return target
         if chosen not in _EXPORTS:
             known = ", ".join(("artifact", *_EXPORTS))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from ..artifact.deferred import Weights
 from ..artifact.unit import CompiledUnit
 from ..errors import UnsupportedError, UsageError
 from ..host.host import Host
@@ -26,7 +27,7 @@ from ..runtime.compute_weights import compute_all
 from ..target.options import did_you_mean
 from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
-from .artifact import Artifact
+from .artifact import Artifact, collect_constants
 from .claims import measure_claims
 from .config import Executor, Runtime, check_combination, check_served
 from .dump import Dump
@@ -84,6 +85,9 @@ class BuildOptions:
         mapped: Leave large weights in the model's file instead of reading them into memory; it must
             then stay as it is as long as the artifact, or what is loaded from it, is used.
         progress: Called with the name of each stage.
+        weights_known: Called with all weights of the artifact before code is generated, e.g. to
+            write them meanwhile; not if there are several programs, whose weights are joined, nor
+            for sources.
     """
 
     shapes: Mapping[str, Sequence[Size]] | None = None
@@ -97,6 +101,7 @@ class BuildOptions:
     records: str | os.PathLike[str] | None = None
     mapped: bool = False
     progress: Progress | None = None
+    weights_known: Callable[[Weights], object] | None = None
 
 
 def build(
@@ -153,7 +158,8 @@ def build(
 
     def build_one(row: Combination) -> Artifact:
         folder = dump.folder_of("x".join(map(str, row.sizes)))
-        return _build(order, replace(chosen, dump_ir=folder), _import(order, chosen, row.shapes))
+        inner = replace(chosen, dump_ir=folder, weights_known=None)
+        return _build(order, inner, _import(order, chosen, row.shapes))
 
     return build_shapes(several, build_one)
 
@@ -213,6 +219,7 @@ def _build(order: _Order, chosen: BuildOptions, imported: IRModule | DynamicMode
                 require_offload=None,
                 max_regions=None,
                 dump_ir=dump.folder_of(name),
+                weights_known=None,
             )
             return _compile(module, parts, name, host, inner)
 
@@ -253,6 +260,8 @@ def _compile(
     if not chosen.mapped:  # the model's weights are the caller's, who may change them later
         compute_all(lowered.constants)
     release_files(prepared)
+    if chosen.weights_known is not None and not delivery.freestanding:
+        chosen.weights_known(collect_constants(lowered.constants, regions))
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")

@@ -23,8 +23,10 @@ from typing import IO, BinaryIO, TypeAlias, cast
 from msgspec import Struct
 
 from ..artifact.archive import SUFFIX, OpenedArtifact, open_artifact
+from ..artifact.copying import copy_artifact
+from ..artifact.new_file import written_beside
 from ..artifact.passport import Passport
-from ..artifact.write import Aside, copy_artifact, written_beside
+from ..artifact.write import Aside
 from ..errors import ArtifactError, IntarsiaError, ResourceError, UsageError
 from ..host.trial import cache_folder
 from ..runtime.load import Executable, instantiate

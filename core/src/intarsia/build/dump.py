@@ -7,9 +7,9 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..artifact.new_file import explain_failure, written_beside
 from ..artifact.plan import CallPlan
 from ..artifact.plan_json import plan_to_json
-from ..artifact.write import explain_failure, written_beside
 from ..ir.module import IRModule
 from ..ir.text.printer import print_module
 from ..tir.func import PrimFunc

@@ -13,9 +13,9 @@ import ml_dtypes
 import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
+from ..artifact.new_file import written_beside
 from ..artifact.plan import NARROW, TensorSpec
 from ..artifact.signature import SizeChoice, ValueSpec
-from ..artifact.write import written_beside
 from ..dtype import DType, parse_dtype
 from ..errors import ModelError, ResourceError, UsageError
 from ..runtime.abi import array_dtype

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..artifact.write import written_beside
+from ..artifact.new_file import written_beside
 from ..errors import UsageError
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -16,6 +17,7 @@ from .output import emit_json, progress
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from ..artifact.deferred import Weights
     from ..artifact.write import Aside
     from ..build.artifact import Artifact
     from ..build.cache import KeptArtifact, Save
@@ -36,16 +38,18 @@ def command(
     model: Path, output: str, output_format: str | None, settings: BuildSettings, as_json: bool
 ) -> None:
     """Compile MODEL, an ONNX file or a .pt2, into an artifact that runs without the compiler."""
-    from ..build.cache import KeptArtifact  # help does without the compiler
+    from ..artifact.write import ArtifactWriter  # help does without the compiler
+    from ..build.cache import KeptArtifact
     from ..partition.report import bytes_text, float_text
 
     path = Path(output)
     keep_model(model, path)
+    with closing(ArtifactWriter(path)) as writer:
 
-    def save(built: Artifact, aside: Aside | None) -> None:
-        built.save(output, output_format=output_format, aside=aside)
+        def save(built: Artifact, aside: Aside | None) -> None:
+            built.save(output, output_format=output_format, aside=aside, writer=writer)
 
-    artifact = compile_model(model, settings, save)
+        artifact = compile_model(model, settings, save, writer.begin)
     if isinstance(artifact, KeptArtifact):
         artifact.save(output, output_format=output_format)
     size = _bytes_of(path)
@@ -76,7 +80,10 @@ def _bytes_of(path: Path) -> int:
 
 
 def compile_model(
-    model: Path, settings: BuildSettings, save: Save | None = None
+    model: Path,
+    settings: BuildSettings,
+    save: Save | None = None,
+    weights_known: Callable[[Weights], object] | None = None,
 ) -> Artifact | KeptArtifact:
     """Build an artifact as the options say, or fetch it from the cache; progress on a terminal.
 
@@ -84,6 +91,7 @@ def compile_model(
         model: What is compiled.
         settings: The options.
         save: Writes what was built now, and not fetched, where the user wants it.
+        weights_known: Called with the weights of what is built before there is code.
     """
     from .cached import Keyed, Sources, build_or_fetch, cache_of  # help does without the compiler
 
@@ -120,6 +128,7 @@ def compile_model(
             records=settings.records,
             mapped=True,
             progress=stage,
+            weights_known=weights_known,
         )
 
     keyed = Keyed(model, target, settings)

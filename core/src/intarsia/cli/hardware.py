@@ -200,7 +200,7 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
 
     It describes this machine with all features it really has, or the device NAME.
     """
-    from ..artifact.write import written_beside
+    from ..artifact.new_file import written_beside
     from ..target.profile import profile_json
 
     host = session.host()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from ...artifact.write import written_beside
+from ...artifact.new_file import written_beside
 from ...partition.placed_graph import PlacedGraph
 from ...partition.support import Code
 from ..model_options import keep_model

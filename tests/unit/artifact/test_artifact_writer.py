@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights are written while code is compiled; what becomes of the file depends on the rest."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from intarsia.artifact.archive import open_artifact
+from intarsia.artifact.deferred import DeferredArray, Weights
+from intarsia.artifact.passport import Passport, UnitEntry
+from intarsia.artifact.plan import CallPlan
+from intarsia.artifact.stream import BESIDE
+from intarsia.artifact.unit import CompiledUnit
+from intarsia.artifact.write import ArtifactWriter, write_artifact
+from intarsia.errors import PluginError, ResourceError, UnsupportedError, UsageError
+
+PASSPORT = Passport(
+    name="sample",
+    intarsia="0",
+    target="toy",
+    os="linux",
+    arch="x86_64",
+    plan=CallPlan((), (), ("w",), (), 64, ()),
+    units=(UnitEntry("main", "shared-library", ("lib.so",)),),
+)
+UNITS = (CompiledUnit("main", "shared-library", {"lib.so": b"\x7fELF" * 100}),)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "sample.intarsia"
+
+
+def numbers(value: int, size: int = BESIDE) -> DeferredArray:
+    def fill(array: np.ndarray) -> None:
+        array[...] = value
+
+    return DeferredArray((size,), np.dtype(np.uint8), fill)
+
+
+def test_weights_that_come_first_give_the_same_file(path: Path) -> None:
+    weights = Weights({"w": numbers(1), "v": np.arange(5, dtype=np.float32)})
+    with closing(ArtifactWriter(path)) as writer:
+        writer.begin(weights)
+        assert not path.exists()
+        written = writer.finish(PASSPORT, UNITS, Weights(dict(weights.contents)))
+    assert sorted(written.members) == ["params.safetensors", "units/main/lib.so"]
+    assert set(open_artifact(path).weights) == {"w", "v"}
+    plain = path.with_name("plain")
+    write_artifact(plain, PASSPORT, UNITS, weights)
+    assert path.read_bytes() == plain.read_bytes()
+    assert sorted(path.parent.iterdir()) == [plain, path]
+
+
+def test_other_weights_than_those_begun_are_written_anew(path: Path) -> None:
+    for others in ({"w": numbers(2)}, {"w": numbers(1), "v": numbers(2)}):
+        with closing(ArtifactWriter(path)) as writer:
+            writer.begin(Weights({"w": numbers(1)}))
+            writer.finish(PASSPORT, UNITS, Weights(others))
+        found = open_artifact(path).weights
+        assert {name: bytes(weight.data[:2]) for name, weight in found.items()} == {
+            name: bytes(array.array()[:2]) for name, array in others.items()
+        }
+        assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_is_not_finished_leaves_the_old_file(path: Path) -> None:
+    """Weights that come after the one being written are not computed any more."""
+    write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(3, np.float32)})
+    before, begun, go_on = path.read_bytes(), threading.Event(), threading.Event()
+    last: list[int] = []
+
+    def wait(array: np.ndarray) -> None:
+        begun.set()
+        assert go_on.wait(20)
+
+    def note(array: np.ndarray) -> None:
+        last.append(array.size)
+
+    kind = np.dtype(np.uint8)
+    later = {f"b{number}": DeferredArray((64,), kind, note) for number in range(9)}
+    writer = ArtifactWriter(path)
+    writer.begin(Weights({"a": DeferredArray((BESIDE,), kind, wait), **later}))
+    assert begun.wait(20)
+    assert len(list(path.parent.iterdir())) == 2
+    threading.Timer(0.05, go_on.set).start()
+    writer.close()
+    writer.close()
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+    assert len(last) < 4  # two buffers are filled ahead
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected", "message"),
+    [
+        (MemoryError(), MemoryError, "^$"),
+        (OSError(errno.ENOSPC, "No space left"), ResourceError, "sample.intarsia': No space left"),
+        (OSError(errno.ENAMETOOLONG, "Too long"), UsageError, "sample.intarsia': Too long"),
+    ],
+)
+def test_weights_that_fail_are_heard_of_at_the_end(
+    path: Path, failure: Exception, expected: type[Exception], message: str
+) -> None:
+    def refuse(_: np.ndarray) -> None:
+        raise failure
+
+    weights = Weights({"w": DeferredArray((BESIDE,), np.dtype(np.uint8), refuse)})
+    with closing(ArtifactWriter(path)) as writer:
+        writer.begin(weights)
+        with pytest.raises(expected, match=message):
+            writer.finish(PASSPORT, UNITS, weights)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_what_cannot_be_written_is_heard_of_at_once(path: Path) -> None:
+    cases = {
+        path.parent: ({}, UsageError, "is a folder"),
+        path.parent / "absent" / "x": ({}, UsageError, "cannot write"),
+        path: ({"__metadata__": np.zeros(1, np.uint8)}, UnsupportedError, "cannot be called"),
+    }
+    for place, (weights, error, message) in cases.items():
+        with closing(ArtifactWriter(place)) as writer, pytest.raises(error, match=message):
+            writer.begin(weights)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_code_that_cannot_be_written_leaves_nothing(path: Path) -> None:
+    units = (CompiledUnit("main", "shared-library", {"../lib.so": b""}),)
+    with closing(ArtifactWriter(path)) as writer:
+        writer.begin({})
+        with pytest.raises(PluginError, match="which no artifact can hold"):
+            writer.finish(replace(PASSPORT, target="other"), units, {})
+    assert list(path.parent.iterdir()) == []
