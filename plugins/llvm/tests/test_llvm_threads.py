@@ -96,11 +96,24 @@ def become(count: int, before: frozenset[str] = frozenset()) -> bool:
     return len(threads_now() - before) == count
 
 
+def facts_of(task: int | str) -> list[str]:
+    """What the system says of a thread, from its state on."""
+    return Path(f"/proc/self/task/{task}/stat").read_text().rpartition(")")[2].split()
+
+
+def fall_asleep(*tasks: int | str) -> bool:
+    """Whether threads end to wait actively."""
+    end = time.monotonic() + 20
+    while any(facts_of(task)[0] != "S" for task in tasks) and time.monotonic() < end:
+        time.sleep(0.001)
+    return all(facts_of(task)[0] == "S" for task in tasks)
+
+
 def leaves(worker: int, processor: int) -> bool:
     """Whether a thread gets to another processor, with what it may use as before."""
-    stat, end = Path(f"/proc/self/task/{worker}/stat"), time.monotonic() + 5
+    end = time.monotonic() + 1
     while time.monotonic() < end:
-        last = int(stat.read_text().rpartition(")")[2].split()[36])
+        last = int(facts_of(worker)[36])
         if last != processor and processor in os.sched_getaffinity(worker):
             return True
         time.sleep(0.001)
@@ -185,10 +198,11 @@ def test_callers_at_once_and_one_that_leaves(make_counter) -> None:
 
 
 def test_threads_that_sleep_are_woken(make_counter) -> None:
+    before = threads_now()
     counter = make_counter(2003, 2)
     for _ in range(5):
         counter.run()
-        threading.Event().wait(0.02)  # longer than they wait actively
+        assert fall_asleep(*(threads_now() - before))
     counter.check()
     counter.code.close()
 
@@ -203,20 +217,22 @@ def test_a_thread_woken_where_a_loop_runs_leaves(make_counter) -> None:
     counter = make_counter(20003, 2)
     counter.run()
     (worker,) = (int(task) for task in set(os.listdir("/proc/self/task")) - before)
+    left: list[bool] = []
     try:
         os.sched_setaffinity(0, {here})  # of this thread alone
         for _ in range(10):
             os.sched_setaffinity(worker, {here})  # where it is when it is woken
-            time.sleep(0.01)
+            assert fall_asleep(worker)
             counter.run()
             assert os.sched_getaffinity(worker) == {here}
-            os.sched_setaffinity(worker, allowed)
-            time.sleep(0.01)  # asleep: setting it has not moved the thread
+            assert fall_asleep(worker)
+            os.sched_setaffinity(worker, allowed)  # asleep: it does not move
             counter.run()
-            assert leaves(worker, here)
+            left.append(leaves(worker, here))
             assert os.sched_getaffinity(worker) == allowed
     finally:
         os.sched_setaffinity(0, allowed)
+    assert sum(left) > 6  # the system may bring it back, where other work runs
     counter.check()
     counter.code.close()
 

@@ -5,6 +5,10 @@
 ; shares a loop never waits for a thread that took nothing: where other programs keep the processors
 ; busy, a loop takes as long as it does on the processors that are left.
 ;
+; Threads wait actively for long: a virtual processor that its system halts is given to somebody else,
+; and comes back late. Who shares a loop waits for a chunk whose thread stands still, 50 ms and more,
+; the others for the next loop, some milliseconds.
+;
 ; The pool lies in memory that the runtime gives, one for all code in a process (POOL_BYTES of
 ; intarsia.runtime.threads), zero at first:
 ;
@@ -239,7 +243,7 @@ wait:
   %all = icmp eq i32 %done, %chunks.short
   br i1 %all, label %over, label %still
 still:
-  %long = icmp sgt i32 %w, 1000
+  %long = icmp sgt i32 %w, 1000000
   br i1 %long, label %tire, label %pause
 pause:
   call void @intarsia.pause()
@@ -315,7 +319,7 @@ spin:
   %same = icmp eq i32 %epoch, %seen
   br i1 %same, label %still, label %go
 still:
-  %long = icmp sgt i32 %rounds, 5000
+  %long = icmp sgt i32 %rounds, 100000
   br i1 %long, label %tire, label %pause
 pause:
   call void @intarsia.pause()
