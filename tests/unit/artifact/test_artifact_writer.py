@@ -132,6 +132,18 @@ def test_what_cannot_be_written_is_heard_of_at_once(path: Path) -> None:
     assert list(path.parent.iterdir()) == []
 
 
+def test_a_thread_that_is_not_to_be_had_leaves_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with closing(ArtifactWriter(path)) as writer, pytest.raises(RuntimeError, match="new thread"):
+        writer.begin({"w": np.zeros(1, np.uint8)})
+    assert list(path.parent.iterdir()) == []
+
+
 def test_code_that_cannot_be_written_leaves_nothing(path: Path) -> None:
     units = (CompiledUnit("main", "shared-library", {"../lib.so": b""}),)
     with closing(ArtifactWriter(path)) as writer:

@@ -156,7 +156,11 @@ class _WeightsOnTheWay:
         self._new = NewFile(path)
         self._archive = zipfile.ZipFile(self._new.file, "w", zipfile.ZIP_STORED)
         self._thread = threading.Thread(target=self._write, args=(pieces,))
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:  # the system gives no more threads
+            self._remove()
+            raise
 
     def are(self, constants: Mapping[str, np.ndarray]) -> bool:
         """Whether they are these."""
@@ -182,6 +186,9 @@ class _WeightsOnTheWay:
         """Remove the file, unless it is complete and in its place."""
         self._stopped.set()
         self._thread.join()
+        self._remove()
+
+    def _remove(self) -> None:
         with suppress(OSError):  # what could not be written is not wanted any more
             self._archive.close()
         self._new.close()
