@@ -28,7 +28,7 @@ def copy_artifact(source: IO[bytes], path: Path, *, is_read_next: bool = True) -
             the system's memory of files. Else the copy is written past that memory.
 
     Raises:
-        As :func:`write_artifact`.
+        As :func:`~intarsia.artifact.new_file.written_beside`.
     """
     with written_beside(path) as copy:
         done = 0
