@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from intarsia.ir.expr import Expr
 from intarsia.runtime.cpu import this_machine
-from intarsia_dnnl import loader, narrow
+from intarsia_dnnl import isa, loader
 from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
 from intarsia_dnnl.program import Node, Program
@@ -72,7 +72,7 @@ def test_it_takes_the_users_word_and_the_processors(
     monkeypatch: pytest.MonkeyPatch, mode: str, features: set[str], expected: bool
 ) -> None:
     machine = replace(this_machine(), cpu_features=frozenset(features))
-    monkeypatch.setattr(narrow, "this_machine", lambda: machine)
+    monkeypatch.setattr(isa, "this_machine", lambda: machine)
     assert multiplies_narrow(program_of(outputs=(0,), mode=mode)) is expected
 
 

@@ -17,7 +17,7 @@ from intarsia.ir.walk import calls
 from intarsia.plugin import Region, Target
 from intarsia.runtime.cpu import this_machine
 from intarsia.target.options import option_rows
-from intarsia_dnnl import narrow, plugin
+from intarsia_dnnl import isa, plugin
 from intarsia_dnnl.program import FILE
 from intarsia_dnnl.target import DNNL, DnnlOptions, env_version
 
@@ -124,7 +124,7 @@ def test_many_small_operators_are_left_to_the_fallback(layers: int, rows: int, k
 def pretend(monkeypatch: pytest.MonkeyPatch, feature: str) -> None:
     """Have the machine this feature alone."""
     machine = replace(this_machine(), cpu_features=frozenset({feature}))
-    monkeypatch.setattr(narrow, "this_machine", lambda: machine)
+    monkeypatch.setattr(isa, "this_machine", lambda: machine)
 
 
 @pytest.mark.parametrize(("feature", "kept"), [("amx_bf16", True), ("avx512_bf16", False)])
@@ -181,6 +181,14 @@ def test_probe_says_which_library_there_is_or_why_not() -> None:
     missing = plugin.probe(target(library="/nowhere/libdnnl.so.3"))
     assert not missing.usable
     assert "/nowhere/libdnnl.so.3" in missing.detail
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_probe_says_if_the_matrix_unit_is_not_used(
+    monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
+    monkeypatch.setattr(isa, "hides_tiles", lambda *_: hidden)
+    assert ("without AMX" in plugin.probe(target()).detail) is hidden
 
 
 def test_the_build_depends_on_what_chooses_the_layouts_of_weights(

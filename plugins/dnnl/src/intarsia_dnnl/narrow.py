@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 
-from intarsia.runtime.cpu import this_machine
-
+from .isa import usable_features
 from .program import Node, Program
 
 PRODUCTS = frozenset({"conv", "matmul"})
@@ -23,13 +22,12 @@ _FEATURES = frozenset({"avx512_bf16", "amx_bf16"})
 
 def multiplies_narrow(program: Program) -> bool:
     """Whether products of the region are to be computed in bfloat16, natively on this machine."""
-    features = this_machine().cpu_features or frozenset[str]()
-    return program.fpmath_mode in ("bf16", "any") and not _FEATURES.isdisjoint(features)
+    return program.fpmath_mode in ("bf16", "any") and not _FEATURES.isdisjoint(usable_features())
 
 
 def has_matrix_unit() -> bool:
-    """Whether this machine has a matrix unit for bfloat16."""
-    return "amx_bf16" in (this_machine().cpu_features or frozenset[str]())
+    """Whether the library may use a matrix unit for bfloat16."""
+    return "amx_bf16" in usable_features()
 
 
 def narrow_values(program: Program) -> frozenset[int]:

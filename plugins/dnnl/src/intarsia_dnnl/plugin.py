@@ -17,7 +17,7 @@ from intarsia.plugin import (
     hookimpl,
 )
 
-from .support import support_table
+from .support import INEXACT, support_table
 from .target import DNNL, DnnlOptions, exact_feature
 from .worth import worthwhile
 
@@ -32,7 +32,10 @@ def register_target_kind() -> Sequence[TargetKind]:
 def annotate(target: Target) -> SupportTable:
     """Return what oneDNN takes; products of 8-bit integers as ``-int8`` says."""
     wanted = cast("DnnlOptions", target.options).int8
-    return support_table(products=wanted == "on" or (wanted == "auto" and exact_feature() != ""))
+    if wanted == "off":
+        return support_table(without_products="-int8=off leaves products of 8-bit integers")
+    exact = wanted == "on" or exact_feature()
+    return support_table(without_products="" if exact else INEXACT)
 
 
 @hookimpl
@@ -53,6 +56,7 @@ def relay_codegen(region: Region, target: Target) -> CompiledUnit:
 @hookimpl
 def probe(target: Target) -> Probe:
     """Load the library and say which it is."""
+    from .isa import hides_tiles
     from .sdk import Dnnl
 
     try:
@@ -61,4 +65,6 @@ def probe(target: Target) -> Probe:
         return Probe(usable=False, detail=str(error))
     version = ".".join(map(str, dnnl.version))
     dnnl.close()
-    return Probe(usable=True, sdk=f"oneDNN {version}", device="cpu", detail=str(dnnl.path))
+    without = "; without AMX, whose tiles this virtual machine does not describe"
+    detail = f"{dnnl.path}{without if hides_tiles() else ''}"
+    return Probe(usable=True, sdk=f"oneDNN {version}", device="cpu", detail=detail)

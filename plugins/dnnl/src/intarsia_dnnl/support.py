@@ -35,16 +35,27 @@ def all_rows() -> tuple[Row, ...]:
     )
 
 
-def support_table(*, products: bool = True) -> SupportTable:
+INEXACT = (
+    "without VNNI or dot products in the processor, sums of 8-bit products saturate"
+    " (-int8=on takes them for another one)"
+)
+"""Why products of 8-bit integers are not taken on this processor."""
+
+
+def support_table(*, without_products: str = "") -> SupportTable:
     """Return what the plugin takes, for the ``annotate`` hook.
 
     Args:
-        products: Whether products of 8-bit integers are among it.
+        without_products: Why products of 8-bit integers are not among it; empty if they are.
     """
+
+    def refuse(_match: Match) -> Support:
+        return Support.no(Code.UNSUPPORTED_DTYPE, without_products)
+
     rows: list[SupportRow] = []
     for row in all_rows():
-        refused = not products and row.name in quantised.PRODUCTS
-        rows.append(SupportRow(row.name, row.pattern, _inexact if refused else row.predicate))
+        refused = without_products and row.name in quantised.PRODUCTS
+        rows.append(SupportRow(row.name, row.pattern, refuse if refused else row.predicate))
     return SupportTable(tuple(rows))
 
 
@@ -74,11 +85,3 @@ def _function_of(name: str) -> str:
         if name.startswith(function):
             return function
     return name
-
-
-def _inexact(_match: Match) -> Support:
-    return Support.no(
-        Code.UNSUPPORTED_DTYPE,
-        "without VNNI or dot products in the processor, sums of 8-bit products saturate"
-        " (-int8=on takes them for another one)",
-    )

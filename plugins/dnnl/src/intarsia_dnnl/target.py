@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intarsia.runtime.cpu import this_machine
 from intarsia.runtime.installed import installed_version
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.options import option
 
+from .isa import usable_features
 from .program import SCHEMA
 from .sdk import DISTRIBUTION
 
@@ -72,14 +72,15 @@ library's kernels for x86 add pairs of them in 16 bits, and saturate."""
 
 def exact_feature() -> str:
     """Return the first of :data:`EXACT` that this processor has; empty if it has none."""
-    features = this_machine().cpu_features or frozenset[str]()
+    features = usable_features()
     return next((name for name in EXACT if name in features), "")
 
 
 def env_version() -> str:
     """Return what compiled regions depend on: schema of programs, library, vector instructions."""
-    features = this_machine().cpu_features or frozenset[str]()
-    vectors = sorted(name for name in features if name.startswith(("avx", "amx", "sve", "asimd")))
+    vectors = sorted(
+        name for name in usable_features() if name.startswith(("avx", "amx", "sve", "asimd"))
+    )
     library = installed_version(DISTRIBUTION) or "none"
     return f"program {SCHEMA}, {DISTRIBUTION} {library}, {' '.join(vectors)}"
 
