@@ -17,7 +17,7 @@ from intarsia.artifact.passport import Passport, UnitEntry
 from intarsia.artifact.plan import CallPlan
 from intarsia.cli import bisect, check, children, matrix
 from intarsia.cli.bisect import Suspect, find_culprits
-from intarsia.cli.children import Ended, run_command
+from intarsia.cli.children import Ended, how_it_ended, run_command
 from intarsia.cli.main import main
 from intarsia.cli.matrix import Cell, Result, read_results, result_of, run_cells
 from intarsia.errors import ModelError
@@ -265,3 +265,15 @@ def test_an_artifact_for_another_machine_or_without_its_plugin_cannot_run_here()
     (row,) = check._plugins(one)
     assert (row.what, row.ok) == ("loader absent", False)
     assert row.detail == "it needs x==1, which is not installed"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        (3, "ended with exit code 3"),
+        (-4, "was ended by SIGILL (Illegal instruction)"),
+        (-1000, "was ended by signal 1000"),
+    ],
+)
+def test_a_childs_end_is_told_in_words(code: int, said: str) -> None:
+    assert how_it_ended(code) == said

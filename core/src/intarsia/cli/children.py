@@ -22,6 +22,16 @@ _WORDS = {
 }  # fmt: skip
 
 
+def how_it_ended(code: int | None) -> str:
+    """Say how a child ended: by its exit code, or by the signal whose number is minus that."""
+    if code is None or code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name} ({signal.strsignal(-code)})"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
 class Ended(Struct, frozen=True):
     """How a command ended.
 

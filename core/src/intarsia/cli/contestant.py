@@ -19,6 +19,7 @@ from ..errors import IntarsiaError, WorkerLost
 from ..runtime.closing import Closing
 from ..runtime.load import load
 from .arrays import random_inputs, read_inputs, write_arrays
+from .children import how_it_ended
 from .peers import Run, open_peer
 
 _GRACE_SECONDS = 5.0  # for a process to end by itself
@@ -72,9 +73,8 @@ class Contestant(Closing):
             answer: object = self._pipe.recv()
         except (EOFError, OSError):
             self._child.join(_GRACE_SECONDS)
-            raise WorkerLost(
-                f"the process of '{self.name}' ended with exit code {self._child.exitcode}"
-            ) from None
+            end = how_it_ended(self._child.exitcode)
+            raise WorkerLost(f"the process of '{self.name}' {end}") from None
         if isinstance(answer, IntarsiaError):
             raise answer
         assert isinstance(answer, float)

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from ..errors import ModelError, UsageError, WorkerLost
 from ..runtime.closing import Closing
+from .children import how_it_ended
 
 _GRACE_SECONDS = 5.0  # for a process to end by itself
 
@@ -118,10 +119,10 @@ class ForeignContestant(Closing):
         assert self._child.stdout is not None
         line = self._child.stdout.readline()
         if not line:
-            code = self._child.wait()
+            end = how_it_ended(self._child.wait())
             self._errors.seek(0)
             last = "".join(self._errors.read().strip().splitlines()[-1:])
-            raise WorkerLost(f"the process of '{self.name}' ended with exit code {code}: {last}")
+            raise WorkerLost(f"the process of '{self.name}' {end}: {last}")
         answer: dict[str, object] = json.loads(line)
         if "missing" in answer:
             raise UsageError(

@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..errors import IntarsiaError, WorkerLost
 from ..lower.space import Choice
 from ..runtime.closing import Closing
+from .children import how_it_ended
 from .tune_tasks import Measured
 
 _OPEN_SECONDS = 600.0  # importing a large model
@@ -102,7 +103,7 @@ class Worker(Closing):
         try:
             answer: object = self._pipe.recv() if self._pipe.poll(_OPEN_SECONDS) else "not ready"
         except (EOFError, OSError):
-            answer = f"it ended with exit code {self._code()}"
+            answer = f"it {how_it_ended(self._code())}"
         if answer is None:
             return self._pipe
         self.close()
