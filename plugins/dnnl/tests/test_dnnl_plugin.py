@@ -111,7 +111,11 @@ def test_windows_that_winograd_suits_are_left_to_the_fallback(
     assert kept_of([region], target(fpmath_mode="bf16")) == (region,)
 
 
-@pytest.mark.parametrize(("layers", "rows", "kept"), [(6, 1, False), (5, 1, True), (6, 2560, True)])
+@pytest.mark.parametrize(
+    ("layers", "rows", "kept"),
+    [(6, 2, False), (5, 2, True), (5, 1, False), (6, 2560, True)],
+    ids=["many", "few", "few of a row each", "many large ones"],
+)
 def test_many_small_operators_are_left_to_the_fallback(layers: int, rows: int, kept: bool) -> None:
     body: Expr = var("x", rows, 64)
     for _ in range(layers):
@@ -187,7 +191,7 @@ def test_probe_says_which_library_there_is_or_why_not() -> None:
 def test_probe_says_if_the_matrix_unit_is_not_used(
     monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
-    monkeypatch.setattr(isa, "hides_tiles", lambda *_: hidden)
+    monkeypatch.setattr(plugin, "hides_tiles", lambda: hidden)
     assert ("without AMX" in plugin.probe(target()).detail) is hidden
 
 

@@ -17,7 +17,7 @@ from intarsia.ir.types import TensorType
 from intarsia.ir.walk import count_uses
 from intarsia.partition.support import Code
 from intarsia.plugin import Target
-from intarsia_dnnl import plugin
+from intarsia_dnnl import plugin, worth
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.draft import Draft
 from intarsia_dnnl.loader import load
@@ -362,6 +362,16 @@ def test_products_are_left_alone_where_they_would_saturate(monkeypatch, int8, fe
     said = row.predicate(match)
     assert (said.code is Code.OK) is (not reason)
     assert reason in said.detail
+
+
+@pytest.mark.parametrize(
+    ("int8", "hides", "kept"), [("auto", True, False), ("auto", False, True), ("on", True, True)]
+)
+def test_products_are_left_to_who_may_use_the_matrix_unit(monkeypatch, int8, hides, kept):
+    monkeypatch.setattr(worth, "hides_tiles", lambda: hides)
+    region = region_of(function_of(conv(given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3))))
+    left = worth.worthwhile(region, DnnlOptions(int8=int8))
+    assert left == region if kept else "AMX" in left.why
 
 
 def test_what_a_unit_needs_of_the_processor():

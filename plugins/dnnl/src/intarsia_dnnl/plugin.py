@@ -17,6 +17,7 @@ from intarsia.plugin import (
     hookimpl,
 )
 
+from .isa import hides_tiles
 from .support import INEXACT, support_table
 from .target import DNNL, DnnlOptions, exact_feature
 from .worth import worthwhile
@@ -56,7 +57,6 @@ def relay_codegen(region: Region, target: Target) -> CompiledUnit:
 @hookimpl
 def probe(target: Target) -> Probe:
     """Load the library and say which it is."""
-    from .isa import hides_tiles
     from .sdk import Dnnl
 
     try:

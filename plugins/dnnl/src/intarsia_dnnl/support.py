@@ -39,7 +39,7 @@ INEXACT = (
     "without VNNI or dot products in the processor, sums of 8-bit products saturate"
     " (-int8=on takes them for another one)"
 )
-"""Why products of 8-bit integers are not taken on this processor."""
+"""Why products of 8-bit integers are not taken."""
 
 
 def support_table(*, without_products: str = "") -> SupportTable:

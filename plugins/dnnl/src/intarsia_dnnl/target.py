@@ -30,7 +30,8 @@ class DnnlOptions:
     int8: str = option(
         "auto",
         doc="take products of 8-bit integers: auto if this processor adds them in 32 bits"
-        " (VNNI, dot products), and then running needs that too; on whatever processor builds",
+        " (VNNI, dot products), and then running needs that too, and if the library may use its"
+        " matrix unit; on whatever processor builds",
         choices=("auto", "on", "off"),
     )
     library: str = option("", doc="path of libdnnl.so.3; empty finds it when the model is loaded")
