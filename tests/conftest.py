@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fixtures of all tests: golden files, a cache folder of their own."""
+"""Fixtures of all tests: golden files, a cache folder of their own, quick exports of PyTorch."""
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,16 @@ def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep tests, and the processes they start, out of the user's cache folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("INTARSIA_CACHE_DIR", str(tmp_path_factory.mktemp("intarsia-cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def quick_export() -> Iterator[None]:
+    """Let torch.onnx read its table of operators once, and not at every export (0.4 s each)."""
+    registration = importlib.import_module("torch.onnx._internal.exporter._registration")
+    registry = registration.ONNXRegistry
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "from_torchlib", staticmethod(cache(registry.from_torchlib)))
         yield
 
 

@@ -6,10 +6,7 @@ Every eighth case runs always; all of them with ``-m exhaustive``.
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -21,8 +18,7 @@ from intarsia.partition.cost import Plan
 from .onnx_cases import collect
 from .onnx_nodes import run_case
 from .targets import EMULATED, TARGETS, fallback_has_a_test, without_effort
-
-IMPORTER_TESTS = Path(__file__).parents[1] / "unit" / "frontend" / "test_onnx_node_cases.py"
+from .test_node_imports import agrees, array_of, imported_with, node_cases
 
 EVERY = 8
 SPARSE = 16  # of the cases as they are
@@ -34,32 +30,19 @@ SAME = "as for its fallback"
 GOOD = ("passed", "refused", "no tensors", SAME)
 
 
-def _importer_tests() -> ModuleType:
-    """The module that runs the same cases through the importer and the reference executor."""
-    spec = importlib.util.spec_from_file_location("onnx_node_cases", IMPORTER_TESTS)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-nodes = _importer_tests()
-
-
 def outcome(case, target: str, *, part: float | None = None) -> str:
     """``passed``, ``refused`` by the importer or the build, ``no tensors``, or what is wrong.
 
     With ``part``, percent that accelerators must take, it is ``SAME`` if they take less.
     """
     given, expected = case.data_sets[0]
-    arrays = [nodes._array(value) for value in given]
-    wanted = [nodes._array(value) for value in expected]
+    arrays = [array_of(value) for value in given]
+    wanted = [array_of(value) for value in expected]
     if any(value is None for value in [*arrays, *wanted]):
         return "no tensors"
     values = dict(zip((info.name for info in case.model.graph.input), arrays, strict=False))
     try:
-        module = nodes._imported(case.model, values)
+        module = imported_with(case.model, values)
         artifact = intarsia.build(module, target=target, plan=Plan.GREEDY, require_offload=part)
     except GateFailed:
         return SAME
@@ -69,7 +52,7 @@ def outcome(case, target: str, *, part: float | None = None) -> str:
         feeds = {spec.name: values[spec.name] for spec in executable.inputs}
         found = [np.array(value) for value in executable.run(feeds).values()]
     pairs = zip(found, wanted, strict=True)
-    good = all(nodes._same(a, b, case.rtol, case.atol) for a, b in pairs)
+    good = all(agrees(a, b, case.rtol, case.atol) for a, b in pairs)
     return "passed" if good else "wrong"
 
 
@@ -94,7 +77,7 @@ def run_all(cases: list, target: str) -> Counter[str]:
 @pytest.mark.parametrize("target", [without_effort(target) for target in TARGETS])
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_eighth_node_case(part: int, target: str) -> None:
-    cases = nodes._cases()[part * EVERY :: PARTS * EVERY]
+    cases = node_cases()[part * EVERY :: PARTS * EVERY]
     counts = run_all(cases, target)
     assert counts["passed"] + counts[SAME] >= FEWEST_PASSES // (PARTS * EVERY) - 10
 
@@ -119,5 +102,5 @@ def test_every_simple_model() -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("target", [*map(without_effort, TARGETS), *EMULATED])
 def test_all_node_cases(target: str) -> None:
-    counts = run_all(nodes._cases(), target)
+    counts = run_all(node_cases(), target)
     assert counts["passed"] + counts[SAME] >= FEWEST_PASSES

@@ -14,6 +14,7 @@ import intarsia
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: torch.onnx needs it")
 nn = torch.nn
+pytestmark = pytest.mark.usefixtures("quick_export")
 TARGETS = ("llvm", "dnnl, llvm")
 
 

@@ -129,7 +129,7 @@ def test_another_version_of_the_host_or_another_processor_is_measured_anew(
 def test_one_that_dies_or_hangs_costs_itself_alone(
     kept: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
-    monkeypatch.setattr(claims, "SECONDS", 3.0)
+    monkeypatch.setattr(claims, "SECONDS", 1.0)
     kept(body)
     found = measured(Maker())
     assert found.own == {}

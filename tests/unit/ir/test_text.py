@@ -337,12 +337,12 @@ def everything(module: IRModule) -> float:
 
 def growth() -> float:
     """How many times as long four times as many calls take."""
-    small, large = everything(chain(5_000)), everything(chain(20_000))
-    assert large < 12
+    small, large = everything(chain(2_500)), everything(chain(10_000))
+    assert large < 6
     return large / small
 
 
-def test_twenty_thousand_calls_take_linear_time():
+def test_ten_thousand_calls_take_linear_time():
     everything(chain(1_000))
     # Other programs can make one of the two slower, but not each time.
     assert any(growth() < 4 * 1.6 for _ in range(3))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, assert_never, cast
 
 import numpy as np
@@ -57,6 +58,12 @@ _UFUNCS = {
     BinaryOp.GT: np.greater,
     BinaryOp.GE: np.greater_equal,
 }
+_LOGICAL = {
+    BinaryOp.MIN: np.logical_and,
+    BinaryOp.MUL: np.logical_and,
+    BinaryOp.MAX: np.logical_or,
+    BinaryOp.ADD: np.logical_or,
+}
 
 
 def apply_binary(op: BinaryOp, a: Array, b: Array) -> Array:
@@ -65,10 +72,8 @@ def apply_binary(op: BinaryOp, a: Array, b: Array) -> Array:
         return _trunc_div(a, b)
     if op is BinaryOp.TRUNC_MOD:
         return np.fmod(a, b)
-    if a.dtype == np.bool_ and op in (BinaryOp.MIN, BinaryOp.MUL):
-        return np.logical_and(a, b)
-    if a.dtype == np.bool_ and op in (BinaryOp.MAX, BinaryOp.ADD):
-        return np.logical_or(a, b)
+    if a.dtype.kind == "b" and op in _LOGICAL:
+        return _LOGICAL[op](a, b)
     return _UFUNCS[op](a, b)
 
 
@@ -213,9 +218,7 @@ class Evaluator:
             at = self.value(item)
             if self._mask is not None:
                 at = np.where(self._mask, at, 0 if size else at)
-            outside = (at < 0) | (at >= size)
-            if np.any(outside):
-                wrong = int(np.asarray(at)[outside].flat[0]) if np.ndim(at) else int(at)
+            if (wrong := _outside(at, size)) is not None:
                 raise VerifyError(
                     f"index {wrong} of dimension {number} of '{owner.name}' "
                     f"is outside 0..{size - 1}"
@@ -224,12 +227,23 @@ class Evaluator:
         return tuple(position)
 
 
+def _outside(at: Array, size: int) -> int | None:
+    """Return the first index that is out of bounds, if there is one."""
+    if at.ndim == 0:
+        return None if 0 <= at < size else int(at)
+    outside = (at < 0) | (at >= size)
+    return int(at[outside].flat[0]) if outside.any() else None
+
+
 def _immediate(expr: IntImm | FloatImm) -> Array:
-    target = numpy_dtype(expr.dtype)
     if isinstance(expr, FloatImm):
-        return target.type(expr.value)
-    if expr.dtype is DType.BOOL:
-        return np.array(bool(expr.value))[()]
-    return np.array(expr.value & ((1 << expr.dtype.bits) - 1), f"u{target.itemsize}").view(target)[
-        ()
-    ]
+        return numpy_dtype(expr.dtype).type(expr.value)
+    return _integer(expr.dtype, expr.value)
+
+
+@cache
+def _integer(dtype: DType, value: int) -> Array:
+    target = numpy_dtype(dtype)
+    if dtype is DType.BOOL:
+        return np.array(bool(value))[()]
+    return np.array(value & ((1 << dtype.bits) - 1), f"u{target.itemsize}").view(target)[()]

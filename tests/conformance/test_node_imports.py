@@ -19,7 +19,7 @@ FEWEST_PASSES = 1706  # raise it when more operators are supported; never lower 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2}
 
 
-def _cases() -> list:
+def node_cases() -> list:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from onnx.backend.test.case.node import collect_testcases
@@ -27,7 +27,7 @@ def _cases() -> list:
         return collect_testcases()
 
 
-def _array(value: object) -> np.ndarray | None:
+def array_of(value: object) -> np.ndarray | None:
     """The value as an array; ``None`` if it is a sequence, an optional or an unsupported type."""
     if isinstance(value, onnx.TensorProto):
         value = numpy_helper.to_array(value)
@@ -39,7 +39,7 @@ def _is_parameter(index: int, value: np.ndarray) -> bool:
     return value.ndim <= 1 and (index > 0 or value.dtype == np.int64)
 
 
-def _imported(proto: onnx.ModelProto, values: dict[str, np.ndarray]):
+def imported_with(proto: onnx.ModelProto, values: dict[str, np.ndarray]):
     """Import as it is, or else with the parameters bound to the values of the test."""
     try:
         return from_onnx(proto)
@@ -52,7 +52,7 @@ def _imported(proto: onnx.ModelProto, values: dict[str, np.ndarray]):
         return from_onnx(proto, constants=known)
 
 
-def _same(found: np.ndarray, wanted: np.ndarray, rtol: float, atol: float) -> bool:
+def agrees(found: np.ndarray, wanted: np.ndarray, rtol: float, atol: float) -> bool:
     if found.shape != wanted.shape or found.dtype != wanted.dtype:
         return False
     more = TOLERANCE.get(wanted.dtype.name, 0.0)
@@ -63,25 +63,25 @@ def _same(found: np.ndarray, wanted: np.ndarray, rtol: float, atol: float) -> bo
 def _run(case) -> str:
     """Return ``passed``, ``refused``, ``no tensors`` or what is wrong."""
     given, expected = case.data_sets[0]
-    arrays = [_array(value) for value in given]
-    wanted = [_array(value) for value in expected]
+    arrays = [array_of(value) for value in given]
+    wanted = [array_of(value) for value in expected]
     if any(value is None for value in [*arrays, *wanted]):
         return "no tensors"
     values = dict(zip((info.name for info in case.model.graph.input), arrays, strict=False))
     try:
-        module = _imported(case.model, values)
+        module = imported_with(case.model, values)
     except (UnsupportedError, ResourceError):
         return "refused"
     names = [param.name for param in module.main.params]
     found = evaluate(module.main, {name: values[name] for name in names}, module)
-    good = all(_same(a, b, case.rtol, case.atol) for a, b in zip(found, wanted, strict=True))
+    good = all(agrees(a, b, case.rtol, case.atol) for a, b in zip(found, wanted, strict=True))
     return "passed" if good else "wrong"
 
 
 def test_node_cases(capsys: pytest.CaptureFixture[str]) -> None:
     counts: Counter[str] = Counter()
     wrong: list[str] = []
-    for case in _cases():
+    for case in node_cases():
         try:
             outcome = _run(case)
         except Exception as error:  # any escape is a failure of this test, with the case's name
