@@ -14,14 +14,15 @@ from tests.bench.costs import Cost, Opened, growth
 from tests.bench.fastest_peer import by_fastest
 from tests.bench.gate import Regression, read_ratios, regressions, this_machine, write_ratios
 from tests.bench.report import (
-    CHARTS,
+    BEGIN,
+    END,
+    MACHINES,
     PAGE,
     Costs,
-    chart,
-    marks,
+    file_of,
     page_text,
     ratios_of,
-    updated,
+    with_means,
 )
 
 from intarsia.cli.bench_row import BenchRow
@@ -74,7 +75,7 @@ def test_ratios_are_kept_as_what_is_tuned() -> None:
     assert unit in ([], ["amx"])
 
 
-def test_the_page_gets_every_number_between_its_marks() -> None:
+def test_the_page_of_a_machine_has_every_number() -> None:
     measured = [ROW, replace(ROW, peer="openvino", peer_ms=2.5, ratio=0.8)]
     rows = by_fastest([*measured, *(replace(row, target="dnnl, llvm") for row in measured)])
     assert [row.peers for row in rows] == 2 * [{"onnxruntime": 4.0, "openvino": 2.5}]
@@ -90,19 +91,31 @@ def test_the_page_gets_every_number_between_its_marks() -> None:
     opened = "200 | 400 | 0.50 | 10.0 | 40.0 | 0.25 | 2 | 4 | 0.50 | 1.2"
     assert f"| net | `llvm` | {opened} |" in text
     assert "costs 1.00 times" in text
-    assert "### `huge`" in text
-    assert "(performance/huge-latency.svg)" in text
+    assert text.startswith("# Measured on `huge`\n")
+    assert "(huge-latency.svg)" in text
 
 
-def test_each_machine_has_its_place_on_the_page() -> None:
-    begin, end = marks("huge")
-    one = f"a\n{begin}\nold\n{end}\nb\n"
-    assert updated(one, "huge", "new") == f"a\n{begin}\nnew\n{end}\nb\n"
-    first, last = marks("x/512")
-    two = f"a\n{begin}\nold\n{end}\n\n{first}\nnew\n{last}\nb\n"
-    assert updated(one, "x/512", "new") == two
+def test_the_means_of_all_machines_stand_between_the_marks() -> None:
+    ratios = {
+        f"latency {model} [{target}] {threads}": ratio
+        for target in ("dnnl, llvm", "llvm")
+        for threads in (1, 2)
+        for model, ratio in (("a", 0.5), ("b", 2.0 * threads), ("c_qdq", 0.25))
+    }
+    fp32_alone = {name: ratio for name, ratio in ratios.items() if "_qdq" not in name}
+    text = with_means(f"a\n{BEGIN}\nold\n{END}\nb\n", {"x/2": ratios, "x/1": fp32_alone})
+    first, *rows, last = text.splitlines()[1:-1]
+    assert (first, last) == (BEGIN, END)
+    assert rows == [
+        "| processor | models | `dnnl, llvm`, 1 thread | `llvm`, 1 thread "
+        "| `dnnl, llvm`, 2 threads | `llvm`, 2 threads |",
+        "|---|---|--:|--:|--:|--:|",
+        "| [`x/1`](performance/x-1.md) | fp32 | 1.00 | 1.00 | 1.41 | 1.41 |",
+        "| [`x/2`](performance/x-2.md) | fp32 | 1.00 | 1.00 | 1.41 | 1.41 |",
+        "| [`x/2`](performance/x-2.md) | 8 bits | 0.25 | 0.25 | 0.25 | 0.25 |",
+    ]
     with pytest.raises(ValueError, match="no marks"):
-        updated("a", "huge", "new")
+        with_means("a", {})
 
 
 def test_a_peer_that_takes_some_models_has_a_column_with_gaps() -> None:
@@ -133,12 +146,15 @@ def test_a_chain_has_the_nodes_that_are_asked_for(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("machine", sorted(read_ratios()))
 def test_what_is_committed_of_a_machine_is_of_one_run(machine: str) -> None:
-    begin, end = marks(machine)
-    text = PAGE.read_text().partition(begin)[2].partition(end)[0]
+    text = (MACHINES / file_of(machine, ".md")).read_text()
     for name, ratio in read_ratios()[machine].items():
         assert f"{ratio:.2f}" in text, name
-    assert (CHARTS / chart(machine, "latency")).is_file()
-    assert (CHARTS / chart(machine, "compile-time")).is_file()
+    for ending in ("-latency.svg", "-compile-time.svg"):
+        assert (MACHINES / file_of(machine, ending)).is_file()
+
+
+def test_the_means_on_the_page_are_those_of_what_is_committed() -> None:
+    assert PAGE.read_text() == with_means(PAGE.read_text(), read_ratios())
 
 
 def test_some_machine_was_measured() -> None:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
@@ -47,7 +47,38 @@ class Latency:
     def name(self) -> str:
         """What the gate calls its ratio."""
         row = self.fastest
-        return f"latency {row.model} [{row.target}] {row.threads}"
+        return name_of(row.model, row.target, row.threads)
+
+
+def name_of(model: str, target: str, threads: int) -> str:
+    """Return what the gate calls the ratio of a model."""
+    return f"latency {model} [{target}] {threads}"
+
+
+def is_bytewise(model: str) -> bool:
+    """Whether a model of the harness computes in 8 bits."""
+    return model.endswith("_qdq")
+
+
+def mean_of(
+    ratios: Mapping[str, float], target: str, threads: int, *, bytewise: bool
+) -> float | None:
+    """Return the geometric mean of a machine's latencies; ``None`` if none was measured.
+
+    Args:
+        ratios: Name of a measurement to its ratio, as the gate keeps them.
+        target: What the models were compiled for.
+        threads: Threads of a run.
+        bytewise: Whether of the models in 8 bits, else of those in fp32.
+    """
+    before, after = name_of("|", target, threads).split("|")
+    models = {
+        name.removeprefix(before).removesuffix(after): ratio
+        for name, ratio in ratios.items()
+        if name.startswith(before) and name.endswith(after)
+    }
+    chosen = [ratio for model, ratio in models.items() if is_bytewise(model) is bytewise]
+    return geometric_mean(chosen) if chosen else None
 
 
 def measure(models: Sequence[Path], rounds: int, committed: dict[str, float]) -> list[Latency]:
@@ -116,8 +147,8 @@ def table(found: Sequence[Latency], threads: int) -> list[str]:
     mine = [one for one in found if one.fastest.threads == threads]
     names = list(dict.fromkeys(one.fastest.model for one in mine))
     for title, group in (
-        ("geometric mean, fp32", [name for name in names if not name.endswith("_qdq")]),
-        ("geometric mean, 8-bit", [name for name in names if name.endswith("_qdq")]),
+        ("geometric mean, fp32", [name for name in names if not is_bytewise(name)]),
+        ("geometric mean, 8-bit", [name for name in names if is_bytewise(name)]),
     ):
         if not group:
             continue

@@ -2,8 +2,9 @@
 """Measures against other runtimes, holds ratios against the committed ones, and writes the page.
 
 ``INTARSIA_MODELS=FOLDER python -m tests.bench.report`` measures, fails if a ratio is more than 15 %
-worse than the machine's in ``ratios.json``, and else writes that file, the machine's tables in
-``docs/performance.md`` and its charts below ``docs/performance/``. ``--accept`` writes them anyway.
+worse than the machine's in ``ratios.json``, and else writes that file, the machine's page and
+charts in ``docs/performance/``, and the geometric means in ``docs/performance.md``. ``--accept``
+writes them anyway.
 With ``INTARSIA_TORCH_PYTHON=PYTHON``, one that has torch, PyTorch's inductor takes part where it
 takes the model; see ``torch_modules.py``.
 """
@@ -19,7 +20,7 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from .fastest_peer import (
     TITLES,
     TORCH,
     Latency,
+    mean_of,
     measure,
     table,
     took_part,
@@ -42,8 +44,8 @@ from .gate import read_ratios, regressions, this_machine, write_ratios
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "performance.md"
-CHARTS = ROOT / "docs" / "performance"
-_ANY_END = ": end -->"
+MACHINES = ROOT / "docs" / "performance"
+BEGIN, END = "<!-- geometric means: begin -->", "<!-- geometric means: end -->"
 
 OPENED = ("resnet50", "mobilenet_v2", "bert_base_128", "tiny_resnet8", "resnet50_qdq")
 SIZES = (100, 1000, 5000, 10000, 20000)
@@ -100,10 +102,10 @@ def ratios_of(rows: Sequence[Latency], costs: Sequence[Costs]) -> dict[str, floa
 def page_text(
     machine: str, rows: Sequence[Latency], costs: Sequence[Costs], times: dict[int, float]
 ) -> str:
-    """Return what the page says of a machine."""
+    """Return the page of a machine."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     lines = [
-        f"### `{machine}`",
+        f"# Measured on `{machine}`",
         "",
         f"Measured {today} on {os.cpu_count()} processors ({machine_facts().cpu}), "
         f"{platform.system()}, Python {platform.python_version()}, {_versions()}; batch 1; load "
@@ -114,7 +116,7 @@ def page_text(
         lines += ["", f"{threads} thread{'s' * (threads > 1)}:", "", *table(rows, threads)]
     lines += [
         "",
-        f"![Ratios of latency](performance/{chart(machine, 'latency')})",
+        f"![Ratios of latency]({file_of(machine, '-latency.svg')})",
         "",
         "Processor time until a new process has opened a model (an artifact, or a session of ONNX "
         "Runtime), with imports, and to open it once more; peak memory of the process after three "
@@ -133,7 +135,8 @@ def page_text(
         "|--:|--:|--:|",
         *(f"| {n} | {s:.1f} | {1e3 * s / n:.2f} |" for n, s in times.items()),
         "",
-        f"![Compile time by number of nodes](performance/{chart(machine, 'compile-time')})",
+        f"![Compile time by number of nodes]({file_of(machine, '-compile-time.svg')})",
+        "",
     ]
     return "\n".join(lines)
 
@@ -156,27 +159,32 @@ def _cost_line(cost: Costs) -> str:
     return f"| {cost.model} | `{cost.target}` | {opened}| {cost.compile_seconds:.1f} |"
 
 
-def chart(machine: str, what: str) -> str:
-    """Return the name of a machine's chart."""
-    return f"{machine.replace('/', '-')}-{what}.svg"
+def file_of(machine: str, ending: str) -> str:
+    """Return the name of a machine's page or chart."""
+    return f"{machine.replace('/', '-')}{ending}"
 
 
-def marks(machine: str) -> tuple[str, str]:
-    """Return what stands on the page before and behind what it says of a machine."""
-    return f"<!-- measured on {machine}: begin -->", f"<!-- measured on {machine}: end -->"
-
-
-def updated(page: str, machine: str, text: str) -> str:
-    """Return the page with other text of a machine; a new machine comes behind all others."""
-    begin, end = marks(machine)
-    before, known, rest = page.partition(begin)
-    _, found, after = rest.partition(end)
-    if not known:
-        before, found, after = page.rpartition(_ANY_END)
-        before += f"{found}\n\n"
-    if not found:
-        raise ValueError(f"the page has no marks {begin} and {end}")
-    return f"{before}{begin}\n{text}\n{end}{after}"
+def with_means(page: str, machines: Mapping[str, Mapping[str, float]]) -> str:
+    """Return the page with the geometric means of each machine between its marks."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not end:
+        raise ValueError(f"the page has no marks {BEGIN} and {END}")
+    columns = [(target, threads) for threads in THREADS for target in TARGETS]
+    lines = [
+        "| processor | models "
+        + "".join(f"| `{target}`, {n} thread{'s' * (n > 1)} " for target, n in columns)
+        + "|",
+        "|---|---" + "|--:" * len(columns) + "|",
+    ]
+    for machine, ratios in sorted(machines.items()):
+        link = f"[`{machine}`](performance/{file_of(machine, '.md')})"
+        for models, bytewise in (("fp32", False), ("8 bits", True)):
+            means = [mean_of(ratios, *column, bytewise=bytewise) for column in columns]
+            if all(means):
+                cells = "".join(f"| {mean:.2f} " for mean in means)
+                lines.append(f"| {link} | {models} {cells}|")
+    return "\n".join([before + begin, *lines, end + after])
 
 
 def plot_times(times: dict[int, float], path: Path) -> None:
@@ -243,13 +251,14 @@ def main() -> int:
     if worse and not chosen.accept:
         return 10
     write_ratios(machine, new)
-    CHARTS.mkdir(exist_ok=True)
+    MACHINES.mkdir(exist_ok=True)
     bars = [row.fastest for row in rows if row.fastest.threads == 1]
     title = "latency beside the fastest other runtime, one thread"
-    plot_rows(bars, CHARTS / chart(machine, "latency"), title)
-    plot_times(times, CHARTS / chart(machine, "compile-time"))
-    text = page_text(machine, rows, costs, times)
-    PAGE.write_text(updated(PAGE.read_text(), machine, text))
+    plot_rows(bars, MACHINES / file_of(machine, "-latency.svg"), title)
+    plot_times(times, MACHINES / file_of(machine, "-compile-time.svg"))
+    page = MACHINES / file_of(machine, ".md")
+    page.write_text(page_text(machine, rows, costs, times))
+    PAGE.write_text(with_means(PAGE.read_text(), read_ratios()))
     return 0
 
 
