@@ -116,7 +116,8 @@ def raises(session: nox.Session) -> None:
     install(session, "test", "torch")
     session.install("--no-deps", "--force-reinstall", "-e", "./core")
     watch = ("-n", "2", "-p", "tests.architecture.raises")
-    outside = ("tests/e2e/test_torch_compile.py", "tests/conformance/test_node_imports.py")
+    torch = ("tests/e2e/test_torch_compile.py", "tests/e2e/test_torch_importing.py")
+    outside = (*torch, "tests/conformance/test_node_imports.py")
     session.run("python", "-m", "pytest", *watch, "tests/unit", *outside)
 
 
