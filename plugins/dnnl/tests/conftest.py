@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from intarsia_dnnl import isa
+
 WALKER = """
 #include <stdint.h>
 struct step { int32_t (*function)(void *, void *, int64_t, void *);
@@ -50,3 +52,9 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int, list[np.n
         return int(run(ctypes.c_void_p(handle), data))
 
     return walk
+
+
+@pytest.fixture
+def shown_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have AMX, if it is there, as processors show it; for tests that place and do not compute."""
+    monkeypatch.setattr(isa, "describes_tiles", lambda _: True)

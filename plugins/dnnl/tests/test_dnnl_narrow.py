@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from intarsia.ir.expr import Expr
 from intarsia.runtime.cpu import this_machine
-from intarsia_dnnl import isa, loader
+from intarsia_dnnl import isa, loader, narrow
 from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
 from intarsia_dnnl.program import Node, Program
@@ -74,6 +74,15 @@ def test_it_takes_the_users_word_and_the_processors(
     machine = replace(this_machine(), cpu_features=frozenset(features))
     monkeypatch.setattr(isa, "this_machine", lambda: machine)
     assert multiplies_narrow(program_of(outputs=(0,), mode=mode)) is expected
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_vectors_instead_of_a_matrix_unit_that_hides_gain_nothing(
+    monkeypatch: pytest.MonkeyPatch, hidden: bool
+) -> None:
+    monkeypatch.setattr(narrow, "hides_tiles", lambda: hidden)
+    monkeypatch.setattr(narrow, "usable_features", lambda: frozenset({"avx512_bf16"}))
+    assert multiplies_narrow(program_of(outputs=(0,), mode="bf16")) is not hidden
 
 
 def asked(program: Program) -> bool:
@@ -180,6 +189,7 @@ def test_a_region_that_the_library_cannot_narrow_runs_in_fp32(
     assert BF16 not in DTYPES.values()
 
 
+@pytest.mark.usefixtures("shown_tiles")
 def test_narrow_convolutions_pay_for_reorders_sooner() -> None:
     pads = ((1, 1), (1, 1))
     attrs = {"strides": (1, 1), "padding": pads, "dilation": (1, 1), "groups": 1}

@@ -23,6 +23,8 @@ from intarsia_dnnl.target import DNNL, DnnlOptions, env_version
 
 from .regions import region_of
 
+pytestmark = pytest.mark.usefixtures("shown_tiles")
+
 
 def target(**options: object) -> Target:
     return Target(DNNL, DnnlOptions(**options))

@@ -14,7 +14,7 @@ from intarsia.partition.region import Region, keep_calls
 
 from .draft import sizes
 from .isa import hides_tiles
-from .narrow import has_matrix_unit
+from .narrow import gains_by_bfloat16, has_matrix_unit
 from .operators import quantised
 from .target import DnnlOptions
 
@@ -60,7 +60,7 @@ def objection(region: Region, flops: int, options: DnnlOptions) -> str:
 
 def _least_reuse(options: DnnlOptions) -> int:
     """Return the operations a byte; in bfloat16, products gain half and not a twentieth."""
-    return options.min_reuse // (10 if options.fpmath_mode in ("bf16", "any") else 1)
+    return options.min_reuse // (10 if gains_by_bfloat16(options.fpmath_mode) else 1)
 
 
 def _least_grain(options: DnnlOptions) -> int:
@@ -75,7 +75,7 @@ def _least_grain(options: DnnlOptions) -> int:
 
 def _is_narrow(options: DnnlOptions) -> bool:
     """Whether a matrix unit multiplies in bfloat16."""
-    return options.fpmath_mode in ("bf16", "any") and has_matrix_unit()
+    return gains_by_bfloat16(options.fpmath_mode) and has_matrix_unit()
 
 
 def _about_borders(region: Region, flops: int, least: int) -> str:
@@ -105,7 +105,7 @@ def _about_windows(region: Region, flops: int, options: DnnlOptions) -> str:
     (Measured as above, part of the operations and time by the fallback's: VGG-16, 98 %, 1.50 times;
     ResNet-50, 31 %, 1.22 times.) Products in bfloat16 gain more.
     """
-    if options.fpmath_mode in ("bf16", "any"):
+    if gains_by_bfloat16(options.fpmath_mode):
         return ""
     windows = sum(_flops(call) for call in calls(region.function) if suits_winograd(call))
     if 100 * windows <= options.max_windows * flops:
