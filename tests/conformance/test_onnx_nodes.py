@@ -15,10 +15,10 @@ import intarsia
 from intarsia.errors import GateFailed, ResourceError, UnsupportedError
 from intarsia.partition.cost import Plan
 
+from .node_tensors import all_agree, imported_with, node_cases, tensors_of
 from .onnx_cases import collect
 from .onnx_nodes import run_case
 from .targets import EMULATED, TARGETS, fallback_has_a_test, without_effort
-from .test_node_imports import agrees, array_of, imported_with, node_cases
 
 EVERY = 8
 SPARSE = 16  # of the cases as they are
@@ -35,12 +35,10 @@ def outcome(case, target: str, *, part: float | None = None) -> str:
 
     With ``part``, percent that accelerators must take, it is ``SAME`` if they take less.
     """
-    given, expected = case.data_sets[0]
-    arrays = [array_of(value) for value in given]
-    wanted = [array_of(value) for value in expected]
-    if any(value is None for value in [*arrays, *wanted]):
+    tensors = tensors_of(case)
+    if tensors is None:
         return "no tensors"
-    values = dict(zip((info.name for info in case.model.graph.input), arrays, strict=False))
+    values, wanted = tensors
     try:
         module = imported_with(case.model, values)
         artifact = intarsia.build(module, target=target, plan=Plan.GREEDY, require_offload=part)
@@ -51,9 +49,7 @@ def outcome(case, target: str, *, part: float | None = None) -> str:
     with artifact.load(threads=1) as executable:
         feeds = {spec.name: values[spec.name] for spec in executable.inputs}
         found = [np.array(value) for value in executable.run(feeds).values()]
-    pairs = zip(found, wanted, strict=True)
-    good = all(agrees(a, b, case.rtol, case.atol) for a, b in pairs)
-    return "passed" if good else "wrong"
+    return "passed" if all_agree(case, found, wanted) else "wrong"
 
 
 def run_all(cases: list, target: str) -> Counter[str]:

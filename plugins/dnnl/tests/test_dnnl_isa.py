@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from intarsia.errors import PluginError
 from intarsia.runtime.cpu import this_machine
 from intarsia_dnnl import isa
-from intarsia_dnnl.isa import describes_tiles, limit, usable_features
+from intarsia_dnnl.isa import describes_tiles, keep_from_hidden_tiles, usable_features
 
 AMX = 0xFEF
 VECTORS = 0x1EF
@@ -40,7 +40,7 @@ class Library:
 
 
 def limited(library: Library, cpuinfo: Path) -> Library:
-    limit(library, cpuinfo)  # type: ignore[arg-type]  # two of its functions
+    keep_from_hidden_tiles(library, cpuinfo)  # type: ignore[arg-type]  # two of its functions
     return library
 
 
@@ -105,7 +105,7 @@ from intarsia.runtime.cpu import this_machine
 from msgspec.structs import replace
 machine = replace(this_machine(), cpu_features=frozenset({"amx_tile"}))
 isa.this_machine = lambda: machine
-isa.limit.__defaults__ = (Path(sys.argv[1]),)
+isa.keep_from_hidden_tiles.__defaults__ = (Path(sys.argv[1]),)
 print(sdk.Dnnl()._library.dnnl_get_effective_cpu_isa())
 """
 

@@ -49,7 +49,7 @@ def describes_tiles(cpuinfo: Path = CPUINFO) -> bool:
     return True
 
 
-def limit(library: ctypes.CDLL, cpuinfo: Path = CPUINFO) -> None:
+def keep_from_hidden_tiles(library: ctypes.CDLL, cpuinfo: Path = CPUINFO) -> None:
     """Keep a library from AMX where it would fail; before its first use in the process.
 
     A limit of the user's (:data:`VARIABLES`) stays.

@@ -15,7 +15,7 @@ from intarsia.errors import PluginError, ResourceError, ToolchainError
 from intarsia.runtime.installed import read_fact
 from intarsia.runtime.threads import load_openmp, thread_setter
 
-from .isa import limit
+from .isa import keep_from_hidden_tiles
 from .names import ANY_TAG, BLOCKED, F32, STATUS, Query
 from .packed import Layout
 
@@ -158,7 +158,7 @@ class Dnnl:
                 hint=f"this plugin needs {SUPPORTED}",
                 where="dnnl",
             )
-        limit(self._library)
+        keep_from_hidden_tiles(self._library)
         self._bind()
         self._owned: dict[str, list[int]] = {}
         self._plain: dict[tuple[object, ...], int] = {}
