@@ -70,6 +70,21 @@ def test_weights_are_compiled_in_and_found_again_when_they_change(builds: list) 
     assert [len(module.main.params) for module in builds] == [1, 7]
 
 
+def test_pytorch_keeps_its_number_of_threads(builds: list) -> None:
+    """Torch compiles again when it changes, and so would we."""
+    before = torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            x, fast = torch.randn(2, 4), compiled(torch.relu)
+            for _ in range(2):
+                close(fast(x), torch.relu(x))
+            assert torch.get_num_threads() == count
+    finally:
+        torch.set_num_threads(before)
+    assert len(builds) == 2
+
+
 def test_one_graph_with_other_weights_is_another_program(builds: list) -> None:
     layers = [nn.Linear(4, 4).eval() for _ in range(2)]
     fast = compiled(lambda layer, x: layer(x))

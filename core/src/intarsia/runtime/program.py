@@ -86,9 +86,9 @@ class Program:
         self._has_own_threads = False
         if not self._may_have_threads:
             self.threads = startable_threads(self.threads)
+            self.apply_threads()  # libraries split their work by it when they are loaded
         self._failure: BaseException | None = None
         self._closed = False
-        self.apply_threads()
         opened_main = _open_main(opened)
         self.code = opened_main if isinstance(opened_main, NativeCode) else None
         run_steps = 0 if self.code is None else self.code.address("intarsia_run_steps")
