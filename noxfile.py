@@ -123,7 +123,7 @@ def raises(session: nox.Session) -> None:
 
 @nox.session
 def unit(session: nox.Session) -> None:
-    """Run the unit suite alone: a minute and a half on two processors."""
+    """Run the unit suite alone: a minute on two processors."""
     install(session, "test")
     session.run("python", "-m", "pytest", "-n", "2", "tests/unit", *session.posargs)
 
