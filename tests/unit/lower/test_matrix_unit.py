@@ -61,6 +61,7 @@ class PlainUnit:
     rows: int = 4
     quads: int = 4
     lanes: int = LANES
+    sums: DType = DType.INT32
 
     def configure(self, rows: int, quads: int) -> Stmt:
         assert rows <= self.rows

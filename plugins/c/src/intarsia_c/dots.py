@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from intarsia.lower.cpu.matrix_unit import place_of
+from intarsia.lower.cpu.loops import place_of
 from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import IntImm, Load, PrimExpr, index
 from intarsia.tir.stmt import Invoke, Stmt

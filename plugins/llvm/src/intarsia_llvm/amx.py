@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from intarsia.dtype import DType
 from intarsia.plugin import Signature
 from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import Load, index
@@ -21,16 +22,20 @@ ROWS = 16
 
 CONFIGURE, RELEASE = "llvm.amx.configure", "llvm.amx.release"
 CLEAR, MULTIPLY, WRITE = "llvm.amx.clear", "llvm.amx.multiply", "llvm.amx.write"
+PAIRS = f"{MULTIPLY}.bf16"
 
 _SHAPES = tuple((down, across) for down in (1, 2) for across in (1, 2))
 
 
 class Amx(Struct, frozen=True):
-    """The matrix unit of :mod:`intarsia.lower.cpu.matrix_unit`."""
+    """The matrix unit of :mod:`intarsia.lower.cpu.matrix_unit`: of bytes, or with sums of float32
+    of pairs of bfloat16.
+    """
 
     rows: int = ROWS
     quads: int = 16
     lanes: int = 16
+    sums: DType = DType.INT32
 
     def configure(self, rows: int, quads: int) -> Stmt:
         """Configure all registers: ``rows`` of data, ``quads`` of weights."""
@@ -44,7 +49,8 @@ class Amx(Struct, frozen=True):
         """Load registers of data and of weights, and add all their products."""
         places = (*(place for place, _ in left), right)
         strides = tuple(index(stride) for _, stride in left)
-        return Invoke("llvm", _of(MULTIPLY, (len(left), across)), places, strides)
+        name = PAIRS if self.sums.is_float else MULTIPLY
+        return Invoke("llvm", _of(name, (len(left), across)), places, strides)
 
     def write(self, sums: Buffer, rows: int, shape: tuple[int, int]) -> Stmt:
         """Store sums."""
@@ -70,7 +76,11 @@ PROCEDURES = {
     CONFIGURE: Signature(2),
     RELEASE: Signature(0),
     **{_of(CLEAR, shape): Signature(0) for shape in _SHAPES},
-    **{_of(MULTIPLY, shape): Signature(2 * shape[0] + 1) for shape in _SHAPES},
+    **{
+        _of(name, shape): Signature(2 * shape[0] + 1)
+        for name in (MULTIPLY, PAIRS)
+        for shape in _SHAPES
+    },
     **{_of(WRITE, shape): Signature(2) for shape in _SHAPES},
 }
 """Name to what it takes."""

@@ -10,7 +10,8 @@ from .amx import PROCEDURES
 
 _REAL = frozenset({DType.FLOAT32, DType.FLOAT64})
 _WIDE = frozenset({DType.INT16, DType.INT32, DType.INT64, DType.UINT16, DType.UINT32, DType.UINT64})
-_INTEGERS = _WIDE | {DType.INT8, DType.UINT8}
+_QUARTERS = frozenset({DType.INT8, DType.UINT8})
+_INTEGERS = _WIDE | _QUARTERS
 _SIGNED = frozenset({DType.INT8, DType.INT16, DType.INT32, DType.INT64})
 
 EXCHANGES = frozenset(
@@ -28,7 +29,7 @@ DOT = "llvm.x86.avx512.vpdpbusd"
 """``dot(sum, a, b)``: ``sum`` and four products, of unsigned bytes of ``a`` and signed of ``b``."""
 
 QUAD = "llvm.quad"
-"""Four bytes as one 32-bit integer; its argument is the load of the first of them."""
+"""Four bytes, or two of bfloat16, as one 32-bit integer; its argument is the load of the first."""
 
 PREFETCH = "llvm.prefetch"
 """Ask for an element ahead of its use; its argument is the load, its result means nothing."""
@@ -58,7 +59,7 @@ FUNCTIONS = {
     ANGLE_REST: Signature(1, frozenset({DType.FLOAT64})),
     ANGLE_TURNS: Signature(1, frozenset({DType.FLOAT64}), frozenset({DType.INT64})),
     SCALE: Signature(3, result=_REAL),
-    QUAD: Signature(1, frozenset({DType.INT8, DType.UINT8}), frozenset({DType.INT32})),
+    QUAD: Signature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
     DOT: Signature(3, frozenset({DType.INT32})),
     PREFETCH: Signature(1, result=frozenset({DType.BOOL})),
     **dict.fromkeys((*EXCHANGES, *HALVES), Signature(2)),

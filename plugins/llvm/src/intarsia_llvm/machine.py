@@ -21,6 +21,8 @@ class Machine(NamedTuple):
         bare: Whether there is no operating system, as on a microcontroller.
         scale: Whether an instruction multiplies floats by powers of two.
         amx: Whether there is a unit that multiplies matrices of bytes.
+        pairs: Whether there is one for bfloat16, which may multiply float32.
+        bfloat: Whether instructions convert bfloat16, and may: they take subnormal numbers for 0.
     """
 
     triple: str
@@ -35,3 +37,5 @@ class Machine(NamedTuple):
     bare: bool = False
     scale: bool = False
     amx: bool = False
+    pairs: bool = False
+    bfloat: bool = False

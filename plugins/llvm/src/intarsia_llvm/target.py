@@ -34,13 +34,13 @@ X86_FEATURES = {
     "avx512dq": "avx512dq",
     "avx512vl": "avx512vl",
     "avx512vnni": "avx512_vnni",
+    "avx512bf16": "avx512_bf16",
     "amx-tile": "amx_tile",
     "amx-int8": "amx_int8",
+    "amx-bf16": "amx_bf16",
 }
 
 X86_OTHERS = {
-    "amx-bf16": "amx_bf16",
-    "avx512bf16": "avx512_bf16",
     "avx512bitalg": "avx512_bitalg",
     "avx512fp16": "avx512_fp16",
     "avx512ifma": "avx512ifma",
@@ -60,7 +60,8 @@ _AVX = (*_V2, "avx")
 _V3 = (*_AVX, "f16c", "fma", "avx2", "bmi", "bmi2", "lzcnt", "movbe")
 _V4 = (*_V3, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _VNNI = (*_V4, "avx512vnni")
-_AMX = (*_VNNI, "amx-tile", "amx-int8")
+_BF16 = (*_VNNI, "avx512bf16")
+_AMX = (*_BF16, "amx-tile", "amx-int8", "amx-bf16")
 
 X86_CPUS = {
     "x86-64": (),
@@ -76,7 +77,7 @@ X86_CPUS = {
     "skylake": _V3,
     "skylake-avx512": _V4,
     "cascadelake": _VNNI,
-    "cooperlake": _VNNI,
+    "cooperlake": _BF16,
     "icelake-client": _VNNI,
     "icelake-server": _VNNI,
     "tigerlake": _VNNI,
@@ -99,8 +100,8 @@ X86_CPUS = {
     "znver1": _V3,
     "znver2": _V3,
     "znver3": _V3,
-    "znver4": _VNNI,
-    "znver5": _VNNI,
+    "znver4": _BF16,
+    "znver5": _BF16,
 }
 """x86 processors by LLVM's name: what code for them may use."""
 
@@ -125,6 +126,12 @@ class LlvmOptions:
         True,
         doc="compute 3x3 convolutions with many channels by Winograd's method, up to twice as fast;"
         " their weights take 16/9 of the memory, and the last bits of results differ",
+    )
+    fpmath_mode: str = option(
+        "strict",
+        choices=("strict", "bf16"),
+        doc="what fp32 convolutions and products with constant weights may compute in: bf16, where"
+        " the processor has a matrix unit for it (AMX); values between them are kept in it",
     )
 
 
@@ -235,7 +242,8 @@ def machine(options: LlvmOptions) -> Machine:
     features = ",".join([*(f"+{name}" for name in active), *removed, "-prefer-256-bit"])
     tune = options.mtune or options.mcpu
     dot = "avxvnni" in active or (wide and "avx512vnni" in active)
-    amx = wide and "amx-tile" in active and "amx-int8" in active
+    tiles = wide and "amx-tile" in active
+    pairs = options.fpmath_mode == "bf16" and tiles and "amx-bf16" in active
     return Machine(
         triple,
         "x86-64",
@@ -247,5 +255,7 @@ def machine(options: LlvmOptions) -> Machine:
         half="f16c" in active,
         dot=dot,
         scale=wide,
-        amx=amx,
+        amx=tiles and "amx-int8" in active,
+        pairs=pairs,
+        bfloat=pairs and "avx512bf16" in active,
     )

@@ -8,10 +8,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from ...tir.buffer import Buffer
 from ...tir.expr import PrimExpr, index
 from ...tir.stmt import Stmt
-from .loops import load
+from .loops import Source, load, place_of
 
 LARGE_BYTES = 512 * 1024
 """Weights from so many bytes on come from memory."""
@@ -77,7 +76,7 @@ def fetching(prefetch: Prefetch | None, places: Iterable[PrimExpr], body: Stmt) 
 
 def next_block(
     prefetch: Prefetch | None,
-    weight: Buffer,
+    weight: Source,
     start: Sequence[PrimExpr | int],
     depth: int,
     rows: tuple[PrimExpr, int],
@@ -99,9 +98,9 @@ def next_block(
     if prefetch is None or not is_large(weight) or tile == rows[1]:
         return None
     size = depth * weight.shape[-1]
-    return Ahead(prefetch, lambda place: load(weight, *start, place), size, *rows)
+    return Ahead(prefetch, lambda place: place_of(load(weight, *start, place)), size, *rows)
 
 
-def is_large(weight: Buffer) -> bool:
+def is_large(weight: Source) -> bool:
     """Whether weights come from memory, so that the next block should be fetched meanwhile."""
     return weight.bytes >= LARGE_BYTES and weight.shape[0] > 1

@@ -56,7 +56,7 @@ class Convolution(Struct, frozen=True):
     """
 
     data: Source
-    weight: Buffer
+    weight: Source
     outputs: int
     groups: int
     window: Window
@@ -129,6 +129,7 @@ def _as_matrix(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
     if shape.unit is not None:
         weight, outputs = conv.weight, conv.outputs
         return unit_dense_loops(shape, shape.unit, matrix, weight, outputs, finish, outer)
+    assert isinstance(conv.weight, Buffer)  # as of all but pairs, which a unit multiplies
     return dense_loops(shape, matrix, conv.weight, conv.outputs, finish, outer)
 
 

@@ -10,7 +10,7 @@ from ...tir.buffer import Buffer
 from ...tir.expr import PrimExpr
 from ...tir.stmt import Stmt
 from .ahead import LARGE_BYTES, is_large
-from .loops import Finish, Part, cut, even_size, parallel, seq
+from .loops import Finish, Part, Source, cut, even_size, parallel, seq
 from .panel import LINE, Matrix, Panel, needs_copy
 from .tile import Shape, best_rows, block_width, column_parts
 
@@ -78,7 +78,7 @@ def dense_loops(
 def share_panels(
     panels: Sequence[Part],
     left: Matrix,
-    weight: Buffer,
+    weight: Source,
     outputs: int,
     item: Callable[[PrimExpr, int, PrimExpr, int, int], Stmt],
     most: int = sys.maxsize,
@@ -114,11 +114,11 @@ def share_panels(
     return seq(*stmts)
 
 
-def _with_data(left: Matrix, outputs: int, weight: Buffer) -> bool:
+def _with_data(left: Matrix, outputs: int, weight: Source) -> bool:
     return stays_with_data(left.rows * left.depth, left.rows * outputs, weight)
 
 
-def stays_with_data(read: int, written: int, weight: Buffer) -> bool:
+def stays_with_data(read: int, written: int, weight: Source) -> bool:
     """Whether a thread should go through all weights for some data, or through all data.
 
     Data are counted twice: another thread has written them in a cache of its own, and weights come

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ...ir.expr import Function
 from .halves import widen_halves
 from .layout import use_channels_last
+from .narrow import store_narrow
 from .pointwise import flatten_pointwise
 from .powers import expand_powers
 from .searches import split_searches
@@ -24,4 +25,7 @@ def fit_function(function: Function, shape: Shape, *, winograd: bool = False) ->
     """
     in_float32 = widen_halves(split_searches(expand_powers(function)))
     pictures = flatten_volumes(expand_transposed(in_float32))
-    return use_channels_last(flatten_pointwise(pictures), shape, winograd=winograd)
+    flat = flatten_pointwise(pictures)
+    if shape.pairs is not None:
+        flat = store_narrow(flat, shape.pairs.unit)
+    return use_channels_last(flat, shape, winograd=winograd)

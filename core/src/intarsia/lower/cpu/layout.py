@@ -47,8 +47,8 @@ from .dense import product_width
 from .depthwise import suits_depthwise_planes
 from .matmul import turns_panels
 from .moves import moved, packed_conv, packed_depthwise, reshaped
+from .narrow import before_widening, is_depthwise, multiplies_pairs
 from .operators import (
-    ConvAttrs,
     Dense,
     Depthwise,
     LastAvgPool,
@@ -59,8 +59,10 @@ from .operators import (
     PlaneDepthwise,
     PlaneMaxPool,
     Winograd,
+    packed_attrs,
 )
 from .packing import conv_deferred, dense_deferred, depthwise_deferred, winograd_deferred
+from .pairs import PairConv, PairDense, pair_conv_deferred, pair_dense_deferred, whole_pairs
 from .pools import suits_planes
 from .quantise import (
     conv_of,
@@ -68,6 +70,7 @@ from .quantise import (
     dense_of,
     dense_sums_of,
     is_quantised_linear,
+    padded,
 )
 from .tile import Shape, block_width
 from .winograd import suits_winograd
@@ -183,8 +186,11 @@ class _Layout(Struct):
             return self._conv_of_line(node)
         if data not in self.last and suits_depthwise_planes(node, self.shape):
             return self._depthwise_planes(node)
-        source = self.channels_last(data)
-        result = self._packed_conv(node, source, self.plain(weight))
+        if self.shape.pairs is not None and multiplies_pairs(node, self.shape.pairs.unit):
+            result = self._pair_conv(node)
+        else:
+            source = self.channels_last(before_widening(data) if is_depthwise(node) else data)
+            result = self._packed_conv(node, source, self.plain(weight))
         for term in bias:
             result = call(Add, result, self.plain(term), span=node.span)
         return self._set(node, result)
@@ -221,31 +227,38 @@ class _Layout(Struct):
         return made is not None and self._set(node, made)
 
     def _packed_conv(self, node: Call, source: Expr, weight: Expr) -> Expr:
-        plain = node.attrs
-        if not isinstance(plain, Conv.Attrs):
-            raise AssertionError("nn.conv has Conv.Attrs")
+        attrs = packed_attrs(node, weight)
         outputs, inner, kh, kw = tensor_type(weight).static_shape
-        groups = plain.groups
-        attrs = ConvAttrs(
-            outputs=outputs,
-            kernel=(kh, kw),
-            strides=(plain.strides[0], plain.strides[1]),
-            padding=plain.padding,
-            dilation=(plain.dilation[0], plain.dilation[1]),
-            groups=groups,
-        )
-        if groups == outputs and inner == 1 and groups > 1:
+        groups = attrs.groups
+        if is_depthwise(node):
             packed = self._pack(weight, ("depthwise",))
             return call(Depthwise, source, packed, attrs=attrs, span=node.span)
         width = block_width(outputs // groups, self.shape)
         if self.winograd and isinstance(weight, Constant) and suits_winograd(node):
             packed = self._pack(weight, ("winograd", width))
             return call(Winograd, source, packed, attrs=attrs, span=node.span)
-        if kh * kw * groups * plain.strides[0] * plain.strides[1] == 1:
+        if kh * kw * groups * attrs.strides[0] * attrs.strides[1] == 1:
             *places, _ = tensor_type(source).static_shape
             width = product_width(prod(places), inner, outputs, self.shape)
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
+
+    def _pair_conv(self, node: Call) -> Expr:
+        """A convolution by a matrix unit for bfloat16."""
+        source, weight = self.channels_last(before_widening(node.args[0])), node.args[1]
+        attrs = packed_attrs(node, weight)
+        inner, groups = tensor_type(weight).static_shape[1], attrs.groups
+        source = padded(source, whole_pairs(inner) * groups, 0)
+        width = block_width(attrs.outputs // groups, self.shape)
+        packed = self._pack(weight, ("pair_conv", groups, width))
+        return call(PairConv, source, packed, attrs=attrs, span=node.span)
+
+    def _pair_dense(self, node: Call, flipped: bool) -> Expr:
+        """A product by a matrix unit for bfloat16."""
+        source = self.plain(before_widening(node.args[0]))
+        outputs = tensor_type(node).static_shape[-1]
+        packed = self._pack(node.args[1], ("pair_dense", flipped, block_width(outputs, self.shape)))
+        return call(PairDense, source, packed, attrs=Dense.Attrs(outputs=outputs), span=node.span)
 
     def _pack(self, weight: Expr, how: tuple[object, ...]) -> Expr:
         key = (weight, *how)
@@ -296,6 +309,9 @@ class _Layout(Struct):
             return self._unflipped(node, attrs)
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
             return False
+        if self.shape.pairs is not None and multiplies_pairs(node, self.shape.pairs.unit):
+            self.first[node] = self._pair_dense(node, attrs.transpose_b)
+            return True
         *rows, depth = tensor_type(a).static_shape
         outputs = b.data.shape[0 if attrs.transpose_b else 1]
         width = product_width(prod(rows), depth, outputs, self.shape)
@@ -433,6 +449,10 @@ def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
             return winograd_deferred(weight, width)
         case ("conv", int(groups), int(width)):
             return conv_deferred(weight, groups, width)
+        case ("pair_conv", int(groups), int(width)):
+            return pair_conv_deferred(weight, groups, width)
+        case ("pair_dense", bool(flipped), int(width)):
+            return pair_dense_deferred(weight.T if flipped else weight, width)
         case ("dense", bool(flipped), int(width)):
             return dense_deferred(weight.T if flipped else weight, width)
         case _:

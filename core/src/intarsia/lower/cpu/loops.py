@@ -14,6 +14,7 @@ from ...tir.expr import Load as LoadExpr
 from ...tir.expr import PrimExpr, TirVar, index, minimum
 from ...tir.stmt import For, ForKind, Seq, Stmt
 from ...tir.stmt import Store as StoreStmt
+from ...tir.walk import post_order
 
 Body: TypeAlias = Callable[[PrimExpr], Stmt]
 Finish: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
@@ -21,26 +22,36 @@ Finish: TypeAlias = "Callable[[PrimExpr, tuple[PrimExpr, ...]], Stmt]"
 
 
 class QuadView(Struct, frozen=True):
-    """A buffer of bytes as one of 32-bit integers, four bytes of the last dimension each.
+    """A buffer of bytes or bfloat16 as one of 32-bit integers: neighbours of the last dimension.
 
     Attributes:
-        bytes: The buffer.
-        read: From the load of the first byte, the integer.
+        buffer: The buffer.
+        read: From the load of the first element, the integer.
     """
 
-    bytes: Buffer
+    buffer: Buffer
     read: Callable[[PrimExpr], PrimExpr]
+
+    @property
+    def together(self) -> int:
+        """Elements of the buffer in an integer."""
+        return self.dtype.bytes // self.buffer.dtype.bytes
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes, the last one in integers."""
-        *outer, last = self.bytes.shape
-        return (*outer, last // 4)
+        *outer, last = self.buffer.shape
+        return (*outer, last // self.together)
 
     @property
     def dtype(self) -> DType:
         """Element type."""
         return DType.INT32
+
+    @property
+    def bytes(self) -> int:
+        """Size in memory."""
+        return self.buffer.bytes
 
 
 Source: TypeAlias = "Buffer | QuadView"
@@ -49,8 +60,14 @@ Source: TypeAlias = "Buffer | QuadView"
 def load(buffer: Source, *indices: PrimExpr | int) -> PrimExpr:
     """Read one element."""
     if isinstance(buffer, QuadView):
-        return buffer.read(load(buffer.bytes, *indices[:-1], index(indices[-1]) * 4))
+        last = index(indices[-1]) * buffer.together
+        return buffer.read(load(buffer.buffer, *indices[:-1], last))
     return LoadExpr(buffer, tuple([index(i) for i in indices]), buffer.dtype, 1)
+
+
+def place_of(element: PrimExpr) -> LoadExpr:
+    """Return the place of an element that is loaded as it is, or put together of narrower ones."""
+    return next(node for node in post_order(element) if isinstance(node, LoadExpr))
 
 
 def store(buffer: Buffer, indices: Iterable[PrimExpr | int], value: PrimExpr) -> Stmt:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of bytes by a matrix unit: a processor's registers that hold whole matrices.
+"""Products by a matrix unit: a processor's registers that hold whole matrices.
 
 A register of data has some rows of bytes, one of weights 16 columns of quads, and one instruction
-adds all products of both to a register of sums. All rows of a register lie at equal distances in
-memory, so the rows of a product are cut into segments of equally many neighbours; the last segment
-overlaps the one before. A tile is two segments and one or two registers of columns.
+adds all products of both to a register of sums. A quad is four bytes, or a pair of bfloat16. All
+rows of a register lie at equal distances in memory, so the rows of a product are cut into segments
+of equally many neighbours; the last segment overlaps the one before. A tile is two segments and one
+or two registers of columns.
 """
 
 from __future__ import annotations
@@ -18,9 +19,8 @@ from ...dtype import DType
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import Load, PrimExpr, index
 from ...tir.stmt import Allocate, Stmt
-from ...tir.walk import post_order
 from .ahead import Ahead
-from .loops import load, seq, serial, vectorized
+from .loops import load, place_of, seq, serial, vectorized
 
 _LEAST_ROWS = 4
 _LEAST_QUADS = 4  # fewer are added as fast by vector instructions
@@ -46,6 +46,11 @@ class MatrixUnit(Protocol):
         """Sums in a row."""
         ...
 
+    @property
+    def sums(self) -> DType:
+        """Element type of sums: int32 of bytes, float32 of bfloat16."""
+        ...
+
     def configure(self, rows: int, quads: int) -> Stmt:
         """Say how large the registers are, before anything else and on the thread that uses them.
 
@@ -58,11 +63,12 @@ class MatrixUnit(Protocol):
         ...
 
     def multiply(self, left: Sequence[tuple[Load, int]], right: Load, across: int) -> Stmt:
-        """Add the products of unsigned bytes of data and signed ones of weights to the sums.
+        """Add products to the sums: of unsigned bytes of data and signed ones of weights, or of
+        bfloat16.
 
         Args:
-            left: For each segment, its first byte or quad, and the bytes from row to row.
-            right: The first quad of the weights ``[quads, width]``, packed by :class:`Quads`.
+            left: For each segment, its first element or quad, and the bytes from row to row.
+            right: The first quad of the weights ``[quads, width]``.
             across: Registers of weights side by side.
         """
         ...
@@ -106,7 +112,12 @@ def chunk_of(depth: int, unit: MatrixUnit) -> int:
 
 def suits_unit(rows: int, depth: int, unit: MatrixUnit) -> bool:
     """Whether the unit is faster than vectors for ``rows`` neighbours and ``depth`` quads."""
-    return rows >= _LEAST_ROWS and depth > 0 and chunk_of(depth, unit) >= _LEAST_QUADS
+    return rows >= _LEAST_ROWS and fills_registers(depth, unit)
+
+
+def fills_registers(depth: int, unit: MatrixUnit) -> bool:
+    """Whether enough of ``depth`` quads can be multiplied at a time."""
+    return depth > 0 and chunk_of(depth, unit) >= _LEAST_QUADS
 
 
 def configured(unit: MatrixUnit, rows: int, depth: int, body: Stmt) -> Stmt:
@@ -137,7 +148,7 @@ def unit_tile(
     used, width = columns
     shape = (len(segments), width // unit.lanes)
     chunk = chunk_of(steps[-1], unit)
-    sums = Buffer("sums", (shape[0] * rows, width), DType.INT32, Scope.STACK)
+    sums = Buffer("sums", (shape[0] * rows, width), unit.sums, Scope.STACK)
 
     def nest(done: tuple[PrimExpr, ...]) -> Stmt:
         if len(done) < len(steps) - 1:
@@ -184,8 +195,3 @@ def _finish(
         )
 
     return serial(index(rows) - segment.done, row, "r")
-
-
-def place_of(quad: PrimExpr) -> Load:
-    """Return the place of a quad that is loaded as it is, or put together of its bytes."""
-    return next(node for node in post_order(quad) if isinstance(node, Load))

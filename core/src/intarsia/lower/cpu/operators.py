@@ -12,13 +12,14 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...ir.expr import Call, Expr, tensor_type
 from ...ir.op import Op, OpAttrs, OpKind, operator
 from ...ir.types import Size, TensorType
 from ...ops.nn import Conv, Matmul
 from ...ops.pooling import AvgPool, MaxPool, PoolAttrs
 from ...ops.sampling import GridSample
 from ...ops.windows import Padding, Windows
-from ...tir.expr import PrimExpr, all_of, equal, if_then_else
+from ...tir.expr import PrimExpr, all_of, cast, equal, if_then_else
 from ...tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
 from .packing import unpack_conv, unpack_dense, unpack_depthwise, unpack_winograd
 
@@ -59,6 +60,22 @@ class ConvAttrs(OpAttrs, frozen=True, kw_only=True):
         return Conv.Attrs(
             strides=self.strides, padding=self.padding, dilation=self.dilation, groups=self.groups
         )
+
+
+def packed_attrs(node: Call, weight: Expr) -> ConvAttrs:
+    """Return the attributes of ``nn.conv`` of pictures when its weights are packed."""
+    plain = node.attrs
+    if not isinstance(plain, Conv.Attrs):
+        raise AssertionError("nn.conv has Conv.Attrs")
+    outputs, _, *kernel = tensor_type(weight).static_shape
+    return ConvAttrs(
+        outputs=outputs,
+        kernel=(kernel[0], kernel[1]),
+        strides=(plain.strides[0], plain.strides[1]),
+        padding=plain.padding,
+        dilation=(plain.dilation[0], plain.dilation[1]),
+        groups=plain.groups,
+    )
 
 
 def _convolved(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
@@ -155,19 +172,23 @@ class Winograd(Op):
 
 @operator("cpu.depthwise", OpKind.ANCHOR)
 class Depthwise(Op):
-    """Convolution of each channel of ``data[N, H, W, C]`` with its own ``weight[KH, KW, C]``."""
+    """Convolution of each channel of ``data[N, H, W, C]`` with its own ``weight[KH, KW, C]``.
+
+    Data may be narrower than weights and results.
+    """
 
     Attrs = ConvAttrs
 
     @staticmethod
-    def type_rule(attrs: ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
-        """``[N, OH, OW, C]``."""
-        return data.with_shape(_output(data.shape, attrs.windows, "cpu.depthwise", attrs.outputs))
+    def type_rule(attrs: ConvAttrs, data: TensorType, weight: TensorType) -> TensorType:
+        """``[N, OH, OW, C]`` of the weights' type."""
+        shape = _output(data.shape, attrs.windows, "cpu.depthwise", attrs.outputs)
+        return TensorType(shape, weight.dtype)
 
     @staticmethod
     def reference(attrs: ConvAttrs, data: Array, weight: Array) -> Array:
         """The canonical convolution between two transposes."""
-        return _convolved(attrs, data, unpack_depthwise(weight))
+        return _convolved(attrs, data.astype(weight.dtype), unpack_depthwise(weight))
 
     @staticmethod
     def compute(attrs: ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
@@ -179,7 +200,7 @@ class Depthwise(Op):
             at_y = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
             at_x = x * attrs.strides[1] + kw.var * attrs.dilation[1] - attrs.padding[1][0]
             inside = all_of([at_y >= 0, at_y < rows, at_x >= 0, at_x < columns])
-            value = if_then_else(inside, data[n, at_y, at_x, o], 0)
+            value = cast(if_then_else(inside, data[n, at_y, at_x, o], 0), weight.dtype)
             return sum_over(value * weight[kh.var, kw.var, o], (kh, kw))
 
         shape = _static(_output(data.shape, attrs.windows, "cpu.depthwise", attrs.outputs))

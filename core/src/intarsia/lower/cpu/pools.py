@@ -67,22 +67,21 @@ class PoolSchedules(Struct, frozen=True):
             return None
         given, attrs = found
         (data,) = given.args
-        if data.dtype.is_float and data.dtype.bits < 32:
-            return None
+        short = data.dtype.is_float and data.dtype.bits < 32
+        wide = DType.FLOAT32 if short else data.dtype  # which has all of their numbers
 
         def combine(
             value: PrimExpr, element: PrimExpr, _tap: tuple[PrimExpr, PrimExpr], _c: PrimExpr
         ) -> PrimExpr:
-            return maximum(value, element)
+            return maximum(value, cast(element, wide))
 
         def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
-            return given.finish(value, indices)
+            return given.finish(cast(value, data.dtype), indices)
 
         sizes = (data.shape[1:3], given.fused.output.shape[1:3])
         window = window_of(*sizes, attrs)
-        start = const(lowest(data.dtype), data.dtype)
-        work = Channelwise(data, window, start, combine, finish)
-        return given.function(channelwise_loops(work, self.shape_of(target, data.dtype)))
+        work = Channelwise(data, window, const(lowest(wide), wide), combine, finish)
+        return given.function(channelwise_loops(work, self.shape_of(target, wide)))
 
     def avg_pool(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.avg_pool``; not where what ceil_mode adds would have to be told from padding."""

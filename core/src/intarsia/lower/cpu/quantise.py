@@ -148,7 +148,7 @@ def _conv_sums(
     whole = _whole_quads(weight, 1)
     width = quad_width(outputs // plain.groups, shape)
     packed = constant(pack_quad_conv(whole, plain.groups, width), span=node.span)
-    source = _padded(source, whole.shape[1] * plain.groups, x_zero)
+    source = padded(source, whole.shape[1] * plain.groups, x_zero)
     total = call(QuadConv, source, packed, attrs=attrs, span=node.span)
     return total, -attrs.zero * whole.astype(np.int64).sum(axis=(1, 2, 3))
 
@@ -209,7 +209,7 @@ def _dense_sums(node: Call, source: Expr, weight: Array, shape: Shape) -> tuple[
     matrix = _whole_quads(weight, 0)
     outputs = matrix.shape[1]
     packed = constant(pack_quad_dense(matrix, quad_width(outputs, shape)), span=node.span)
-    source = _padded(source, matrix.shape[0], 0)
+    source = padded(source, matrix.shape[0], 0)
     attrs = QuadDense.Attrs(outputs=outputs)
     total = call(QuadDense, source, packed, attrs=attrs, span=node.span)
     return total, matrix.astype(np.int64).sum(axis=0)
@@ -236,7 +236,7 @@ def _whole_quads(weight: Array, axis: int) -> Array:
     return np.pad(weight, widths) if missing else weight
 
 
-def _padded(source: Expr, channels: int, zero: int) -> Expr:
+def padded(source: Expr, channels: int, zero: int) -> Expr:
     """Add channels behind the last one of ``source``; their weights are zeros."""
     kind = tensor_type(source)
     missing = channels - kind.static_shape[-1]

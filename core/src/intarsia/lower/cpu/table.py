@@ -14,7 +14,7 @@ from ...ops.nn import Conv, Matmul
 from ...ops.pooling import PoolAttrs
 from ...ops.windows import Windows
 from ...target.target import Target
-from ...tir.expr import PrimExpr, const
+from ...tir.expr import PrimExpr, cast, const
 from ...tir.func import PrimFunc
 from ...tir.passes.stack_to_scratch import stack_to_scratch
 from ...tir.stmt import Stmt
@@ -27,6 +27,7 @@ from .group import Operands, anchored
 from .loops import load
 from .matmul import Product, matmul_loops
 from .operators import ConvAttrs, Dense
+from .pair_schedules import PairSchedules
 from .panel import flat_rows
 from .pools import PoolSchedules
 from .quads import QuadSchedules, Schedule
@@ -73,6 +74,7 @@ class Schedules(Struct, frozen=True):
                 "cpu.depthwise": self.depthwise,
                 "cpu.plane_depthwise": self.plane_depthwise,
                 **PoolSchedules(self.shape_of).table(),
+                **PairSchedules(self.shape_of).table(),
                 **QuadSchedules(self.shape_of).table(),
                 "cpu.winograd": self.winograd,
                 "matmul": self.matmul,
@@ -146,14 +148,15 @@ class Schedules(Struct, frozen=True):
         def combine(
             value: PrimExpr, element: PrimExpr, tap: tuple[PrimExpr, PrimExpr], c: PrimExpr
         ) -> PrimExpr:
-            return value + element * load(weight, tap[0], tap[1], c)
+            taken = load(weight, tap[0], tap[1], c)
+            return value + cast(element, weight.dtype) * taken
 
         def finish(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
             return given.finish(value, indices)
 
         window = _window(given, attrs)
-        work = Channelwise(data, window, const(0, data.dtype), combine, finish)
-        return given.function(channelwise_loops(work, self._shape(target, given)))
+        work = Channelwise(data, window, const(0, weight.dtype), combine, finish)
+        return given.function(channelwise_loops(work, self.shape_of(target, weight.dtype)))
 
     def plane_depthwise(self, group: FusedGroup, target: Target) -> PrimFunc | None:
         """``cpu.plane_depthwise``."""

@@ -99,6 +99,18 @@ class Quads(Struct, frozen=True):
     unit: MatrixUnit | None = None
 
 
+class Pairs(Struct, frozen=True):
+    """How a backend works on two neighbouring bfloat16 as one 32-bit integer.
+
+    Attributes:
+        load: ``load(first)``: the integer at the place of ``first``, a load of a bfloat16.
+        unit: The unit that multiplies matrices of them.
+    """
+
+    load: Callable[[PrimExpr], PrimExpr]
+    unit: MatrixUnit
+
+
 _BUSY = 8  # sums of vectors that are added up at once: two units, four cycles each
 
 
@@ -112,6 +124,7 @@ class Shape(Struct, frozen=True):
         prefetch: ``prefetch(element, body)`` is ``body`` while the cache line of ``element``, a
             load, is fetched; ``None`` if the machine does so by itself or has no cache.
         quads: How products of bytes are summed up; ``None`` leaves them to default loops.
+        pairs: How float32 may be multiplied in bfloat16; ``None`` if it may or can not.
         add: ``add(total, left, right)``: what a step of a tile does if it does not multiply and
             add.
         sum_up: ``sum_up(sums, left, right, steps)``: what a tile does in place of its inner loop.
@@ -132,6 +145,7 @@ class Shape(Struct, frozen=True):
     strip_bytes: int = 224 * 1024
     prefetch: Prefetch | None = None
     quads: Quads | None = None
+    pairs: Pairs | None = None
     add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
     sum_up: Callable[[Buffer, Sequence[PrimExpr], PrimExpr, PrimExpr | int], Stmt] | None = None
     unit: MatrixUnit | None = None

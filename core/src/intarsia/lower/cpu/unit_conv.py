@@ -9,11 +9,10 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from ...tir.buffer import Buffer
 from ...tir.expr import PrimExpr, minimum
 from ...tir.stmt import Stmt
 from .ahead import next_block
-from .loops import serial
+from .loops import Source, serial
 from .matrix_unit import SEGMENTS, MatrixUnit, Segment, segment_rows, unit_tile
 from .tile import Shape
 
@@ -41,7 +40,7 @@ class UnitStrip(Struct, frozen=True):
     size: tuple[int, int]
     stride: int
     steps: tuple[int, ...]
-    weight: Buffer
+    weight: Source
     block: PrimExpr
     channels: tuple[int, int]
 

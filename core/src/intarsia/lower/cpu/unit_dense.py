@@ -11,7 +11,7 @@ from ...tir.expr import PrimExpr, index, minimum
 from ...tir.stmt import Allocate, Stmt
 from .ahead import is_large, next_block
 from .dense import ITEMS, even_share, share_panels
-from .loops import Finish, copy_rows, cut, load, seq, serial, store, unflatten
+from .loops import Finish, Source, copy_rows, cut, load, seq, serial, store, unflatten
 from .matrix_unit import SEGMENTS, MatrixUnit, Segment, configured, segment_rows, unit_tile
 from .panel import LINE, Matrix, needs_copy
 from .tile import Shape
@@ -24,7 +24,7 @@ def unit_dense_loops(
     shape: Shape,
     unit: MatrixUnit,
     left: Matrix,
-    weight: Buffer,
+    weight: Source,
     outputs: int,
     finish: Finish,
     outer: list[int],
@@ -51,7 +51,7 @@ class _Product(Struct, frozen=True):
     shape: Shape
     unit: MatrixUnit
     left: Matrix
-    weight: Buffer
+    weight: Source
     finish: Finish
     outer: list[int]
 

@@ -45,6 +45,7 @@ from .spelling import float_text, int_text, memory_type, register_type, splat, v
 from .writer import Writer
 
 _DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD)
+_SHORT = (DType.FLOAT16, DType.BFLOAT16)
 _EXTREMES = (BinaryOp.MIN, BinaryOp.MAX)
 
 
@@ -245,10 +246,10 @@ class Expressions(Struct):
         return raw
 
     def _quad(self, first: Load) -> str:
-        """Load 32 bits where an element is; neighbouring lanes are four elements apart."""
-        last = first.indices[-1]
-        if isinstance(last, Ramp) and last.stride != 4:
-            raise VerifyError(f"'llvm.quad' of elements {last.stride} apart, not 4")
+        """Load 32 bits where an element is; neighbouring lanes are as many elements apart."""
+        last, together = first.indices[-1], DType.INT32.bytes // first.buffer.dtype.bytes
+        if isinstance(last, Ramp) and last.stride != together:
+            raise VerifyError(f"'llvm.quad' of elements {last.stride} apart, not {together}")
         pointer = self.address(first.buffer, first.indices)
         memory = memory_type(DType.INT32, first.lanes)
         return self.w.load(memory, pointer, 1, self.buffers[first.buffer])
@@ -274,7 +275,7 @@ class Expressions(Struct):
 
     def store(self, buffer: Buffer, indices: tuple[PrimExpr, ...], value: PrimExpr) -> None:
         """Write a store; a ramp with a stride scatters."""
-        text = self.value(value)
+        text = self.value(_before_rounding(value))
         last = indices[-1] if indices else None
         if not isinstance(last, Ramp) or last.stride == 1:
             self._store_to(buffer, self.address(buffer, indices), text, value.lanes)
@@ -366,6 +367,13 @@ def _is_literal(value: str) -> bool:
 def _is_number(expr: PrimExpr) -> bool:
     value = expr.value if isinstance(expr, Broadcast) else expr
     return isinstance(value, FloatImm) and value.value == value.value
+
+
+def _before_rounding(value: PrimExpr) -> PrimExpr:
+    """Return what rounds to a 16-bit float, which a store does anyway."""
+    if isinstance(value, Cast) and value.dtype in _SHORT and value.value.dtype is DType.FLOAT32:
+        return value.value
+    return value
 
 
 def _is_zero(expr: PrimExpr) -> bool:

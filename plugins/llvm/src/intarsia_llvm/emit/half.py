@@ -81,6 +81,10 @@ def widen_half(w: Writer, value: str, lanes: int) -> str:
 def narrow_to_bfloat(w: Writer, value: str, lanes: int) -> str:
     """Round ``float`` to bfloat16 bits (``i16``), to nearest even; NaN stays NaN."""
     full, wide, short = (vector_type(t, lanes) for t in ("float", "i32", "i16"))
+    if w.declarations.bfloat:
+        brain = vector_type("bfloat", lanes)
+        narrow = w.emit(f"fptrunc {full} {value} to {brain}")
+        return w.emit(f"bitcast {brain} {narrow} to {short}")
     bits = w.emit(f"bitcast {full} {value} to {wide}")
     high = w.emit(f"lshr {wide} {bits}, {splat('16', 'i32', lanes)}")
     odd = w.emit(f"and {wide} {high}, {splat('1', 'i32', lanes)}")

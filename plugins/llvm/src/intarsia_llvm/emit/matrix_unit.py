@@ -7,7 +7,7 @@ from intarsia.errors import UnsupportedError
 from intarsia.tir.expr import IntImm, Load, PrimExpr
 from intarsia.tir.stmt import Invoke
 
-from ..amx import CLEAR, CONFIGURE, MULTIPLY, PROCEDURES, RELEASE, WRITE, shape_of
+from ..amx import CLEAR, CONFIGURE, MULTIPLY, PAIRS, PROCEDURES, RELEASE, WRITE, shape_of
 from .expressions import Expressions
 from .writer import Writer
 
@@ -85,6 +85,7 @@ def _multiply(e: Expressions, call: Invoke, down: int, across: int) -> None:
     *left, right = (e.address(place.buffer, place.indices) for place in call.places)
     strides = [e.value(value) for value in call.values]
     stride = _row_bytes(call.places[-1])
+    instruction = "tdpbf16ps" if call.function.startswith(PAIRS) else "tdpbusd"
     w = e.w
     for s in range(down):
         _do(w, "tileloadd64", ("i8", _DATA + s), ("ptr", left[s]), ("i64", strides[s]))
@@ -93,7 +94,7 @@ def _multiply(e: Expressions, call: Invoke, down: int, across: int) -> None:
                 place = w.emit(f"getelementptr i8, ptr {right}, i64 {b * _ROW_BYTES}")
                 _do(w, "tileloadd64", ("i8", _WEIGHTS + b), ("ptr", place), ("i64", stride))
             registers = (_sums(s, b), _DATA + s, _WEIGHTS + b)
-            _do(w, "tdpbusd", *(("i8", register) for register in registers))
+            _do(w, instruction, *(("i8", register) for register in registers))
 
 
 def _write(e: Expressions, call: Invoke, down: int, across: int) -> None:

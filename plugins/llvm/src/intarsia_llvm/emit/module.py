@@ -152,4 +152,6 @@ def _text(name: str, model: Machine, parts: Iterable[str], kernels: _Part) -> st
 def _declarations(model: Machine) -> Declarations:
     x86 = is_x86(model.triple)
     fma = not model.bare and (not x86 or "+fma" in model.features.split(","))
-    return Declarations(model.half, model.bare, model.scale, rounds=x86, fma=fma)
+    return Declarations(
+        model.half, model.bare, model.scale, rounds=x86, fma=fma, bfloat=model.bfloat
+    )

@@ -30,6 +30,7 @@ class Declarations(Struct):
         scale: Whether an instruction multiplies by a power of two.
         rounds: Whether an instruction rounds floats to integers of 32 bits.
         fma: Whether an instruction multiplies and adds.
+        bfloat: Whether an instruction rounds to bfloat16, and subnormal numbers may become 0.
         lines: External and intrinsic functions by name, each declared once.
     """
 
@@ -38,6 +39,7 @@ class Declarations(Struct):
     scale: bool = False
     rounds: bool = False
     fma: bool = False
+    bfloat: bool = False
     lines: dict[str, str] = field(default_factory=dict)
 
     def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:

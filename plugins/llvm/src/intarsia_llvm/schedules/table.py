@@ -12,7 +12,7 @@ from intarsia.lower.cpu.quads import add_products
 from intarsia.lower.cpu.row_searches import search_kernel
 from intarsia.lower.cpu.softmax import softmax_kernel
 from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia.lower.cpu.tile import Quads, Shape
+from intarsia.lower.cpu.tile import Pairs, Quads, Shape
 from intarsia.lower.cpu.transpose import transpose_kernel
 from intarsia.lower.kernels import FusedGroup
 from intarsia.lower.loops import default_loops
@@ -49,13 +49,14 @@ def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
         rows,
         prefetch=prefetch,
         quads=quads,
+        pairs=Pairs(load_quad, Amx(sums=DType.FLOAT32)) if machine.pairs else None,
         every_second=every_second,
         turn=turn if lanes > 1 else None,
     )
 
 
 def load_quad(first: PrimExpr) -> PrimExpr:
-    """Return the 32 bits at the place of ``first``, a load of a byte."""
+    """Return the 32 bits at the place of ``first``, a load of a byte or of bfloat16."""
     return CallTarget("llvm", QUAD, (first,), DType.INT32, 1)
 
 
