@@ -23,6 +23,8 @@ STAND_INS: Mapping[str, str] = MappingProxyType(
     {
         "cuda": "cuda -emulate",
         "arm_acl": "arm_acl, llvm -mtriple=aarch64-linux-gnu",
+        "ethos-n": "ethos-n -simulate, c",
+        "ethos-u": "ethos-u -simulate, c",
     }
 )
 """Where a machine lacks the device of a plugin: the target that can be checked there instead."""

@@ -21,7 +21,7 @@ from .emulation import ROOT, missing
 from .regions import integers
 from .test_acl_composite import RUN
 
-TARGET = "ethos-n, arm_acl, llvm -mtriple=aarch64-linux-gnu"
+TARGET = "ethos-n -simulate, arm_acl, llvm -mtriple=aarch64-linux-gnu"
 WINDOW = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import intarsia
 from intarsia.errors import ToolchainError, UnsupportedError
-from intarsia_cuda.nvrtc import Resources, compile_cuda, nvrtc_version, read_resources
+from intarsia_cuda.nvrtc import Resources, compile_cuda, env_version, nvrtc_version, read_resources
 from intarsia_cuda.occupancy import occupancy, print_resources
 from intarsia_cuda.source import print_source
 from intarsia_cuda.target import CudaOptions
@@ -153,6 +153,12 @@ def test_says_that_nvrtc_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
     with pytest.raises(ToolchainError, match="NVRTC is not installed"):
         nvrtc_version()
+
+
+def test_a_build_without_nvrtc_has_a_key(monkeypatch):
+    """Emulation needs none: what a build depends on is then that there is none."""
+    monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
+    assert env_version() == "no NVRTC"
 
 
 class Broken:

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Sequence
 from importlib import resources
@@ -19,14 +22,14 @@ from intarsia_testkit.quantised_expressions import inputs_for
 import intarsia
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, TargetError
+from intarsia.errors import ArtifactError, TargetError, ToolchainError, WorkerLost
 from intarsia.partition.region import Region
 from intarsia.plugin import Target
 from intarsia.runtime.loading import LoadRequest
 from intarsia.target.hardware_file import read_hardware
 from intarsia_ethos_n import plugin
-from intarsia_ethos_n.codegen import emit
-from intarsia_ethos_n.loader import load
+from intarsia_ethos_n.codegen import compile_region, emit
+from intarsia_ethos_n.loader import load, simulate
 from intarsia_ethos_n.network import (
     FILE,
     WEIGHTS_FILE,
@@ -105,7 +108,7 @@ def test_probe_says_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ETHOSN_ROOT", raising=False)
     found = plugin.probe(target())
     assert not found.usable
-    assert "written, not compiled" in found.detail
+    assert "-simulate" in found.detail
     missing = plugin.probe(target(ethosn_root="/nowhere"))
     assert not missing.usable
     assert "/nowhere has no" in missing.detail
@@ -143,30 +146,72 @@ def request(files: dict[str, bytes], shape: tuple[int, ...]) -> LoadRequest:
     return LoadRequest("ethos_n_0", files, {}, inputs, outputs, 1, 0)
 
 
-def test_the_loader_gives_the_reference_result() -> None:
+def test_the_simulator_gives_the_reference_result() -> None:
     region = region_of(unsigned_conv())
     network, arrays = emit(region)
     files = {FILE: print_network(network), WEIGHTS_FILE: print_weights(network, arrays)}
     inputs, output = inputs_for(region.function), np.zeros((1, 4, 6, 6), np.uint8)
-    load(request(files, (1, 3, 6, 6)))(*inputs, output)
+    simulate(request(files, (1, 3, 6, 6)))(*inputs, output)
     (right,) = expected(region.function, inputs)
     assert np.abs(output.astype(int) - right).max() <= 1
     with pytest.raises(ArtifactError, match=r"called with \[\(1, 3, 7, 6\)"):
-        load(request(files, (1, 3, 7, 6)))
+        simulate(request(files, (1, 3, 7, 6)))
     with pytest.raises(ArtifactError, match=r"has no weights\.bin"):
-        load(request({FILE: files[FILE]}, (1, 3, 6, 6)))
+        simulate(request({FILE: files[FILE]}, (1, 3, 6, 6)))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_a_quantised_model_against_onnx_runtime(
+def test_a_simulated_model_against_onnx_runtime(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("ETHOSN_ROOT", raising=False)
     model = residual_net(dtype).SerializeToString()
     path = tmp_path / "model.intarsia"
-    intarsia.build(model, "ethos-n, c", require_offload=75, max_regions=1).save(path)
+    artifact = intarsia.build(model, "ethos-n -simulate, c", max_regions=1)
+    artifact.save(path)
+    placement = artifact.placement
+    assert sum(len(row.nodes) for row in placement.regions) >= 0.75 * placement.nodes
+    assert placement.offloaded == 0
     image = np.random.default_rng(3).normal(size=(1, 3, 28, 28)).astype(np.float32)
     (right,) = onnxruntime.InferenceSession(model).run(None, {"image": image})
     found = np.asarray(intarsia.load(path).run({"image": image})["scores"])
     assert np.abs(found - right).max() <= 2 * 0.04 + 1e-6
     assert np.abs(right).max() > 20 * 0.04
+
+
+def test_a_region_for_the_device_is_not_run_here() -> None:
+    with pytest.raises(WorkerLost, match="nothing here drives one") as caught:
+        load(request({}, (1, 3, 6, 6)))
+    assert "-simulate" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "cannot compile region 'ethos_n_0' without Arm's Ethos-N Support Library"),
+        ({"simulate": True, "performance": True}, "-performance asks for an estimate"),
+    ],
+)
+def test_without_a_library_nothing_is_compiled(
+    options: dict[str, object], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ETHOSN_ROOT", raising=False)
+    with pytest.raises(ToolchainError, match=message) as caught:
+        compile_region(region_of(chain()), EthosNOptions(**options))
+    assert "-simulate" in (caught.value.hint or "")
+
+
+def test_compile_and_run_say_that_a_region_is_simulated(tmp_path: Path) -> None:
+    model, artifact = tmp_path / "net.onnx", tmp_path / "net.intarsia"
+    model.write_bytes(residual_net("int8").SerializeToString())
+    program = [sys.executable, "-m", "intarsia"]
+
+    def said(*words: str) -> str:
+        done = subprocess.run([*program, *words], capture_output=True, text=True, check=True)
+        return done.stdout + done.stderr
+
+    target = "ethos-n -simulate, c"
+    compiled = said("compile", str(model), "--target", target, "-o", str(artifact))
+    assert re.search(r"^0/\d+ nodes offloaded .* SIMULATED: \d+ nodes of 'ethos-n'", compiled, re.M)
+    assert "SIMULATED: the code of 'ethos-n' is run by NumPy" in said("run", str(artifact))
+    assert "SIMULATED" in said("inspect", str(artifact))

@@ -12,6 +12,7 @@ import pytest
 from intarsia_testkit.qdq_models import channelled_residual_net
 
 import intarsia
+from intarsia.errors import WorkerLost
 
 from .tools import needs_vela
 
@@ -19,11 +20,13 @@ pytestmark = needs_vela
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
-def test_a_quantised_model_against_onnx_runtime(dtype: str, tmp_path: Path) -> None:
+def test_a_simulated_model_against_onnx_runtime(dtype: str, tmp_path: Path) -> None:
     model = channelled_residual_net(dtype).SerializeToString()
-    artifact = intarsia.build(
-        model, "ethos-u -accelerator-config=ethos-u85-256, c", require_offload=75
-    )
+    artifact = intarsia.build(model, "ethos-u -simulate -accelerator-config=ethos-u85-256, c")
+    (region,) = artifact.placement.regions
+    assert len(region.nodes) >= 0.75 * artifact.placement.nodes
+    assert artifact.placement.offloaded == 0
+    assert f"SIMULATED: {len(region.nodes)} nodes of 'ethos-u' by NumPy" in str(artifact.placement)
     path = tmp_path / "model.intarsia"
     artifact.save(path)
     members = zipfile.ZipFile(path).namelist()
@@ -35,3 +38,10 @@ def test_a_quantised_model_against_onnx_runtime(dtype: str, tmp_path: Path) -> N
     quantum = 0.04
     assert np.abs(found - right).max() <= 2 * quantum + 1e-6
     assert np.abs(right).max() > 20 * quantum
+
+
+def test_what_is_compiled_for_the_device_is_not_run_here(tmp_path: Path) -> None:
+    model = channelled_residual_net("int8").SerializeToString()
+    artifact = intarsia.build(model, "ethos-u, c", require_offload=75)
+    with pytest.raises(WorkerLost, match="region 'ethos_u_0' is compiled for an Ethos-U"):
+        artifact.load()

@@ -74,4 +74,4 @@ def test_probe_says_what_there_is_or_why_not() -> None:
     assert not missing.usable
     assert "/nowhere/vela" in missing.detail
     found = plugin.probe(target())
-    assert "reference result" in found.detail if found.usable else "vela" in found.detail
+    assert "-simulate" in found.detail if found.usable else "vela" in found.detail

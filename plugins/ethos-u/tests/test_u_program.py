@@ -12,10 +12,10 @@ from intarsia_testkit.quantised_expressions import inputs_for
 
 from intarsia.artifact.plan import TensorSpec
 from intarsia.dtype import DType
-from intarsia.errors import ArtifactError
+from intarsia.errors import ArtifactError, WorkerLost
 from intarsia.runtime.loading import LoadRequest
 from intarsia_ethos_u.codegen import emit
-from intarsia_ethos_u.loader import load
+from intarsia_ethos_u.loader import load, simulate
 from intarsia_ethos_u.tosa.program import FILE, parse_program, print_program
 
 from .cases import chain, unsigned_conv
@@ -44,10 +44,10 @@ def test_a_program_of_another_schema() -> None:
         parse_program(json.dumps({"schema": 99}).encode())
 
 
-def test_the_loader_gives_the_reference_result() -> None:
+def test_the_simulator_gives_the_reference_result() -> None:
     region = region_of(unsigned_conv())
     program, constants = emit(region)
-    run = load(request({FILE: print_program(program)}, constants, (1, 3, 6, 6)))
+    run = simulate(request({FILE: print_program(program)}, constants, (1, 3, 6, 6)))
     inputs = inputs_for(region.function)
     output = np.zeros((1, 4, 6, 6), np.uint8)
     run(*inputs, output)
@@ -55,12 +55,19 @@ def test_the_loader_gives_the_reference_result() -> None:
     assert np.abs(output.astype(int) - right).max() <= 1
 
 
+def test_a_region_for_the_device_is_not_run_here() -> None:
+    program, constants = emit(region_of(unsigned_conv()))
+    with pytest.raises(WorkerLost, match="nothing here drives one") as caught:
+        load(request({FILE: print_program(program)}, constants, (1, 3, 6, 6)))
+    assert "-simulate" in (caught.value.hint or "")
+
+
 def test_a_unit_without_its_program() -> None:
     with pytest.raises(ArtifactError, match=r"has no program\.json"):
-        load(request({}, {}, (1, 3, 6, 6)))
+        simulate(request({}, {}, (1, 3, 6, 6)))
 
 
 def test_a_unit_of_another_signature() -> None:
     program, constants = emit(region_of(unsigned_conv()))
     with pytest.raises(ArtifactError, match=r"called with \[\(1, 3, 7, 6\)"):
-        load(request({FILE: print_program(program)}, constants, (1, 3, 7, 6)))
+        simulate(request({FILE: print_program(program)}, constants, (1, 3, 7, 6)))

@@ -89,7 +89,7 @@ def test_the_program_gives_the_reference_result(tmp_path: Path) -> None:
     native = ctypes.CDLL(str(library))
 
     image = np.random.default_rng(4).uniform(-2, 2, (1, 3, 16, 16)).astype(np.float32)
-    here = TARGET.removesuffix(" -mcpu=cortex-m55")
+    here = TARGET.removesuffix(" -mcpu=cortex-m55").replace("ethos-u ", "ethos-u -simulate ")
     whole = intarsia.build(channelled_residual_net().SerializeToString(), here)
     expected = whole.load().run({"image": image})["scores"]
 

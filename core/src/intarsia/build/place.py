@@ -152,6 +152,7 @@ def merge_placements(
         host=rows,
         in_float=tuple(name for placement in pieces.values() for name in placement.in_float),
         cost=_summed([placement.cost for placement in pieces.values()]),
+        simulated={k: v for placement in pieces.values() for k, v in placement.simulated.items()},
     )
 
 

@@ -23,7 +23,7 @@ from ..lower.space import ScheduleSpaces, Tuned
 from ..partition.cost import Plan, Prices
 from ..partition.partition import Partitioned, codegen_refused, partition
 from ..partition.region import Region
-from ..partition.report import Placement, check_gates, with_turned
+from ..partition.report import Placement, check_gates, with_simulated, with_turned
 from ..partition.support import SupportTable
 from ..target.features import target_features
 from ..target.scope import current_target
@@ -147,7 +147,31 @@ def cut(
         ask=keep if asked else None,
     )
     last = frozenset(kind for kind, owner in owners.items() if owner.kind.channels_last)
-    return Cut(found.module, found.regions, with_turned(found.report, found.regions, last))
+    placement = with_turned(found.report, found.regions, last)
+    return Cut(found.module, found.regions, with_simulated(placement, simulations(host, target)))
+
+
+def simulations(host: Host, target: CompositeTarget) -> dict[str, str]:
+    """Return how each part of a target is simulated, of those that are.
+
+    Raises:
+        PluginError: A plugin failed, or its answer is no text.
+    """
+    found: dict[str, str] = {}
+    for part in (*target.accelerators, target.fallback):
+        kind = part.kind
+        if kind.simulated is None:
+            continue
+        try:
+            how = _ask(kind.simulated, part.options)
+        except Exception as error:  # a plugin may raise anything
+            raise host.failure(kind.name, error, f"simulated of '{kind.name}'") from error
+        if not isinstance(how, str):
+            owner = host.owner(kind.name).distribution
+            raise PluginError(f"{owner} answered simulated of '{kind.name}' with {how!r:.80}")
+        if how:
+            found[kind.name] = how
+    return found
 
 
 def compile_regions(
@@ -297,7 +321,7 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
         rules = cast("Mapping[Intrinsic, IntrinsicRule]", answer)
         module = dataclasses.replace(module, rules=MappingProxyType(dict(rules)))
     try:
-        unit = _generate(kind.tir_codegen, module, fallback)
+        unit = _ask(kind.tir_codegen, module, fallback)
     except (IntarsiaError, MemoryError):
         raise
     except Exception as error:  # a plugin may raise anything
@@ -307,9 +331,9 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
     return unit
 
 
-def _generate(generate: Callable[..., object], module: TensorModule, target: Target) -> object:
+def _ask(function: Callable[..., object], *arguments: object) -> object:
     """Call a plugin's function, whose answer is anything until it is checked."""
-    return generate(module, target)
+    return function(*arguments)
 
 
 def support_of(host: Host, accelerator: Target) -> SupportTable:

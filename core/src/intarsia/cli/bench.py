@@ -28,6 +28,7 @@ from .model_options import parse_shape
 from .output import emit_json, progress, table
 from .peers import PEERS
 from .session import Session
+from .simulated import say_simulated
 from .target_options import NameType, read_targets
 
 ROUND_SECONDS = 0.05
@@ -121,7 +122,9 @@ def _measure(
         contestants: dict[tuple[str, str], Timed] = {}
         for index, (target, parts) in enumerate(targets.items()):
             path = folder / f"{index}.intarsia"
-            build(model, parts, host=session.host(), shapes=shapes, mod_name=model.stem).save(path)
+            built = build(model, parts, host=session.host(), shapes=shapes, mod_name=model.stem)
+            say_simulated(built.passport)
+            built.save(path)
             if not index:
                 contestant.write_inputs(path, inputs, seed)
             opened = functools.partial(contestant.ours, path, inputs, threads)

@@ -37,6 +37,7 @@ from .compile import compile_model
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
 from .output import emit_json, table
+from .simulated import say_simulated
 from .verify import OutputCheck, RegionCheck, require_agreement, verify_outputs, verify_regions
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def command(
     begin = _opener(model, settings, threads)
     with begin("graph" if profile else None) as executable:
         passport = executable.passport
+        say_simulated(passport)
         arrays = read_inputs(given, executable.inputs, seed, passport.sizes)
         results, times = _timed(executable, arrays, repeat)
         rows = _profile(executable, arrays, repeat) if profile else ()

@@ -182,7 +182,7 @@ class Placement(Struct, frozen=True):
 
     Attributes:
         nodes: How many calls the model has after preparation.
-        offloaded: How many of them an accelerator takes.
+        offloaded: How many of them an accelerator takes; those that are simulated do not count.
         regions: One row for each region.
         verdicts: Exactly one row for every (node, accelerator).
         border_bytes: Bytes that enter or leave regions in one run; symbolic sizes count as nothing.
@@ -190,6 +190,7 @@ class Placement(Struct, frozen=True):
         host: Nodes that no backend compiles: the ``vm`` executor carries them out in NumPy.
         in_float: Operators that are computed in float32 although their operands are quantised.
         cost: What the placement costs, if costs were compared.
+        simulated: Target kind to how its code is simulated instead of run on its device.
     """
 
     nodes: int
@@ -201,6 +202,7 @@ class Placement(Struct, frozen=True):
     host: tuple[HostRow, ...] = ()
     in_float: tuple[str, ...] = ()
     cost: PlanCosts | None = None
+    simulated: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def percent(self) -> float:
@@ -213,7 +215,7 @@ class Placement(Struct, frozen=True):
             f"{self.offloaded}/{self.nodes} nodes offloaded ({self.percent:.0f} %), "
             f"{count} region{'' if count == 1 else 's'}, "
             f"{bytes_text(self.border_bytes)} across borders{self._turned_text()}"
-            f"{self._host_text()}"
+            f"{self._host_text()}{self._simulated_text()}"
         )
 
     def _turned_text(self) -> str:
@@ -231,6 +233,15 @@ class Placement(Struct, frozen=True):
         nodes = "1 node runs" if count == 1 else f"{count} nodes run"
         return f"; {nodes} in NumPy on the host ({kinds})"
 
+    def _simulated_text(self) -> str:
+        """Say what is simulated, and how; nothing if all code runs on its device."""
+        parts: list[str] = []
+        for kind, how in self.simulated.items():
+            count = sum(len(row.nodes) for row in self.regions if row.accelerator == kind)
+            nodes = f"{count} node{'' if count == 1 else 's'} of " if count else ""
+            parts.append(f"; SIMULATED: {nodes}'{kind}' {how}")
+        return "".join(parts)
+
     def summary(self) -> dict[str, object]:
         """Return what a passport keeps of the report, as a value that prints as JSON."""
         return {
@@ -241,6 +252,7 @@ class Placement(Struct, frozen=True):
             "regions": [region.to_json() for region in self.regions],
             **({"host": [row.to_json() for row in self.host]} if self.host else {}),
             **({"in_float": list(self.in_float)} if self.in_float else {}),
+            **({"simulated": dict(self.simulated)} if self.simulated else {}),
         }
 
     def to_json(self) -> dict[str, object]:
@@ -315,6 +327,19 @@ def with_turned(
     }
     rows = tuple(replace(row, turned=counts.get(row.name, 0)) for row in placement.regions)
     return replace(placement, regions=rows)
+
+
+def with_simulated(placement: Placement, simulated: Mapping[str, str]) -> Placement:
+    """Count the nodes of simulated accelerators apart from those that are offloaded.
+
+    Args:
+        placement: The report.
+        simulated: Target kind to how its code is simulated.
+    """
+    if not simulated:
+        return placement
+    nodes = sum(len(row.nodes) for row in placement.regions if row.accelerator in simulated)
+    return replace(placement, offloaded=placement.offloaded - nodes, simulated=dict(simulated))
 
 
 def _is_turned(value: Expr) -> bool:

@@ -126,6 +126,9 @@ class TargetKind:
         performance: ``performance(options) -> Performance``: what it does in a second, for choosing
             between accelerators by cost. Without one, an accelerator counts as twice as fast in
             arithmetic as the fallback it stands in front of.
+        simulated: ``simulated(options) -> str``: how results are computed where the options ask for
+            a simulation, e.g. ``by NumPy on this machine``; empty if code runs on the device. What
+            is simulated is reported as such, and never counted as offloaded.
         target_function: ``target_function(name) -> Signature | None`` finds a function that loops
             may call by the code generator's own name, with
             :func:`intarsia.tir.target_call.call_target_intrinsic`.
@@ -153,4 +156,5 @@ class TargetKind:
     known_flags: tuple[str, ...] = ()
     known_values: Callable[[str, Any], KnownValues] | None = None
     performance: Callable[..., Performance] | None = None
+    simulated: Callable[[Any], str] | None = None
     target_function: FindFunction | None = None

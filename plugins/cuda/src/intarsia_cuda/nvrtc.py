@@ -81,6 +81,14 @@ def nvrtc_version(nvrtc: Any = None) -> str:
     return f"NVRTC {major}.{minor}"
 
 
+def env_version() -> str:
+    """Return what a build depends on: NVRTC's version, or that there is none, as for emulation."""
+    try:
+        return nvrtc_version()
+    except ToolchainError:
+        return "no NVRTC"
+
+
 def supported_architectures() -> tuple[int, ...]:
     """Return the numbers of the architectures that NVRTC compiles for, as 75 or 90.
 

@@ -20,11 +20,11 @@ from intarsia.tir.intrinsic import IntrinsicRule
 from .codegen import LOADER, tir_codegen
 from .driver import device_name
 from .intrinsics import RULES
-from .nvrtc import nvrtc_version
+from .nvrtc import env_version, nvrtc_version
 from .schedules.stages import device_loops
 from .schedules.table import SCHEDULES
 from .spelling import KIND, target_function
-from .target import CudaOptions, canonicalise
+from .target import CudaOptions, canonicalise, simulated
 
 _DLPACK_CUDA = 2
 
@@ -45,10 +45,11 @@ def register_target_kind() -> Sequence[TargetKind]:
             loops=device_loops,
             tir_codegen=tir_codegen,
             canonicalise=canonicalise,
-            env_version=nvrtc_version,
+            env_version=env_version,
             host="llvm",
             main_loader=LOADER,
             target_function=target_function,
+            simulated=simulated,
         ),
     )
 

@@ -66,3 +66,8 @@ def canonicalise(options: CudaOptions) -> CudaOptions:
     if not options.cxx:
         raise TargetError("-cxx is empty", hint="-cxx=clang++, or leave it away for g++")
     return options
+
+
+def simulated(options: CudaOptions) -> str:
+    """Say how kernels run without a GPU; empty if they are for one."""
+    return "by this machine's processor (-emulate)" if options.emulate else ""

@@ -8,6 +8,7 @@ import json
 import numpy as np
 
 from intarsia.artifact.unit import CompiledUnit
+from intarsia.errors import ToolchainError
 from intarsia.ir.expr import Expr
 from intarsia.ir.walk import calls
 from intarsia.partition.answers import unknown_call
@@ -21,6 +22,7 @@ from .operators import all_rows
 from .target import EthosNOptions
 
 LOADER = "ethos-n"
+SIMULATOR = "ethos-n-simulator"
 OPTIONS_FILE = "options.json"
 COMPILED_FILE = "compiled.bin"
 BUFFERS_FILE = "buffers.json"
@@ -58,11 +60,13 @@ def _border(expr: Expr, name: str) -> Border:
 
 
 def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:
-    """Write a region's network; compile and estimate it if there is a Support Library.
+    """Compile a region's network, and estimate it with ``-performance``.
+
+    With ``-simulate`` and without a Support Library, the network is written and not compiled.
 
     Raises:
         PluginError: The region holds a call that no row of the support table takes.
-        ToolchainError: The library named cannot be used, or refuses the network.
+        ToolchainError: There is no library, or it cannot be used, or it refuses the network.
         ResourceError: The library takes too long.
     """
     network, arrays = emit(region)
@@ -73,7 +77,9 @@ def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:
     }
     versions: dict[str, str] = {}
     root = find_root(options.ethosn_root)
-    if root is not None:
+    if root is None:
+        _require_no_library(region.name, options)
+    else:
         library = open_library(root)
         versions["ethos-n-support-library"] = library.version
         compiled = library.compile(region.name, files[FILE], files[WEIGHTS_FILE], options)
@@ -83,7 +89,24 @@ def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:
             files[PERFORMANCE_FILE] = library.estimate(
                 region.name, files[FILE], files[WEIGHTS_FILE], options
             )
-    return CompiledUnit(name=region.name, loader=LOADER, files=files, versions=versions)
+    loader = SIMULATOR if options.simulate else LOADER
+    return CompiledUnit(name=region.name, loader=loader, files=files, versions=versions)
+
+
+def _require_no_library(region: str, options: EthosNOptions) -> None:
+    """Refuse what needs a Support Library.
+
+    Raises:
+        ToolchainError: The region is for the device, or its performance is asked for.
+    """
+    if options.simulate and not options.performance:
+        return
+    wish = "-performance asks for an estimate of" if options.performance else "cannot compile"
+    raise ToolchainError(
+        f"{wish} region '{region}' without Arm's Ethos-N Support Library",
+        hint="name its folder with -ethosn-root or ETHOSN_ROOT; -simulate alone computes regions by"
+        " NumPy on this machine, and 'intarsia explain' needs no library",
+    )
 
 
 def print_options(options: EthosNOptions) -> bytes:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Operations of the device in NumPy: exact sums, one rounding to nearest, ties up.
 
-This is the reference that a region's results come from; no Ethos-N takes part, and what the
+This is what ``-simulate`` computes; no Ethos-N takes part, and what the
 silicon does on a tie is not published.
 """
 

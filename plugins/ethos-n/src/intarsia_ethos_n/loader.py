@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The runtime half: the reference result of a region, in NumPy.
+"""The runtime half: the simulation of a region, in NumPy. Imports no compiler.
 
-A compiled network in the artifact is for the device and is not run here. Imports no compiler.
+A compiled network in the artifact is for the driver of the device, which this plugin does not call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from intarsia.errors import ArtifactError
+from intarsia.errors import ArtifactError, WorkerLost
 from intarsia.runtime.loading import LoadRequest
 
 from .execute import execute
@@ -20,6 +20,19 @@ if TYPE_CHECKING:
 
 
 def load(request: LoadRequest) -> Callable[..., None]:
+    """Refuse a region that was compiled for the device.
+
+    Raises:
+        WorkerLost: Always: there is no driver of an Ethos-N here.
+    """
+    raise WorkerLost(
+        f"region '{request.name}' is compiled for an Ethos-N, and nothing here drives one",
+        hint="give compiled.bin of its unit to Arm's driver on the device; to compute regions by"
+        " NumPy on this machine, compile with -simulate",
+    )
+
+
+def simulate(request: LoadRequest) -> Callable[..., None]:
     """Return a function that fills the outputs with the reference result.
 
     Raises:

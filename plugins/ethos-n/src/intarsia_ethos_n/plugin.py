@@ -58,13 +58,13 @@ def probe(target: Target) -> Probe:
     if root is None:
         return Probe(
             usable=False,
-            detail="no Support Library: set -ethosn-root or ETHOSN_ROOT; without it regions are"
-            " written, not compiled, and running gives the reference result",
+            detail="no Support Library: set -ethosn-root or ETHOSN_ROOT; without it models are"
+            " placed and simulated (-simulate), not compiled",
         )
     try:
         library = open_library(root)
     except IntarsiaError as error:
         return Probe(usable=False, detail=str(error))
-    detail = f"{root}: compiles and estimates; running gives the reference result"
+    detail = f"{root}: compiles and estimates; -simulate runs regions by NumPy"
     version = f"Ethos-N Support Library {library.version}"
     return Probe(usable=True, sdk=version, device="none", detail=detail)

@@ -35,6 +35,9 @@ class EthosNOptions:
     ethosn_root: str = option(
         "", doc="folder of the Support Library: include/ and lib/; empty takes ETHOSN_ROOT"
     )
+    simulate: bool = option(
+        False, doc="compute regions by NumPy on this machine when run: no Ethos-N takes part"
+    )
     performance: bool = option(False, doc="estimate the performance of each region")
     min_macs: int = option(
         1, doc="drop regions with fewer multiply-accumulates than this", minimum=0
@@ -71,7 +74,7 @@ class EthosNOptions:
         )
 
 
-_OTHERS = ("variant", "sram_size", "ethosn_root", "performance", "min_macs")
+_OTHERS = ("variant", "sram_size", "ethosn_root", "simulate", "performance", "min_macs")
 
 
 def canonicalise(options: EthosNOptions) -> EthosNOptions:
@@ -95,6 +98,11 @@ def canonicalise(options: EthosNOptions) -> EthosNOptions:
     return options
 
 
+def simulated(options: EthosNOptions) -> str:
+    """Say how regions run on this machine; empty if they are for a device only."""
+    return "by NumPy on this machine (-simulate)" if options.simulate else ""
+
+
 def env_version() -> str:
     """Return what compiled regions depend on besides the options."""
     return f"network {SCHEMA}, {environment()}"
@@ -109,4 +117,5 @@ ETHOS_N = TargetKind(
     canonicalise=canonicalise,
     env_version=env_version,
     channels_last=True,
+    simulated=simulated,
 )

@@ -22,6 +22,7 @@ from .tosa.program import FILE, Program, print_program
 from .vela import VelaResult, compile_tosa
 
 LOADER = "ethos-u"
+SIMULATOR = "ethos-u-simulator"
 STREAM_FILE = "command_stream.bin"
 WEIGHTS_FILE = "weights.bin"
 ESTIMATE_FILE = "estimate.json"
@@ -69,7 +70,7 @@ def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
         files[TOSA_FILE] = tosa
     return CompiledUnit(
         name=region.name,
-        loader=LOADER,
+        loader=SIMULATOR if options.simulate else LOADER,
         files=files,
         constants=constants,
         versions={"vela": result.version},

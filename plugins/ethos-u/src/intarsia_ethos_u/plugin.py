@@ -59,5 +59,5 @@ def probe(target: Target) -> Probe:
         version = version_of(program)
     except IntarsiaError as error:
         return Probe(usable=False, detail=str(error))
-    detail = f"{program}: compiles and estimates; running gives the reference result"
+    detail = f"{program}: compiles and estimates; -simulate runs regions by NumPy"
     return Probe(usable=True, sdk=f"vela {version}", device="none", detail=detail)

@@ -48,6 +48,9 @@ class EthosUOptions:
         0, doc="bytes of the arena that Vela may plan with; 0 takes the memory mode's", minimum=0
     )
     vela: str = option("", doc="path of the program vela; empty finds it")
+    simulate: bool = option(
+        False, doc="compute regions by NumPy on this machine when run: no Ethos-U takes part"
+    )
     keep_tosa: bool = option(False, doc="keep the TOSA flatbuffer of each region in the artifact")
     min_macs: int = option(
         1, doc="drop regions with fewer multiply-accumulates than this", minimum=0
@@ -86,6 +89,11 @@ def canonicalise(options: EthosUOptions) -> EthosUOptions:
     return options
 
 
+def simulated(options: EthosUOptions) -> str:
+    """Say how regions run on this machine; empty if they are for a device only."""
+    return "by NumPy on this machine (-simulate)" if options.simulate else ""
+
+
 def env_version() -> str:
     """Return what compiled regions depend on: the schema of programs, and Vela if it is there."""
     return f"program {SCHEMA}, vela {installed_version() or 'none'}"
@@ -100,4 +108,5 @@ ETHOS_U = TargetKind(
     canonicalise=canonicalise,
     env_version=env_version,
     channels_last=True,
+    simulated=simulated,
 )
