@@ -16,7 +16,9 @@ from importlib import import_module
 from importlib.metadata import distribution
 from pathlib import Path
 
-from .emulation import CPU, emulator
+from intarsia_arm_acl.validate import CPU
+
+from .emulation import emulator
 
 _DEBIAN = (
     *("python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib", "libc6"),

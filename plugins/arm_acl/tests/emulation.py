@@ -8,8 +8,6 @@ fifth of a second, where Python under emulation takes several.
 from __future__ import annotations
 
 import os
-import platform
-import shutil
 import struct
 import subprocess
 from dataclasses import dataclass
@@ -18,10 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from intarsia.errors import ToolchainError
+from intarsia_arm_acl import validate
 from intarsia_arm_acl.toolchain import find_toolchain
-
-CPU = "neoverse-n1"
-"""The emulator's default processor executes some vector instructions wrongly."""
 
 ROOT = os.environ.get("INTARSIA_ACL_ROOT", "")
 """Another release of the library to test: a folder with its headers, and all that it runs on."""
@@ -107,13 +103,7 @@ def missing() -> str:
 
 def emulator() -> tuple[str, ...] | None:
     """Return the command in front of an AArch64 program; ``None`` if there is none."""
-    if platform.machine() in ("aarch64", "arm64"):
-        return ()
-    for name in ("qemu-aarch64", "qemu-aarch64-static"):
-        path = shutil.which(name)
-        if path is not None:
-            return (path, "-cpu", CPU, *(("-L", ROOT) if ROOT else ()))
-    return None
+    return validate.emulator(ROOT)
 
 
 def compile_program(source: str, target: Path) -> Path:

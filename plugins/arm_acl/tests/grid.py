@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import random
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 
@@ -67,6 +69,36 @@ def cases(body: Call) -> Iterator[Case]:
         row.lower(draft, match)
         if draft.steps:
             yield Case(body, row, match, draft)
+
+
+_LAST_ACTIVATIONS = (
+    "ActivationLayerInfo::ActivationFunction::RELU",
+    "ActivationLayerInfo::ActivationFunction::LU_BOUNDED_RELU, 6.0f, 0.0f",
+    "ActivationLayerInfo::ActivationFunction::LU_BOUNDED_RELU, 0.7f, -0.5f",
+)
+
+
+def fused(found: list[Case], most: int = 60) -> list[Case]:
+    """Return cases again with an activation behind them that the plugin fuses; the first of each.
+
+    Args:
+        found: Cases that the library takes.
+        most: How many of each function, for each activation.
+    """
+    counts: Counter[tuple[str, str]] = Counter()
+    questions: list[Case] = []
+    for case in found:
+        for text in _LAST_ACTIVATIONS:
+            draft = deepcopy(case.draft)
+            last = draft.steps[-1]
+            if last.activation is None or counts[last.function, text] >= most:
+                continue
+            result = draft.activate(last.result, text, "activation")
+            draft.fuse((result,))
+            if draft.steps[-1].activation:
+                counts[last.function, text] += 1
+                questions.append(replace(case, draft=draft))
+    return questions
 
 
 def ask_library(found: list[Case], folder: Path) -> list[bool]:

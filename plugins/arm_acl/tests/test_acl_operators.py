@@ -33,6 +33,7 @@ def test_activations(bench: Bench) -> None:
         bodies += [apply(name, x) for name in names]
         bodies.append(apply("nn.leaky_relu", x, alpha=0.3))
         bodies.append(apply("nn.elu", x, alpha=0.3))
+        bodies.append(apply("nn.hard_sigmoid", x, alpha=0.2, beta=0.5))
         bodies.append(apply("clip", x, min=-0.5, max=0.7))
     bench.check(*bodies)
 
@@ -57,6 +58,15 @@ def test_binary(bench: Bench) -> None:
         bodies.append(apply("multiply", x, weight(*right)))
     x = var("x", 2, 8, 5, 6)
     bodies += [apply("nn.prelu", x, weight(*shape)) for shape in ((8, 1, 1), (1,))]
+    bench.check(*bodies, positive=True)
+
+
+def test_activations_behind_two_operands(bench: Bench) -> None:
+    """Residual blocks: the library's sums, differences and products end in no activation."""
+    x, y = var("x", 1, 8, 5, 6), var("y", 1, 8, 5, 6)
+    pairs = [apply(name, x, y) for name in ("add", "subtract", "multiply", "divide")]
+    bodies = [apply("nn.relu", pair) for pair in pairs]
+    bodies += [apply("clip", pair, min=0.0, max=0.6) for pair in pairs]
     bench.check(*bodies, positive=True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from intarsia_testkit.expressions import apply, function_of, var, weight
 
 from intarsia.dtype import DType
-from intarsia.errors import PluginError, ToolchainError
+from intarsia.errors import PluginError, ResourceError, ToolchainError
 from intarsia.host.host import Host
 from intarsia.ir.expr import Expr
 from intarsia.ir.match import match_pattern
@@ -20,9 +20,12 @@ from intarsia.ir.walk import count_uses
 from intarsia.partition.region import Region
 from intarsia.partition.support import Code
 from intarsia.plugin import Probe, Var
-from intarsia_arm_acl.codegen import write_region
+from intarsia_arm_acl import validate
+from intarsia_arm_acl.codegen import compile_region, write_region
 from intarsia_arm_acl.draft import Draft, real
+from intarsia_arm_acl.operators import elementwise
 from intarsia_arm_acl.support import all_rows, support_markdown
+from intarsia_arm_acl.target import ArmAclOptions
 from intarsia_arm_acl.toolchain import Toolchain, compile_unit, find_toolchain
 
 from .emulation import missing
@@ -201,10 +204,48 @@ def test_a_compiler_that_fails_is_quoted(tmp_path: Path) -> None:
     compiler.chmod(0o755)
     tools = Toolchain(str(compiler), tmp_path, tmp_path, "0")
     with pytest.raises(ToolchainError, match=r"failed \(status 3\): unit.cpp:1: error: nonsense"):
-        compile_unit("", tools, opt_level=0)
+        compile_unit("", tools, opt_level=0, seconds=60, validate=nothing)
     gone = Toolchain(str(tmp_path / "gone"), tmp_path, tmp_path, "0")
     with pytest.raises(ToolchainError, match="did not run"):
-        compile_unit("", gone, opt_level=0)
+        compile_unit("", gone, opt_level=0, seconds=60, validate=nothing)
+
+
+def nothing(_folder: Path, _library: str) -> None:
+    """Validate nothing."""
+
+
+def test_a_compiler_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    compiler = tmp_path / "sleeping"
+    compiler.write_text("#!/bin/sh\nexec sleep 60\n")
+    compiler.chmod(0o755)
+    options = ArmAclOptions(compiler=str(compiler), compile_timeout=1)
+    if missing():
+        pytest.skip(missing())
+    with pytest.raises(ResourceError, match="takes longer than 1 s") as caught:
+        compile_region(region_of(function_of(apply("nn.relu", IMAGE))), options)
+    assert "-compile-timeout" in (caught.value.hint or "")
+
+
+def test_what_the_library_refuses_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A function with an activation that it cannot end in, as a wrong support table would write."""
+    if missing():
+        pytest.skip(missing())
+    relu = "ActivationLayerInfo(ActivationLayerInfo::ActivationFunction::RELU)"
+    wrong = ("NEArithmeticAddition", ("ConvertPolicy::SATURATE", relu))
+    monkeypatch.setitem(elementwise._BINARY, "add", wrong)
+    region = region_of(function_of(apply("add", IMAGE, IMAGE)))
+    with pytest.raises(PluginError, match="refuses what was compiled for it: NEArithmeticAddition"):
+        compile_region(region, ArmAclOptions())
+
+
+def test_without_an_emulator_the_table_alone_decides(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(validate.platform, "machine", lambda: "x86_64")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    tools = Toolchain("true", tmp_path, tmp_path, "0")
+    assert validate.emulator() is None
+    assert not validate.validate_unit(tmp_path, "lib.so", "region", tools)
 
 
 def test_what_is_refused_is_never_lowered() -> None:

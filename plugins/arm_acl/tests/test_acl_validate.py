@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from .emulation import ROOT, missing
-from .grid import ask_library, generate
+from .grid import ask_library, fused, generate
 
 LEAST = 2000
 
@@ -34,3 +34,21 @@ def test_predicates_agree_with_validate(tmp_path: Path) -> None:
     # Both answers are among the cases, or agreement would say little.
     assert 50 < sum(answers) < len(answers)
     assert sum(answers) < len(answers) - 50 or ROOT
+
+
+def test_what_is_fused_is_valid(tmp_path: Path) -> None:
+    """Functions that end in an activation, with the same arguments as in a unit."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    accepted = [case for case in generate() if case.row.accepts(case.match)]
+    questions = fused(accepted)
+    functions = {case.draft.steps[-1].function for case in questions}
+    assert {"NEConvolutionLayer", "NEFullyConnectedLayer", "NEBatchNormalizationLayer"} <= functions
+    answers = ask_library(questions, tmp_path)
+    wrong = [
+        f"{case.draft.steps[-1].function} with {case.draft.steps[-1].activation}: {case.describe()}"
+        for case, valid in zip(questions, answers, strict=True)
+        if not valid
+    ]
+    assert not wrong, "\n".join(wrong)

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec import Struct
 
 from intarsia.artifact.unit import CompiledUnit
@@ -16,6 +18,7 @@ from .emit import emit_unit, used_constants
 from .support import all_rows
 from .target import ArmAclOptions
 from .toolchain import compile_unit, find_toolchain
+from .validate import validate_unit
 
 LOADER = "arm_acl"
 LIBRARY = "lib.so"
@@ -40,12 +43,24 @@ def compile_region(region: Region, options: ArmAclOptions) -> CompiledUnit:
     """Compile a region to one shared library.
 
     Raises:
-        PluginError: The region holds a call that no row of the support table takes.
+        PluginError: The region holds a call that no row of the support table takes, or the library
+            refuses what was made of it.
         ToolchainError: There is no compiler or library, or the compiler fails.
+        ResourceError: The compiler takes too long.
     """
     source = write_region(region, threads=options.num_threads)
     tools = find_toolchain(options.acl_root, options.compiler)
-    code = compile_unit(source.text, tools, opt_level=options.opt_level)
+
+    def validate(folder: Path, library: str) -> None:
+        validate_unit(folder, library, region.name, tools, options.acl_root)
+
+    code = compile_unit(
+        source.text,
+        tools,
+        opt_level=options.opt_level,
+        seconds=options.compile_timeout,
+        validate=validate,
+    )
     named = dict(source.draft.constants.values())
     return CompiledUnit(
         name=region.name,

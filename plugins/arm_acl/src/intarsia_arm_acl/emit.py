@@ -46,6 +46,9 @@ _HEADERS: Mapping[str, str] = MappingProxyType(
 )
 """Header of a function where it is not called as the function."""
 
+_PART = 24
+"""Steps that one C++ function configures: the compiler's time grows faster than a function."""
+
 
 def emit_unit(
     draft: Draft, inputs: Sequence[Tensor], outputs: Sequence[Tensor], *, threads: int
@@ -74,18 +77,24 @@ def emit_unit(
     for number, step in enumerate(draft.steps):
         manager = "{ inner }" if step.function in _MANAGED else ""
         lines.append(f"    {step.function} f{number}{manager};")
-    lines += ["", "    explicit Region(const void *const *constants)", "    {"]
-    lines += [
+    described = [
         f"        describe(t{tensor.number}, {description(draft, tensor)});" for tensor in used
     ]
+    parts = [
+        *_parts("describe", described, 4 * _PART),
+        *_parts("configure", _configuration(draft, _between(draft, inputs, outputs)), _PART),
+    ]
+    for name, body in parts:
+        lines += ["", f"    void {name}()", "    {", *body, "    }"]
+    lines += ["", "    Region()", "    {"]
     for side, tensors in (("inputs", inputs), ("outputs", outputs)):
         borders = ", ".join(f"{{ &t{tensor.number}, false }}" for tensor in tensors)
         lines.append(f"        {side} = {{ {borders} }};")
-    lines += _configuration(draft, _between(draft, inputs, outputs))
     functions = ", ".join(f"&f{number}" for number in range(len(draft.steps)))
     weights = ", ".join(f"&t{tensor.number}" for tensor in constants)
     lines.append(f"        functions = {{ {functions} }};")
-    lines.append(f"        finish(constants, {{ {weights} }});")
+    lines.append(f"        weights = {{ {weights} }};")
+    lines += [f"        {name}();" for name, _ in parts]
     lines += ["    }", "};", ""]
     lines.append(f"constexpr int32_t CONSTANTS = {len(constants)};")
     lines.append(f"constexpr unsigned int THREADS = {threads};")
@@ -139,8 +148,17 @@ def description(draft: Draft, tensor: Tensor) -> str:
     return f"{text}, QuantizationInfo({real(meaning.scales[0])}, {meaning.zero})"
 
 
+def _parts(name: str, items: Sequence[str], count: int) -> list[tuple[str, Sequence[str]]]:
+    """Cut the body of a function into functions of ``count`` items each, with a number each."""
+    starts = range(0, len(items), count)
+    return [(f"{name}_{start // count}", items[start : start + count]) for start in starts]
+
+
 def _configuration(draft: Draft, between: Sequence[Tensor]) -> list[str]:
-    """Configure the functions; a tensor's memory is free after the last one that reads it."""
+    """Configure the functions, one item a step.
+
+    A tensor's memory is free after the last function that reads it.
+    """
     last: dict[Tensor, int] = {}
     for number, step in enumerate(draft.steps):
         last[step.result] = number
@@ -149,14 +167,15 @@ def _configuration(draft: Draft, between: Sequence[Tensor]) -> list[str]:
     lines: list[str] = []
     for number, step in enumerate(draft.steps):
         label = _quoted(step.label)
-        lines.append("")
+        item: list[str] = []
         if step.result in managed:
-            lines.append(f"        group.manage(&t{step.result.number});")
-        lines.append(f'        check({label}, "{step.function}", {validation(step)});')
-        lines.append(f"        f{number}.configure({_arguments(step, infos=False)});")
+            item.append(f"        group.manage(&t{step.result.number});")
+        item.append(f'        check({label}, "{step.function}", {validation(step)});')
+        item.append(f"        f{number}.configure({_arguments(step, infos=False)});")
         ended = {tensor for tensor in (*step.reads, step.result) if last[tensor] == number}
         for tensor in sorted(ended & managed, key=_number):
-            lines.append(f"        t{tensor.number}.allocator()->allocate();")
+            item.append(f"        t{tensor.number}.allocator()->allocate();")
+        lines.append("\n".join(item) + "\n")
     return lines
 
 

@@ -12,6 +12,11 @@ from intarsia.runtime.library import NativeLibrary
 from intarsia.runtime.loading import LoadRequest, NativeCall
 
 LIBRARY = "lib.so"
+RELEASES = (
+    "install the release of Arm Compute Library that the artifact was compiled for: Debian 12 has"
+    " libarm_compute.so.20 (20.08), Debian 13 libarm_compute.so.43 (24.11); or compile again with"
+    " -acl-root, which names the headers and libraries of the release that is here"
+)
 _MESSAGE_BYTES = 1024
 
 
@@ -99,7 +104,7 @@ def _load_library(request: LoadRequest) -> NativeLibrary:
         return NativeLibrary(request.files[LIBRARY], request.name)
     except ArtifactError as error:
         if "libarm_compute" in str(error):
-            error.hint = "install Arm Compute Library in the version the artifact was compiled for"
+            error.hint = RELEASES
         raise
 
 

@@ -22,6 +22,7 @@ from .codegen import compile_region, has_two_meanings
 from .support import support_table
 from .target import ARM_ACL, ArmAclOptions
 from .toolchain import find_toolchain
+from .validate import emulator
 
 
 @hookimpl
@@ -56,5 +57,9 @@ def probe(target: Target) -> Probe:
         tools = find_toolchain(options.acl_root, options.compiler)
     except IntarsiaError as error:
         return Probe(usable=False, detail=str(error))
-    detail = f"{tools.compiler}, headers in {tools.include}"
+    checked = "are" if emulator(options.acl_root) is not None else "without qemu-aarch64 are not"
+    detail = (
+        f"{tools.compiler}, headers in {tools.include}; units {checked} validated by the library"
+        " when they are compiled"
+    )
     return Probe(usable=True, sdk=f"libarm_compute {tools.version}", device="cpu", detail=detail)

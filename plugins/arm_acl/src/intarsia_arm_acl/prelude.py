@@ -9,11 +9,6 @@ once no function needs it any more.
 
 from __future__ import annotations
 
-ENTRY_OPEN = "intarsia_acl_open"
-ENTRY_CALL = "intarsia_acl_call"
-ENTRY_CLOSE = "intarsia_acl_close"
-ENTRY_ERROR = "intarsia_acl_error"
-
 INCLUDES = (
     "arm_compute/runtime/Allocator.h",
     "arm_compute/runtime/MemoryGroup.h",
@@ -226,16 +221,9 @@ public:
 
     std::string error;
 
-protected:
-    std::shared_ptr<MemoryManagerOnDemand> inner = make_manager();
-    std::shared_ptr<MemoryManagerOnDemand> outer = make_manager();
-    MemoryGroup                            group{ outer };
-    std::vector<Border>                    inputs, outputs;
-    std::vector<IFunction *>               functions;
-
     /* Gives every tensor memory once all functions know the padding they want; then lets the
        functions pack their weights. */
-    void finish(const void *const *constants, const std::vector<Tensor *> &weights)
+    void finish(const void *const *constants)
     {
         for (std::vector<Border> *side : { &inputs, &outputs })
             for (Border &border : *side)
@@ -268,6 +256,14 @@ protected:
             if (!copy->is_used())
                 copy->allocator()->free();
     }
+
+protected:
+    std::shared_ptr<MemoryManagerOnDemand> inner = make_manager();
+    std::shared_ptr<MemoryManagerOnDemand> outer = make_manager();
+    MemoryGroup                            group{ outer };
+    std::vector<Border>                    inputs, outputs;
+    std::vector<IFunction *>               functions;
+    std::vector<Tensor *>                  weights;
 };
 
 """
@@ -286,12 +282,29 @@ EXPORT void *intarsia_acl_open(const void *const *constants, int32_t count, int3
         if (count != CONSTANTS)
             throw std::runtime_error("the unit has another number of constants");
         Scheduler::get().set_num_threads(THREADS ? THREADS : threads);
-        return static_cast<Unit *>(new Region(constants));
+        std::unique_ptr<Unit> unit(new Region());
+        unit->finish(constants);
+        return unit.release();
     }
     catch (const std::exception &failure)
     {
         std::snprintf(error, size, "%s", failure.what());
         return nullptr;
+    }
+}
+
+/* Asks the library for everything that opening asks it for, but needs no weights. */
+EXPORT int intarsia_acl_validate(char *error, size_t size)
+{
+    try
+    {
+        Region unit;
+        return 0;
+    }
+    catch (const std::exception &failure)
+    {
+        std::snprintf(error, size, "%s", failure.what());
+        return -1;
     }
 }
 

@@ -21,7 +21,10 @@ class ArmAclOptions:
         "", doc="folder with the library's headers and .so files; empty takes the system's"
     )
     compiler: str = option("", doc="C++ compiler for AArch64; empty finds one")
-    opt_level: int = option(1, doc="effort of the C++ compiler; the kernels are the library's")
+    opt_level: int = option(0, doc="effort of the C++ compiler; the kernels are the library's")
+    compile_timeout: int = option(
+        600, doc="seconds that the C++ compiler may take for a region", minimum=1
+    )
     num_threads: int = option(
         0, doc="threads of the library; 0 takes what the run asks for", minimum=0, maximum=1024
     )

@@ -8,13 +8,13 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
 
-from intarsia.errors import ToolchainError
+from intarsia.errors import ResourceError, ToolchainError
 
-TIMEOUT_SECONDS = 300
 _HINT = (
     "apt-get install g++-aarch64-linux-gnu libarm-compute-dev:arm64 "
     "(after dpkg --add-architecture arm64)"
@@ -86,11 +86,26 @@ def library_version(root: str) -> str:
     return name.removeprefix("libarm_compute.so").removeprefix(".") or "unversioned"
 
 
-def compile_unit(source: str, tools: Toolchain, *, opt_level: int) -> bytes:
+def compile_unit(
+    source: str,
+    tools: Toolchain,
+    *,
+    opt_level: int,
+    seconds: int,
+    validate: Callable[[Path, str], object],
+) -> bytes:
     """Return the shared library of a unit; equal bytes for equal input.
 
+    Args:
+        source: Its C++.
+        tools: Compiler and library.
+        opt_level: Effort of the compiler.
+        seconds: How long the compiler may take.
+        validate: Called with the folder and the name of the library as it is there.
+
     Raises:
-        ToolchainError: The compiler fails, or takes too long.
+        ToolchainError: The compiler fails.
+        ResourceError: It takes too long.
     """
     with tempfile.TemporaryDirectory(prefix="intarsia-acl-") as folder:
         place = Path(folder)
@@ -105,10 +120,15 @@ def compile_unit(source: str, tools: Toolchain, *, opt_level: int) -> bytes:
                 cwd=place,
                 capture_output=True,
                 text=True,
-                timeout=TIMEOUT_SECONDS,
+                timeout=seconds,
                 check=False,
             )
-        except (OSError, subprocess.TimeoutExpired) as cause:
+        except subprocess.TimeoutExpired as cause:
+            raise ResourceError(
+                f"{tools.compiler} takes longer than {seconds} s for one region",
+                hint="raise -compile-timeout, or lower -opt-level",
+            ) from cause
+        except OSError as cause:
             raise ToolchainError(f"{tools.compiler} did not run: {cause}") from cause
         if done.returncode != 0:
             said = [line for line in done.stderr.splitlines() if "error" in line]
@@ -117,6 +137,7 @@ def compile_unit(source: str, tools: Toolchain, *, opt_level: int) -> bytes:
                 f"{' '.join(said[:3]) or done.stderr[:300]}",
                 hint="is -acl-root a complete release of the library?",
             )
+        validate(place, "lib.so")
         return (place / "lib.so").read_bytes()
 
 

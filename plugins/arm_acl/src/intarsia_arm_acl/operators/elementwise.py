@@ -94,6 +94,15 @@ def _lower_elu(draft: Draft, match: Match) -> Tensor:
     return draft.activate(draft.value(match.root.args[0]), text, label_of(match.root))
 
 
+def _lower_hard_sigmoid(draft: Draft, match: Match) -> Tensor:
+    """``max(0, min(1, alpha * x + beta))``: a linear function, then a bounded one."""
+    attrs: Any = match.attrs
+    label = label_of(match.root)
+    linear = f"{_FUNCTION}::LINEAR, {real(attrs.alpha)}, {real(attrs.beta)}"
+    value = draft.activate(draft.value(match.root.args[0]), linear, label)
+    return draft.activate(value, f"{_FUNCTION}::LU_BOUNDED_RELU, 1.0f, 0.0f", label)
+
+
 def _is_real(call: Call) -> bool:
     return not is_of_bytes(call)
 
@@ -121,17 +130,20 @@ def _supports_power(match: Match) -> Support:
 
 
 _BINARY = {
-    "add": ("NEArithmeticAddition", ("ConvertPolicy::SATURATE", "{activation}")),
-    "subtract": ("NEArithmeticSubtraction", ("ConvertPolicy::SATURATE", "{activation}")),
+    "add": ("NEArithmeticAddition", ("ConvertPolicy::SATURATE",)),
+    "subtract": ("NEArithmeticSubtraction", ("ConvertPolicy::SATURATE",)),
     "multiply": (
         "NEPixelWiseMultiplication",
-        ("1.0f", "ConvertPolicy::SATURATE", "RoundingPolicy::TO_ZERO", "{activation}"),
+        ("1.0f", "ConvertPolicy::SATURATE", "RoundingPolicy::TO_ZERO"),
     ),
     "divide": ("NEElementwiseDivision", ()),
     "maximum": ("NEElementwiseMax", ()),
     "minimum": ("NEElementwiseMin", ()),
 }
-"""Operator to function and the arguments after the tensors."""
+"""Operator to function and the arguments after the tensors.
+
+Their ``validate()`` refuses an activation at the end, so none is fused behind them.
+"""
 
 
 def _lower_binary(draft: Draft, match: Match) -> Tensor:
@@ -143,7 +155,6 @@ def _lower_binary(draft: Draft, match: Match) -> Tensor:
         *(left, right, result, *rest),
         result=result,
         label=label_of(match.root),
-        activation="" if "{activation}" in rest else None,
     )
 
 
@@ -163,6 +174,7 @@ ROWS = (
     *(Row(name, op(name), _Unary(function).lower) for name, function in _UNARY.items()),
     _with_attribute("nn.leaky_relu", _lower_leaky_relu),
     _with_attribute("nn.elu", _lower_elu),
+    _with_attribute("nn.hard_sigmoid", _lower_hard_sigmoid),
     Row("clip", op("clip", where=_is_real), _lower_clip, _supports_clip),
     Row(
         "power",
