@@ -14,9 +14,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, function_of, var, weight
+from intarsia_testkit.expressions import apply, function_of, var, verdicts_of, weight
 
 import intarsia
+from intarsia.dtype import DType
 from intarsia.errors import TargetError, ToolchainError, WorkerLost
 from intarsia.host.host import Host
 from intarsia.ir.expr import Expr
@@ -26,13 +27,20 @@ from intarsia_tensorrt import cache, plugin
 from intarsia_tensorrt.codegen import compile_region
 from intarsia_tensorrt.device import Gpu
 from intarsia_tensorrt.plan import device_identity, keep_times, open_times
-from intarsia_tensorrt.sdk import Library, Messages, find_library, installed_versions
+from intarsia_tensorrt.sdk import (
+    Library,
+    Messages,
+    builds_on_the_gpu,
+    find_library,
+    installed_versions,
+)
 from intarsia_tensorrt.signature import FILE, PLAN_FILE, parse_signature
 from intarsia_tensorrt.support import all_rows, support_markdown, support_table
 from intarsia_tensorrt.target import TENSORRT, TensorrtOptions, env_version
 
 from .host_gpu import HostDriver
 from .regions import library, region_of
+from .test_rt_quantized import matmul
 
 README = Path(__file__).parents[1] / "README.md"
 FOLDER = cache.plan_folder
@@ -76,6 +84,58 @@ def test_trt_falls_back_to_cuda_with_an_llvm_host() -> None:
     assert [part.kind.name for part in parsed.accelerators] == ["tensorrt"]
     assert (parsed.fallback.kind.name, parsed.host.kind.name) == ("cuda", "llvm")
     assert parsed == Host().target("tensorrt, cuda")
+
+
+def test_engines_are_for_the_gpu_of_the_backend_behind() -> None:
+    (part,) = Host().target("tensorrt, cuda -arch=sm_89").accelerators
+    assert (part.options.arch, str(part)) == ("sm_89", "tensorrt -arch=sm_89")
+    (alone,) = Host().target("tensorrt, llvm").accelerators
+    assert (alone.options.arch, alone.options.capability) == ("auto", "sm_80")
+    with pytest.raises(TargetError, match=r"-arch=sm_86' is for another device: 'cuda' behind it"):
+        Host().target("tensorrt -arch=sm_86, cuda -arch=sm_89")
+    with pytest.raises(
+        TargetError, match="not for this device: 'cuda' behind it is for -arch=sm_7"
+    ):
+        Host().target("tensorrt, cuda -arch=sm_70")
+
+
+@pytest.mark.parametrize(
+    ("arch", "half", "detail"),
+    [
+        ("sm_75", False, "no products in float32 for sm_75"),
+        ("sm_75", True, ""),
+        ("sm_80", False, ""),
+        ("sm_90", False, "TensorRT-RTX builds for sm_75, "),
+    ],
+)
+def test_a_verdict_is_for_the_gpu(arch: str, half: bool, detail: str) -> None:
+    """What is placed is built: of the same product, on the same GPU."""
+    body = apply("matmul", var("x", 2, 3), weight(3, 4))
+    table = plugin.annotate(target(library="tensorrt-rtx", arch=arch, fp16=half))
+    (said,) = verdicts_of(body, "tensorrt", table).values()
+    assert detail in said.detail if detail else said
+    assert bool(said) is not bool(detail)
+    if said:
+        options = TensorrtOptions(library=library().edition, arch=arch, fp16=half)
+        assert compile_region(region_of(function_of(body)), options).files
+
+
+def test_turing_has_neither_bfloat16_nor_products_of_bytes() -> None:
+    table = plugin.annotate(target(library="tensorrt-rtx", arch="sm_75"))
+    short = apply("exp", var("x", 3, dtype=DType.BFLOAT16))
+    (said,) = verdicts_of(short, "tensorrt", table).values()
+    assert said.detail == "sm_75 has no bfloat16"
+    (said,) = verdicts_of(matmul(), "tensorrt", table).values()
+    assert said.detail == "no products of 8 bits for sm_75"
+
+
+def test_the_edition_for_the_gpu_here_is_known_without_importing_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert builds_on_the_gpu("tensorrt")
+    assert not builds_on_the_gpu("tensorrt-rtx")
+    monkeypatch.setattr("intarsia_tensorrt.sdk.installed_versions", lambda: "tensorrt 10.9")
+    assert builds_on_the_gpu("auto")
 
 
 def test_tensorrt_is_in_no_list_of_dependencies() -> None:

@@ -198,6 +198,25 @@ def cast_levels() -> Expr:
     return apply("multiply", apply("cast", x, dtype=DType.FLOAT32), constant(np.float32(0.1)))
 
 
+def limited_conv() -> Expr:
+    """The vendor's own recipe: a symmetric convolution with ReLU, quantised behind it."""
+    return apply("clip", plain_conv(), min=0.0)
+
+
+def limited_levels() -> Expr:
+    """Limits that a zero point moves, of integers that a layer of this network made."""
+    return apply("clip", asymmetric_conv(), min=9.0, max=200.0)
+
+
+def limited_input() -> Expr:
+    """Limits of integers that come from outside, so that nobody says what they stand for."""
+    return apply("clip", eight("x", 2, 3, 7, 6), min=-20.0, max=90.0)
+
+
+def limited_bytes() -> Expr:
+    return apply("clip", var("x", 2, 3, 7, 6, dtype=DType.UINT8), min=20.0, max=200.0)
+
+
 CASES: tuple[Callable[[], Expr], ...] = (
     *(plain_conv, per_channel_conv, depthwise_conv, row_conv),
     *(matmul, per_column_matmul, product_of_two),
@@ -205,6 +224,7 @@ CASES: tuple[Callable[[], Expr], ...] = (
     *(mean, avg_pool, quantize, dequantize, requantize, chain),
     *(asymmetric_conv, signed_conv, asymmetric_sum, added_constant, conv_transpose, softmax),
     *(layer_norm, moved, cast_levels),
+    *(limited_conv, limited_levels, limited_input, limited_bytes),
 )
 
 
@@ -253,3 +273,14 @@ def test_refuses_with_a_reason(body: Expr, words: str) -> None:
     (said,) = verdicts(body).values()
     assert not said
     assert words in said.detail
+
+
+def test_a_limit_is_the_activation_of_the_convolution() -> None:
+    """No integers are made between the two, so that the library can fuse them."""
+    draft, _ = network_of(limited_conv())
+    build_plan(draft, TensorrtOptions())
+    layers = [draft.network.get_layer(number) for number in range(draft.network.num_layers)]
+    (activation,) = (layer for layer in layers if layer.type.name == "ACTIVATION")
+    names = [activation.get_input(0).name]
+    (convolution,) = (layer for layer in layers if layer.type.name == "CONVOLUTION")
+    assert names == [convolution.get_output(0).name]

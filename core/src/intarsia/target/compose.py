@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..errors import TargetError
+from .follow import follow_backend
 from .kind import Role
 from .kinds import GIVEN, KindSource, Origin, make_target
 from .target import CompositeTarget, Target
@@ -41,7 +42,7 @@ def compose(
     if not backends:
         if host is None:
             raise _alone(accelerators, kinds)
-        return CompositeTarget(tuple(accelerators), host, host)
+        return CompositeTarget(_following(accelerators, host), host, host)
     fallback, named = backends[0], (backends[1] if len(backends) > 1 else None)
     if fallback.kind.device_type == CPU:
         if named is not None:
@@ -58,7 +59,11 @@ def compose(
             hint="give it once",
         )
     driver = host or named or _default_host(fallback, kinds, origin)
-    return CompositeTarget(tuple(accelerators), fallback, driver)
+    return CompositeTarget(_following(accelerators, fallback), fallback, driver)
+
+
+def _following(accelerators: Sequence[Target], fallback: Target) -> tuple[Target, ...]:
+    return tuple(follow_backend(accelerator, fallback) for accelerator in accelerators)
 
 
 def _check_order(

@@ -126,6 +126,8 @@ class TargetKind:
         performance: ``performance(options) -> Performance``: what it does in a second, for choosing
             between accelerators by cost. Without one, an accelerator counts as twice as fast in
             arithmetic as the fallback it stands in front of.
+        follows: Accelerators only: flags whose values come from the backend behind, where it has
+            such an option: both are for one device.
         simulated: ``simulated(options) -> str``: how results are computed where the options ask for
             a simulation, e.g. ``by NumPy on this machine``; empty if code runs on the device. What
             is simulated is reported as such, and never counted as offloaded.
@@ -156,5 +158,6 @@ class TargetKind:
     known_flags: tuple[str, ...] = ()
     known_values: Callable[[str, Any], KnownValues] | None = None
     performance: Callable[..., Performance] | None = None
+    follows: tuple[str, ...] = ()
     simulated: Callable[[Any], str] | None = None
     target_function: FindFunction | None = None

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from intarsia.dtype import DType
 from intarsia.errors import TargetError, ToolchainError
@@ -56,6 +57,20 @@ def label_of(call: Call) -> str:
     return call.span.name or call.name
 
 
+class Quantized(Struct, frozen=True):
+    """Where 8-bit integers of a network come from.
+
+    Attributes:
+        real: The numbers that were rounded, in float32.
+        scale: Constant that they were divided by.
+        zero: Constant zero point, of the integers' type in the model.
+    """
+
+    real: Tensor
+    scale: Expr
+    zero: Expr
+
+
 class Draft:
     """The network of a region under construction.
 
@@ -69,6 +84,7 @@ class Draft:
         trt: The vendor's module.
         network: The vendor's network.
         builder: What makes an engine of it.
+        quantized: Name of a tensor of 8-bit integers to what was rounded to them.
     """
 
     def __init__(
@@ -82,6 +98,7 @@ class Draft:
         self.network.name = name
         self.half, self.batch = half, batch
         self.label = name
+        self.quantized: dict[str, Quantized] = {}
         self._values: dict[tuple[Expr, int], Tensor] = {}
         self._cast: dict[tuple[Expr, DType], Tensor] = {}
         self._arrays: list[np.ndarray] = []

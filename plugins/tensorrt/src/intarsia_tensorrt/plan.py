@@ -24,7 +24,7 @@ def device_identity(library: Library, options: TensorrtOptions) -> str:
         ToolchainError: The binding of the driver is not installed.
     """
     if library.builds_without_gpu:
-        return options.arch
+        return options.capability
     try:
         gpu = Gpu()
     except WorkerLost as error:
@@ -51,7 +51,7 @@ def build_plan(draft: Draft, options: TensorrtOptions) -> bytes:
         config.set_memory_pool_limit(member(trt.MemoryPoolType, "WORKSPACE"), options.workspace)
     if draft.library.builds_without_gpu:
         config.num_compute_capabilities = 1
-        name = options.arch.upper().replace("_", "")
+        name = options.capability.upper().replace("_", "")
         config.set_compute_capability(member(trt.ComputeCapability, name), 0)
     if options.dynamic_batch:
         config.add_optimization_profile(_profile(draft, options.dynamic_batch))

@@ -20,8 +20,8 @@ from intarsia.plugin import (
 
 from .codegen import compile_region, no_heavy_call
 from .device import Gpu
-from .sdk import find_library
-from .support import support_table
+from .sdk import builds_on_the_gpu, find_library
+from .support import Device, support_table
 from .target import TENSORRT, TensorrtOptions
 
 
@@ -33,8 +33,10 @@ def register_target_kind() -> Sequence[TargetKind]:
 
 @hookimpl
 def annotate(target: Target) -> SupportTable:
-    """Return what the library takes."""
-    return support_table(int8=cast("TensorrtOptions", target.options).int8)
+    """Return what the library takes for the GPU that the options name."""
+    options = cast("TensorrtOptions", target.options)
+    capability = "" if builds_on_the_gpu(options.library) else options.capability
+    return support_table(int8=options.int8, device=Device(capability, options.fp16))
 
 
 @hookimpl

@@ -95,6 +95,16 @@ def installed_versions() -> str:
     return ", ".join(found) or "not installed"
 
 
+def builds_on_the_gpu(wanted: str) -> bool:
+    """Whether the edition that :func:`find_library` will find is the one for the GPU that is here.
+
+    Imports nothing, so that placing needs no library.
+    """
+    if wanted != "auto":
+        return wanted == "tensorrt"
+    return any(word.startswith("tensorrt ") for word in installed_versions().split(", "))
+
+
 class Messages:
     """What the library logged as errors since the last :meth:`clear`.
 

@@ -10,11 +10,19 @@ from intarsia.target.kind import Role, TargetKind
 from intarsia.target.options import option
 
 from .device import Gpu
-from .sdk import MODULES, installed_versions
+from .sdk import MODULES, builds_on_the_gpu, installed_versions
 from .signature import SCHEMA
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_120", "sm_121")
 """What TensorRT-RTX builds for without a GPU."""
+
+TURING = "sm_75"
+
+ON_THE_GPU = (
+    *("sm_87", "sm_88", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103", "sm_103a"),
+    *("sm_110", "sm_110a", "sm_120a", "sm_121a"),
+)
+"""GPUs that TensorRT builds for where they are, and TensorRT-RTX does not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,9 +33,10 @@ class TensorrtOptions:
         "auto", doc="which edition builds the engines", choices=("auto", *MODULES)
     )
     arch: str = option(
-        "sm_80",
-        doc="compute capability that TensorRT-RTX builds for; TensorRT builds for the GPU here",
-        choices=ARCHITECTURES,
+        "auto",
+        doc="compute capability that TensorRT-RTX builds for: auto takes that of the backend"
+        " behind, or sm_80 if it has none; TensorRT builds for the GPU here",
+        choices=("auto", *ARCHITECTURES, *ON_THE_GPU),
     )
     fp16: bool = option(False, doc="compute in float16, but for sums, softmax and normalisations")
     tf32: bool = option(False, doc="round factors of float32 products to TF32")
@@ -46,6 +55,11 @@ class TensorrtOptions:
     remove_no_mac_regions: bool = option(
         False, doc="give back regions without a convolution, product or reduction"
     )
+
+    @property
+    def capability(self) -> str:
+        """What TensorRT-RTX builds for."""
+        return "sm_80" if self.arch == "auto" else self.arch
 
 
 def canonicalise(options: TensorrtOptions) -> TensorrtOptions:
@@ -68,7 +82,7 @@ def env_version() -> str:
     """Return what compiled regions depend on besides the options."""
     versions = installed_versions()
     gpu = ""
-    if any(word.startswith("tensorrt ") for word in versions.split(", ")):
+    if builds_on_the_gpu("auto"):
         gpu = f", {_gpu_here()}"  # engines of this edition are for the GPU that builds them
     return f"network {SCHEMA}, {versions}{gpu}"
 
@@ -91,4 +105,5 @@ TENSORRT = TargetKind(
     summary="TensorRT: convolution, matrix product, pooling, normalisation, element-wise, indexing",
     canonicalise=canonicalise,
     env_version=env_version,
+    follows=("arch",),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from types import MappingProxyType
-from typing import Any
 
 from msgspec import Struct
 
@@ -147,15 +146,16 @@ def _lower_cast(draft: Draft, call: Call) -> Tensor:
     return levels if result is DType.FLOAT32 else draft.cast(levels, result)
 
 
-def _lower_clip(draft: Draft, call: Call) -> Tensor:
-    attrs: Any = call.attrs
-    value = draft.value(call.args[0])
-    if math.isfinite(attrs.min) and math.isfinite(attrs.max) and attrs.min <= attrs.max:
-        return draft.activation(value, "CLIP", attrs.min, attrs.max)
-    if attrs.min != -math.inf:
-        value = draft.binary(value, draft.number(attrs.min, value), "MAX")
-    if attrs.max != math.inf:
-        value = draft.binary(value, draft.number(attrs.max, value), "MIN")
+def clip(draft: Draft, value: Tensor, low: float, high: float) -> Tensor:
+    """Return floating-point numbers within limits, either of which may be infinite."""
+    if low == 0.0 and high == math.inf:
+        return draft.activation(value, "RELU")
+    if math.isfinite(low) and math.isfinite(high) and low <= high:
+        return draft.activation(value, "CLIP", low, high)
+    if low != -math.inf:
+        value = draft.binary(value, draft.number(low, value), "MAX")
+    if high != math.inf:
+        value = draft.binary(value, draft.number(high, value), "MIN")
     return value
 
 
@@ -190,7 +190,6 @@ ROWS = (
         _CAST_FROM,
         limits="no float to integer, nothing to 8 bits; 8 bits to floats only",
     ),
-    Row("clip", _lower_clip),
     never("floor_mod", "the library has no remainder"),
     never("trunc_mod", "the library has no remainder"),
     never("bitwise_and", "the library has no operation on bits"),

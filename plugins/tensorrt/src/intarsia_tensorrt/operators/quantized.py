@@ -8,6 +8,7 @@ which the library does not fuse: such an operator computes in float32, as it is 
 
 from __future__ import annotations
 
+import math
 from math import prod
 from types import MappingProxyType
 from typing import Any
@@ -16,15 +17,16 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr
+from intarsia.ir.expr import Call, Constant, Expr, tensor_type
 from intarsia.partition.support import Support
 
-from ..draft import Draft, Tensor, sizes
+from ..draft import Draft, Quantized, Tensor, sizes
 from .convolution import convolve_back, supports_transposed, two, with_height
+from .elementwise import clip
 from .linear import product
 from .normalization import layer_norm, softmax
 from .pooling import pool, supports_pool
-from .row import BYTES, Lower, Row, Supports, attribute, never, shape
+from .row import BYTES, FLOATS, Lower, Row, Supports, attribute, never, shape
 
 _FLOAT = (DType.FLOAT32,)
 
@@ -75,9 +77,44 @@ def quantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
     """Return float32 numbers as 8-bit integers; a zero point is added to what is rounded."""
     by, at = _data(scale).reshape(()).astype(np.float32), _zero(_data(zero))
     if at:
-        return _placed(draft, draft.binary(x, draft.number(float(by), x), "DIV"), at)
-    factor = draft.constant(by, DType.FLOAT32)
-    return draft.finish(draft.network.add_quantize(x, factor, draft.type_of(DType.INT8)))
+        stored = _placed(draft, draft.binary(x, draft.number(float(by), x), "DIV"), at)
+    else:
+        factor = draft.constant(by, DType.FLOAT32)
+        layer = draft.network.add_quantize(x, factor, draft.type_of(DType.INT8))
+        stored = draft.finish(layer)
+    draft.quantized[stored.name] = Quantized(x, scale, zero)
+    return stored
+
+
+def _supports_clip(call: Call) -> Support:
+    attrs: Any = call.attrs
+    if tensor_type(call).dtype not in BYTES:
+        return Support.yes()
+    if any(math.isfinite(limit) and limit != int(limit) for limit in (attrs.min, attrs.max)):
+        return attribute(f"limits {attrs.min} and {attrs.max} of integers")
+    return Support.yes()
+
+
+def _lower_clip(draft: Draft, call: Call) -> Tensor:
+    """Limit numbers; 8-bit integers as what they stand for, where a layer in front made them.
+
+    The library fuses a convolution with the activation behind it, and not with a limit on integers:
+    rounding keeps the order, so the real number may be limited before it is rounded.
+    """
+    attrs: Any = call.attrs
+    value = draft.value(call.args[0])
+    dtype = tensor_type(call).dtype
+    if dtype not in BYTES:
+        return clip(draft, value, attrs.min, attrs.max)
+    shift = 128.0 if dtype is DType.UINT8 else 0.0
+    low, high = attrs.min - shift, attrs.max - shift
+    made = draft.quantized.get(value.name)
+    if made is None:
+        levels = draft.cast(value, DType.FLOAT32)
+        return draft.stored(clip(draft, levels, low, high))
+    by, at = float(_data(made.scale).reshape(())), _zero(_data(made.zero))
+    real = clip(draft, made.real, (low - at) * by, (high - at) * by)
+    return quantize(draft, real, made.scale, made.zero)
 
 
 def _operand(draft: Draft, call: Call, place: int) -> Tensor:
@@ -333,6 +370,13 @@ ROWS = (
     _row("qnn.avg_pool", _lower_avg_pool, _supports_avg_pool, (1, 2, 3, 4), "as nn.avg_pool"),
     _row("qnn.softmax", _lower_softmax, Single((1, 3)).supports, (1, 2, 3, 4), ""),
     _row("qnn.layer_norm", _lower_layer_norm, Single((1, 3)).supports, (1, 2, 3, 4), ""),
+    Row(
+        "clip",
+        _lower_clip,
+        _supports_clip,
+        (*FLOATS, *BYTES),
+        limits="whole limits of 8-bit integers",
+    ),
     never("qnn.conv_integer", _NO_SUMS),
     never("qnn.matmul_integer", _NO_SUMS),
 )
