@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -203,6 +204,19 @@ def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
     assert caught.value.hint.startswith("for example --shape x:1..,128; or")
     shapes = {"x": (Sizes.at_least(1), 128)}
     assert intarsia.build(single(rows, ("N", "S")), "llvm", shapes=shapes).passport.sizes
+
+
+def test_the_sizes_of_the_example_compile() -> None:
+    """A window of 400 samples, as speech models have: 128 is too short for it."""
+    long = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[400], strides=[400])
+    sound = single(long, ("N", 1, "S"))
+    with pytest.raises(UnsupportedError) as caught:
+        intarsia.build(sound, "llvm")
+    found = re.match(r"for example --shape x:(\S+?);? ", caught.value.hint or "")
+    assert found, caught.value.hint
+    sizes = tuple(1 if size == "1.." else int(size) for size in found[1].split(","))
+    assert sizes[2] >= 400
+    assert intarsia.build(sound, "llvm", shapes={"x": sizes}).placement.nodes
 
 
 def single(node: onnx.NodeProto, sizes: tuple[int | str, ...]) -> bytes:

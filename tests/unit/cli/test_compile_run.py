@@ -149,6 +149,13 @@ def test_a_model_is_compiled_and_verified(run: Run, model: Path) -> None:
     assert "product" in out
 
 
+def test_a_program_of_one_compiled_piece_is_verified(run: Run, model: Path) -> None:
+    code, out, err = run("run", model, *COMPILE, "--executor", "vm", "--verify")
+    assert code == 0, err
+    assert "verify piece0: ok" in out
+    assert "verify y: ok" in out
+
+
 def test_an_artifact_is_verified_against_its_model(run: Run, artifact: Path, model: Path) -> None:
     code, out, err = run(
         "run", artifact, "--verify", "--model", model, "--shape", "x:2,4", "--json"

@@ -16,6 +16,7 @@ from ..artifact.signature import SizeChoice
 from ..errors import IntarsiaError, ResourceError, UnsupportedError
 from ..ir.module import IRModule
 from ..ir.types import Dim, TensorType
+from .dynamic import import_any
 from .importing import ModelFile
 from .padding import calculated, check_padding, output_place
 from .sizes import ShapeChoices, Size, Sizes, name_sizes
@@ -28,6 +29,9 @@ Where a model has larger numbers that sizes may be compared with, a size beyond 
 """
 _LIKELY = 128
 """A size that most models can have, where one has to be named."""
+
+_EXAMPLES = (_LIKELY, 224, 512, 576, 1024, 4096, 16000)
+"""Sizes to try for an example: of sequences, images, and seconds or parts of seconds of sound."""
 
 
 def prove_ranges(source: Source, shapes: ShapeChoices) -> None:
@@ -75,15 +79,43 @@ def open_choices(source: Source, shapes: Mapping[str, Sequence[int]] | None) -> 
     first = next(name for name, type_ in declared.items() if not type_.is_static)
     reason = next(iter(reasons.values()))
     refused = _still_refused(source, made, reasons)
-    likely: dict[int | str, int] = dict.fromkeys(refused, _LIKELY)
-    likely |= {sizes[0]: 1 for sizes in made.shapes.values() if sizes and sizes[0] in likely}
-    options = [f"--shape {name}:{_example(sizes, likely)}" for name, sizes in made.shapes.items()]
+    likely = _likely_sizes(source, made, refused)
+    if likely is None:
+        hint = "give its sizes with --shape; or --executor vm, for any size but slower"
+    else:
+        options = " ".join(
+            f"--shape {name}:{_example(sizes, likely)}" for name, sizes in made.shapes.items()
+        )
+        hint = f"for example {options}; or --executor vm, for any size but slower"
     raise UnsupportedError(
         f"the size of input '{first}' is not known: {declared[first]}, and cannot be any: "
         f"{reason.message}",
-        hint=f"for example {' '.join(options)}; or --executor vm, for any size but slower",
+        hint=hint,
         where=reason.where,
     )
+
+
+def _likely_sizes(
+    source: Source, shapes: ShapeChoices, refused: Container[str]
+) -> dict[int | str, int] | None:
+    """Return sizes for those that are refused with which the model is compiled, found by trying.
+
+    The first open size of an input is a batch as a rule, so it is tried as 1. ``None`` if nothing
+    that is tried fits.
+    """
+    names = [choice.name for choice in shapes.choices if choice.name in refused]
+    batches = {sizes[0] for sizes in shapes.shapes.values() if sizes}
+    last = {sizes[-1] for sizes in shapes.shapes.values() if sizes}
+    for sizes in shapes.shapes.values():
+        batches.update([size for size in sizes if isinstance(size, str) and size not in last][:1])
+    for ones in (batches, set[int | str]()):
+        for size in _EXAMPLES:
+            likely = {name: 1 if name in ones else size for name in names}
+            others = {choice.name: 1 for choice in shapes.choices if choice.name not in likely}
+            with suppress(IntarsiaError):
+                import_any(source, None, None, shapes.at({**others, **likely}))
+                return {**likely}
+    return None
 
 
 def example_shapes(

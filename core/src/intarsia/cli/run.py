@@ -17,7 +17,7 @@ from ..artifact.archive import is_artifact
 from ..artifact.passport import Passport
 from ..build.build import measured_costs
 from ..build.config import Executor
-from ..build.dynamic import VM, import_any
+from ..build.dynamic import VM, import_any, needs_program
 from ..build.importing import is_program
 from ..build.place import place_model
 from ..build.shapes import open_shapes
@@ -162,11 +162,12 @@ def _imported(
     source: Path, settings: BuildSettings, passport: Passport, inputs: Mapping[str, np.ndarray]
 ) -> IRModule | DynamicModel:
     """Import the model that a passport was made for, for the shapes of ``inputs`` if it is open."""
-    kind = VM if passport.executor.get("kind") == VM else "aot"
+    executor = Executor(VM if passport.executor.get("kind") == VM else "aot")
     shapes = largest(settings.shapes)
     if passport.sizes:
         shapes = {name: array.shape for name, array in inputs.items()}
-    return import_any(Source(source), Executor(kind), None, shapes)
+    imported = import_any(Source(source), executor, None, shapes)
+    return needs_program(imported, executor) or imported
 
 
 def _regions(
