@@ -300,3 +300,35 @@ def test_unknown_settings_are_errors(named: dict[str, object], message: str) -> 
 def test_options_of_a_build_reach_it(tmp_path: Path) -> None:
     compiled(torch.relu, dump_ir=tmp_path, threads=1)(torch.ones(2))
     assert any(tmp_path.iterdir())
+
+
+def test_numbers_of_a_module_that_torch_passes_as_tensors() -> None:
+    """With ``dynamic=True`` the momentum and epsilon of a batch norm are tensors of one element."""
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+    net.eval()
+    net[1].running_var.uniform_(0.5, 2)
+    fast = torch.compile(net, backend="intarsia", options=STRICT, dynamic=True)
+    with torch.no_grad():
+        for size in (5, 8, 11):
+            x = torch.randn(2, 3, size, size)
+            torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
+        x = torch.randn(2, 3, 5, 5)
+        net[1].eps = 0.5
+        torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_that_needs_contents_is_run_by_pytorch() -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        return x + x.sum().item()
+
+    torch._dynamo.config.capture_scalar_outputs, before = (
+        True,
+        torch._dynamo.config.capture_scalar_outputs,
+    )
+    try:
+        fast = torch.compile(shifted, backend="intarsia", options={"target": "llvm"})
+        x = torch.randn(4)
+        with torch.no_grad(), pytest.warns(UserWarning, match="cannot be traced"):
+            torch.testing.assert_close(fast(x), shifted(x))
+    finally:
+        torch._dynamo.config.capture_scalar_outputs = before

@@ -25,6 +25,7 @@ from .frontend.torch_graph import (
     Known,
     View,
     array_of,
+    numbers_as_values,
     require_inference,
     specialise,
     tensors_among,
@@ -150,7 +151,8 @@ class CompiledGraph:
         compile_module: Callable[[IRModule], Executable],
         options: BackendOptions,
     ) -> None:
-        self._graph_module = graph_module
+        self._original = graph_module
+        self._graph_module, self._numbers = numbers_as_values(graph_module)
         self._compile = compile_module
         self._fallback = options.fallback
         self._freeze = options.freeze
@@ -171,10 +173,15 @@ class CompiledGraph:
             UnsupportedError: It cannot be compiled, and ``fallback`` is off.
             IntarsiaError: A build fails.
         """
+        given = args
+        if self._numbers:
+            tensors = cast("Sequence[Tensor]", args)
+            values = {number: tensors[number].item() for number in self._numbers}
+            given = tuple(values.get(number, value) for number, value in enumerate(args))
         latest = self._latest
-        if latest is None or not latest.fits(args):
-            latest = self._compiled_for(args)
-        return self._graph_module(*args) if latest is None else latest.run(args)
+        if latest is None or not latest.fits(given):
+            latest = self._compiled_for(given)
+        return self._original(*args) if latest is None else latest.run(given)
 
     def check(self, example_inputs: Sequence[object]) -> None:
         """Refuse the graph at once if it needs gradients.

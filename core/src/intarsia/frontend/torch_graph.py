@@ -22,7 +22,7 @@ from .onnx import from_onnx
 from .torch import export, onnx_model, quiet, require_torch
 
 if TYPE_CHECKING:
-    from .torch_types import GraphModule, Storage, Tensor
+    from .torch_types import GraphModule, Node, Storage, Tensor
 
 
 class Computed(Struct, frozen=True):
@@ -129,7 +129,12 @@ def _trace(
             for number, t in tensors_among(args).items()
         }
         versions = {number: version_of(tensor) for number, tensor in tensors.items()}
-        values = graph_module(*(tensors.get(n, value) for n, value in enumerate(args)))
+        try:
+            values = graph_module(*(tensors.get(n, value) for n, value in enumerate(args)))
+        except Exception as cause:  # whatever PyTorch raises where contents are needed
+            raise UnsupportedError(
+                f"the graph cannot be traced: {type(cause).__name__}: {cause}"
+            ) from cause
     for number, tensor in tensors.items():
         if version_of(tensor) != versions[number]:
             raise UnsupportedError(
@@ -190,6 +195,39 @@ def _narrowed(torch: ModuleType, graph_module: GraphModule, chosen: Sequence[int
     copied.graph.eliminate_dead_code()
     copied.recompile()
     return copied
+
+
+def numbers_as_values(graph_module: GraphModule) -> tuple[GraphModule, tuple[int, ...]]:
+    """Return a graph that takes numbers where the given one takes tensors only for ``item()``.
+
+    With ``dynamic=True``, torch passes the numbers of a module, as the momentum of a batch norm, as
+    tensors of one element. What is computed from them decides attributes, so they must be known.
+
+    Returns:
+        The graph, itself if it has none, and the arguments that it takes as numbers.
+    """
+    placeholders = [node for node in graph_module.graph.nodes if node.op == "placeholder"]
+    found = [
+        number
+        for number, node in enumerate(placeholders)
+        if node.users and all(_is_item(user) for user in node.users)
+    ]
+    if not found:
+        return graph_module, ()
+    copied: GraphModule = require_torch().fx.GraphModule(
+        graph_module, copy.deepcopy(graph_module.graph)
+    )
+    placeholders = [node for node in copied.graph.nodes if node.op == "placeholder"]
+    for number in found:
+        for user in tuple(placeholders[number].users):
+            user.replace_all_uses_with(placeholders[number])
+            copied.graph.erase_node(user)
+    copied.recompile()
+    return copied, tuple(found)
+
+
+def _is_item(node: Node) -> bool:
+    return node.op == "call_method" and node.target == "item"
 
 
 def tensors_among(args: Sequence[object]) -> dict[int, Tensor]:

@@ -29,6 +29,10 @@ class Tensor(Protocol):
     device: Device
     requires_grad: bool
 
+    def item(self) -> object:
+        """The one element as a number."""
+        ...
+
     def stride(self) -> tuple[int, ...]:
         """Elements from one index to the next, for each dimension."""
         ...
@@ -74,12 +78,21 @@ class Node(Protocol):
     op: str
     target: object
     args: tuple[Sequence[object], ...]
+    users: Mapping[Node, object]
+
+    def replace_all_uses_with(self, other: Node) -> object:
+        """Let all users of it use another node."""
+        ...
 
 
 class Graph(Protocol):
     """A ``torch.fx.Graph``."""
 
     nodes: Iterable[Node]
+
+    def erase_node(self, node: Node) -> None:
+        """Remove a node without users."""
+        ...
 
     def eliminate_dead_code(self) -> bool:
         """Remove what no result needs."""
