@@ -12,6 +12,7 @@ import pytest
 
 import intarsia_llvm
 from intarsia.host.host import Host
+from intarsia.target.common import Tag
 from intarsia.target.features import ARM_CPUS, CORTEX_M_CPUS, X86_CPUS, target_features
 from intarsia.target.hardware import HardwareTable
 
@@ -73,7 +74,7 @@ def test_llvm_knows_every_processor(host, table):
 def test_every_tag_is_a_target(host, table):
     for tag in table.tags:
         one = table.resolve(tag.name)
-        assert host.tag(tag.name) == one.target
+        assert host.tag(tag.name) == Tag(one.name, one.target, one.keys)
         assert not one.microarchitecture or one.microarchitecture in archspec.cpu.TARGETS
         for alias in tag.aliases:
             assert table.find(alias) is tag, alias
@@ -118,7 +119,20 @@ def test_devices_by_name(host, table, name, canonical, cpu):
 
 
 def test_a_board_is_its_system_on_chip(host):
-    assert host.target("raspberrypi/4b") == host.target("broadcom/bcm2711")
+    board, soc = host.target("raspberrypi/4b"), host.target("broadcom/bcm2711")
+    assert board.fallback.options == soc.fallback.options
     assert host.hardware_of(host.target("raspberrypi/400")).type == "broadcom/bcm2711"
+
+
+def test_the_type_of_hardware_survives_text_and_json(host):
+    board = host.target("rasp4b")
+    for written in (str(board), board.json_text(), board.to_json()):
+        again = host.target(written)
+        assert again == board
+        assert host.hardware_of(again).type == "broadcom/bcm2711"
+        assert again.fallback.keys == ("arm", "llvm", "cpu")
+
+
+def test_boards_have_the_memory_of_their_chip(host):
     memory = {level.name: level.size for level in host.memory_of(host.target("st/nucleo-f411re"))}
     assert (memory["flash"], memory["sram"]) == (512 << 10, 128 << 10)

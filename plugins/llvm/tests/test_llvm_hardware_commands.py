@@ -64,8 +64,9 @@ def test_tags_in_dicts():
     found = host.target({"tag": "rpi5", "num-threads": 3})
     assert found == host.target("Raspberry Pi 5 -num-threads=3")
     assert dict(found.fallback.origins) == {
-        "mcpu": "tag rpi5",
-        "mtriple": "tag rpi5",
+        "mcpu": "tag raspberrypi/5",
+        "mtriple": "tag raspberrypi/5",
+        "hardware": "tag raspberrypi/5",
         "num-threads": "given",
     }
     nested = host.target({"kind": "composite", "fallback": {"tag": "aws/c7g"}})

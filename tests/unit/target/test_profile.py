@@ -38,7 +38,11 @@ def test_a_profile_that_is_none_is_refused(row: dict[str, object], message: str)
     "row, message, where",
     [
         ({"tag": 3}, "'tag' is not a string", "target.tag"),
-        ({"tag": "a/b", "keys": 1}, "'keys' cannot stand beside 'tag'", "target.keys"),
+        (
+            {"tag": "a/b", "target-host": 1},
+            "'target-host' cannot stand beside 'tag'",
+            "target.target-host",
+        ),
         ({"tag": "a/b"}, "no hardware is called 'a/b'", "target"),
     ],
 )

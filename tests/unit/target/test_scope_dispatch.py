@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from intarsia.errors import TargetError
+from intarsia.target.common import Tag
 from intarsia.target.dispatch import dispatch
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.kinds import KindTable, Origin, make_target
@@ -138,32 +139,90 @@ def test_a_list_of_targets_and_a_host() -> None:
         read_spec(["npu", 3], KINDS)  # type: ignore[list-item]
 
 
+BOARD, GPU = "-hardware=acme/board", "-hardware=acme/gpu"
 TAGS = KindTable(
     KINDS.kinds,
     KINDS.aliases,
-    {"acme/board": "npu -variant=n77, loops -mcpu=a72 -num-threads=4", "acme/gpu": "gpu, c99"},
+    {
+        "acme/board": Tag(
+            "acme/board", "npu -variant=n77, loops -mcpu=a72 -num-threads=4", ("wide", "wider")
+        ),
+        "board": Tag("acme/board", "npu -variant=n77, loops -mcpu=a72 -num-threads=4"),
+        "acme/gpu": "gpu, c99",
+        "acme/old": "vulcan -x=1, loops -mcpu=a72",
+    },
 )
 
 
 @pytest.mark.parametrize(
     "text, canonical",
     [
-        ("acme/board", "npu -variant=n77, loops -mcpu=a72 -num-threads=4"),
-        ("acme/board -num-threads=2", "npu -variant=n77, loops -mcpu=a72 -num-threads=2"),
-        ("acme/board, c99", "npu -variant=n77, c99"),
-        ("acme/gpu -mcpu=x", "gpu -mcpu=x, c99"),
-        ("npu,acme/gpu", "npu, gpu, c99"),
+        ("acme/board", f"npu -variant=n77 {BOARD}, loops -mcpu=a72 -num-threads=4 {BOARD}"),
+        (
+            "acme/board -num-threads=2 -level=2",
+            f"npu -variant=n77 -level=2 {BOARD}, loops -mcpu=a72 -num-threads=2 {BOARD}",
+        ),
+        ("acme/board, c99", f"npu -variant=n77 {BOARD}, c99"),
+        ("acme/gpu -mcpu=x", f"gpu -mcpu=x {GPU}, c99 {GPU}"),
+        ("npu,acme/gpu", f"npu, gpu {GPU}, c99 {GPU}"),
+        ("gpu/acme/gpu", f"gpu {GPU}, c99 {GPU}"),
+        ("c99/acme/gpu", f"c99 {GPU}"),
+        ("loops/acme/gpu -mcpu=x", f"loops -mcpu=x {GPU}"),
+        ("loops -hardware=acme/board", f"loops -mcpu=a72 -num-threads=4 {BOARD}"),
+        ("loops -hardware=acme/board -mcpu=y", f"loops -mcpu=y -num-threads=4 {BOARD}"),
+        (
+            "loops -hardware=acme/board -num-threads=0",
+            f"loops -mcpu=a72 -num-threads=0 {BOARD}",
+        ),
+        ("loops -hardware=acme/gpu -keys=b,a", f"loops -keys='b,a' {GPU}"),
     ],
 )
 def test_a_tag_implies_targets_and_takes_options(text: str, canonical: str) -> None:
-    assert str(parse_target(text, TAGS)) == canonical
+    target = parse_target(text, TAGS)
+    assert str(target) == canonical
+    assert parse_target(canonical, TAGS) == target
+    assert parse_target(target.json_text(), TAGS) == target
+    assert str(parse_target(target.json_text(), TAGS)) == canonical
 
 
 def test_a_tag_is_an_origin() -> None:
     target = parse_target("acme/board -num-threads=2", TAGS)
-    assert dict(target.fallback.origins) == {"mcpu": "tag acme/board", "num-threads": "given"}
+    assert dict(target.fallback.origins) == {
+        "mcpu": "tag acme/board",
+        "num-threads": "given",
+        "hardware": "tag acme/board",
+    }
+    written = parse_target("loops -hardware=acme/board", TAGS).fallback
+    assert dict(written.origins)["mcpu"] == "tag acme/board"
+    assert dict(written.origins)["hardware"] == "given"
     with pytest.raises(TargetError, match="column 12: target kind 'loops' has no option '-x'"):
         parse_target("acme/board -x=1", TAGS)
+
+
+def test_keys_of_the_user_and_of_a_tag_are_dispatched_on_first() -> None:
+    target = parse_target("loops -hardware=acme/board -keys=mine", TAGS).fallback
+    assert target.keys == ("mine", "wider", "wide", "loops", "cpu")
+    assert dispatch({"cpu": 1, "loops": 2, "wide": 3}, target, "a schedule") == 3
+    assert dispatch({"cpu": 1, "loops": 2}, target, "a schedule") == 2
+    with pytest.raises(TargetError, match="-keys: 'Mine' is no key"):
+        parse_target("loops -keys=Mine", TAGS)
+
+
+def test_two_names_of_one_device_give_one_target() -> None:
+    assert parse_target("board", TAGS) == parse_target("acme/board", TAGS)
+    assert str(parse_target("loops -hardware=board", TAGS).fallback).endswith(BOARD)
+
+
+def test_hardware_of_a_backend_that_is_not_there_says_which() -> None:
+    with pytest.raises(TargetError, match="'acme/old' is driven by the backend 'vulcan', which no"):
+        parse_target("acme/old", TAGS)
+    assert str(parse_target("loops -hardware=acme/old", TAGS)) == (
+        "loops -mcpu=a72 -hardware=acme/old"
+    )
+    with pytest.raises(TargetError, match="-hardware: no hardware is called 'acme/new'"):
+        parse_target("loops -hardware=acme/new", TAGS)
+    with pytest.raises(TargetError, match="-hardware: no hardware is called 'new'"):
+        parse_target("loops/new", TAGS)
 
 
 @dataclass(frozen=True, kw_only=True)

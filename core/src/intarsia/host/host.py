@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from ..target.common import Tag
 from ..target.config_kind import core_kinds
 from ..target.kind import Role
 from .discovery import Found, State
@@ -185,8 +186,8 @@ class Host:
                 return kind
         return self._manager.config_kind(what, name)
 
-    def tag(self, name: str) -> str | None:
-        """The target string that a hardware tag implies; ``None`` if there is no such tag.
+    def tag(self, name: str) -> Tag | None:
+        """The hardware tag that a name means; ``None`` if there is none.
 
         Raises:
             TargetError: The name has the form of a tag, and there is none of that name.
@@ -195,7 +196,8 @@ class Host:
         """
         table = self.hardware()
         if "/" in name or table.find(name) is not None:
-            return table.resolve(name).target
+            found = table.resolve(name)
+            return Tag(found.name, found.target, found.keys)
         return None
 
     def hardware(self) -> HardwareTable:
@@ -212,14 +214,13 @@ class Host:
         return self._hardware
 
     def hardware_of(self, target: CompositeTarget) -> Hardware | None:
-        """The hardware whose tag a target was made from; ``None`` if it was written out.
+        """The hardware that a target names; ``None`` if it names none.
 
         Its ``type`` is the name under which measurements of the target are kept.
         """
         for one in (target.fallback, target.host, *target.accelerators):
-            for _, who in one.origins:
-                if who.startswith("tag "):
-                    return self.hardware().resolve(who.removeprefix("tag "))
+            if one.hardware:
+                return self.hardware().resolve(one.hardware)
         return None
 
     def target(

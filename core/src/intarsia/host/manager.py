@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import importlib_metadata
 from msgspec import Struct
 
 from ..errors import DuplicateName, PluginError, TargetError, UsageError
@@ -208,7 +209,7 @@ class PluginManager:
                     f"which is {plugin.state.value}: {plugin.reason}",
                     hint=plugin.remedy,
                 )
-        return unknown_kind(kind, sorted({*self._owners, *self._aliases}))
+        return unknown_kind(kind, self._owners, self.aliases(), _remedy(kind))
 
     def kind(self, name: str) -> TargetKind:
         """Return a kind, activating its plugin at the first use.
@@ -294,6 +295,19 @@ class PluginManager:
         if self._hooks is None:
             raise PluginError("no plugin is activated")
         return self._hooks
+
+
+def _remedy(kind: str) -> str:
+    """How to get a kind that is released together with Intarsia; empty for any other."""
+    from packaging.requirements import Requirement  # only for the message
+
+    wanted = f"intarsia-{name_key(kind)}"
+    try:
+        texts = importlib_metadata.requires("intarsia") or []
+    except importlib_metadata.PackageNotFoundError:
+        return ""
+    names = {name_key(Requirement(text).name) for text in texts}
+    return f"pip install {wanted}" if wanted in names else ""
 
 
 def _given(plugin: LocalPlugin) -> Found:

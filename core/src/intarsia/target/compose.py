@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from ..errors import TargetError
 from .follow import follow_backend
 from .kind import Role
-from .kinds import GIVEN, KindSource, Origin, make_target
+from .kinds import GIVEN, KindSource, Origin
+from .strings import complete
 from .target import CompositeTarget, Target
 
 CPU = 1
@@ -132,6 +133,6 @@ def _default_host(fallback: Target, kinds: KindSource, origin: Origin) -> Target
             hint=f"name it last: '{fallback}, HOST'",
         )
     by_default = origin.named(f"default host of {fallback.kind.name}")
-    host = make_target(kinds.kind(fallback.kind.host), {}, by_default)
+    host = complete(kinds.kind(fallback.kind.host), {}, kinds, by_default)
     check_host(host)
     return host

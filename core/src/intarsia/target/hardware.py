@@ -162,16 +162,21 @@ class HardwareTable:
     def find(self, name: str) -> HardwareTag | None:
         """Return the tag that a name means; ``None`` if it means none.
 
+        A part may stand behind a slash too: ``device/part``. A short name of a device and of what
+        is built of it means the device.
+
         Raises:
             DuplicateName: Two entries have the name, or a short name fits several tags.
         """
         key = name_key(name)
+        if key not in self._names and key not in self._implied and "/" in key:
+            key = ":".join(key.rsplit("/", 1))
         owners = self._names.get(key, [])
         if len(owners) > 1:
             raise _conflict(name, owners)
         if owners:
             return owners[0]
-        candidates = sorted(self._implied.get(key, {}))
+        candidates = sorted(_oldest(self._implied.get(key, {})))
         if len(candidates) > 1:
             raise DuplicateName(
                 f"hardware '{name}' may be {' or '.join(candidates)}", hint="write one of them"
@@ -311,6 +316,12 @@ def check_circles(tags: Sequence[HardwareTag]) -> None:
             elif parent in by_name and parent not in state:
                 state[parent] = 1
                 stack.append((parent, iter(by_name[parent].parents)))
+
+
+def _oldest(tags: Mapping[str, HardwareTag]) -> list[str]:
+    """The names of those that are not built of another of them."""
+    names = {name_key(name) for name in tags}
+    return [name for name, tag in tags.items() if not names & set(map(name_key, tag.parents))]
 
 
 def _by_name(tag: HardwareTag) -> tuple[str, str]:

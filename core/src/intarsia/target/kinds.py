@@ -12,6 +12,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..errors import IntarsiaError, PluginError, TargetError
+from .common import HARDWARE, KEYS, Device, Tag, check_keys, target_rows
 from .kind import Role, TargetKind
 from .moved import find_target_row
 from .options import OptionRow, Value, check_value, did_you_mean, option_rows, set_options
@@ -78,8 +79,8 @@ class KindSource(Protocol):
         """The kind called ``name``; raises TargetError (unknown) or PluginError (broken)."""
         ...
 
-    def tag(self, name: str) -> str | None:
-        """The target string that a hardware tag implies; ``None`` if there is no such tag."""
+    def tag(self, name: str) -> Tag | None:
+        """The hardware tag that a name means; ``None`` if there is none."""
         ...
 
 
@@ -88,14 +89,14 @@ class KindTable(Struct, frozen=True):
 
     kinds: Mapping[str, TargetKind]
     aliases: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    tags: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    tags: Mapping[str, str | Tag] = field(default_factory=lambda: MappingProxyType({}))
 
     @classmethod
     def of(
         cls,
         *kinds: TargetKind,
         aliases: Mapping[str, str] | None = None,
-        tags: Mapping[str, str] | None = None,
+        tags: Mapping[str, str | Tag] | None = None,
     ) -> KindTable:
         """A table of these kinds by their names."""
         return cls({kind.name: kind for kind in kinds}, aliases or {}, tags or {})
@@ -119,19 +120,39 @@ class KindTable(Struct, frozen=True):
             TargetError: No such kind.
         """
         if name not in self.kinds:
-            raise unknown_kind(name, [*self.kinds, *self.aliases])
+            raise unknown_kind(name, self.kinds, self.aliases)
         return self.kinds[name]
 
-    def tag(self, name: str) -> str | None:
-        """The target string that a hardware tag implies; ``None`` if there is no such tag."""
-        return self.tags.get(name)
+    def tag(self, name: str) -> Tag | None:
+        """The hardware tag that a name means; ``None`` if there is none."""
+        found = self.tags.get(name)
+        return Tag(name, found) if isinstance(found, str) else found
 
 
-def unknown_kind(name: str, known: Collection[str]) -> TargetError:
-    """The error for a kind that nobody has."""
+def unknown_kind(
+    name: str, kinds: Collection[str], aliases: Mapping[str, str], remedy: str = ""
+) -> TargetError:
+    """The error for a kind that nobody has.
+
+    Args:
+        name: As written.
+        kinds: Names of the kinds there are.
+        aliases: Short names, and the target strings they stand for.
+        remedy: How to get the kind, if somebody is known to have it.
+    """
+    if name in aliases:
+        return TargetError(
+            f"'{name}' is an alias of '{aliases[name]}', not a kind",
+            hint="name one of the kinds it stands for",
+        )
     shown = name if len(name) <= 60 else name[:57] + "..."
-    hint = did_you_mean(name, known) or (
-        f"known: {', '.join(sorted(known))}" if known else "no plugin is installed; install one"
+    known = {*kinds, *aliases}
+    hint = (
+        remedy
+        or did_you_mean(name, sorted(known))
+        or (
+            f"known: {', '.join(sorted(known))}" if known else "no plugin is installed; install one"
+        )
     )
     return TargetError(f"no target kind or alias is called {shown!r}", hint=hint)
 
@@ -141,6 +162,8 @@ def make_target(
     values: Mapping[str, Value],
     origin: Origin = GIVEN,
     origins: Mapping[str, str] | None = None,
+    *,
+    device: Device | None = None,
 ) -> Target:
     """Return the canonical target of a kind with these values, keyed by flag.
 
@@ -149,15 +172,65 @@ def make_target(
         values: Flag to value.
         origin: Who gives them, and what is set besides.
         origins: Flag to whoever gave that one, where it is someone else.
+        device: The hardware that the target names, if it names any; see :func:`hardware_name`.
 
     Raises:
         TargetError: The values do not go together, or one is given twice.
         PluginError: The kind's ``canonicalise`` failed.
     """
-    rows = option_rows(kind.options)
+    rows = target_rows(kind.options)
+    implied = device.implied if device is not None else {}
     chosen = _defaults(kind, rows, origin)
     givers = dict.fromkeys(chosen, origin.default_setter)
+    givers |= dict.fromkeys(implied, f"tag {device.tag.name}" if device is not None else "")
     givers |= {flag: (origins or {}).get(flag, origin.name) for flag in values}
+    overrides = origin.overrides.get(kind.name, {})
+    _check_clashes(kind, values, givers, origin)
+    givers |= dict.fromkeys(overrides, origin.setter)
+    chosen |= {**implied, **values, **overrides}
+    _warn_of_deprecated(kind, rows, chosen)
+    own = option_rows(kind.options)
+    options = kind.options(**{row.field: chosen[row.flag] for row in own if row.flag in chosen})
+    if kind.canonicalise is not None:
+        options = _canonical(kind, options)
+    keys = check_keys(chosen.get(KEYS, ()))
+    tag_keys = tuple(reversed(device.tag.keys)) if device is not None else ()
+    found = dict(set_options(own, options))
+    defaults = {row.flag: row.default for row in own}
+    pinned = frozenset(f for f, v in implied.items() if f not in found and v != defaults[f])
+    found |= {KEYS: keys} if keys else {}
+    found |= {HARDWARE: chosen[HARDWARE]} if device is not None else {}
+    said = tuple(
+        (flag, givers[flag] if chosen.get(flag) == value or flag == KEYS else "detection")
+        for flag, value in found.items()
+    )
+    name = device.tag.name if device is not None else ""
+    return Target(
+        kind, options, said, hardware=name, user_keys=keys, tag_keys=tag_keys, pinned=pinned
+    )
+
+
+def hardware_name(kind: TargetKind, values: Mapping[str, Value], origin: Origin) -> str:
+    """Return the name of the hardware of a target that is about to be made; empty if none.
+
+    Args:
+        kind: Of the target.
+        values: Flag to value, as given.
+        origin: What is set besides.
+
+    Raises:
+        TargetError: A default of it is no text.
+    """
+    rows = target_rows(kind.options)
+    for source in (origin.overrides.get(kind.name, {}), values, _defaults(kind, rows, origin)):
+        if HARDWARE in source:
+            return str(source[HARDWARE])
+    return ""
+
+
+def _check_clashes(
+    kind: TargetKind, values: Mapping[str, Value], givers: Mapping[str, str], origin: Origin
+) -> None:
     overrides = origin.overrides.get(kind.name, {})
     for flag in overrides:
         if givers.get(flag) == GIVEN_NAME and values[flag] != overrides[flag]:
@@ -166,27 +239,18 @@ def make_target(
                 f"on the {origin.setter}",
                 hint=f"leave one of -{flag} and --target-{kind.name}-{flag} out",
             )
-        givers[flag] = origin.setter
-    chosen |= {**values, **overrides}
+
+
+def _warn_of_deprecated(
+    kind: TargetKind, rows: Sequence[OptionRow], chosen: Mapping[str, Value]
+) -> None:
     for row in rows:
         if row.deprecated and row.flag in chosen:
             warnings.warn(
                 f"option -{row.flag} of target kind '{kind.name}' is deprecated: {row.deprecated}",
                 FutureWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
-    options = kind.options(**{row.field: chosen[row.flag] for row in rows if row.flag in chosen})
-    if kind.canonicalise is not None:
-        options = _canonical(kind, options)
-    found = set_options(rows, options)
-    return Target(
-        kind,
-        options,
-        tuple(
-            (flag, givers[flag] if chosen.get(flag) == value else "detection")
-            for flag, value in found.items()
-        ),
-    )
 
 
 def _defaults(kind: TargetKind, rows: Sequence[OptionRow], origin: Origin) -> dict[str, Value]:

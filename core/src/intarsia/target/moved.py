@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options that used to stand on targets and belong to the executor or the runtime."""
+"""Options that stand on targets elsewhere and have another place here, each with that place."""
 
 from __future__ import annotations
 
@@ -9,14 +9,33 @@ from ..errors import TargetError
 from .config_kind import ConfigKind, core_executors, core_runtimes
 from .options import OptionRow, find_row
 
+_ELSEWHERE = {
+    "model": ("-model is called -hardware", "-hardware=NAME; `intarsia hardware list` shows names"),
+    "libs": (
+        "-libs is not an option of a target: a library is an accelerator of its own",
+        "name it in front of the backend: 'ACCELERATOR, BACKEND'",
+    ),
+    "accelerators": (
+        "-accelerators is not an option in a string: accelerators stand in front of the backend",
+        "'ACCELERATOR, BACKEND'; in JSON it is a key of the backend",
+    ),
+    "host": (
+        "-host is not an option of a target: the host is the last of its targets",
+        "'DEVICE, HOST', or target_host=",
+    ),
+}
+
 
 def moved_option(flag: str) -> TargetError | None:
     """Return the error for an option that is not a target's, with what to use instead.
 
-    ``executor`` and ``runtime`` themselves, and every option of the core's kinds of them; ``None``
-    for any other word.
+    ``executor`` and ``runtime`` themselves, every option of the core's kinds of them, and what is
+    written in another way; ``None`` for any other word.
     """
     name = flag.replace("_", "-")
+    message, hint = _ELSEWHERE.get(name.removeprefix("target-"), ("", ""))
+    if message:
+        return TargetError(message, hint=hint)
     for what, kinds in (("executor", core_executors()), ("runtime", core_runtimes())):
         if name == what:
             return TargetError(

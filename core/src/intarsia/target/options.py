@@ -32,8 +32,10 @@ from ..errors import PluginError, TargetError
 T = TypeVar("T")
 Value: TypeAlias = bool | int | float | str | tuple[str, ...] | tuple[int, ...]
 
-RESERVED = frozenset({"kind", "accelerators", "fallback", "target-host", "host", "tag", "keys"})
-"""Keys of a target's JSON form that no option may use."""
+RESERVED = frozenset(
+    {"kind", "accelerators", "fallback", "target-host", "host", "tag", "keys", "hardware"}
+)
+"""Keys of a target's JSON form that no option of a kind may use."""
 
 _SPEC = "intarsia.option"
 _FLAG = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
@@ -327,10 +329,19 @@ def find_row(owner: str, rows: Sequence[OptionRow], flag: str) -> OptionRow:
     raise TargetError(f"{owner} has no option '-{_shown(flag)}'", hint=hint)
 
 
-def set_options(rows: Sequence[OptionRow], options: object) -> Mapping[str, Value]:
-    """Return flag to value of every option that differs from its default, in declaration order."""
+def set_options(
+    rows: Sequence[OptionRow], options: object, pinned: Collection[str] = ()
+) -> Mapping[str, Value]:
+    """Return flag to value of every option that differs from its default, in declaration order.
+
+    Options in ``pinned`` are returned even at their default.
+    """
     values = {row.flag: cast("Value", getattr(options, row.field)) for row in rows}
-    return {row.flag: values[row.flag] for row in rows if values[row.flag] != row.default}
+    return {
+        row.flag: values[row.flag]
+        for row in rows
+        if values[row.flag] != row.default or row.flag in pinned
+    }
 
 
 def did_you_mean(word: str, known: Collection[str], dash: str = "") -> str:

@@ -6,6 +6,7 @@ The forms of one value::
     npu, loops -mcpu=native                        a string; see intarsia.target.strings
     {"kind": "composite", "accelerators": [{"kind": "npu"}], "fallback": {"kind": "loops"}}
     {"kind": "loops", "accelerators": [{"kind": "npu"}]}
+    ["npu", {"kind": "loops", "mcpu": "native"}]   a list, in the order of a string
     target.json, @target.json                      a file with JSON, or a machine's profile
 """
 
@@ -19,7 +20,7 @@ from .kinds import GIVEN, KindSource, Origin
 from .profile import target_of_profile
 from .scan import MAX_LENGTH
 from .strings import parse_targets
-from .structured import composite_from_json, load_json
+from .structured import composite_from_json, load_json, targets_from_list
 from .target import CompositeTarget, Target
 
 __all__ = ["parse_target", "parse_targets"]
@@ -45,11 +46,13 @@ def parse_target(
     if named or (stripped.endswith(".json") and "{" not in stripped and len(stripped) < 4096):
         text = _read_file(stripped[named:])
         stripped = text.strip()
-        if not stripped.startswith("{"):
-            raise TargetError("a target file holds one JSON object", where=text[:40])
+        if not stripped.startswith(("{", "[")):
+            raise TargetError("a target file holds one JSON object or list", where=text[:40])
     if stripped.startswith("{"):
         value = target_of_profile(load_json(stripped))
         return composite_from_json(value, kinds, host, origin)
+    if stripped.startswith("["):
+        return compose(targets_from_list(load_json(stripped), kinds, origin), kinds, host, origin)
     targets = parse_targets(text, kinds, origin)
     return compose(targets, kinds, host, origin)
 

@@ -10,7 +10,7 @@ from ..errors import TargetError
 from .compose import compose
 from .kinds import GIVEN, KindSource, Origin
 from .parse import parse_target, parse_targets
-from .structured import composite_from_json, load_json, target_from_json
+from .structured import composite_from_json, load_json, target_from_json, targets_from_list
 from .target import CompositeTarget, Target
 
 OneSpec: TypeAlias = "str | Mapping[str, object] | Target"
@@ -70,24 +70,11 @@ def _read(
         case Mapping():
             return composite_from_json(spec, kinds, host, origin)
         case list() | tuple():
-            return compose(_listed(spec, kinds, origin), kinds, host, origin)
+            return compose(targets_from_list(spec, kinds, origin), kinds, host, origin)
         case _:
             raise TargetError(
                 f"a target is a string, a dict, a Target or a list, not {type(spec).__name__}"
             )
-
-
-def _listed(spec: Sequence[object], kinds: KindSource, origin: Origin) -> list[Target]:
-    found: list[Target] = []
-    for number, item in enumerate(spec):
-        match item:
-            case Target():
-                found.append(item)
-            case str():
-                found += parse_targets(item, kinds, origin)
-            case _:
-                found.append(target_from_json(item, kinds, origin, f"target[{number}]"))
-    return found
 
 
 def _host(spec: object, kinds: KindSource, origin: Origin) -> Target:

@@ -3,26 +3,29 @@
 
 An alias stands for a target string. As the last target it is the whole of it; in front of others
 it gives its accelerators only, so that ``fast-npu, loops -mcpu=native`` sets the options of the
-fallback. An alias takes no options of its own: the message shows what it stands for.
+fallback. An option behind it is one of the first of its targets that has such an option.
 
 A hardware tag, ``vendor/board``, stands for a target string too, and so do a device's other names,
-also those with spaces. Options behind it are options of the fallback that it implies, and win over
-what it says.
+also those with spaces. Every target that it implies carries its name, ``-hardware=vendor/board``.
+An option behind it is one of the fallback that it implies, or else of the first target that has
+such an option, and wins over what the tag says. ``kind/board`` is the part of what the tag implies
+that begins with the kind; a kind that the tag does not imply is given its name only.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from msgspec import Struct, field
 
 from ..errors import TargetError
+from .common import HARDWARE, Device, Tag, target_rows
 from .kind import Role, TargetKind
-from .kinds import GIVEN, KindSource, Origin, make_target
+from .kinds import GIVEN, KindSource, Origin, hardware_name, make_target
 from .moved import find_target_row
-from .options import Value, check_value, option_rows
+from .options import Value, check_value
 from .scan import Segment, Word, point, scan
 from .target import Target
 from .words import read_options
@@ -37,7 +40,7 @@ def parse_targets(text: str, kinds: KindSource, origin: Origin = GIVEN) -> list[
     found: list[Target] = []
     for draft in _Reader(text, kinds, origin.name, ()).drafts():
         try:
-            found.append(make_target(draft.kind, draft.values, origin, draft.origins))
+            found.append(complete(draft.kind, draft.values, kinds, origin, draft.origins))
         except TargetError as error:
             if error.where:
                 raise
@@ -69,6 +72,56 @@ class _Draft(Struct):
     columns: dict[str, int] = field(default_factory=dict[str, int])
 
 
+def complete(
+    kind: TargetKind,
+    values: Mapping[str, Value],
+    kinds: KindSource,
+    origin: Origin = GIVEN,
+    origins: Mapping[str, str] | None = None,
+) -> Target:
+    """Return the canonical target of a kind, with what its ``-hardware`` implies.
+
+    Args:
+        kind: The kind.
+        values: Flag to value.
+        kinds: Where hardware tags come from.
+        origin: Who gives the values, and what is set besides.
+        origins: Flag to whoever gave that one, where it is someone else.
+
+    Raises:
+        TargetError: The values do not go together, or there is no such hardware.
+        PluginError: The kind's ``canonicalise`` failed.
+    """
+    name = hardware_name(kind, values, origin)
+    device = None
+    if name:
+        tag = _tag_of(name, kinds)
+        device = Device(tag, _implied_options(tag, kind, kinds))
+    return make_target(kind, values, origin, origins, device=device)
+
+
+def _tag_of(name: str, kinds: KindSource) -> Tag:
+    tag = kinds.tag(name)
+    if tag is None:
+        raise TargetError(
+            f"-{HARDWARE}: no hardware is called '{name[:60]}'",
+            hint="`intarsia hardware list` shows all; INTARSIA_HARDWARE names files with more",
+        )
+    return tag
+
+
+def _implied_options(tag: Tag, kind: TargetKind, kinds: KindSource) -> dict[str, Value]:
+    """What a tag says of a kind; nothing if it does not imply the kind.
+
+    A tag may imply kinds that are not installed; the others are of use all the same.
+    """
+    for text in _split(tag.target, kinds):
+        if text.words[0].text == kind.name:
+            reader = _Reader(tag.target, kinds, f"tag {tag.name}", (tag.name,))
+            return reader.target(text).values
+    return {}
+
+
 def parse_tag(
     name: str, options: Mapping[str, object], kinds: KindSource, origin: Origin = GIVEN
 ) -> list[Target]:
@@ -77,17 +130,18 @@ def parse_tag(
     Raises:
         TargetError: There is no such hardware, or an option or a value is wrong.
     """
-    meaning = kinds.tag(name)
-    if meaning is None:
+    tag = kinds.tag(name)
+    if tag is None:
         raise TargetError(f"no hardware is called '{name[:60]}'")
-    drafts = _Reader(meaning, kinds, f"tag {name}", (name,)).drafts()
-    chosen = _overridden(drafts)
-    rows = option_rows(chosen.kind.options)
+    drafts = _Reader(tag.target, kinds, f"tag {tag.name}", (tag.name,)).drafts()
+    _name_hardware(drafts, tag)
     for flag, value in options.items():
+        chosen = _owner(_by_role(drafts), flag)
+        rows = target_rows(chosen.kind.options)
         row = find_target_row(f"target kind '{chosen.kind.name}'", rows, flag)
         chosen.values[row.flag] = check_value(row, value)
         chosen.origins[row.flag] = origin.name
-    return [make_target(draft.kind, draft.values, origin, draft.origins) for draft in drafts]
+    return [complete(draft.kind, draft.values, kinds, origin, draft.origins) for draft in drafts]
 
 
 class _Reader:
@@ -102,7 +156,7 @@ class _Reader:
 
     def drafts(self) -> list[_Draft]:
         """All targets, in order."""
-        segments = scan(self._text, {*self._kinds.names(), *self._aliases})
+        segments = _split(self._text, self._kinds)
         found: list[_Draft] = []
         for number, segment in enumerate(segments):
             first = segment.words[0]
@@ -122,56 +176,97 @@ class _Reader:
         if first.is_option:
             raise TargetError("a target starts with its kind", hint="e.g. KIND -option=value")
         if first.text in self._kinds.names():
-            return [self._target(segment)]
+            return [self.target(segment)]
         if first.text in self._aliases:
             return self._alias(segment, last=last)
+        kind, slash, _ = first.text.partition("/")
+        if slash and kind in self._kinds.names():
+            return self._part_of_tag(segment, last=last)
         for words in range(segment.plain_words(), 0, -1):
             joined = segment.joined(words)
-            meaning = self._kinds.tag(joined.words[0].text)
-            if meaning is not None:
-                return self._tag(joined, meaning, last)
-        return [self._target(segment)]
+            tag = self._kinds.tag(joined.words[0].text)
+            if tag is not None:
+                return self._tag(joined, tag, last)
+        return [self.target(segment)]
 
-    def _target(self, segment: Segment) -> _Draft:
-        kind = self._kinds.kind(segment.words[0].text)
+    def target(self, segment: Segment) -> _Draft:
+        """The target of a kind."""
+        kind = self._kind(segment.words[0].text)
         values, columns = self._options(kind, segment.words[1:])
         origins = dict.fromkeys(values, self._origin)
         return _Draft(kind, values, origins, segment.words[0].column, columns)
+
+    def _kind(self, name: str) -> TargetKind:
+        try:
+            return self._kinds.kind(name)
+        except TargetError as error:
+            if not self._inside or name in self._kinds.names():
+                raise
+            raise TargetError(
+                f"'{self._inside[-1]}' is driven by the backend '{name}', "
+                "which no installed plugin has",
+                hint=f"it stands for '{self._text}'; {error.hint}",
+            ) from None
 
     def _options(
         self, kind: TargetKind, words: list[Word]
     ) -> tuple[dict[str, Value], dict[str, int]]:
         """Flag to value, and flag to column."""
         owner = f"target kind '{kind.name}'"
-        rows = option_rows(kind.options)
+        rows = target_rows(kind.options)
         columns: dict[str, int] = {}
         values = read_options(self._text, owner, rows, words, find_target_row, columns)
         return values, columns
 
     def _alias(self, segment: Segment, *, last: bool) -> list[_Draft]:
         name = segment.words[0].text
-        meaning = self._aliases[name]
-        if len(segment.words) > 1:
-            raise TargetError(
-                f"'{name}' stands for '{meaning}' and takes no options of its own",
-                hint="write the targets it stands for, each with its options",
-            )
-        return _front(self._implied(segment, meaning, f"alias {name}"), last)
+        inner = _front(self._implied(segment, self._aliases[name], f"alias {name}"), last)
+        self._set_options(inner, segment)
+        return inner
 
-    def _tag(self, segment: Segment, meaning: str, last: bool) -> list[_Draft]:
-        name = segment.words[0].text
-        inner = _front(self._implied(segment, meaning, f"tag {name}"), last)
-        if len(segment.words) > 1:
-            chosen = _overridden(inner)
-            values, columns = self._options(chosen.kind, segment.words[1:])
+    def _tag(self, segment: Segment, tag: Tag, last: bool) -> list[_Draft]:
+        inner = self._implied(segment, tag.target, f"tag {tag.name}", tag.name)
+        _name_hardware(inner, tag)
+        inner = _front(inner, last)
+        self._set_options(_by_role(inner), segment)
+        return inner
+
+    def _part_of_tag(self, segment: Segment, *, last: bool) -> list[_Draft]:
+        """``kind/device``: what the device's tag implies, from the kind on."""
+        kind, _, name = segment.words[0].text.partition("/")
+        tag = _tag_of(name, self._kinds)
+        parts = _split(tag.target, self._kinds)
+        names = [part.words[0].text for part in parts]
+        reader = _Reader(tag.target, self._kinds, f"tag {tag.name}", (*self._inside, tag.name))
+        inner = (
+            [reader.target(part) for part in parts[names.index(kind) :]] if kind in names else []
+        )
+        inner = inner or [_Draft(self._kinds.kind(kind), {}, {}, segment.words[0].column)]
+        for draft in inner:
+            draft.column = segment.words[0].column
+            draft.columns.clear()
+        _name_hardware(inner, tag)
+        inner = _front(inner, last)
+        self._set_options(inner, segment)
+        return inner
+
+    def _set_options(self, drafts: Sequence[_Draft], segment: Segment) -> None:
+        """Give each option behind an alias or a tag to the first target that has it."""
+        for words in _groups(segment.words[1:]):
+            flag = words[0].text.lstrip("-").partition("=")[0]
+            chosen = _owner(drafts, flag)
+            values, columns = self._options(chosen.kind, words)
+            for name in values.keys() & chosen.columns.keys():
+                point(self._text, words[0].column, TargetError(f"-{name} is given twice"))
             chosen.values.update(values)
             chosen.columns.update(columns)
             chosen.origins.update(dict.fromkeys(values, self._origin))
-        return inner
 
-    def _implied(self, segment: Segment, meaning: str, origin: str) -> list[_Draft]:
+    def _implied(
+        self, segment: Segment, meaning: str, origin: str, canonical: str = ""
+    ) -> list[_Draft]:
         """The targets that an alias or a tag stands for."""
-        name = segment.words[0].text
+        name = canonical or segment.words[0].text
         if name in self._inside:
             loop = " -> ".join((*self._inside, name))
             raise TargetError(f"alias '{name}' stands for itself: {loop}")
@@ -182,9 +277,42 @@ class _Reader:
         return inner
 
 
-def _overridden(inner: list[_Draft]) -> _Draft:
-    """The one whose options may stand behind a tag: the fallback, else the first accelerator."""
-    return next((draft for draft in inner if draft.kind.role is Role.BACKEND), inner[0])
+def _split(text: str, kinds: KindSource) -> list[Segment]:
+    return list(scan(text, {*kinds.names(), *kinds.alias_table()}))
+
+
+def _groups(words: Sequence[Word]) -> list[list[Word]]:
+    """Each option with the words behind it that are its value."""
+    groups: list[list[Word]] = []
+    for word in words:
+        negative = re.fullmatch(r"-[0-9.].*", word.text) is not None
+        if groups and (not word.is_option or negative):
+            groups[-1].append(word)
+        else:
+            groups.append([word])
+    return groups
+
+
+def _name_hardware(drafts: Sequence[_Draft], tag: Tag) -> None:
+    """Let every target that a tag implies carry the tag's name."""
+    for draft in drafts:
+        draft.values[HARDWARE] = tag.name
+        draft.origins[HARDWARE] = f"tag {tag.name}"
+
+
+def _owner(drafts: Sequence[_Draft], flag: str) -> _Draft:
+    """The first target that has an option; the first of all if none has."""
+    wanted = flag.replace("_", "-")
+    for draft in drafts:
+        if any(row.flag.replace("_", "-") == wanted for row in target_rows(draft.kind.options)):
+            return draft
+    return drafts[0]
+
+
+def _by_role(drafts: Sequence[_Draft]) -> list[_Draft]:
+    """Targets in the order in which options behind a tag are given to them: the fallback first."""
+    backends = [draft for draft in drafts if draft.kind.role is Role.BACKEND]
+    return [*backends, *(draft for draft in drafts if draft.kind.role is Role.ACCELERATOR)]
 
 
 def _front(inner: list[_Draft], last: bool) -> list[_Draft]:

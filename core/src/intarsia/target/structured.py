@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 
 from ..errors import TargetError
+from .common import target_rows
 from .compose import compose
 from .kind import Role
-from .kinds import COMPOSITE, GIVEN, KindSource, Origin, make_target
+from .kinds import COMPOSITE, GIVEN, KindSource, Origin
 from .moved import find_target_row
-from .options import RESERVED, Value, check_value, did_you_mean, option_rows
+from .options import RESERVED, Value, check_value, did_you_mean
 from .scan import MAX_LENGTH
-from .strings import parse_tag, parse_targets
+from .strings import complete, parse_tag, parse_targets
 from .target import CompositeTarget, Target
 
 TAG = "tag"
@@ -25,7 +26,7 @@ MAX_DEPTH = 16
 
 _COMPOSITE_KEYS = ("kind", "accelerators", "fallback", "target_host", "host")
 _MEMBERS = frozenset(_COMPOSITE_KEYS) - {"kind"}
-_RESERVED = frozenset(RESERVED | {"target_host"})
+_RESERVED = frozenset((RESERVED | {"target_host"}) - {"keys", "hardware"})
 
 
 def load_json(text: str) -> object:
@@ -150,7 +151,7 @@ def target_from_json(
     if name == COMPOSITE:
         raise TargetError("a composite cannot stand inside another target", where=where)
     kind = kinds.kind(name)
-    rows = option_rows(kind.options)
+    rows = target_rows(kind.options)
     values: dict[str, Value] = {}
     for key, given in row.items():
         if key == "kind" or (members and key in _COMPOSITE_KEYS):
@@ -164,7 +165,27 @@ def target_from_json(
             values[found.flag] = check_value(found, given)
         except TargetError as error:
             raise TargetError(error.message, hint=error.hint, where=f"{where}.{key[:60]}") from None
-    return make_target(kind, values, origin)
+    return complete(kind, values, kinds, origin)
+
+
+def targets_from_list(value: object, kinds: KindSource, origin: Origin = GIVEN) -> list[Target]:
+    """Return the targets of a list: strings, objects, or targets made before.
+
+    Raises:
+        TargetError: It is no list, or an item is wrong; the message says which.
+    """
+    if not isinstance(value, list | tuple):
+        raise TargetError(f"expected a list of targets, not {type(value).__name__}")
+    found: list[Target] = []
+    for number, item in enumerate(cast("Sequence[object]", value)):
+        match item:
+            case Target():
+                found.append(item)
+            case str():
+                found += parse_targets(item, kinds, origin)
+            case _:
+                found.append(target_from_json(item, kinds, origin, f"target[{number}]"))
+    return found
 
 
 def _from_text(text: str, kinds: KindSource, origin: Origin, where: str) -> Target:

@@ -7,8 +7,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from .common import HARDWARE, KEYS
 from .kind import TargetKind
-from .options import json_value, option_rows, print_value, set_options
+from .options import Value, json_value, option_rows, print_value, set_options
 from .scope import current_target, enter_target, leave_target
 
 
@@ -24,16 +25,41 @@ class Target:
         options: An instance of ``kind.options``.
         origins: For each option set by anything but its default, who set it: ``given``, an alias,
             a tag, detection. Not part of equality.
+        hardware: Canonical name of the device's tag; empty if the target names none.
+        user_keys: Keys that the user adds, special to general.
+        tag_keys: Keys of the hardware, special to general. Not part of equality: they follow from
+            ``hardware``.
+        pinned: Options at their default where the hardware implies another value; printed, so
+            that what is printed reads back as the same target. Not part of equality.
     """
 
     kind: TargetKind
     options: Any
     origins: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    hardware: str = ""
+    user_keys: tuple[str, ...] = ()
+    tag_keys: tuple[str, ...] = field(default=(), compare=False)
+    pinned: frozenset[str] = field(default=frozenset(), compare=False)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Names to dispatch on, special to general, first the kind, then its ``default_keys``."""
-        return tuple(dict.fromkeys((self.kind.name, *reversed(self.kind.default_keys))))
+        """Names to dispatch on, special to general.
+
+        First those that the user gives, then those of the hardware, the name of the kind, and its
+        ``default_keys``.
+        """
+        own = (self.kind.name, *reversed(self.kind.default_keys))
+        return tuple(dict.fromkeys((*self.user_keys, *self.tag_keys, *own)))
+
+    def _values(self) -> dict[str, Value]:
+        """Flag to value of what a string has to say."""
+        rows = option_rows(self.kind.options)
+        values = dict(set_options(rows, self.options, self.pinned))
+        if self.user_keys:
+            values[KEYS] = self.user_keys
+        if self.hardware:
+            values[HARDWARE] = self.hardware
+        return values
 
     @staticmethod
     def current() -> Target | CompositeTarget | None:
@@ -49,13 +75,13 @@ class Target:
 
     def __str__(self) -> str:
         """The canonical string; options at their default are left out."""
-        values = set_options(option_rows(self.kind.options), self.options)
-        return " ".join([self.kind.name, *(f"-{k}={print_value(v)}" for k, v in values.items())])
+        words = [f"-{flag}={print_value(value)}" for flag, value in self._values().items()]
+        return " ".join([self.kind.name, *words])
 
     def to_json(self) -> dict[str, object]:
         """The canonical JSON form: ``kind`` and the options that differ from their default."""
-        values = set_options(option_rows(self.kind.options), self.options)
-        return {"kind": self.kind.name, **{flag: json_value(v) for flag, v in values.items()}}
+        values = {flag: json_value(value) for flag, value in self._values().items()}
+        return {"kind": self.kind.name, **values}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Target) and str(self) == str(other)
