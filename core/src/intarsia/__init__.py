@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from .build.artifact import Artifact
     from .build.build import build
     from .build.config import Executor, Runtime
+    from .build.target import Target
     from .errors import IntarsiaError
     from .frontend.onnx import from_onnx
     from .frontend.torch import from_torch
     from .host.host import Host
     from .ir.module import IRModule
     from .runtime.load import load
-    from .target.target import CompositeTarget, Target
+    from .target.target import CompositeTarget
 
     __version__: str
 
@@ -65,8 +66,10 @@ def __getattr__(name: str) -> object:
             module = "ir.module"
         case "load":
             module = "runtime.load"
-        case "CompositeTarget" | "Target":
+        case "CompositeTarget":
             module = "target.target"
+        case "Target":
+            module = "build.target"
         case "__version__":
             return importlib.import_module(".build.pack", __name__).own_version()
         case _:

@@ -38,6 +38,7 @@ from .partition.support import Code, Support, SupportRow, SupportTable
 from .runtime.loading import DeviceModel, LoadRequest, NativeCall
 from .target.config_kind import ExecutorKind, Rule, RuntimeKind
 from .target.kind import KnownValue, KnownValues, Memory, Performance, Role, TargetKind
+from .target.kind_attribute import KindAttribute, KindAttributeValue
 from .target.options import option
 from .target.target import CompositeTarget, Target
 from .tir.intrinsic import Intrinsic
@@ -60,6 +61,8 @@ __all__ = [
     "FusedGroup",
     "IntarsiaError",
     "Intrinsic",
+    "KindAttribute",
+    "KindAttributeValue",
     "KnownValue",
     "KnownValues",
     "LoadRequest",

@@ -167,3 +167,46 @@ def test_the_code_generator_gets_the_rules_of_its_kind() -> None:
     build(module(), "toy", params=PARAMS, host=host_of(backend))
     assert backend.asked == 1
     assert [dict(made.rules) for made in backend.modules] == [{Intrinsic.RSQRT: inverse_root}]
+
+
+def test_settings_have_names_and_a_module_does_not_change() -> None:
+    host = host_of()
+    target = host.target("toy")
+    carrying = module().with_attr("Executor", Executor("graph")).with_attr("Target", target)
+    assert carrying.attr(Executor) == carrying.attr("Executor") == Executor("graph")
+    assert carrying.attr("Target") == carrying.attr(CompositeTarget) == target
+    assert carrying.attr("Runtime") is None
+    artifact = build(carrying, params=PARAMS, host=host)
+    assert artifact.passport.executor["kind"] == "graph"
+    with pytest.raises(UsageError, match="the setting 'Runtime' of a module cannot be a Executor"):
+        carrying.with_attr("Runtime", Executor("graph"))
+    with pytest.raises(UsageError, match=r"(?s)change.*module.with_attr\('Runtime', ...\)"):
+        carrying.set_attr("Runtime", Runtime())
+    with pytest.raises(UsageError, match="has no setting 'Executor' set"):
+        carrying.set_attr(Executor, Executor())
+
+
+@pytest.mark.parametrize("executor", ["graph", {"kind": "graph"}, Executor("graph")])
+def test_an_executor_may_be_a_string_or_an_object(executor: object) -> None:
+    built = build(module(), "toy", params=PARAMS, host=host_of(), executor=executor)  # type: ignore[arg-type]
+    assert built.passport.executor["kind"] == "graph"
+
+
+def test_a_runtime_is_no_executor() -> None:
+    with pytest.raises(UsageError, match=r"executor is Runtime\('cpp'"):
+        build(module(), "toy", params=PARAMS, host=host_of(), executor=Runtime())  # type: ignore[arg-type]
+
+
+def test_a_target_is_made_of_its_string() -> None:
+    import intarsia
+
+    host = host_of()
+    target = intarsia.Target("toy", host=host)
+    assert isinstance(target, intarsia.CompositeTarget)
+    assert isinstance(target, intarsia.Target)
+    assert isinstance(target.fallback, intarsia.Target)
+    assert not isinstance("toy", intarsia.Target)
+    assert target == host.target("toy") == intarsia.Target(target, "toy", host=host)
+    with target:
+        assert intarsia.Target.current() is target
+        assert build(module(), params=PARAMS, host=host).passport.target == "toy"

@@ -198,6 +198,19 @@ def test_a_plugin_adds_kinds_and_rules() -> None:
         Executor("wasn", host=web)
 
 
+def test_a_plugins_kind_has_other_names() -> None:
+    row = (ConfigRow("wasm", "words", ("web-assembly",)),)
+    manifest = Manifest("web", ">=1.0,<2", "s", "", (), (), (), row)
+    kind = replace(WASM, aliases=("web-assembly",))
+    web = host(LocalPlugin(manifest, Hooks([kind], []), "acme-web"))
+    assert Executor("web-assembly -threads=2", host=web) == Executor("wasm -threads=2", host=web)
+    with pytest.raises(UsageError, match="did you mean 'web-assembly'"):
+        Executor("web-asembly", host=web)
+    unsaid = host(LocalPlugin(manifest, Hooks([WASM], []), "acme-web"))
+    with pytest.raises(PluginError, match="kinds wasm, but its manifest declares wasm/web-assem"):
+        Executor("web-assembly", host=unsaid)
+
+
 @pytest.mark.parametrize(
     "bad, promised, message",
     [

@@ -301,5 +301,5 @@ def test_hook_specifications_are_complete() -> None:
         if isinstance(f, types.FunctionType) and n != "hookspec"
     }
     assert {name for name in specs if vars(pm.hook).get(name)} == specs
-    assert len(specs) == 11
+    assert len(specs) == 12
     assert SupportTable(()).rows == ()

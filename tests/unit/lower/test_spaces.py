@@ -122,3 +122,22 @@ def test_every_knob_leaves_the_size_to_the_rule_at_its_first_value() -> None:
         assert len({knob.name for knob in one.knobs}) == len(one.knobs)
         assert shape_with(plain, {knob.name: knob.values[0] for knob in one.knobs}) == plain
         assert all(len(set(knob.values)) == len(knob.values) for knob in one.knobs)
+
+
+@pytest.mark.parametrize(
+    "keys, chosen",
+    [((), "plain"), (("mine",), "mine"), (("unknown",), "plain"), (("unknown", "mine"), "mine")],
+)
+def test_of_a_table_by_key_the_most_special_key_decides(keys: tuple, chosen: str) -> None:
+    asked: list[str] = []
+
+    def schedule(name: str):
+        return lambda *_: asked.append(name)
+
+    table = {"mine": schedule("mine"), "default": schedule("plain")}
+    target = replace(make_target(matmul=table), tag_keys=keys)
+    lower(product(16), (), target=target)
+    assert asked == [chosen]
+    only = replace(make_target(matmul={"mine": schedule("other")}), tag_keys=())
+    assert lower(product(16), (), target=only).module.functions
+    assert asked == [chosen]

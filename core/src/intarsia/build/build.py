@@ -29,7 +29,7 @@ from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
 from .artifact import Artifact, collect_constants
 from .claims import measure_claims
-from .config import Executor, Runtime, check_combination, check_served
+from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
 from .dump import Dump
 from .dynamic import VM, import_any, is_open, needs_program, pack_program
 from .importing import Model, check_budget, check_static, release_files
@@ -108,8 +108,8 @@ def build(
     ir_mod: Model,
     target: TargetSpec | None = None,
     target_host: OneSpec | None = None,
-    executor: Executor | None = None,
-    runtime: Runtime | None = None,
+    executor: Executor | ConfigSpec | None = None,
+    runtime: Runtime | ConfigSpec | None = None,
     params: Mapping[str, np.ndarray] | None = None,
     mod_name: str = "default",
     *,
@@ -124,8 +124,8 @@ def build(
         target: What to compile for, e.g. ``"accelerator, backend -option=value"``; the one of the
             ``with`` statement around if ``None``.
         target_host: The backend that drives the target; equal to the composite's host, if any.
-        executor: How the model is driven; ``aot`` if ``None``.
-        runtime: Where it runs; in a process if ``None``.
+        executor: How the model is driven, also as a string or an object; ``aot`` if ``None``.
+        runtime: Where it runs, also as a string or an object; in a process if ``None``.
         params: Values of inputs that are weights.
         mod_name: Name of the model.
         host: The plugins; those installed if ``None``.
@@ -142,7 +142,8 @@ def build(
     chosen = _chosen(options)
     dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
     parts = read_target(host, target or _carried(ir_mod, CompositeTarget), target_host)
-    driver = _driver(ir_mod, parts, executor, runtime)
+    executor = choose(Executor, executor, host)
+    driver = _driver(ir_mod, parts, executor, choose(Runtime, runtime, host))
     source = Source(ir_mod, params, mapped=chosen.mapped)
     order = _Order(source, parts, driver, executor, mod_name, host)
     several = find_choices(source, chosen.shapes)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias, cast
+from typing import ClassVar, TypeAlias, TypeVar, cast
 
 from ..errors import TargetError, UnsupportedError, UsageError
 from ..host.host import Host
@@ -112,6 +112,10 @@ class ConfigChoice:
         return f"{type(self).__name__}({self.kind!r}, {dict(self.options)!r})"
 
 
+ConfigSpec: TypeAlias = "str | Mapping[str, object]"
+"""What an executor or a runtime may be made of."""
+
+
 class Executor(ConfigChoice):
     """How a compiled model is driven: ``Executor("aot", {"unpacked-api": True})``."""
 
@@ -124,6 +128,23 @@ class Runtime(ConfigChoice):
 
     __slots__ = ()
     what = "runtime"
+
+
+C = TypeVar("C", bound=ConfigChoice)
+
+
+def choose(kind: type[C], given: C | ConfigSpec | None, host: Host | None = None) -> C | None:
+    """Return the executor or runtime that is given in any form; ``None`` if none is.
+
+    Raises:
+        UsageError: It is none, or is none of ``kind``.
+        PluginError: The plugin of its kind is broken.
+    """
+    if given is None or isinstance(given, kind):
+        return given
+    if isinstance(given, ConfigChoice):
+        raise UsageError(f"{kind.what} is {given!r}", hint=f"{kind.__name__}(...)")
+    return kind(given, host=host)
 
 
 def find_kind(what: str, name: str | None, host: Host | None = None) -> ConfigKind:

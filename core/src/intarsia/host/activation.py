@@ -15,6 +15,7 @@ from msgspec import Struct
 from ..errors import IntarsiaError, PluginError
 from ..target.config_kind import ConfigKind, core_kinds
 from ..target.kind import TargetKind
+from ..target.kind_attribute import KindAttributeValue
 from ..target.options import option_rows
 from . import hookspecs
 from .discovery import Found, State
@@ -34,11 +35,12 @@ def new_hooks() -> pluggy.PluginManager:
 
 
 class Activated(Struct, frozen=True):
-    """What a plugin registered: its kinds of target, executor and runtime."""
+    """What a plugin registered: kinds of target, executor and runtime, and attributes of kinds."""
 
     kinds: tuple[TargetKind, ...]
     executors: tuple[ConfigKind, ...]
     runtimes: tuple[ConfigKind, ...]
+    attributes: tuple[KindAttributeValue, ...] = ()
 
 
 def activate(pm: pluggy.PluginManager, plugin: Found, *, restore: bool = True) -> Activated:
@@ -65,6 +67,7 @@ def activate(pm: pluggy.PluginManager, plugin: Found, *, restore: bool = True) -
         kinds = _target_kinds(pm, plugin, plugin.manifest)
         executors = _config_kinds(pm, plugin, "executor", plugin.manifest)
         runtimes = _config_kinds(pm, plugin, "runtime", plugin.manifest)
+        attributes = _attributes(pm, plugin, plugin.manifest)
     except IntarsiaError as error:
         if pm.has_plugin(plugin.name):
             pm.unregister(name=plugin.name)
@@ -72,7 +75,7 @@ def activate(pm: pluggy.PluginManager, plugin: Found, *, restore: bool = True) -
         plugin.fail(State.BROKEN, error.message, remedy)
         raise
     plugin.state = State.LOADED
-    return Activated(kinds, executors, runtimes)
+    return Activated(kinds, executors, runtimes, attributes)
 
 
 def _target_kinds(
@@ -90,11 +93,11 @@ def _config_kinds(
 ) -> tuple[ConfigKind, ...]:
     """Ask for kinds of executor or runtime, if the manifest declares any, and check them."""
     hook = f"register_{what}_kind"
-    promised = sorted(row.name for row in manifest.config_rows(what))
+    promised = sorted("/".join(row.names) for row in manifest.config_rows(what))
     if not promised:
         return ()
     kinds = cast("tuple[ConfigKind, ...]", ask(pm, hook, plugin, {}))
-    given = sorted(kind.name for kind in kinds)
+    given = sorted("/".join((kind.name, *kind.aliases)) for kind in kinds)
     if promised != given:
         raise PluginError(
             f"{plugin.label} registers the {what} kinds {', '.join(given) or 'none'}, "
@@ -114,6 +117,31 @@ def _config_kinds(
         except PluginError as error:
             raise wrapped(error, plugin, f"{what} kind '{kind.name}'") from error
     return kinds
+
+
+def _attributes(
+    pm: pluggy.PluginManager, plugin: Found, manifest: Manifest
+) -> tuple[KindAttributeValue, ...]:
+    """Ask for attributes of kinds, if the manifest declares any, and check them."""
+    if not manifest.attributes:
+        return ()
+    values = cast("tuple[KindAttributeValue, ...]", ask(pm, "register_kind_attribute", plugin, {}))
+    promised = sorted(f"{row.name} of {row.kind}" for row in manifest.attributes)
+    given = sorted(f"{value.attribute.name} of {value.kind}" for value in values)
+    if promised != given:
+        raise PluginError(
+            f"{plugin.label} registers the attributes {', '.join(given) or 'none'}, "
+            f"but its manifest declares {', '.join(promised)}",
+            hint=f"upgrade {plugin.distribution}",
+        )
+    for value in values:
+        if not value.is_typed:
+            raise PluginError(
+                f"{plugin.label} gives attribute '{value.attribute.name}' of '{value.kind}' "
+                f"as {type(value.value).__name__}, not {value.attribute.type.__name__}",
+                hint=f"upgrade {plugin.distribution}",
+            )
+    return values
 
 
 def _imported(

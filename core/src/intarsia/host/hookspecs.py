@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..partition.support import SupportTable
     from ..target.config_kind import ExecutorKind, RuntimeKind
     from ..target.kind import TargetKind
+    from ..target.kind_attribute import KindAttributeValue
     from ..target.target import Target
     from ..tir.func import PrimFunc
     from ..tir.intrinsic import Intrinsic, IntrinsicRule
@@ -83,6 +84,15 @@ def register_runtime_kind() -> Sequence[RuntimeKind]:
     """Return the kinds of runtime that the manifest declares, with the same names.
 
     Asked once, when the plugin is first used; only if the manifest declares one.
+    """
+
+
+@hookspec
+def register_kind_attribute() -> Sequence[KindAttributeValue]:
+    """Return what the manifest declares of kinds of target: values of typed columns.
+
+    Asked once, when the plugin is first used; only if the manifest declares one. The kinds may be
+    other plugins', which need not be installed.
     """
 
 

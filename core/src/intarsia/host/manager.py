@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -93,6 +94,8 @@ class PluginManager:
             what: [(p, row) for p in self._usable() for row in _manifest(p).config_rows(what)]
             for what in self._config
         }
+        self._attribute_rows = [(p, r) for p in self._usable() for r in _manifest(p).attributes]
+        self._attributes: dict[tuple[str, str], object] = {}
         self._note_conflicts()
 
     def _usable(self) -> list[Found]:
@@ -237,18 +240,39 @@ class PluginManager:
             PluginError: Its plugin is broken.
         """
         rows = self.config_rows(what)
-        owners = [plugin for plugin, row in rows if row.name == name]
+        named = [(plugin, row) for plugin, row in rows if name in row.names]
+        owners = [plugin for plugin, _ in named]
         if len(owners) > 1:
             raise _conflict(f"{what} kind", name, owners)
         if not owners:
-            known = [kind.name for kind in core_kinds(what)] + [row.name for _, row in rows]
+            known = [kind.name for kind in core_kinds(what)]
+            known += [one for _, row in rows for one in row.names]
             raise UsageError(
                 f"there is no {what} '{name[:60]}'",
                 hint=did_you_mean(name, known) or f"one of {', '.join(known)}",
             )
         with self._lock:
             self._use(owners[0], f"{what} kind '{name}'")
-            return self._config[what].get(name)
+            return self._config[what].get(named[0][1].name)
+
+    def attribute_names(self, kind: str) -> Collection[str]:
+        """Names of the columns in which usable plugins say something of a kind."""
+        return {row.name for _, row in self._attribute_rows if row.kind == kind}
+
+    def attribute(self, kind: str, name: str) -> object:
+        """Return what a plugin says of a kind in one column, activating the plugin.
+
+        Raises:
+            DuplicateName: Two plugins do.
+            PluginError: The plugin is broken.
+        """
+        owners = [p for p, row in self._attribute_rows if (row.kind, row.name) == (kind, name)]
+        what = f"attribute '{name}' of target kind"
+        if len(owners) > 1:
+            raise _conflict(what, kind, owners)
+        with self._lock:
+            self._use(owners[0], f"{what} '{kind}'")
+            return self._attributes[kind, name]
 
     def _use(self, owner: Found, what: str) -> None:
         """Activate a plugin, unless that is done or went wrong before."""
@@ -281,7 +305,11 @@ class PluginManager:
                 trace_calls(self._hooks, self._labels(), self._trace)
         made = activate(self._hooks, owner)
         for kind in made.kinds:
+            if self.attribute_names(kind.name):
+                kind = replace(kind, attributes=_Attributes(self, kind.name))
             self._kinds.add(kind.name, kind, owner=owner.distribution)
+        for row in made.attributes:
+            self._attributes[row.kind, row.attribute.name] = row.value
         for what, kinds in (("executor", made.executors), ("runtime", made.runtimes)):
             for kind in kinds:
                 self._config[what].add(kind.name, kind, owner=owner.distribution)
@@ -295,6 +323,27 @@ class PluginManager:
         if self._hooks is None:
             raise PluginError("no plugin is activated")
         return self._hooks
+
+
+class _Attributes(Mapping[str, object]):
+    """What plugins say of a kind; a plugin is activated when its word is asked for."""
+
+    def __init__(self, manager: PluginManager, kind: str) -> None:
+        self._manager, self._kind = manager, kind
+
+    def __getitem__(self, name: str) -> object:
+        if name not in self._manager.attribute_names(self._kind):
+            raise KeyError(name)
+        return self._manager.attribute(self._kind, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._manager.attribute_names(self._kind)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._manager.attribute_names(self._kind)))
+
+    def __len__(self) -> int:
+        return len(self._manager.attribute_names(self._kind))
 
 
 def _remedy(kind: str) -> str:

@@ -21,11 +21,12 @@ MAX_LENGTH = 65_536
 """Longest manifest, in characters."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _FILE = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_-]*/){0,3}[A-Za-z0-9_][A-Za-z0-9_-]*\.toml")
 _TOP = (
     *("schema", "name", "api", "summary", "hooks"),
-    *("target-kind", "executor-kind", "runtime-kind", "alias", "hardware"),
+    *("target-kind", "executor-kind", "runtime-kind", "kind-attribute", "alias", "hardware"),
 )
 _ROLES = {role.value: role for role in Role}
 
@@ -39,9 +40,23 @@ class KindRow(Struct, frozen=True):
 
 
 class ConfigRow(Struct, frozen=True):
-    """An ``[[executor-kind]]`` or ``[[runtime-kind]]``: a name and one line on it."""
+    """An ``[[executor-kind]]`` or ``[[runtime-kind]]``: names and one line on it."""
 
     name: str
+    summary: str
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that users may call it."""
+        return self.name, *self.aliases
+
+
+class AttributeRow(Struct, frozen=True):
+    """A ``[[kind-attribute]]``: a column, and a kind of target that has a value in it."""
+
+    name: str
+    kind: str
     summary: str
 
 
@@ -65,6 +80,7 @@ class Manifest(Struct, frozen=True):
         hardware: Files with hardware tags, beside the manifest.
         executors: Kinds of executor it adds.
         runtimes: Kinds of runtime it adds.
+        attributes: What it says of kinds of target, its own and others'.
     """
 
     name: str
@@ -76,6 +92,7 @@ class Manifest(Struct, frozen=True):
     hardware: tuple[str, ...]
     executors: tuple[ConfigRow, ...] = ()
     runtimes: tuple[ConfigRow, ...] = ()
+    attributes: tuple[AttributeRow, ...] = ()
 
     def config_rows(self, what: str) -> tuple[ConfigRow, ...]:
         """The kinds of ``executor`` or ``runtime`` that the plugin adds."""
@@ -104,8 +121,11 @@ def parse_manifest(text: str) -> Manifest:
     aliases = tuple(_alias(row, where) for row, where in _rows(data, "alias"))
     executors = tuple(_config(row, where) for row, where in _rows(data, "executor-kind"))
     runtimes = tuple(_config(row, where) for row, where in _rows(data, "runtime-kind"))
-    for named in ((*kinds, *aliases), executors, runtimes):
-        names = [row.name for row in named]
+    attributes = tuple(_attribute(row, where) for row, where in _rows(data, "kind-attribute"))
+    columns = [f"{row.name} of {row.kind}" for row in attributes]
+    targets = [row.name for row in (*kinds, *aliases)]
+    configs = ([name for row in rows for name in row.names] for rows in (executors, runtimes))
+    for names in (targets, columns, *configs):
         for name in names:
             if names.count(name) > 1:
                 raise PluginError(f"plugin.toml gives the name '{name}' twice")
@@ -119,6 +139,7 @@ def parse_manifest(text: str) -> Manifest:
         hardware=tuple(_hardware(row, where) for row, where in _rows(data, "hardware")),
         executors=executors,
         runtimes=runtimes,
+        attributes=attributes,
     )
 
 
@@ -166,8 +187,25 @@ def _kind(row: Mapping[str, object], where: str) -> KindRow:
 
 
 def _config(row: Mapping[str, object], where: str) -> ConfigRow:
-    _only(row, ("name", "summary"), where)
-    return ConfigRow(_text(row, "name", where, _NAME), _text(row, "summary", where))
+    _only(row, ("name", "summary", "aliases"), where)
+    given = row.get("aliases", [])
+    aliases = cast("list[object]", given) if isinstance(given, list) else [None]
+    if not all(isinstance(name, str) and _NAME.fullmatch(name) for name in aliases):
+        raise PluginError(f"'aliases' of {where} is not a list of names", hint='aliases = ["..."]')
+    return ConfigRow(
+        _text(row, "name", where, _NAME),
+        _text(row, "summary", where),
+        tuple(cast("list[str]", aliases)),
+    )
+
+
+def _attribute(row: Mapping[str, object], where: str) -> AttributeRow:
+    _only(row, ("name", "kind", "summary"), where)
+    return AttributeRow(
+        _text(row, "name", where, _COLUMN),
+        _text(row, "kind", where, _NAME),
+        _text(row, "summary", where),
+    )
 
 
 def _alias(row: Mapping[str, object], where: str) -> AliasRow:

@@ -17,6 +17,7 @@ from ..partition.region import Region
 from ..partition.support import SupportRow, SupportTable
 from ..target.config_kind import ExecutorKind, RuntimeKind
 from ..target.kind import TargetKind
+from ..target.kind_attribute import KindAttributeValue
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from .discovery import Found
@@ -38,6 +39,7 @@ _SEVERAL = {
     "partition": Region,
     "register_executor_kind": ExecutorKind,
     "register_runtime_kind": RuntimeKind,
+    "register_kind_attribute": KindAttributeValue,
 }
 _COMPILING = frozenset({"relay_codegen", "rewrite_relay", "rewrite_tir"})
 _COMPILING_FACTOR = 60  # generating code for a large region may take long

@@ -6,12 +6,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeVar, cast
+from typing import NoReturn, TypeVar, cast, overload
 
-from ..errors import VerifyError
+from ..errors import UsageError, VerifyError
 from .expr import Function, GlobalVar
 
 A = TypeVar("A")
+
+_ATTR_NAMES = {"Executor": "Executor", "Runtime": "Runtime", "CompositeTarget": "Target"}
+"""Class of a setting that users may name, and its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,51 @@ class IRModule:
             return self
         return self.with_functions({**self.functions, "main": main})
 
-    def with_attr(self, key: type[A], value: A) -> IRModule:
-        """Return the module with a module-level setting."""
-        return replace(self, attrs=MappingProxyType({**self.attrs, key: value}))
+    @overload
+    def with_attr(self, key: type[A], value: A) -> IRModule: ...
 
-    def attr(self, key: type[A]) -> A | None:
-        """Return the module-level setting of class ``key``, if set."""
+    @overload
+    def with_attr(self, key: str, value: object) -> IRModule: ...
+
+    def with_attr(self, key: type[A] | str, value: object) -> IRModule:
+        """Return the module with a module-level setting.
+
+        Args:
+            key: Its class, or the name of its class: ``Executor``, ``Runtime``, ``Target``.
+            value: The setting.
+
+        Raises:
+            UsageError: The value is of a class of another name.
+        """
+        kind: type = type(value) if isinstance(key, str) else key
+        if isinstance(key, str) and _ATTR_NAMES.get(kind.__name__) != key:
+            raise UsageError(
+                f"the setting {key!r} of a module cannot be a {kind.__name__}",
+                hint=f"with_attr({key!r}, {key}(...))",
+            )
+        return replace(self, attrs=MappingProxyType({**self.attrs, kind: value}))
+
+    def set_attr(self, key: type | str, value: object) -> NoReturn:
+        """Refuse: a module does not change; :meth:`with_attr` returns one with the setting.
+
+        Raises:
+            UsageError: Always.
+        """
+        name = key if isinstance(key, str) else key.__name__
+        raise UsageError(
+            f"a module does not change, so it has no setting '{name}' set",
+            hint=f"module = module.with_attr({name!r}, ...), or build(..., {name.lower()}=...)",
+        )
+
+    @overload
+    def attr(self, key: type[A]) -> A | None: ...
+
+    @overload
+    def attr(self, key: str) -> object: ...
+
+    def attr(self, key: type[A] | str) -> object:
+        """Return the module-level setting of class ``key``, or of that name, if set."""
+        if isinstance(key, str):
+            names = (kind for kind in self.attrs if _ATTR_NAMES.get(kind.__name__) == key)
+            return next((self.attrs[kind] for kind in names), None)
         return cast("A | None", self.attrs.get(key))

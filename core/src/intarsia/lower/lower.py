@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct, field
 
@@ -15,6 +15,7 @@ from ..artifact.plan import ALIGNMENT
 from ..errors import PluginError
 from ..ir.expr import Call, Constant, Expr, Function, Var, tensor_type
 from ..ir.walk import post_order
+from ..target.dispatch import dispatch
 from ..tir.func import PrimFunc
 from .call_plan import plan_calls
 from .fuse import KernelCall, fuse
@@ -97,11 +98,20 @@ def _kernel(group: FusedGroup, target: Target) -> PrimFunc:
     anchor = group.anchor
     # Schedules share out work among threads and registers; they need not think of none.
     if anchor is not None and not _is_empty(group):
-        schedule = target.kind.schedules.get(anchor.name)
+        schedule = _schedule(anchor.name, target)
     else:
         schedule = None
     kernel = None if schedule is None else schedule(group, target)
     return _default_kernel(group, target) if kernel is None else _checked(kernel, group, target)
+
+
+def _schedule(operator: str, target: Target) -> Callable[..., object] | None:
+    """Return the schedule of an operator; of a table by key, the row of the most special key."""
+    found = target.kind.schedules.get(operator)
+    if not isinstance(found, Mapping):
+        return found
+    rows = {"default": None, **cast("Mapping[str, Callable[..., object]]", found)}
+    return dispatch(rows, target, f"a schedule of {operator}")
 
 
 def _chosen_kernel(

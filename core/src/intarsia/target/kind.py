@@ -104,7 +104,8 @@ class TargetKind:
         memory: Levels of memory, outermost first.
         schedules: Operator name to a function ``schedule(group: FusedGroup, target: Target) ->
             PrimFunc | None`` that replaces the default loops of a fused group with that operator
-            as its anchor.
+            as its anchor; or to a table of such functions by key, of which that of the most
+            special of the target's keys counts (``default`` for all others).
         loops: Backends only: ``loops(name: str, stages: Stages, target: Target) -> PrimFunc``
             replaces the default loops of groups that no schedule takes.
         tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) ->
@@ -134,6 +135,8 @@ class TargetKind:
         target_function: ``target_function(name) -> Signature | None`` finds a function that loops
             may call by the code generator's own name, with
             :func:`intarsia.tir.target_call.call_target_intrinsic`.
+        attributes: What plugins say of the kind, by the name of the column; filled in by the host.
+            Read it with :meth:`intarsia.target.kind_attribute.KindAttribute.get`.
     """
 
     name: str
@@ -143,7 +146,7 @@ class TargetKind:
     device_type: int = 1
     default_keys: tuple[str, ...] = ("cpu",)
     memory: tuple[Memory, ...] = (Memory(),)
-    schedules: Mapping[str, Callable[..., Any]] = field(
+    schedules: Mapping[str, Callable[..., Any] | Mapping[str, Callable[..., Any]]] = field(
         default_factory=lambda: MappingProxyType({})
     )
     loops: Callable[..., object] | None = None
@@ -161,3 +164,4 @@ class TargetKind:
     follows: tuple[str, ...] = ()
     simulated: Callable[[Any], str] | None = None
     target_function: FindFunction | None = None
+    attributes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia.Target``: a target by its string, with the plugins that are installed."""
+
+from __future__ import annotations
+
+from ..host.host import Host
+from ..target import target as parts
+from ..target.read import OneSpec, TargetSpec
+
+
+class _AnyTarget(type):
+    """Makes ``isinstance(x, intarsia.Target)`` true of single targets and of composites."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, parts.Target | parts.CompositeTarget)
+
+
+class Target(parts.Target, metaclass=_AnyTarget):
+    """What to compile for: ``intarsia.Target("llvm -mcpu=haswell")``.
+
+    Calling it reads a target in any of its forms and returns a :class:`CompositeTarget`, whose
+    ``accelerators``, ``fallback`` and ``host`` are single targets. ``with Target("llvm"):`` makes
+    it the one that :func:`build` compiles for; ``Target.current()`` is that of the ``with`` around.
+
+    Args:
+        spec: A string, an object, a list, or a target made before.
+        target_host: The backend that drives it; equal to the one that ``spec`` names, if any.
+        host: The plugins; those installed if ``None``.
+
+    Raises:
+        TargetError: The target is wrong; the message points at the place.
+        PluginError: The plugin of one of its kinds cannot be used.
+    """
+
+    __slots__ = ()
+
+    def __new__(
+        cls, spec: TargetSpec, target_host: OneSpec | None = None, *, host: Host | None = None
+    ) -> parts.CompositeTarget:
+        """Read a target."""
+        return (host or Host()).target(spec, target_host)
