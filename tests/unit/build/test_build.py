@@ -374,3 +374,11 @@ def test_build_can_be_called_whatever_was_imported_before(order: str) -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "TargetError"
+
+
+def test_an_artifact_is_one_line_in_a_session() -> None:
+    import intarsia
+
+    text = repr(build(model(), "fast, toy", host=host_of(), plan=Plan.GREEDY))
+    assert text == "<Artifact 'default' for 'fast, toy': 2 units, 2 weights>"
+    assert repr(intarsia.Target("toy", host=host_of())) == "Target('toy')"

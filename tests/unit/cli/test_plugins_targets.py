@@ -12,11 +12,13 @@ from intarsia.cli import session
 from intarsia.cli.main import main
 from intarsia.cli.output import progress, table
 from intarsia.host.discovery import Found, State
+from intarsia.host.examine import Finding
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import AliasRow, KindRow, Manifest
 from intarsia.target.kind import Role, TargetKind
 
+from ..host.installed import install
 from ..target.target_kinds import CpuOptions, NpuOptions
 
 
@@ -148,7 +150,8 @@ def test_targets_show(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["targets", "show", "npu"]) == 0
     text = capsys.readouterr().out
     assert text.startswith("npu: accelerator, from acme-npu 0\n")
-    assert "-variant             str   n78      hardware (n77, n78)\n" in text
+    assert "-variant             str          n78      hardware (n77, n78)\n" in text
+    assert "-hardware            str          ''       the device, by any name of its tag" in text
     assert main(["targets", "show", "loops", "--json"]) == 0
     target = json.loads(capsys.readouterr().out)["target"]
     assert target["options"][2] == {
@@ -163,6 +166,94 @@ def test_targets_show(capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert main(["targets", "show", "lops"]) == 2
     assert "did you mean 'loops'" in capsys.readouterr().err
+
+
+def test_targets_show_says_what_an_alias_stands_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["targets", "show", "fast"]) == 0
+    assert capsys.readouterr().out == (
+        "fast: alias, from acme-npu 0\n"
+        "stands for: npu, loops\n"
+        "here: npu, loops\n"
+        "options of npu: intarsia targets show npu\n"
+        "options of loops: intarsia targets show loops\n"
+    )
+    assert main(["targets", "show", "fast", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out)["alias"]
+    assert (row["stands_for"], row["distribution"]) == ("npu, loops", "acme-npu")
+    assert row["target"]["accelerators"] == [{"kind": "npu"}]
+    assert main(["targets", "parse", '{"kind": "fast"}']) == 2
+    assert "'fast' is an alias of 'npu, loops', not a kind" in capsys.readouterr().err
+
+
+def test_targets_parse_takes_a_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["targets", "parse", '["npu -variant=n77", {"kind": "loops"}]']) == 0
+    assert capsys.readouterr().out == "npu -variant=n77, loops\n"
+    assert main(["targets", "parse", '["npu", 3]']) == 2
+    assert "target[1]: expected an object, not int" in capsys.readouterr().err
+
+
+def test_options_of_every_kind_are_options_of_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["targets", "parse", "loops", "--target-loops-keys", "mine"]) == 0
+    assert capsys.readouterr().out == "loops -keys=mine\n"
+    assert main(["targets", "parse", "loops", "--target-loops-hardware", "nobody"]) == 2
+    assert "no hardware is called 'nobody'" in capsys.readouterr().err
+
+
+def test_plugins_show_lists_all_that_a_plugin_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """schema = 1
+name = "all"
+api = ">=1.0,<2"
+summary = "one of each"
+hooks = "intarsia_all.plugin"
+executor-kind = [{ name = "wasm", summary = "s", aliases = ["web"] }]
+runtime-kind = [{ name = "page", summary = "s" }]
+hardware = [{ file = "tags.toml" }]
+kind-attribute = [{ name = "acme.power", kind = "loops", summary = "s" }]
+"""
+    install(tmp_path, "all", manifest=text)
+    entries = tmp_path / "intarsia_all-1.0.dist-info" / "entry_points.txt"
+    entries.write_text(entries.read_text() + "[intarsia.loaders]\nall-loader = x:y\n")
+    monkeypatch.setattr(session, "Host", lambda **_: Host(env={}, path=[str(tmp_path)]))
+    assert main(["plugins", "show", "all"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split() for line in lines[4:9]] == [
+        ["executors:", "wasm,", "web"],
+        ["runtimes:", "page"],
+        ["hardware:", "tags.toml"],
+        ["attributes:", "acme.power", "of", "loops"],
+        ["loaders:", "all-loader"],
+    ]
+    assert main(["plugins", "show", "all", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["plugins"]
+    assert (row["executors"], row["loaders"]) == (["wasm", "web"], ["all-loader"])
+
+
+@pytest.mark.parametrize("usable", [True, False])
+def test_plugins_why_says_what_doctor_says(
+    usable: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = {"usable": usable, "sdk": "sdk 3", "device": "", "detail": "no device"}
+    finding = Finding(
+        *("npu", "acme-npu", "1", ">=1", True, ("npu",), "discovered", "", ""),
+        probes={"npu": answer},
+    )
+    monkeypatch.setattr(Host, "examine", lambda *_: (finding,))
+    said = []
+    for command in (["plugins", "why", "npu"], ["doctor", "npu"]):
+        assert main(command) == 0
+        lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+        said.append([line for line in lines if line.startswith("npu: ")])
+        if command[0] == "plugins":
+            assert any("it can be used" in line for line in lines) is usable
+    assert (
+        said[0]
+        == said[1]
+        == [f"npu: {'usable' if usable else 'not usable here'}, sdk 3, no device"]
+    )
 
 
 def test_targets_parse(capsys: pytest.CaptureFixture[str]) -> None:

@@ -303,3 +303,13 @@ def test_hook_specifications_are_complete() -> None:
     assert {name for name in specs if vars(pm.hook).get(name)} == specs
     assert len(specs) == 12
     assert SupportTable(()).rows == ()
+
+
+def test_a_kind_that_is_released_with_the_host_says_what_to_install() -> None:
+    host = host_of(LOOPS)
+    with pytest.raises(TargetError, match="hint: pip install intarsia-dnnl"):
+        host.target("dnnl, loops")
+    with pytest.raises(TargetError, match="hint: pip install intarsia-arm-acl"):
+        host.target({"kind": "arm_acl"})
+    with pytest.raises(TargetError, match="hint: known: loops"):
+        host.target("opencl")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Artifact:
     """A compiled model in memory.
 
@@ -49,6 +49,14 @@ class Artifact:
     constants: Mapping[str, np.ndarray]
     placement: Placement
     module: IRModule | None = None
+
+    def __repr__(self) -> str:
+        """Name, target, and how much there is of it: one line."""
+        target = self.passport.target
+        shown = target if len(target) <= 60 else target[:57] + "..."
+        parts = (("unit", len(self.passport.units)), ("weight", len(self.constants)))
+        sizes = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in parts)
+        return f"<Artifact {self.passport.name!r} for {shown!r}: {sizes}>"
 
     def save(
         self,

@@ -17,7 +17,8 @@ from click.shell_completion import CompletionItem
 
 from ..errors import IntarsiaError, UsageError
 from ..host.host import Host
-from ..target.options import OptionRow, did_you_mean, option_rows
+from ..target.common import target_rows
+from ..target.options import OptionRow, did_you_mean
 from .kind_option import PLAIN, KindOption, SectionOption
 from .session import Session
 
@@ -121,7 +122,7 @@ def _names(host: Host, family: str) -> list[str]:
 
 def _rows(host: Host, family: str, kind: str) -> tuple[OptionRow, ...]:
     if family == "target":
-        return option_rows(host.kind(kind).options)
+        return target_rows(host.kind(kind).options)
     return host.config_kind(family, kind).rows
 
 

@@ -15,6 +15,7 @@ from ..host.discovery import HOOK_API, repeated_distributions
 from ..host.examine import Finding
 from ..runtime.cpu import this_machine
 from ..runtime.threads import available_threads, load_openmp
+from .findings import probe_lines
 from .output import emit_json, table
 from .plugin_names import PluginName
 from .session import Session
@@ -113,14 +114,7 @@ def _print(
 
 
 def _remarks(finding: Finding) -> list[str]:
-    lines: list[str] = []
-    for kind, answer in finding.probes.items():
-        if "error" in answer:
-            lines.append(f"{kind}: its probe failed: {answer['error']}")
-            continue
-        said = [str(answer[key]) for key in ("sdk", "device", "detail") if answer.get(key)]
-        usable = "usable" if answer.get("usable") else "not usable here"
-        lines.append(": ".join([kind, ", ".join([usable, *said])]))
+    lines = probe_lines(finding)
     if finding.reason:
         lines += [f"{finding.name} ({finding.distribution}): {finding.reason}"]
         lines += [f"  hint: {finding.remedy}"] if finding.remedy else []

@@ -7,6 +7,7 @@ import click
 
 from ..host.host import PluginInfo
 from . import plugins_check, plugins_dev, plugins_new
+from .findings import probe_lines
 from .output import emit_json, table
 from .plugin_names import PluginName
 from .session import Session
@@ -54,7 +55,12 @@ def show_plugin(session: Session, name: str, as_json: bool) -> None:
     plugins = session.host().plugin(name)
     if as_json:
         rows = [
-            {**_row(plugin), "summary": plugin.summary, "aliases": list(plugin.aliases)}
+            {
+                **_row(plugin),
+                "summary": plugin.summary,
+                "aliases": list(plugin.aliases),
+                **{what: list(names) for what, names in _parts(plugin).items()},
+            }
             for plugin in plugins
         ]
         emit_json({"plugins": rows})
@@ -67,6 +73,7 @@ def show_plugin(session: Session, name: str, as_json: bool) -> None:
             "hook api": plugin.api,
             "kinds": ", ".join(plugin.kinds),
             "aliases": ", ".join(plugin.aliases),
+            **{what: ", ".join(names) for what, names in _parts(plugin).items()},
             "state": plugin.state,
             "reason": plugin.reason,
             "remedy": plugin.remedy,
@@ -98,7 +105,22 @@ def why_plugin(session: Session, name: str, as_json: bool) -> None:
         if finding.reason:
             click.echo(f"  reason: {finding.reason}\n  remedy: {finding.remedy}")
         else:
-            click.echo(f"  it can be used; its import takes {1000 * finding.seconds:.0f} ms")
+            here = all(answer.get("usable") for answer in finding.probes.values())
+            can = "it can be used" if here else "it can be imported"
+            click.echo(f"  {can}; its import takes {1000 * finding.seconds:.0f} ms")
+        for line in probe_lines(finding):
+            click.echo(f"  {line}")
+
+
+def _parts(plugin: PluginInfo) -> dict[str, tuple[str, ...]]:
+    """What a plugin gives besides kinds of target and aliases."""
+    return {
+        "executors": plugin.executors,
+        "runtimes": plugin.runtimes,
+        "hardware": plugin.hardware,
+        "attributes": plugin.attributes,
+        "loaders": plugin.loaders,
+    }
 
 
 def _row(plugin: PluginInfo) -> dict[str, object]:

@@ -7,8 +7,9 @@ import click
 
 from ..errors import UsageError
 from ..host.host import Host
+from ..target.common import target_rows
 from ..target.kind import KnownValue, KnownValues
-from ..target.options import OptionRow, find_row, json_value, option_rows, print_value
+from ..target.options import OptionRow, find_row, json_value, print_value
 from .composed import ComposedCommand
 from .output import emit_json, table
 from .session import Session
@@ -60,15 +61,19 @@ def list_targets(session: Session, as_json: bool) -> None:
 def show_target(session: Session, kind: str, flag: str | None, as_json: bool) -> None:
     """Show the options of a KIND: type, default, choices and what they mean. Imports its plugin.
 
-    With --values, KIND may have options, e.g. the machine to compile for.
+    KIND may be an alias: what it stands for is shown. With --values, KIND may have options, e.g.
+    the machine to compile for.
     """
     host = session.host()
+    if flag is None and kind in host.aliases() and kind not in host.names():
+        _show_alias(host, kind, as_json)
+        return
     if flag is not None:
         _show_values(host, kind, flag, as_json)
         return
     found = host.kind(kind)
     owner = host.owner(kind)
-    rows = option_rows(found.options)
+    rows = target_rows(found.options)
     if as_json:
         row = {
             "name": found.name,
@@ -91,6 +96,27 @@ def show_target(session: Session, kind: str, flag: str | None, as_json: bool) ->
         click.echo(f"values of -{name}: intarsia targets show {found.name} --values {name}")
 
 
+def _show_alias(host: Host, name: str, as_json: bool) -> None:
+    """Say what an alias stands for, and whose it is."""
+    meaning = host.alias_table()[name]
+    owner = next(plugin for plugin in host.plugins() if name in plugin.aliases)
+    if as_json:
+        row = {
+            "name": name,
+            "stands_for": meaning,
+            "distribution": owner.distribution,
+            "target": host.target(name).to_json(),
+        }
+        emit_json({"alias": row})
+        return
+    click.echo(f"{name}: alias, from {owner.distribution} {owner.version}")
+    click.echo(f"stands for: {meaning}")
+    target = host.target(name)
+    click.echo(f"here: {target}")
+    for kind in dict.fromkeys(one.kind.name for one in target.targets):
+        click.echo(f"options of {kind}: intarsia targets show {kind}")
+
+
 def _show_values(host: Host, text: str, flag: str, as_json: bool) -> None:
     """List the choices of an option, or what the code generator says it may be."""
     from ..target.strings import parse_targets
@@ -99,7 +125,7 @@ def _show_values(host: Host, text: str, flag: str, as_json: bool) -> None:
     if len(found) != 1:
         raise UsageError(f"--values is about one kind, not {len(found)}")
     kind = found[0].kind
-    row = find_row(f"target kind '{kind.name}'", option_rows(kind.options), flag.lstrip("-"))
+    row = find_row(f"target kind '{kind.name}'", target_rows(kind.options), flag.lstrip("-"))
     if row.flag in kind.known_flags and kind.known_values is not None:
         known = kind.known_values(row.flag, found[0].options)
     else:

@@ -32,6 +32,9 @@ _MAJOR = int(HOOK_API.partition(".")[0])
 _USUAL_RANGE = f">={_MAJOR}.0,<{_MAJOR + 1}"  # to read any other range takes 20 ms of imports
 """Version of the hooks that this host calls; a manifest's ``api`` is a range of it."""
 
+LOADERS = "intarsia.loaders"
+"""Entry-point group of what loads units when an artifact runs."""
+
 _VALUE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\s*:\s*([A-Za-z0-9_-]+\.toml)", re.ASCII)
 
 
@@ -84,6 +87,7 @@ class Found(Struct):
         hooks: The object with the hook implementations, for a plugin given as an object.
         folder: Where its manifest lies, also inside a wheel; ``None`` for a plugin given as an
             object.
+        loaders: Names of the loaders that the distribution has.
     """
 
     name: str
@@ -95,6 +99,7 @@ class Found(Struct):
     remedy: str = ""
     hooks: object = None
     folder: DataPath | None = None
+    loaders: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -134,8 +139,9 @@ def find_plugins(path: Sequence[str] | None = None) -> list[Found]:
         if key in seen:
             continue
         seen.add(key)
-        for entry, value in _entries(text):
-            plugin = Found(entry, name, version)
+        loaders = tuple(entry for entry, _ in _entries(text, LOADERS))
+        for entry, value in _entries(text, GROUP):
+            plugin = Found(entry, name, version, loaders=loaders)
             _read(plugin, value, distribution, where)
             found.append(plugin)
     return sorted(found, key=_order)
@@ -181,14 +187,14 @@ def _identity(distribution: _Distribution) -> tuple[str, str]:
     return fields.get("Name", "unknown"), fields.get("Version", "unknown")
 
 
-def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Names and values of the group, in the order of the file."""
+def _entries(text: str, group: str) -> Iterator[tuple[str, str]]:
+    """Names and values of a group, in the order of the file."""
     section = ""
     for raw in text.splitlines():
         line = raw.strip()
         if line.startswith("["):
             section = line.strip("[]").strip()
-        elif section == GROUP and "=" in line and line[0] not in "#;":
+        elif section == group and "=" in line and line[0] not in "#;":
             name, _, value = line.partition("=")
             yield name.strip(), value.strip()
 

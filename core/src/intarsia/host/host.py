@@ -40,6 +40,11 @@ class PluginInfo(Struct, frozen=True):
         state: ``discovered``, ``blocked``, ``incompatible``, ``broken`` or ``loaded``.
         reason: Why it cannot be used, or whom it is in conflict with; else empty.
         remedy: What to do about that.
+        executors: Names of its kinds of executor, other names included.
+        runtimes: Names of its kinds of runtime, other names included.
+        hardware: Its files of hardware tags.
+        attributes: What it says of kinds of target: ``column of kind``.
+        loaders: Names of its loaders.
     """
 
     name: str
@@ -52,6 +57,11 @@ class PluginInfo(Struct, frozen=True):
     state: str
     reason: str
     remedy: str
+    executors: tuple[str, ...] = ()
+    runtimes: tuple[str, ...] = ()
+    hardware: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
+    loaders: tuple[str, ...] = ()
 
 
 class KindInfo(Struct, frozen=True):
@@ -341,4 +351,9 @@ def _info(plugin: Found) -> PluginInfo:
         state=plugin.state.value,
         reason=plugin.reason,
         remedy=plugin.remedy,
+        executors=tuple(n for row in manifest.executors for n in row.names) if manifest else (),
+        runtimes=tuple(n for row in manifest.runtimes for n in row.names) if manifest else (),
+        hardware=manifest.hardware if manifest else (),
+        attributes=tuple(f"{r.name} of {r.kind}" for r in manifest.attributes) if manifest else (),
+        loaders=plugin.loaders,
     )

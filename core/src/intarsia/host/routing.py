@@ -23,6 +23,7 @@ from ..tir.intrinsic import Intrinsic
 from .discovery import Found
 from .guard import quiet_stdout
 from .probe import Probe
+from .requirements import missing_requirements
 from .time_limit import OutOfTime, time_limit
 from .trial import time_limit_of
 
@@ -101,10 +102,22 @@ def wrapped(cause: BaseException, owner: Found, doing: str) -> IntarsiaError:
     text = str(cause) or "no message"
     if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in EXHAUSTED):
         return ResourceError(f"{owner.label} ran out of memory or disk in {doing}: {text}")
+    missing = missing_requirements(owner.distribution) if isinstance(cause, ImportError) else []
+    if missing:
+        names = ", ".join(missing)
+        return PluginError(
+            f"{owner.label} needs {names}, which is not installed; {doing}: {text[:2000]}",
+            hint=f"pip install {' '.join(map(_quoted, missing))}",
+        )
     return PluginError(
         f"{owner.label} failed in {doing}: {type(cause).__name__}: {text[:2000]}",
         hint=f"report it to {owner.distribution}, or go on without: --no-plugin {owner.name}",
     )
+
+
+def _quoted(requirement: str) -> str:
+    """As a shell takes it: a bound has < or >."""
+    return f"'{requirement}'" if set(requirement) & set("<>!~*;") else requirement
 
 
 def _upgrade(owner: Found) -> str:

@@ -13,7 +13,7 @@ from .options import Value, json_value, option_rows, print_value, set_options
 from .scope import current_target, enter_target, leave_target
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Target:
     """A kind with the values of its options; canonical, hashable, equal by value.
 
@@ -83,6 +83,9 @@ class Target:
         values = {flag: json_value(value) for flag, value in self._values().items()}
         return {"kind": self.kind.name, **values}
 
+    def __repr__(self) -> str:
+        return f"Target({str(self)!r})"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Target) and str(self) == str(other)
 
@@ -90,7 +93,7 @@ class Target:
         return hash(str(self))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class CompositeTarget:
     """Accelerators in the user's order, the backend for the rest, and the host that drives them.
 
@@ -120,6 +123,9 @@ class CompositeTarget:
     def __str__(self) -> str:
         """The canonical string: accelerators, fallback and, if it is another, the host."""
         return ", ".join(str(target) for target in self.targets)
+
+    def __repr__(self) -> str:
+        return f"Target({str(self)!r})"
 
     def to_json(self) -> dict[str, object]:
         """The canonical JSON form, a ``composite``."""
