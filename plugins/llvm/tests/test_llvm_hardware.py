@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 import pytest
 
 import intarsia_llvm
+from intarsia.errors import TargetError
 from intarsia.host.host import Host
 from intarsia.target.common import Tag
 from intarsia.target.features import ARM_CPUS, CORTEX_M_CPUS, X86_CPUS, target_features
@@ -27,6 +28,20 @@ def host() -> Host:
 @pytest.fixture(scope="module")
 def table(host: Host) -> HardwareTable:
     return host.hardware()
+
+
+def own_targets(table: HardwareTable) -> list[str]:
+    """The targets that tags imply, but for those of parts that another backend drives."""
+    targets = {table.resolve(tag.name).target for tag in table.tags}
+    return sorted(target for target in targets if target.startswith("llvm"))
+
+
+def test_parts_that_another_backend_drives_say_which(host, table):
+    others = [tag.name for tag in table.tags if table.resolve(tag.name).target[:4] != "llvm"]
+    assert "rockchip/rk3399:gpu" in others
+    for name in others:
+        with pytest.raises(TargetError, match=f"'{name}' is driven by the backend 'opencl', which"):
+            host.target(name)
 
 
 def complaints(triple: str, cpu: str, features: str) -> str:
@@ -62,7 +77,7 @@ def test_llvm_knows_every_processor(host, table):
     llvm.initialize_all_asmprinters()
     assert "not a recognized processor" in complaints("aarch64-linux-gnu", "nonsense", "")
     wrong: list[str] = []
-    for text in sorted({table.resolve(tag.name).target for tag in table.tags}):
+    for text in own_targets(table):
         words = dict(word.removeprefix("-").split("=", 1) for word in text.split()[1:])
         said = complaints(words["mtriple"], words["mcpu"], words.get("mattr", ""))
         wrong += [f"{text}: {said}"] if said else []
@@ -83,9 +98,7 @@ def test_every_tag_is_a_target(host, table):
 def test_the_table_of_features_knows_the_processors(host, table):
     unknown = {
         str(options.mcpu)
-        for options in {
-            host.target(table.resolve(tag.name).target).fallback.options for tag in table.tags
-        }
+        for options in {host.target(target).fallback.options for target in own_targets(table)}
         if not options.mtriple.startswith(("armv7", "riscv64"))
         and options.mcpu not in {*X86_CPUS, *ARM_CPUS, *CORTEX_M_CPUS}
     }

@@ -35,7 +35,7 @@ def test_show_says_all_that_is_known(run):
     assert "flash 1 MiB, sram 320 KiB" in shown
     assert "-mattr=-fp64" in shown
     parts = run("show", "rockchip/rk3399")
-    assert "rockchip/rk3399:bigcpu, rockchip/rk3399:littlecpu" in parts
+    assert "rockchip/rk3399:bigcpu, rockchip/rk3399:gpu, rockchip/rk3399:littlecpu" in parts
     row = json.loads(run("show", "rpi4", "--json"))["hardware"]
     assert row["type"] == "broadcom/bcm2711"
     assert row["lineage"][-1] == "arm/aarch64"

@@ -10,6 +10,7 @@ import pytest
 from intarsia.errors import TargetError, ToolchainError
 from intarsia.lower.kernels import TensorModule
 from intarsia_llvm import link
+from intarsia_llvm.known import check_processor
 from intarsia_llvm.link import find_linker, link_shared
 from intarsia_llvm.optimise import compile_assembly, compile_object
 from intarsia_llvm.target import LlvmOptions, canonicalise, host_triple, machine
@@ -48,6 +49,40 @@ def test_features_decide_the_vectors():
 def test_wrong_options(options, said):
     with pytest.raises(TargetError, match=said):
         canonicalise(options)
+
+
+@pytest.mark.parametrize(
+    ("abi", "triple", "means"),
+    [
+        ("hard", "armv7-linux-gnueabi", "armv7-linux-gnueabihf"),
+        ("hard", "thumbv7em-none-eabihf", "thumbv7em-none-eabihf"),
+        ("soft", "armv7-unknown-linux-gnueabihf", "armv7-unknown-linux-gnueabi"),
+        ("soft", "thumbv7em-none-eabi", "thumbv7em-none-eabi"),
+    ],
+)
+def test_the_abi_of_floats_is_part_of_the_triple(abi, triple, means):
+    options = canonicalise(LlvmOptions(mtriple=triple, mcpu="cortex-a7", mfloat_abi=abi))
+    assert (options.mtriple, options.mfloat_abi) == (means, "")
+
+
+@pytest.mark.parametrize("triple", ["", "aarch64-linux-gnu", "armv7-apple-ios"])
+def test_other_machines_have_one_abi_of_floats(triple):
+    with pytest.raises(TargetError, match="-mfloat-abi is for 32-bit Arm"):
+        canonicalise(LlvmOptions(mtriple=triple, mcpu="generic", mfloat_abi="hard"))
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        (LlvmOptions(mcpu="avx2", mtriple="x86_64-linux-gnu"), "-mattr=+avx2"),
+        (LlvmOptions(mcpu="sha", mtriple="x86_64-linux-gnu"), "-mattr=+sha"),
+        (LlvmOptions(mcpu="sve", mtriple="aarch64-linux-gnu"), "-mattr=+sve"),
+    ],
+)
+def test_a_feature_is_no_processor(options, hint):
+    with pytest.raises(TargetError) as caught:
+        check_processor(options)
+    assert f"is a feature of processors: {hint}" in caught.value.hint
 
 
 def test_native_is_this_machine_only(monkeypatch):

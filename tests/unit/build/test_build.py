@@ -380,5 +380,5 @@ def test_an_artifact_is_one_line_in_a_session() -> None:
     import intarsia
 
     text = repr(build(model(), "fast, toy", host=host_of(), plan=Plan.GREEDY))
-    assert text == "<Artifact 'default' for 'fast, toy': 2 units, 2 weights>"
+    assert text == "<Artifact 'default' for 'fast, toy': 2 units, 1 weight>"
     assert repr(intarsia.Target("toy", host=host_of())) == "Target('toy')"

@@ -205,7 +205,9 @@ class _Reader:
             raise TargetError(
                 f"'{self._inside[-1]}' is driven by the backend '{name}', "
                 "which no installed plugin has",
-                hint=f"it stands for '{self._text}'; {error.hint}",
+                hint=error.hint
+                if error.hint.startswith("pip install")
+                else f"install a plugin that has it; the name stands for '{self._text}'",
             ) from None
 
     def _options(
@@ -316,6 +318,6 @@ def _by_role(drafts: Sequence[_Draft]) -> list[_Draft]:
 
 
 def _front(inner: list[_Draft], last: bool) -> list[_Draft]:
-    """In front of other targets, only the accelerators of what an alias or a tag stands for."""
+    """What an alias or a tag gives in front of others: accelerators, or a device without host."""
     accelerators = [draft for draft in inner if draft.kind.role is Role.ACCELERATOR]
-    return inner if last or not accelerators else accelerators
+    return inner if last else accelerators or inner[:1]

@@ -11,6 +11,7 @@ from intarsia.plugin import TargetError, option
 
 _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _WITH_MVE = frozenset({"cortex-m52", "cortex-m55", "cortex-m85"})
+_M_PROFILE = re.compile(r"armv(?:6s?-m|7e?-m|8(?:\.[0-9]+)?-m)\b")
 _MACHINES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
@@ -22,6 +23,7 @@ class COptions:
     cflags: tuple[str, ...] = option((), doc="more flags: -march=native,-ffast-math")
     opt_level: int = option(3, doc="effort of the compiler", minimum=0, maximum=3)
     mcpu: str = option("", doc="processor the code is for: native, haswell, cortex-m4")
+    march: str = option("", doc="instruction set the code is for: armv7e-m, x86-64-v3, rv64gc")
     mtriple: str = option("", doc="machine to write sources for; this machine if empty")
     freestanding: bool = option(False, doc="sources only: no shared library for this machine")
     winograd: bool = option(
@@ -34,12 +36,14 @@ class COptions:
     @property
     def is_microcontroller(self) -> bool:
         """Whether the code is for a processor of Arm's M profile."""
-        return self.mcpu.startswith("cortex-m") or self.mtriple.startswith("thumb")
+        words = self.mcpu.startswith("cortex-m") or self.mtriple.startswith("thumb")
+        return words or _M_PROFILE.match(self.march) is not None
 
     @property
     def has_mve(self) -> bool:
         """Whether the processor named has the M profile's vectors, as far as its name says."""
-        return self.mcpu.split("+")[0] in _WITH_MVE and "+nomve" not in self.mcpu
+        named = self.mcpu.split("+")[0] in _WITH_MVE and "+nomve" not in self.mcpu
+        return named or "+mve" in self.march
 
     @property
     def sources_only(self) -> bool:
@@ -57,10 +61,15 @@ def canonicalise(options: COptions) -> COptions:
     """Check what the types do not say.
 
     Raises:
-        TargetError: No compiler, or a prefix that is no C identifier.
+        TargetError: No compiler, two instruction sets, or a prefix that is no C identifier.
     """
     if not options.cc:
         raise TargetError("-cc is empty", hint="-cc=gcc, or leave it away for cc")
+    if options.march and options.mcpu and this_machine() == "x86_64" and not options.sources_only:
+        raise TargetError(
+            "-march: x86-64 compilers read -mcpu as -march, and both are given",
+            hint="leave one of them out",
+        )
     if options.prefix and not _PREFIX.fullmatch(options.prefix):
         raise TargetError(
             f"-prefix: '{options.prefix}' cannot start a name in C",

@@ -79,9 +79,9 @@ def compile_shared(files: Mapping[str, bytes], source: str, options: COptions) -
 
 def processor_flags(options: COptions) -> tuple[str, ...]:
     """Return what makes a compiler of this machine use all that the named processor has."""
-    if not options.mcpu:
-        return ()
-    return (f"-march={options.mcpu}" if this_machine() == "x86_64" else f"-mcpu={options.mcpu}",)
+    flag = "-march" if this_machine() == "x86_64" else "-mcpu"
+    named = (("-march", options.march), (flag, options.mcpu))
+    return tuple(f"{name}={value}" for name, value in named if value)
 
 
 def vector_bytes(options: COptions) -> int:

@@ -21,6 +21,7 @@ from .target import (
     X86_OTHERS,
     LlvmOptions,
     canonicalise,
+    feature_hint,
     host_cpu,
     host_triple,
     is_x86,
@@ -113,13 +114,15 @@ def check_processor(options: LlvmOptions) -> LlvmOptions:
         return options
     _, cpus, features = processors_and_features(options.mtriple)
     processors = {row.value for row in cpus} | {"generic"}
+    known_features = {row.value for row in features}
     for flag, name in wanted:
-        known = {row.value for row in features} if flag == "mattr" else processors
+        known = known_features if flag == "mattr" else processors
         if (name or flag == "mattr") and name not in known:
             what = "feature" if flag == "mattr" else "processor"
             raise TargetError(
                 f"-{flag}: LLVM knows no {what} '{name}' for {options.mtriple}",
-                hint=did_you_mean(name, known)
+                hint=(feature_hint(name, known_features) if flag != "mattr" else "")
+                or did_you_mean(name, known)
                 or f"intarsia targets show 'llvm -mtriple={options.mtriple}' --values {flag}",
             )
     return options

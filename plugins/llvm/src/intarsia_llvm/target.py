@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -114,6 +115,11 @@ class LlvmOptions:
     mattr: tuple[str, ...] = option((), doc="features to add or remove: +avx2,-avx512f")
     mtune: str = option("", doc="processor to schedule instructions for; mcpu if empty")
     mtriple: str = option("", doc="LLVM's name of the machine; this machine if empty")
+    mfloat_abi: str = option(
+        "",
+        choices=("", "hard", "soft"),
+        doc="where 32-bit Arm code passes floats; becomes part of -mtriple: hard is eabihf",
+    )
     num_threads: int = option(0, doc="threads; 0 means all", minimum=0, maximum=1024)
     opt_level: int = option(
         1,
@@ -166,6 +172,7 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
     Raises:
         TargetError: An unknown processor or feature, or ``native`` for another machine.
     """
+    options = _with_float_abi(options)
     triple = options.mtriple or host_triple()
     for feature in options.mattr:
         if feature[:1] not in ("+", "-"):
@@ -191,9 +198,35 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
     if options.mcpu not in X86_CPUS:
         raise TargetError(
             f"-mcpu: no x86 processor '{options.mcpu}'",
-            hint=did_you_mean(options.mcpu, X86_CPUS) or f"one of {', '.join(X86_CPUS)}",
+            hint=feature_hint(options.mcpu, X86_FEATURES | X86_OTHERS)
+            or did_you_mean(options.mcpu, X86_CPUS)
+            or f"one of {', '.join(X86_CPUS)}",
         )
     return replace(options, mtriple=triple)
+
+
+def _with_float_abi(options: LlvmOptions) -> LlvmOptions:
+    """Say where floats are passed in the triple, which has a word for it.
+
+    Raises:
+        TargetError: The machine has one way only.
+    """
+    if not options.mfloat_abi:
+        return options
+    triple = options.mtriple or host_triple()
+    front, _, abi = triple.rpartition("-")
+    if not triple.startswith(("arm", "thumb")) or not abi.removesuffix("hf").endswith("eabi"):
+        raise TargetError(
+            f"-mfloat-abi is for 32-bit Arm; {triple} passes floats in one way only",
+            hint="leave it out, or e.g. -mtriple=armv7-linux-gnueabihf",
+        )
+    abi = abi.removesuffix("hf") + ("hf" if options.mfloat_abi == "hard" else "")
+    return replace(options, mtriple=f"{front}-{abi}", mfloat_abi="")
+
+
+def feature_hint(name: str, features: Collection[str]) -> str:
+    """Return what to write where a feature was named as a processor; empty if it is none."""
+    return f"'{name}' is a feature of processors: -mattr=+{name}" if name in features else ""
 
 
 def is_x86(triple: str) -> bool:
