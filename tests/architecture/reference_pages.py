@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,8 @@ from intarsia.cli.output import SCHEMA
 from intarsia.host.host import Host
 from intarsia.ir.op import attr_defaults
 from intarsia.ops import OPERATORS
-from intarsia.target.options import option_rows
+from intarsia.target.options import OptionRow, option_rows
+from intarsia.target.universal import COMMON
 
 from . import accuracy_page, compatibility, nodes_page, support_page
 from .source_tree import ROOT
@@ -95,6 +96,7 @@ def targets() -> str:
         "![intarsia targets show, on a terminal](../images/targets-show.svg)",
         "",
     ]
+    lines += ["## Every kind", "", *_option_table(COMMON), ""]
     for row in host.kinds():
         if not (ROOT / "plugins" / row.plugin).is_dir():
             continue
@@ -104,18 +106,23 @@ def targets() -> str:
             f"{row.summary} ({row.role}, from `{row.distribution}`).",
             "",
         ]
-        lines += ["| option | type | default | values | meaning |", "|---|---|---|---|---|"]
-        for option in option_rows(host.kind(row.name).options):
-            cells = (
-                f"`-{option.flag}`",
-                option.type,
-                _default(option.default),
-                _values(option),
-                option.doc,
-            )
-            lines.append("| " + " | ".join(_cell(str(cell)) for cell in cells) + " |")
+        lines += _option_table(option_rows(host.kind(row.name).options))
         lines.append("")
     return "\n".join(lines)
+
+
+def _option_table(options: Sequence[OptionRow]) -> list[str]:
+    lines = ["| option | type | default | values | meaning |", "|---|---|---|---|---|"]
+    for option in options:
+        cells = (
+            f"`-{option.flag}`",
+            option.type,
+            _default(option.default),
+            _values(option),
+            option.doc,
+        )
+        lines.append("| " + " | ".join(_cell(str(cell)) for cell in cells) + " |")
+    return lines
 
 
 def _default(value: object) -> str:

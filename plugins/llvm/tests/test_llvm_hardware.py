@@ -13,9 +13,9 @@ import pytest
 import intarsia_llvm
 from intarsia.errors import TargetError
 from intarsia.host.host import Host
-from intarsia.target.common import Tag
 from intarsia.target.features import ARM_CPUS, CORTEX_M_CPUS, X86_CPUS, target_features
 from intarsia.target.hardware import HardwareTable
+from intarsia.target.universal import Tag
 
 FOLDER = Path(intarsia_llvm.__file__).parent / "hardware"
 

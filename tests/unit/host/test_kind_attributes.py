@@ -79,7 +79,7 @@ def test_a_plugin_reads_what_another_says_of_its_kind() -> None:
     assert list(host.kind("npu").attributes) == ["acme.power"]
     assert dict(host.kind("npu").attributes) == {"acme.power": 2.5}
     assert POWER.get(host.kind("loops")) is None
-    assert POWER.get(host.kind("loops"), "none") == "none"
+    assert POWER.get(host.kind("loops"), 0.5) == 0.5
     with pytest.raises(KeyError):
         host.kind("npu").attributes["acme.size"]
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import pytest
 
 from intarsia.errors import TargetError
-from intarsia.target.common import Tag
 from intarsia.target.dispatch import dispatch
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.kinds import KindTable, Origin, make_target
@@ -19,6 +18,7 @@ from intarsia.target.parse import parse_target
 from intarsia.target.read import read_spec
 from intarsia.target.scope import current_target, require_target
 from intarsia.target.target import Target
+from intarsia.target.universal import Tag
 
 from .target_kinds import KINDS
 

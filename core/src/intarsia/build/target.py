@@ -16,10 +16,10 @@ class _AnyTarget(type):
 
 
 class Target(parts.Target, metaclass=_AnyTarget):
-    """What to compile for: ``intarsia.Target("llvm -mcpu=haswell")``.
+    """What to compile for: ``intarsia.Target("accelerator, backend -option=value")``.
 
     Calling it reads a target in any of its forms and returns a :class:`CompositeTarget`, whose
-    ``accelerators``, ``fallback`` and ``host`` are single targets. ``with Target("llvm"):`` makes
+    ``accelerators``, ``fallback`` and ``host`` are single targets. ``with Target(...):`` makes
     it the one that :func:`build` compiles for; ``Target.current()`` is that of the ``with`` around.
 
     Args:

@@ -17,8 +17,8 @@ from click.shell_completion import CompletionItem
 
 from ..errors import IntarsiaError, UsageError
 from ..host.host import Host
-from ..target.common import target_rows
 from ..target.options import OptionRow, did_you_mean
+from ..target.universal import target_rows
 from .kind_option import PLAIN, KindOption, SectionOption
 from .session import Session
 

@@ -7,9 +7,9 @@ import click
 
 from ..errors import UsageError
 from ..host.host import Host
-from ..target.common import target_rows
 from ..target.kind import KnownValue, KnownValues
 from ..target.options import OptionRow, find_row, json_value, print_value
+from ..target.universal import target_rows
 from .composed import ComposedCommand
 from .output import emit_json, table
 from .session import Session

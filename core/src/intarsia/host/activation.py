@@ -127,7 +127,7 @@ def _attributes(
         return ()
     values = cast("tuple[KindAttributeValue, ...]", ask(pm, "register_kind_attribute", plugin, {}))
     promised = sorted(f"{row.name} of {row.kind}" for row in manifest.attributes)
-    given = sorted(f"{value.attribute.name} of {value.kind}" for value in values)
+    given = sorted(f"{value.name} of {value.kind}" for value in values)
     if promised != given:
         raise PluginError(
             f"{plugin.label} registers the attributes {', '.join(given) or 'none'}, "
@@ -137,8 +137,8 @@ def _attributes(
     for value in values:
         if not value.is_typed:
             raise PluginError(
-                f"{plugin.label} gives attribute '{value.attribute.name}' of '{value.kind}' "
-                f"as {type(value.value).__name__}, not {value.attribute.type.__name__}",
+                f"{plugin.label} gives attribute '{value.name}' of '{value.kind}' "
+                f"as {type(value.value).__name__}, not {value.type.__name__}",
                 hint=f"upgrade {plugin.distribution}",
             )
     return values

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ..target.common import Tag
 from ..target.config_kind import core_kinds
 from ..target.kind import Role
+from ..target.universal import Tag
 from .discovery import Found, State
 from .manager import LocalPlugin, PluginManager
 

@@ -309,7 +309,7 @@ class PluginManager:
                 kind = replace(kind, attributes=_Attributes(self, kind.name))
             self._kinds.add(kind.name, kind, owner=owner.distribution)
         for row in made.attributes:
-            self._attributes[row.kind, row.attribute.name] = row.value
+            self._attributes[row.kind, row.name] = row.value
         for what, kinds in (("executor", made.executors), ("runtime", made.runtimes)):
             for kind in kinds:
                 self._config[what].add(kind.name, kind, owner=owner.distribution)

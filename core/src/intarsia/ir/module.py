@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import NoReturn, TypeVar, cast, overload
+from typing import NoReturn, TypeVar, cast
 
 from ..errors import UsageError, VerifyError
 from .expr import Function, GlobalVar
@@ -87,13 +87,7 @@ class IRModule:
             return self
         return self.with_functions({**self.functions, "main": main})
 
-    @overload
-    def with_attr(self, key: type[A], value: A) -> IRModule: ...
-
-    @overload
-    def with_attr(self, key: str, value: object) -> IRModule: ...
-
-    def with_attr(self, key: type[A] | str, value: object) -> IRModule:
+    def with_attr(self, key: type[A] | str, value: A) -> IRModule:
         """Return the module with a module-level setting.
 
         Args:
@@ -123,15 +117,8 @@ class IRModule:
             hint=f"module = module.with_attr({name!r}, ...), or build(..., {name.lower()}=...)",
         )
 
-    @overload
-    def attr(self, key: type[A]) -> A | None: ...
-
-    @overload
-    def attr(self, key: str) -> object: ...
-
-    def attr(self, key: type[A] | str) -> object:
+    def attr(self, key: type[A] | str) -> A | None:
         """Return the module-level setting of class ``key``, or of that name, if set."""
-        if isinstance(key, str):
-            names = (kind for kind in self.attrs if _ATTR_NAMES.get(kind.__name__) == key)
-            return next((self.attrs[kind] for kind in names), None)
-        return cast("A | None", self.attrs.get(key))
+        named = [kind for kind in self.attrs if _ATTR_NAMES.get(kind.__name__) == key]
+        kind = named[0] if named else key
+        return cast("A | None", None if isinstance(kind, str) else self.attrs.get(kind))

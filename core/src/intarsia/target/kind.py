@@ -146,7 +146,7 @@ class TargetKind:
     device_type: int = 1
     default_keys: tuple[str, ...] = ("cpu",)
     memory: tuple[Memory, ...] = (Memory(),)
-    schedules: Mapping[str, Callable[..., Any] | Mapping[str, Callable[..., Any]]] = field(
+    schedules: Mapping[str, Callable[..., Any] | Mapping[str, Callable[..., object]]] = field(
         default_factory=lambda: MappingProxyType({})
     )
     loops: Callable[..., object] | None = None

@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..errors import PluginError
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .kind import TargetKind
 
 T = TypeVar("T")
-D = TypeVar("D")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +41,9 @@ class KindAttribute(Generic[T]):
 
     def of(self, kind: str, value: T) -> KindAttributeValue:
         """Return the value of the column for the kind of that name."""
-        return KindAttributeValue(self, kind, value)
+        return KindAttributeValue(self.name, self.type, kind, value)
 
-    @overload
-    def get(self, kind: TargetKind) -> T | None: ...
-
-    @overload
-    def get(self, kind: TargetKind, default: D) -> T | D: ...
-
-    def get(self, kind: TargetKind, default: object = None) -> object:
+    def get(self, kind: TargetKind, default: T | None = None) -> T | None:
         """Return the value for a kind, or ``default`` if no plugin gives one.
 
         The plugin that gives it is imported at the first use.
@@ -76,16 +69,18 @@ class KindAttributeValue:
     """The value of a column for one kind; made by :meth:`KindAttribute.of`.
 
     Attributes:
-        attribute: The column.
+        name: Name of the column.
+        type: Class of its values.
         kind: Name of the kind.
         value: The value.
     """
 
-    attribute: KindAttribute[Any]
+    name: str
+    type: type
     kind: str
     value: object
 
     @property
     def is_typed(self) -> bool:
         """Whether the value is of the column's type."""
-        return isinstance(self.value, self.attribute.type)
+        return isinstance(self.value, self.type)

@@ -12,11 +12,11 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from ..errors import IntarsiaError, PluginError, TargetError
-from .common import HARDWARE, KEYS, Device, Tag, check_keys, target_rows
 from .kind import Role, TargetKind
 from .moved import find_target_row
 from .options import OptionRow, Value, check_value, did_you_mean, option_rows, set_options
 from .target import Target
+from .universal import HARDWARE, KEYS, Device, Tag, check_keys, target_rows
 
 COMPOSITE = "composite"
 """Name of the JSON form of a composite; no kind may have it."""

@@ -21,13 +21,13 @@ from typing import NoReturn
 from msgspec import Struct, field
 
 from ..errors import TargetError
-from .common import HARDWARE, Device, Tag, target_rows
 from .kind import Role, TargetKind
 from .kinds import GIVEN, KindSource, Origin, hardware_name, make_target
 from .moved import find_target_row
 from .options import Value, check_value
 from .scan import Segment, Word, point, scan
 from .target import Target
+from .universal import HARDWARE, Device, Tag, target_rows
 from .words import read_options
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn, cast
 
 from ..errors import TargetError
-from .common import target_rows
 from .compose import compose
 from .kind import Role
 from .kinds import COMPOSITE, GIVEN, KindSource, Origin
@@ -17,6 +16,7 @@ from .options import RESERVED, Value, check_value, did_you_mean
 from .scan import MAX_LENGTH
 from .strings import complete, parse_tag, parse_targets
 from .target import CompositeTarget, Target
+from .universal import target_rows
 
 TAG = "tag"
 """Key whose value is the name of hardware, instead of ``kind``."""

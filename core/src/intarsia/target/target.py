@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from .common import HARDWARE, KEYS
 from .kind import TargetKind
 from .options import Value, json_value, option_rows, print_value, set_options
 from .scope import current_target, enter_target, leave_target
+from .universal import HARDWARE, KEYS
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
