@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
@@ -238,6 +239,21 @@ def test_names_of_the_proposals_are_ours() -> None:
         assert name.strip("`") in intarsia.__all__
 
 
+def test_a_kind_of_this_repository_that_is_not_installed_says_what_to_install() -> None:
+    extras = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text(encoding="utf-8"))
+    named = {
+        re.split(r"[\[>=]", text)[0]
+        for texts in extras["project"]["optional-dependencies"].values()
+        for text in texts
+    }
+    for path in sorted((ROOT / "plugins").glob("*/pyproject.toml")):
+        project = tomllib.loads(path.read_text(encoding="utf-8"))["project"]
+        assert project["name"] in named, "the hint of an unknown kind is made of these names"
+    with pytest.raises(TargetError) as caught:
+        Host(path=[str(ROOT / "docs")]).target("dnnl, llvm")
+    assert caught.value.hint == "pip install intarsia-dnnl"
+
+
 def test_every_fragment_is_from_its_proposal() -> None:
     known = {name: plain(text) for name, text in texts().items()}
     for row in rfc.TARGETS:
@@ -253,10 +269,10 @@ def test_every_fragment_of_a_proposal_is_in_the_table(name: str) -> None:
     covered = [plain(says) for says in ALL]
     found = list(dict.fromkeys(fragments(texts()[name])))
     assert len(found) >= 15
+    whole = {one: re.compile(rf"(?<![\w/:.-]){re.escape(plain(one))}(?![\w/:-])") for one in found}
     missing = [
         fragment
-        for fragment in found
-        if fragment not in rfc.NOT_INPUT
-        and not any(plain(fragment) in says.strip("`") for says in covered)
+        for fragment, pattern in whole.items()
+        if fragment not in rfc.NOT_INPUT and not any(map(pattern.search, covered))
     ]
     assert missing == []

@@ -146,6 +146,15 @@ def test_the_type_of_hardware_survives_text_and_json(host):
         assert again.fallback.keys == ("arm", "llvm", "cpu")
 
 
+def test_what_a_tag_implies_is_what_its_text_says(host, table):
+    tags = [tag for tag in table.tags if table.resolve(tag.name).target.startswith("llvm")]
+    for tag in tags[::5]:
+        target = host.target(tag.name)
+        again = host.target(str(target))
+        assert (str(again), again) == (str(target), target)
+        assert host.hardware_of(again).name == tag.name
+
+
 def test_boards_have_the_memory_of_their_chip(host):
     memory = {level.name: level.size for level in host.memory_of(host.target("st/nucleo-f411re"))}
     assert (memory["flash"], memory["sram"]) == (512 << 10, 128 << 10)
