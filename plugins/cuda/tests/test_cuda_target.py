@@ -79,7 +79,7 @@ def test_every_device_has_an_architecture_that_nvrtc_compiles_for(host):
     tags = own_tags(host)
     assert len(tags) >= 100
     for tag in tags:
-        arch = host.target(tag.target).fallback.options.arch
+        arch = host.target(tag.name).fallback.options.arch
         legacy = "no longer compiles" in tag.notes
         assert legacy == (arch in LEGACY) == (arch not in known), tag.name
         assert tag.source

@@ -36,6 +36,9 @@ source = "a data sheet"
 """
 
 
+ENTRY = '[[hardware]]\nname = "a/b"\nkind = "core"\nsummary = "s"\ntarget = "t"\nsource = "s"\n'
+
+
 def read(text: str | bytes, **more: object) -> tuple[HardwareTag, ...]:
     raw = text.encode() if isinstance(text, str) else text
     return read_hardware(raw, file="f.toml", owner="acme", **more)
@@ -55,11 +58,21 @@ def test_a_file(raw):
     assert (board.owner, board.where) == ("acme", "f.toml:10")
 
 
+def test_what_an_entry_may_say_besides():
+    (one,) = read(
+        f"schema = 1\n{ENTRY}types = ['x', 'y']\nvcpus = [1, 2]\nmemory_mib = [3, 4]\n"
+        "gpus = [0, 1]\n"
+        "host = 'c/d'\ncores = 4\nthreads = 8\ndie = 'D1'\nunverified = 'all of it'\n"
+        "memory = [{ name = 'sram', size = '3 KiB', banks = ['1 KiB', '2 KiB'] }]\n"
+    )
+    assert (one.vcpus, one.memory_mib, one.gpus) == ((1, 2), (3, 4), (0, 1))
+    assert (one.host, one.cores, one.threads) == ("c/d", 4, 8)
+    assert (one.die, one.unverified) == ("D1", "all of it")
+    assert one.memory == (Memory("sram", 64, 3072),)
+
+
 def test_an_empty_file_has_no_tags():
     assert read("schema = 1\n") == ()
-
-
-ENTRY = '[[hardware]]\nname = "a/b"\nkind = "core"\nsummary = "s"\ntarget = "t"\nsource = "s"\n'
 
 
 @pytest.mark.parametrize(
@@ -100,6 +113,19 @@ ENTRY = '[[hardware]]\nname = "a/b"\nkind = "core"\nsummary = "s"\ntarget = "t"\
             ENTRY + 'memory = [{ name = "l2", size = "1 B" }, { name = "l2", size = "1 B" }]\n',
             "given twice",
         ),
+        (
+            ENTRY + 'memory = [{ name = "l2", size = "2 B", banks = ["1 B", "2 B"] }]\n',
+            "memory 'l2' has 2 bytes, its banks have 3 together",
+        ),
+        (
+            ENTRY + 'memory = [{ name = "l2", size = "2 B", banks = ["1 MB"] }]\n',
+            "a bank of memory 'l2' is '1 MB'",
+        ),
+        (ENTRY + 'types = ["a", "b"]\nvcpus = [1]\n', "'vcpus' has 1 numbers for 2 names"),
+        (ENTRY + 'types = ["a"]\nvcpus = 1\n', "'vcpus' has None, which is no count"),
+        (ENTRY + 'types = ["a"]\ngpus = [-1]\n', "'gpus' has -1, which is no count"),
+        (ENTRY + "cores = true\n", "'cores' has True, which is no count"),
+        (ENTRY + 'host = "b"\n', "'host' is 'b', not vendor/device"),
         (ENTRY + ENTRY, "the name 'a/b' is taken by 'a/b'"),
         (ENTRY + 'aliases = ["c"]\n' + ENTRY.replace("a/b", "a/c") + 'aliases = ["C"]\n', "'c' is"),
         (ENTRY + 'parents = ["a/b"]\n', "circle: a/b -> a/b"),

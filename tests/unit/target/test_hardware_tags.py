@@ -73,6 +73,49 @@ def test_sizes_of_a_cloud_family_are_tags():
     assert table.resolve("m5.metal").target == "loops -mcpu=a72"
 
 
+GPU = tag("nv/g1", kind="gpu", target="kernels -arch=1")
+SUPER = tag("nv/gs", kind="gpu", target="kernels -arch=2", host="arm/a72")
+BOX = tag("nv/box", "nv/gs", kind="machine")
+RENTED = replace(
+    tag("sky/g5", "nv/g1", kind="instance", types=("g5.{1,2}x",), host="sky/m5"),
+    vcpus=(4, 8),
+    memory_mib=(2048, 4096),
+    gpus=(1, 2),
+)
+DEVICES = HardwareTable([CORE, LITTLE, SOC, CLOUD, GPU, SUPER, BOX, RENTED])
+
+
+def test_a_device_is_driven_by_its_own_processor():
+    assert (DEVICES.resolve("nv/g1").target, DEVICES.resolve("nv/g1").host) == (GPU.target, "")
+    for name in ("nv/gs", "nv/box"):
+        one = DEVICES.resolve(name)
+        assert one.target == "kernels -arch=2, loops -mcpu=a72"
+        assert (one.host, one.microarchitecture) == ("arm/a72", "cortex_a72")
+
+
+def test_a_size_has_processors_memory_and_gpus():
+    one = DEVICES.resolve("sky/g5.2x")
+    assert one.target == "kernels -arch=1, loops -mcpu=a53 -num-threads=8"
+    assert (one.threads, one.gpus, one.host) == (8, 2, "sky/m5")
+    assert one.memory == (Memory("dram", size=4096 << 20),)
+    family = DEVICES.resolve("sky/g5")
+    assert family.target == "kernels -arch=1, loops -mcpu=a53"
+    assert (family.threads, family.gpus) == (0, 0)
+
+
+@pytest.mark.parametrize("driver", ["nv/gs", "nv/box", "nv/self"])
+def test_a_host_has_no_host(driver):
+    own = tag("nv/self", kind="gpu", target="kernels", host=driver)
+    with pytest.raises(PluginError, match=f"is driven by '{driver}', which has a host itself"):
+        HardwareTable([*DEVICES.tags, own]).resolve("nv/self")
+
+
+def test_an_unknown_host_is_named():
+    own = tag("nv/self", kind="gpu", target="kernels", host="arm/gone")
+    with pytest.raises(PluginError, match="based on 'arm/gone'"):
+        HardwareTable([own]).resolve("nv/self")
+
+
 def test_unknown_names_get_the_nearest():
     with pytest.raises(TargetError, match="no hardware is called 'pie/4c'") as caught:
         TABLE.get("pie/4c")

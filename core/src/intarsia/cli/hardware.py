@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..host.host import Host
-    from ..target.hardware import HardwareTable, HardwareTag
+    from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.target import CompositeTarget
 
 _SHOWN = 8
@@ -53,7 +53,7 @@ def list_hardware(
     if not tags:
         click.echo("no device fits" if found.tags else "no plugin describes any device")
         return
-    table([(t.name, t.kind, t.summary, _short(_target(found, t))) for t in tags],
+    table([(t.name, t.kind, _said(t), _short(_target(found, t))) for t in tags],
           ("name", "kind", "device", "target"))  # fmt: skip
     click.echo("hardware show NAME prints the whole target, with its -mtriple")
 
@@ -76,6 +76,10 @@ def _target(found: HardwareTable, tag: HardwareTag) -> str:
         return f"error: {error.message}"
 
 
+def _said(tag: HardwareTag) -> str:
+    return f"{tag.summary} (unverified)" if tag.unverified else tag.summary
+
+
 def _short(target: str) -> str:
     return " ".join(word for word in target.split(" ") if not word.startswith("-mtriple="))
 
@@ -91,6 +95,7 @@ def _row(found: HardwareTable, tag: HardwareTag) -> dict[str, object]:
         "target": _target(found, tag),
         "types": list(tag.types),
         "source": tag.source,
+        "unverified": tag.unverified,
         "distribution": tag.owner,
     }
 
@@ -114,6 +119,11 @@ def show(session: Session, name: str, as_json: bool) -> None:
             "keys": list(one.keys),
             "memory": memory,
             "microarchitecture": one.microarchitecture,
+            "host": one.host,
+            "cores": one.cores,
+            "threads": one.threads,
+            "gpus": one.gpus,
+            "die": one.tag.die,
             "notes": one.tag.notes,
         }
         emit_json({"hardware": {**_row(found, one.tag), **more}})
@@ -122,6 +132,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
         ("summary", one.tag.summary),
         ("kind", one.tag.kind),
         ("target", one.target),
+        ("host", _driver(one)),
         ("based on", " -> ".join(one.lineage[1:])),
         ("tuning records", one.type),
         ("aliases", ", ".join(one.tag.aliases)),
@@ -130,15 +141,28 @@ def show(session: Session, name: str, as_json: bool) -> None:
         ("used in", _names(found.children(one.tag))),
         ("keys", ", ".join(one.keys)),
         ("memory", ", ".join(f"{row['name']} {_size(int(str(row['size'])))}" for row in memory)),
+        ("cores", str(one.cores or "")),
+        ("threads", str(one.threads or "")),
+        ("GPUs", str(one.gpus or "")),
         ("microarchitecture", one.microarchitecture),
+        ("die", one.tag.die),
         ("notes", one.tag.notes),
         ("source", one.tag.source),
+        ("unverified", one.tag.unverified),
         ("from", one.tag.owner),
     ]
     click.echo(one.name)
     for label, text in rows:
         if text:
             click.echo(f"  {label:<18}{text}")
+
+
+def _driver(one: Hardware) -> str:
+    """What drives a device, where that is not the device itself."""
+    if one.host:
+        return one.host
+    card = one.tag.kind == "gpu"
+    return "the machine it is plugged into: this one, unless a host is named behind" if card else ""
 
 
 def _names(tags: Sequence[HardwareTag]) -> str:

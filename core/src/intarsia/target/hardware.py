@@ -22,6 +22,9 @@ from .options import did_you_mean
 KINDS = ("core", "cpu", "soc", "mcu", "board", "machine", "instance", "gpu", "accelerator")
 """What a tag may describe, small to large."""
 
+MAIN_MEMORY = "dram"
+"""Name of the level of memory that an operating system gives to programs."""
+
 _SEPARATORS = re.compile(r"[\s_]+")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
@@ -40,7 +43,18 @@ class HardwareTag(Struct, frozen=True):
         keys: Words for dispatch, general to special, behind those of its parents.
         memory: Levels of memory that it has besides, or instead of, those of its parents.
         types: Names of its sizes, for cloud instances: ``m5.{2,4}xlarge`` stands for two.
+        vcpus: Virtual processors of each size, in the order of the expanded ``types``.
+        memory_mib: Main memory of each size in MiB, likewise.
+        gpus: GPUs of each size, likewise.
         microarchitecture: Its name in archspec, if it has one there.
+        host: Tag of the processor that drives it; its target stands behind this one's. Empty if
+            the device computes by itself, or is a card that is plugged into any machine.
+        cores: Processor cores, as its maker counts them: all of a SoC's, the shading units of a
+            GPU; 0 means unknown.
+        threads: Threads that its cores run at a time; 0 means unknown. The processor of a cloud
+            instance gets them as ``-num-threads``.
+        die: The manufacturer's name of the silicon: parts of one die have the same RAM.
+        unverified: What of it was not checked against a document; empty if all was.
         notes: What else a user should know.
         owner: Distribution that contributes it.
         where: File and line, for messages.
@@ -56,7 +70,15 @@ class HardwareTag(Struct, frozen=True):
     keys: tuple[str, ...] = ()
     memory: tuple[Memory, ...] = ()
     types: tuple[str, ...] = ()
+    vcpus: tuple[int, ...] = ()
+    memory_mib: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
     microarchitecture: str = ""
+    host: str = ""
+    cores: int = 0
+    threads: int = 0
+    die: str = ""
+    unverified: str = ""
     notes: str = ""
     owner: str = ""
     where: str = ""
@@ -79,11 +101,15 @@ class Hardware(Struct, frozen=True):
         tag: The tag itself.
         type: Name under which measurements are kept. Boards around one SoC share the SoC's, so
             what was tuned on one of them serves the others.
-        target: The target string it implies.
+        target: The target string it implies, that of its host included.
         keys: Words for dispatch, general to special.
         memory: Levels of memory, outermost first.
-        microarchitecture: Name in archspec; empty if it has none.
+        microarchitecture: Name in archspec, of its host if it has one; empty if unknown.
         lineage: Canonical names: the tag, its parents, their parents.
+        host: Tag of the processor that drives it; empty if it has none of its own.
+        cores: Processor cores, as its maker counts them; 0 means unknown.
+        threads: Threads that its cores run at a time; 0 means unknown.
+        gpus: GPUs of its kind; 0 means none, or unknown.
     """
 
     tag: HardwareTag
@@ -93,6 +119,10 @@ class Hardware(Struct, frozen=True):
     memory: tuple[Memory, ...]
     microarchitecture: str
     lineage: tuple[str, ...]
+    host: str = ""
+    cores: int = 0
+    threads: int = 0
+    gpus: int = 0
 
     @property
     def name(self) -> str:
@@ -114,6 +144,11 @@ def expand(pattern: str) -> list[str]:
     return [name for choice in match[1].split(",") for name in expand(front + choice + back)]
 
 
+def tag_sizes(tag: HardwareTag) -> list[str]:
+    """Return the names of a tag's sizes, in the order of its columns."""
+    return [size for pattern in tag.types for size in expand(pattern)]
+
+
 class HardwareTable:
     """All tags of a host, by all their names.
 
@@ -132,16 +167,15 @@ class HardwareTable:
                 self._names.setdefault(name, []).append(tag)
             self._imply(tag)
         for tag in self.tags:
-            for pattern in tag.types:
-                for size in expand(pattern):
-                    self._add_size(tag, size)
+            for index, size in enumerate(tag_sizes(tag)):
+                self._add_size(tag, size, index)
 
     def _imply(self, tag: HardwareTag) -> None:
         """``vendor-device`` and ``device`` name a tag too, unless another tag takes the name."""
         for name in (tag.name.replace("/", "-").replace(":", "-"), tag.device):
             self._implied.setdefault(name_key(name), {})[tag.name] = tag
 
-    def _add_size(self, family: HardwareTag, size: str) -> None:
+    def _add_size(self, family: HardwareTag, size: str, index: int) -> None:
         name = f"{family.vendor}/{size.casefold()}"
         if name_key(name) in self._names:
             return  # an entry of its own says more
@@ -152,9 +186,16 @@ class HardwareTable:
             aliases=(),
             parents=(family.name,),
             types=(),
+            vcpus=(),
+            memory_mib=(),
+            gpus=family.gpus[index : index + 1],
+            threads=family.vcpus[index] if family.vcpus else 0,
+            host="",
             target="",
             keys=(),
-            memory=(),
+            memory=tuple(
+                Memory(MAIN_MEMORY, size=mib << 20) for mib in family.memory_mib[index : index + 1]
+            ),
         )
         self._names.setdefault(name_key(name), []).append(sized)
         self._imply(sized)
@@ -217,21 +258,45 @@ class HardwareTable:
         """
         tag = self.get(name)
         line = self.lineage(tag)
-        target = next((one.target for one in line if one.target), "")
-        if not target:
+        giver = next((number for number, one in enumerate(line) if one.target), None)
+        if giver is None:
             raise PluginError(
                 f"hardware '{tag.name}' implies no target, nor do its parents", where=tag.where
             )
+        named = next((one for one in line[: giver + 1] if one.host), None)
+        host = None if named is None else self._host(named)
+        target = line[giver].target if host is None else f"{line[giver].target}, {host.target}"
+        if tag.threads and tag.kind == "instance":
+            target += f" -num-threads={tag.threads}"
         keys = [key for one in reversed(line) for key in one.keys]
+        architectures = [one.microarchitecture for one in line]
         return Hardware(
             tag,
             self._type(tag),
             target,
             tuple(dict.fromkeys(keys)),
             merge_memory(*(one.memory for one in reversed(line))),
-            next((one.microarchitecture for one in line if one.microarchitecture), ""),
+            next(filter(None, architectures), host.microarchitecture if host else ""),
             tuple(one.name for one in line),
+            host.name if host else "",
+            next((one.cores for one in line if one.cores), host.cores if host else 0),
+            next((one.threads for one in line if one.threads), host.threads if host else 0),
+            tag.gpus[0] if tag.gpus and not tag.types else 0,
         )
+
+    def _host(self, tag: HardwareTag) -> Hardware:
+        """What drives a device.
+
+        Raises:
+            PluginError: There is no such tag, or it is a device that needs a host itself.
+        """
+        host = self._parent(tag, tag.host)
+        if any(one.host for one in self.lineage(host)):
+            raise PluginError(
+                f"hardware '{tag.name}' is driven by '{host.name}', which has a host itself",
+                where=tag.where,
+            )
+        return self.resolve(host.name)
 
     def _type(self, tag: HardwareTag) -> str:
         if tag.kind in ("board", "machine") and len(tag.parents) == 1 and not tag.target:

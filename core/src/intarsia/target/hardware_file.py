@@ -15,6 +15,8 @@
     source = "Raspberry Pi 4 Model B datasheet, release 1.1"
 
 ``name``, ``kind``, ``summary`` and ``source`` are required; a tag has a ``target`` or parents.
+A level of memory may list its ``banks``: their sum is its size. ``vcpus``, ``memory_mib`` and
+``gpus`` have a number for each of the ``types``.
 """
 
 from __future__ import annotations
@@ -46,10 +48,13 @@ _TYPE = re.compile(r"[A-Za-z0-9._-]*(?:\{[A-Za-z0-9,.-]+\}[A-Za-z0-9._-]*)*")
 _SIZE = re.compile(r"([1-9][0-9]{0,8}) (B|KiB|MiB|GiB)")
 _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _TEXTS = ("name", "kind", "summary", "source")
-_OPTIONAL = ("target", "microarchitecture", "notes")
+_OPTIONAL = ("target", "microarchitecture", "host", "die", "unverified", "notes")
 _LISTS = ("aliases", "parents", "keys", "types")
-_KEYS = (*_TEXTS, *_OPTIONAL, *_LISTS, "memory")
-_LEVEL = ("name", "size", "alignment")
+_COLUMNS = ("vcpus", "memory_mib", "gpus")
+_COUNTS = ("cores", "threads")
+_KEYS = (*_TEXTS, *_OPTIONAL, *_LISTS, *_COLUMNS, *_COUNTS, "memory")
+_LEVEL = ("name", "size", "banks", "alignment")
+_MAX_COUNT = 1 << 30
 
 
 def read_hardware(
@@ -163,6 +168,8 @@ class _Reader:
             raise self.fail("'types' gives a name twice")
         if not texts.get("target") and not lists["parents"]:
             raise self.fail("it implies no target and has no parents", 'target = "..."')
+        if "host" in texts and not _NAME.fullmatch(texts["host"]):
+            raise self.fail(f"'host' is {texts['host'][:60]!r}, not vendor/device[:part]")
         where = self._where.partition(" [[")[0]
         return HardwareTag(
             **texts,
@@ -171,6 +178,8 @@ class _Reader:
             keys=lists["keys"],
             types=lists["types"],
             memory=self._memory(row),
+            **{key: self._column(row, key, len(sizes)) for key in _COLUMNS},
+            **{key: self._count(row.get(key, 0), key) for key in _COUNTS},
             owner=self._owner,
             where=where,
         )
@@ -189,6 +198,19 @@ class _Reader:
         if not all(isinstance(item, str) for item in items):
             raise self.fail(f"'{key}' is not a list of strings", f'{key} = ["..."]')
         return tuple(cast("list[str]", items))
+
+    def _column(self, row: Mapping[str, object], key: str, count: int) -> tuple[int, ...]:
+        """A number for each size, or nothing."""
+        value = row.get(key, [])
+        items = cast("list[object]", value) if isinstance(value, list) else [None]
+        if key in row and len(items) != count:
+            raise self.fail(f"'{key}' has {len(items)} numbers for {count} names in 'types'")
+        return tuple(self._count(item, key) for item in items)
+
+    def _count(self, value: object, key: str) -> int:
+        if type(value) is not int or not 0 <= value <= _MAX_COUNT:
+            raise self.fail(f"'{key}' has {value!r:.60}, which is no count")
+        return value
 
     def _match(self, items: tuple[str, ...], key: str, rule: re.Pattern[str]) -> None:
         for item in items:
@@ -212,14 +234,26 @@ class _Reader:
                 raise self.fail(f"'alignment' of memory '{name}' is not a power of two of bytes")
             if name in [one.name for one in levels]:
                 raise self.fail(f"memory '{name}' is given twice")
-            levels.append(Memory(name, alignment, self._size(level, name)))
+            levels.append(Memory(name, alignment, self._size_of(level, name)))
         return tuple(levels)
 
-    def _size(self, level: Mapping[str, object], name: str) -> int:
-        match = _SIZE.fullmatch(str(level.get("size", "")))
+    def _size_of(self, level: Mapping[str, object], name: str) -> int:
+        """The size of a level, which is that of its banks together if it lists them."""
+        size = self._size(level.get("size", ""), f"'size' of memory '{name}'")
+        if "banks" in level:
+            banks = self._list(level, "banks")
+            total = sum(self._size(bank, f"a bank of memory '{name}'") for bank in banks)
+            if total != size:
+                raise self.fail(
+                    f"memory '{name}' has {size} bytes, its banks have {total} together"
+                )
+        return size
+
+    def _size(self, value: object, what: str) -> int:
+        match = _SIZE.fullmatch(str(value))
         if match is None:
             raise self.fail(
-                f"'size' of memory '{name}' is {level.get('size')!r}",
+                f"{what} is {value!r:.60}",
                 'a number and B, KiB, MiB or GiB: size = "512 KiB"',
             )
         return int(match[1]) * _UNITS[match[2]]
