@@ -33,6 +33,7 @@ from .config import ConfigSpec, Executor, Runtime, check_combination, check_serv
 from .dump import Dump
 from .dynamic import VM, import_any, is_open, needs_program, pack_program
 from .importing import Model, check_budget, check_static, release_files
+from .memory_bounds import check_memory_bounds
 from .open_sizes import open_choices, prove_ranges
 from .pack import pack
 from .place import check_place_rules, rules_of_parts
@@ -80,6 +81,8 @@ class BuildOptions:
         dump_ir: Folder for each stage's result as numbered text files.
         memory_budget: Bytes that a tensor, or all weights, may have; the machine's memory if
             ``None``.
+        allow_overflow: Warn instead of failing if the model does not fit into the memory of the
+            device that the target's hardware tag describes.
         measure: Measure what each claim of an accelerator costs, once; the plan by cost uses it.
         records: File with measured schedules, or ``none``; the user's own if ``None``.
         mapped: Leave large weights in the model's file instead of reading them into memory; it must
@@ -97,6 +100,7 @@ class BuildOptions:
     max_regions: int | None = None
     dump_ir: str | os.PathLike[str] | None = None
     memory_budget: int | None = None
+    allow_overflow: bool = False
     measure: bool = False
     records: str | os.PathLike[str] | None = None
     mapped: bool = False
@@ -135,7 +139,7 @@ def build(
         UsageError: The target, an option or a combination is wrong.
         ModelError: The model is broken; UnsupportedError: it cannot be compiled.
         PluginError: A plugin failed; ToolchainError: a linker or compiler failed.
-        ResourceError: The model does not fit in memory.
+        ResourceError: The model does not fit in memory, this machine's or the device's.
         GateFailed: ``require_offload`` or ``max_regions`` is not met.
     """
     host = Host() if host is None else host
@@ -258,11 +262,16 @@ def _compile(
     tuned = tuned_for(host, parts, chosen.records)
     delivery = _delivery(mod_name, settings, regions)
     lowered = lower_rest(host, rest, cutting.regions, parts.fallback, delivery, tuned)
+    constants = collect_constants(lowered.constants, regions)
+    sizes = [content.nbytes for content in constants.contents.values()]
+    check_memory_bounds(
+        host, parts, lowered.module.plan, sizes, allow_overflow=chosen.allow_overflow
+    )
     if not chosen.mapped:  # the model's weights are the caller's, who may change them later
         compute_all(lowered.constants)
     release_files(prepared)
     if chosen.weights_known is not None and not delivery.freestanding:
-        chosen.weights_known(collect_constants(lowered.constants, regions))
+        chosen.weights_known(constants)
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")

@@ -125,6 +125,7 @@ def compile_model(
             max_regions=settings.max_regions,
             dump_ir=settings.dump_ir,
             measure=settings.measure,
+            allow_overflow=settings.allow_overflow,
             records=settings.records,
             mapped=True,
             progress=stage,

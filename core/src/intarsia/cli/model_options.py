@@ -52,6 +52,7 @@ class BuildSettings(Struct, frozen=True):
     measure: bool
     records: str | None
     use_cache: bool
+    allow_overflow: bool
 
 
 def keep_model(model: Path, output: Path | None) -> None:
@@ -124,6 +125,8 @@ def _build_options() -> list[Decorator]:
          "Measure what accelerators need for each claim, once; the plan by cost uses it."),
         (model, "--records", {"metavar": "FILE"},
          "Measured schedules, or 'none'; else those of intarsia tune.  [env: INTARSIA_RECORDS]"),
+        (model, "--allow-overflow", {"is_flag": True},
+         "Warn instead of failing if the model does not fit into the device's memory."),
         (model, "--no-cache", {"is_flag": True},
          "Build anew, and do not keep the result.  [env: INTARSIA_CACHE_SIZE=0]"),
         (model, "--dump-ir", {"type": path, "metavar": "DIR"},
@@ -139,6 +142,7 @@ def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
     session: Session = ctx.obj
     host, configured = session.host(), session.configured()
     dump: Path | None = values["build_dump_ir"]
+    overflow: bool = values["build_allow_overflow"]
     driver = _config(ctx, "executor", configured, values, host)
     return BuildSettings(
         host=host,
@@ -154,7 +158,9 @@ def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
         dump_ir=dump,
         measure=values["build_measure"],
         records=values["build_records"],
-        use_cache=not values["build_no_cache"] and not session.trace,
+        # What overflows is warned of at every build, and is not handed to one that shall fail.
+        use_cache=not (values["build_no_cache"] or session.trace or overflow),
+        allow_overflow=overflow,
     )
 
 

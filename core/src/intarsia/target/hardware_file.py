@@ -50,9 +50,8 @@ _UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _TEXTS = ("name", "kind", "summary", "source")
 _OPTIONAL = ("target", "microarchitecture", "host", "die", "unverified", "notes")
 _LISTS = ("aliases", "parents", "keys", "types")
-_COLUMNS = ("vcpus", "memory_mib", "gpus")
-_COUNTS = ("cores", "threads")
-_KEYS = (*_TEXTS, *_OPTIONAL, *_LISTS, *_COLUMNS, *_COUNTS, "memory")
+_NUMBERS = ("vcpus", "memory_mib", "gpus", "cores", "threads")
+_KEYS = (*_TEXTS, *_OPTIONAL, *_LISTS, *_NUMBERS, "memory")
 _LEVEL = ("name", "size", "banks", "alignment")
 _MAX_COUNT = 1 << 30
 
@@ -178,8 +177,11 @@ class _Reader:
             keys=lists["keys"],
             types=lists["types"],
             memory=self._memory(row),
-            **{key: self._column(row, key, len(sizes)) for key in _COLUMNS},
-            **{key: self._count(row.get(key, 0), key) for key in _COUNTS},
+            vcpus=self._column(row, "vcpus", len(sizes)),
+            memory_mib=self._column(row, "memory_mib", len(sizes)),
+            gpus=self._column(row, "gpus", len(sizes)),
+            cores=self._count(row.get("cores", 0), "cores"),
+            threads=self._count(row.get("threads", 0), "threads"),
             owner=self._owner,
             where=where,
         )
