@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 
 import pytest
+from msgspec.structs import replace
 
+from intarsia.cli.main import main
 from intarsia.host.host import Host
+from intarsia.target.detect import machine_facts
 from intarsia.target.hardware import HardwareTable, HardwareTag, tag_sizes
 
 CPU = 1  # DLPack's device type
@@ -72,6 +76,49 @@ def test_a_device_with_an_arm_processor_is_driven_by_it(host, name, arch, cpu):
     assert target.fallback.options.arch == arch
     assert target.host.options.mcpu == cpu
     assert target.host.options.mtriple.startswith("aarch64-")
+
+
+def test_a_host_named_behind_a_device_wins(host):
+    named = host.target("gh200, llvm -mtriple=aarch64-linux-gnu -mcpu=neoverse-n1")
+    assert named.fallback.options.arch == "sm_90"
+    assert named.host.options.mcpu == "neoverse-n1"
+    with_accelerator = host.target("tensorrt, jetson-agx-orin")
+    assert [one.kind.name for one in with_accelerator.targets] == ["tensorrt", "cuda", "llvm"]
+    assert with_accelerator.host.options.mcpu == "cortex-a78ae"
+
+
+def test_what_drives_a_device_is_shown(capsys):
+    for name, driver in (
+        ("rtx-4090", "the machine it is plugged into: this one, unless a host is named behind"),
+        ("gh200", "nvidia/grace"),
+        ("g5.xlarge", "aws/g5:cpu"),
+    ):
+        assert main(["hardware", "show", name]) == 0
+        assert f"  host              {driver}\n" in capsys.readouterr().out
+
+
+def test_what_was_not_checked_is_marked(table, capsys):
+    marked = next(tag for tag in table.tags if tag.unverified)
+    checked = table.get("st/stm32u585ai")
+    assert checked.unverified == ""
+    assert main(["hardware", "list", "--vendor", marked.vendor]) == 0
+    assert f"{marked.summary} (unverified)" in capsys.readouterr().out
+    assert main(["hardware", "show", marked.name]) == 0
+    assert f"  unverified        {marked.unverified}\n" in capsys.readouterr().out
+    assert main(["hardware", "list", checked.name, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["hardware"]
+    assert row["unverified"] == ""
+
+
+def test_a_profile_of_a_machine_with_a_gpu_has_this_processor(host, monkeypatch, capsys):
+    facts = replace(machine_facts(), models=("g5.xlarge",), cpu="")
+    monkeypatch.setattr("intarsia.target.detect.machine_facts", lambda: facts)
+    monkeypatch.setattr("intarsia.target.detect.missing_features", lambda *_: ())
+    assert main(["hardware", "export"]) == 0
+    profile = json.loads(capsys.readouterr().out)
+    assert profile["hardware"] == "aws/g5.xlarge"
+    assert profile["target"]["fallback"] == {"kind": "cuda", "arch": "sm_86"}
+    assert profile["target"]["target_host"] == host.target("llvm").host.to_json()
 
 
 def test_every_cloud_family_has_sizes_with_processors_and_memory(table):

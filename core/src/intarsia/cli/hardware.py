@@ -253,8 +253,10 @@ def _profiled(host: Host, name: str | None, text: str | None) -> tuple[Composite
             "no tag describes this machine", hint="say what it is for: --target TEXT"
         )
     if text is None and tag is not None:
-        # The tag's kind by its defaults is this very machine, feature by feature.
-        text = host.target(tag.name).fallback.kind.name
+        # A kind for the CPU by its defaults is this very machine, feature by feature; what compiles
+        # for a device has such a kind as its host by default.
+        made = host.target(tag.name)
+        text = str(made.fallback) if made.fallback != made.host else made.fallback.kind.name
     return host.target(text or ""), tag.name if tag else ""
 
 
