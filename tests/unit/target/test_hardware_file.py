@@ -63,12 +63,13 @@ def test_what_an_entry_may_say_besides():
         f"schema = 1\n{ENTRY}types = ['x', 'y']\nvcpus = [1, 2]\nmemory_mib = [3, 4]\n"
         "gpus = [0, 1]\n"
         "host = 'c/d'\ncores = 4\nthreads = 8\ndie = 'D1'\nunverified = 'all of it'\n"
-        "memory = [{ name = 'sram', size = '3 KiB', banks = ['1 KiB', '2 KiB'] }]\n"
+        "memory = [{ name = 'sram', size = '3 KiB', banks = ['1 KiB', '2 KiB'] }, "
+        "{ name = 'l2', size = '1 MiB', shared_by = 4 }]\n"
     )
     assert (one.vcpus, one.memory_mib, one.gpus) == ((1, 2), (3, 4), (0, 1))
     assert (one.host, one.cores, one.threads) == ("c/d", 4, 8)
     assert (one.die, one.unverified) == ("D1", "all of it")
-    assert one.memory == (Memory("sram", 64, 3072),)
+    assert one.memory == (Memory("sram", 64, 3072), Memory("l2", 64, 1 << 20, shared_by=4))
 
 
 def test_an_empty_file_has_no_tags():
@@ -120,6 +121,10 @@ def test_an_empty_file_has_no_tags():
         (
             ENTRY + 'memory = [{ name = "l2", size = "2 B", banks = ["1 MB"] }]\n',
             "a bank of memory 'l2' is '1 MB'",
+        ),
+        (
+            ENTRY + 'memory = [{ name = "l2", size = "2 B", shared_by = 0 }]\n',
+            "memory 'l2' is shared by no core",
         ),
         (ENTRY + 'types = ["a", "b"]\nvcpus = [1]\n', "'vcpus' has 1 numbers for 2 names"),
         (ENTRY + 'types = ["a"]\nvcpus = 1\n', "'vcpus' has None, which is no count"),

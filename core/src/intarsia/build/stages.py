@@ -87,7 +87,14 @@ def read_target(
                 where=str(parts),
             )
     _check_one_processor(parts)
-    return parts
+    return with_memory(host, parts)
+
+
+def with_memory(host: Host, parts: CompositeTarget) -> CompositeTarget:
+    """Return the target whose fallback knows the memory of the device: schedules ask for caches."""
+    fallback = dataclasses.replace(parts.fallback, memory=host.memory_of(parts))
+    driver = fallback if parts.host == parts.fallback else parts.host
+    return dataclasses.replace(parts, fallback=fallback, host=driver)
 
 
 def _check_one_processor(parts: CompositeTarget) -> None:

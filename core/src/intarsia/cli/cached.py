@@ -16,7 +16,6 @@ from msgspec import Struct
 from ..build.artifact import Artifact
 from ..build.cache import BuildCache, KeptArtifact, Key, Save, open_cache
 from ..build.importing import source_digests
-from ..build.memory_bounds import memory_bounds
 from ..build.pack import own_version
 from ..build.records import records_path
 from ..host.fingerprint import files_below
@@ -69,7 +68,9 @@ class Keyed(Struct, frozen=True):
             "shapes": {k: [str(size) for size in v] for k, v in sorted(settings.shapes.items())},
             "target": str(self.target),
             "hardware": hardware.type if hardware else "",
-            "memory": [[row.name, row.size] for row in memory_bounds(host, self.target)],
+            "memory": [
+                [level.name, level.size, level.shared_by] for level in host.memory_of(self.target)
+            ],
             "executor": settings.executor.to_json() if settings.is_executor_given else None,
             "runtime": settings.runtime.to_json(),
             "placement": [

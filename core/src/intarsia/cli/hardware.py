@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from ..host.host import Host
     from ..target.hardware import Hardware, HardwareTable, HardwareTag
+    from ..target.kind import Memory
     from ..target.target import CompositeTarget
 
 _SHOWN = 8
@@ -109,7 +110,12 @@ def show(session: Session, name: str, as_json: bool) -> None:
     found = session.host().hardware()
     one = found.resolve(name)
     memory = [
-        {"name": level.name, "size": level.size, "alignment": level.alignment}
+        {
+            "name": level.name,
+            "size": level.size,
+            "alignment": level.alignment,
+            "shared_by": level.shared_by,
+        }
         for level in one.memory
     ]
     if as_json:
@@ -140,7 +146,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
         ("parts", _names(found.parts(one.tag))),
         ("used in", _names(found.children(one.tag))),
         ("keys", ", ".join(one.keys)),
-        ("memory", ", ".join(f"{row['name']} {_size(int(str(row['size'])))}" for row in memory)),
+        ("memory", ", ".join(map(_level, one.memory))),
         ("cores", str(one.cores or "")),
         ("threads", str(one.threads or "")),
         ("GPUs", str(one.gpus or "")),
@@ -169,6 +175,11 @@ def _names(tags: Sequence[HardwareTag]) -> str:
     shown = ", ".join(tag.name for tag in tags[:_SHOWN])
     more = len(tags) - _SHOWN
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _level(level: Memory) -> str:
+    shared = f" for {level.shared_by} cores" if level.shared_by > 1 else ""
+    return f"{level.name} {_size(level.size)}{shared}"
 
 
 def _size(count: int) -> str:

@@ -52,7 +52,7 @@ _OPTIONAL = ("target", "microarchitecture", "host", "die", "unverified", "notes"
 _LISTS = ("aliases", "parents", "keys", "types")
 _NUMBERS = ("vcpus", "memory_mib", "gpus", "cores", "threads")
 _KEYS = (*_TEXTS, *_OPTIONAL, *_LISTS, *_NUMBERS, "memory")
-_LEVEL = ("name", "size", "banks", "alignment")
+_LEVEL = ("name", "size", "banks", "shared_by", "alignment")
 _MAX_COUNT = 1 << 30
 
 
@@ -236,7 +236,10 @@ class _Reader:
                 raise self.fail(f"'alignment' of memory '{name}' is not a power of two of bytes")
             if name in [one.name for one in levels]:
                 raise self.fail(f"memory '{name}' is given twice")
-            levels.append(Memory(name, alignment, self._size_of(level, name)))
+            cores = self._count(level.get("shared_by", 1), "shared_by")
+            if not cores:
+                raise self.fail(f"memory '{name}' is shared by no core")
+            levels.append(Memory(name, alignment, self._size_of(level, name), cores))
         return tuple(levels)
 
     def _size_of(self, level: Mapping[str, object], name: str) -> int:

@@ -32,11 +32,13 @@ class Memory:
         name: ``global``, ``shared``, ``sram``...
         alignment: Alignment of buffers in bytes.
         size: Bytes; 0 means unknown or bounded by the machine.
+        shared_by: Of a cache, the cores that share it.
     """
 
     name: str = "global"
     alignment: int = 64
     size: int = 0
+    shared_by: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from .kind import TargetKind
+from .kind import Memory, TargetKind
 from .options import Value, json_value, option_rows, print_value, set_options
 from .scope import current_target, enter_target, leave_target
 from .universal import HARDWARE, KEYS
@@ -31,6 +31,8 @@ class Target:
             ``hardware``.
         pinned: Options at their default where the hardware implies another value; printed, so
             that what is printed reads back as the same target. Not part of equality.
+        memory: Levels of memory of the device, outermost first, caches too; set when a build
+            begins. Not part of equality: they follow from the kind and the hardware.
     """
 
     kind: TargetKind
@@ -40,6 +42,7 @@ class Target:
     user_keys: tuple[str, ...] = ()
     tag_keys: tuple[str, ...] = field(default=(), compare=False)
     pinned: frozenset[str] = field(default=frozenset(), compare=False)
+    memory: tuple[Memory, ...] = field(default=(), compare=False)
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from intarsia.dtype import DType
 from intarsia.lower.cpu.loops import load, seq, store, unrolled, vectorized
 from intarsia.lower.cpu.quads import add_products
 from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia.lower.cpu.tile import Quads, Shape
+from intarsia.lower.cpu.tile import Quads, Shape, fit_caches
 from intarsia.lower.cpu.transpose import transpose_kernel
 from intarsia.lower.kernels import FusedGroup
 from intarsia.plugin import Target
@@ -61,7 +61,7 @@ def load_quad(first: PrimExpr) -> PrimExpr:
 
 
 def _shape_of(target: Target, dtype: DType) -> Shape:
-    return tile_shape(target.options, dtype)
+    return fit_caches(tile_shape(target.options, dtype), target.memory)
 
 
 def _anywhere(_target: Target) -> bool:

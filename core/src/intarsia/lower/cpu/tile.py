@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...dtype import DType
+from ...target.kind import Memory
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import Load, PrimExpr, TirVar, const, index
 from ...tir.stmt import Allocate, Stmt
@@ -164,6 +166,27 @@ class Shape(Struct, frozen=True):
         if vectors <= 2:
             return self.rows if vectors == 2 else 2 * self.rows
         return max(1, (2 * self.rows + 3 - vectors) // vectors)
+
+
+def fit_caches(shape: Shape, memory: Sequence[Memory]) -> Shape:
+    """Return a shape whose strips and panels stay in the second-level cache of a core.
+
+    Strips take 7/8 of it at most, panels 3/4, and weights what is left: the shares that the usual
+    sizes have of 256 KiB. A larger cache does not make them larger.
+
+    Args:
+        shape: Of a machine with any cache.
+        memory: Levels of memory of the device; those of the kind's own have no caches.
+    """
+    cache = next((level for level in memory if level.name == "l2" and level.size), None)
+    if cache is None:
+        return shape
+    share = cache.size // cache.shared_by
+    return replace(
+        shape,
+        strip_bytes=min(shape.strip_bytes, share * 7 // 8),
+        panel_bytes=min(shape.panel_bytes, share * 3 // 4),
+    )
 
 
 def best_rows(extent: int, limit: int) -> int:

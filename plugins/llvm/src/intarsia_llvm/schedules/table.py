@@ -12,7 +12,7 @@ from intarsia.lower.cpu.quads import add_products
 from intarsia.lower.cpu.row_searches import search_kernel
 from intarsia.lower.cpu.softmax import softmax_kernel
 from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia.lower.cpu.tile import Pairs, Quads, Shape
+from intarsia.lower.cpu.tile import Pairs, Quads, Shape, fit_caches
 from intarsia.lower.cpu.transpose import transpose_kernel
 from intarsia.lower.kernels import FusedGroup
 from intarsia.lower.loops import default_loops
@@ -77,8 +77,8 @@ def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
 
 
 def shape_of(target: Target, dtype: DType) -> Shape:
-    """Return the register tile of a target's machine."""
-    return tile_shape(machine(target.options), dtype)
+    """Return the register tile of a target's machine, fit to the caches that its tag gives."""
+    return fit_caches(tile_shape(machine(target.options), dtype), target.memory)
 
 
 def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
