@@ -148,6 +148,7 @@ def test_every_cloud_family_has_sizes_with_processors_and_memory(table):
         ("Standard_E80ids_v4", 80, 504, 0, "intel/xeon-scalable-2"),
         ("m8i.2xlarge", 8, 32, 0, "intel/xeon-6-p"),
         ("aws/c5.metal", 96, 192, 0, "intel/xeon-scalable-2"),
+        ("g4ad.xlarge", 4, 16, 0, "amd/epyc-7002"),
     ],
 )
 def test_an_instance_has_the_sizes_of_its_provider(host, table, name, threads, gib, gpus, kind):
