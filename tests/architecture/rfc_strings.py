@@ -140,7 +140,7 @@ TARGETS = (
     Row(ATTRIBUTES, "runtime=standalone", "llvm -runtime=standalone", hint="--runtime KIND",
         refused="the runtime is chosen for the whole model"),
     Row(ATTRIBUTES, "the TensorRT codegen would prefer to use CUDA instead of LLVM", "trt",
-        "tensorrt, cuda, llvm "),
+        "tensorrt -arch=sm_80, cuda, llvm "),
     Row(EXECUTOR, 'TVM_REGISTER_TARGET_KIND("c", kDLCPU)', "c", "c"),
     Row(EXECUTOR, '.add_attr_option<String>("mcpu")', "c -mcpu=cortex-m4", "c -mcpu=cortex-m4"),
     Row(EXECUTOR, '.add_attr_option<String>("march")', "c -march=armv7e-m", "c -march=armv7e-m"),

@@ -17,7 +17,7 @@ def follow_backend(accelerator: Target, backend: Target) -> Target:
     An option that the backend does not have is left as it is.
 
     Args:
-        accelerator: Any target; its kind names the options by their flags.
+        accelerator: A target; its kind names the options by their flags.
         backend: The backend behind it.
 
     Raises:

@@ -164,6 +164,6 @@ class TargetKind:
     known_values: Callable[[str, Any], KnownValues] | None = None
     performance: Callable[..., Performance] | None = None
     follows: tuple[str, ...] = ()
-    simulated: Callable[[Any], str] | None = None
+    simulated: Callable[..., str] | None = None
     target_function: FindFunction | None = None
     attributes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
