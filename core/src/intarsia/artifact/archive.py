@@ -17,8 +17,8 @@ from msgspec import Struct
 
 from ..errors import ArtifactError, IntarsiaError, ModelError
 from .digest import member_digest
-from .passport import Member, Part, Passport, parse_passport
-from .plan import Place, TensorSpec
+from .passport import Member, Part, Passport, UnitEntry, parse_passport
+from .plan import Place, RegionStep, TensorSpec
 from .plan_json import step_arguments
 from .tensors import read_layout
 from .write import PARAMS, PASSPORT, UNITS, check_member_path, member_name, part_unit
@@ -179,6 +179,9 @@ def check_references(opened: OpenedArtifact) -> None:
     for part in passport.parts:
         _check_part(opened, part)
     _check_sizes(passport)
+    for step in plan.steps:
+        if isinstance(step, RegionStep):
+            _check_region_call(passport.unit(plan.regions[step.region]), step)
     for argument in (argument for step in plan.steps for argument in step_arguments(step)):
         if argument.place is Place.CONSTANT:
             weight = opened.weights[plan.constants[argument.index]]
@@ -186,6 +189,17 @@ def check_references(opened: OpenedArtifact) -> None:
                 raise ArtifactError(
                     f"the plan reads past the end of the weight '{weight.spec.name}'"
                 )
+
+
+def _check_region_call(unit: UnitEntry, step: RegionStep) -> None:
+    """Check that a region is called with the tensors its unit says; errors as above."""
+    wanted = [(spec.shape, spec.dtype) for spec in (*unit.inputs, *unit.outputs)]
+    given = [(argument.shape, argument.dtype) for argument in step.args]
+    if wanted != given:
+        raise ArtifactError(
+            f"the plan calls unit '{unit.name}' with other tensors than it takes",
+            hint="compile the model again",
+        )
 
 
 def _check_part(opened: OpenedArtifact, part: Part) -> None:

@@ -28,6 +28,7 @@ from .fields import (
 from .plan import CallPlan, TensorSpec
 from .plan_json import plan_from_json, plan_to_json, spec_from_json, spec_to_json
 from .signature import Signature, SizeChoice, choice_from_json, signature_from_json
+from .unit import UNSTATED
 
 SCHEMA = 2
 """Version of the passport's layout; a reader refuses any other."""
@@ -62,6 +63,7 @@ class UnitEntry(Struct, frozen=True):
         inputs: Tensors it is called with.
         outputs: Tensors it fills.
         plugin: Distribution that made it and its version, e.g. ``intarsia-x==1.0``.
+        format: Version of the format of its files; a loader that does not read it refuses it.
     """
 
     name: str
@@ -71,6 +73,7 @@ class UnitEntry(Struct, frozen=True):
     inputs: tuple[TensorSpec, ...] = ()
     outputs: tuple[TensorSpec, ...] = ()
     plugin: str = ""
+    format: int = UNSTATED
 
 
 class Passport(Struct, frozen=True, kw_only=True):
@@ -268,6 +271,7 @@ def _unit_to_json(unit: UnitEntry) -> JsonObject:
         "name": unit.name,
         "loader": unit.loader,
         "plugin": unit.plugin,
+        "format": unit.format,
         "files": list(unit.files),
         "constants": list(unit.constants),
         "inputs": [spec_to_json(spec) for spec in unit.inputs],
@@ -284,4 +288,5 @@ def _unit_from_json(document: JsonObject) -> UnitEntry:
         tuple(spec_from_json(spec) for spec in read_list(document, "inputs")),
         tuple(spec_from_json(spec) for spec in read_list(document, "outputs")),
         read_str(document, "plugin"),
+        read_int(document, "format") if "format" in document else UNSTATED,
     )

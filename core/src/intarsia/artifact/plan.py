@@ -12,15 +12,20 @@ The backend that compiles a plan exports three kinds of symbols:
   int``, the tvm-ffi calling convention, inputs before outputs).
 * ``__tvm_ffi_<kernel>(buffers...)``: one kernel alone, for profiles and tests.
 * ``intarsia_run_steps``: see ``intarsia.runtime.loading``.
+
+The sizes and offsets of the plan are in the code too. So the code also exports the constant
+``uint64_t intarsia_plan_stamp`` (:func:`plan_stamp`): the runtime refuses a plan whose workspace,
+weights or steps are not those that the code was compiled for.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from hashlib import sha256
 from math import prod
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from ..dtype import DType
 
@@ -147,3 +152,28 @@ class CallPlan(Struct, frozen=True):
     regions: tuple[str, ...]
     workspace_bytes: int
     steps: tuple[Step, ...]
+
+
+PLAN_STAMP = "intarsia_plan_stamp"
+"""Symbol of the stamp of the plan that code was compiled for."""
+
+
+def plan_stamp(plan: CallPlan) -> int:
+    """Return 64 bits of a digest of everything in a plan that code relies on; never 0.
+
+    Names and labels are left out.
+    """
+    specs = [[(spec.shape, spec.dtype) for spec in side] for side in (plan.inputs, plan.outputs)]
+    counts = (len(plan.constants), len(plan.regions), plan.workspace_bytes)
+    text = json.encode((specs, counts, [_callee(step) for step in plan.steps]))
+    return int.from_bytes(sha256(text).digest()[:8], "little") or 1
+
+
+def _callee(step: Step) -> tuple[str | int, tuple[Argument, ...]]:
+    match step:
+        case KernelStep(function=function, args=args):
+            return function, args
+        case RegionStep(region=region, args=args):
+            return region, args
+        case CopyStep(source=source, destination=destination):
+            return "", (source, destination)

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 SHARED_LIBRARY = "shared-library"
 """Loader of a unit whose file ``lib.so`` exports tvm-ffi functions; built into the runtime."""
 
+SHARED_LIBRARY_FORMAT = 1
+"""Version of what the runtime expects of such a library: see :mod:`intarsia.artifact.plan`."""
+
+UNSTATED = 0
+"""Format of a unit whose plugin states none, and of a loader that states none."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledUnit:
@@ -31,6 +37,9 @@ class CompiledUnit:
             become part of somebody's program. They define ``<name>_call``, a function of packed
             arguments, and say what its handle points to. Names that other files see start with
             ``<name>``, macros with it in capitals: the program has the model's in front of them.
+        format: Version of the format of ``files`` and ``constants``. A plugin counts it up when a
+            loader of before would read them wrongly; a loader that does not read a unit's version
+            refuses it (:class:`intarsia.runtime.loading.UnitLoader`).
     """
 
     name: str
@@ -40,3 +49,4 @@ class CompiledUnit:
     cpu_features: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     sources: tuple[str, ...] = ()
+    format: int = UNSTATED

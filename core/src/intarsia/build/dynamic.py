@@ -111,11 +111,11 @@ def pack_program(
         As a build of each piece.
     """
     from ..frontend.onnx.dynamic.loader import LOADER
-    from ..frontend.onnx.dynamic.program_json import print_program
+    from ..frontend.onnx.dynamic.program_json import SCHEMA, print_program
 
     pieces = [Piece(key, compile_piece(piece, key)) for key, piece in model.pieces.items()]
     files = print_program(model.program)
-    unit = CompiledUnit("main", LOADER, MappingProxyType(files))
+    unit = CompiledUnit("main", LOADER, MappingProxyType(files), format=SCHEMA)
     kinds = [accelerator.kind.name for accelerator in target.accelerators]
     found = {piece.name: piece.artifact.placement for piece in pieces}
     placement = merge_placements(model, found, kinds)
@@ -128,7 +128,13 @@ def pack_program(
         arch=machine.arch,
         plan=CallPlan((), (), (), (), 0, ()),
         units=(
-            UnitEntry("main", LOADER, tuple(sorted(files)), plugin=f"intarsia=={own_version()}"),
+            UnitEntry(
+                "main",
+                LOADER,
+                tuple(sorted(files)),
+                plugin=f"intarsia=={own_version()}",
+                format=SCHEMA,
+            ),
         ),
         executor=MappingProxyType(Executor(VM).to_json()),
         runtime=MappingProxyType(runtime.to_json()),

@@ -122,6 +122,7 @@ def _entry(unit: CompiledUnit, function: Function | None, plugin: str) -> UnitEn
         tuple(sorted(unit.files)),
         tuple(sorted(unit.constants)),
         plugin=plugin,
+        format=unit.format,
     )
     return entry if function is None else replace(entry, **_signature(function))
 

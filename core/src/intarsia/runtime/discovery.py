@@ -21,6 +21,7 @@ from .loading import (
     DriveProgram,
     Loader,
     OpenElsewhere,
+    formats_of,
 )
 
 if TYPE_CHECKING:
@@ -69,13 +70,33 @@ def find_loader(unit: UnitEntry) -> Loader:
     """Import the loader that a unit asks for.
 
     Raises:
-        ArtifactError: No installed distribution provides it.
+        ArtifactError: No installed distribution provides it, or it does not read the unit's format.
         PluginError: Two provide it, or importing it fails.
     """
     needs = unit.plugin or f"a plugin with the loader '{unit.loader}'"
     wanted = f"unit '{unit.name}' needs {needs}"
     hint = f"pip install '{unit.plugin}'" if unit.plugin else "install that plugin"
-    return cast("Loader", _find("loader", LOADER_GROUP, unit.loader, wanted, hint, unit.plugin))
+    loader = _find("loader", LOADER_GROUP, unit.loader, wanted, hint, unit.plugin)
+    check_format(unit, formats_of(loader))
+    return cast("Loader", loader)
+
+
+def check_format(unit: UnitEntry, formats: Iterable[int]) -> None:
+    """Refuse a unit whose format its loader does not read.
+
+    Raises:
+        ArtifactError: It is none of ``formats``.
+    """
+    known = tuple(formats)
+    if unit.format in known:
+        return
+    read = ", ".join(str(number) for number in known) or "none"
+    raise ArtifactError(
+        f"unit '{unit.name}' has format {unit.format} of the loader '{unit.loader}', "
+        f"and the loader that is here reads {read}",
+        hint="compile the model again"
+        + (f", or install what compiled it: pip install '{unit.plugin}'" if unit.plugin else ""),
+    )
 
 
 def _points(group: str, name: str, plugin: str = "") -> list[_Point]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from ..artifact.elf import check_shared_library
 from ..errors import ArtifactError, ResourceError
 from .loading import NativeCode
 
@@ -27,12 +28,13 @@ class NativeLibrary(NativeCode):
         name: For messages.
 
     Raises:
-        ArtifactError: The dynamic linker refuses it.
+        ArtifactError: Its headers lie outside of it, or the dynamic linker refuses it.
         ResourceError: No memory or file left.
     """
 
     def __init__(self, content: bytes, name: str) -> None:
         super().__init__(name)
+        check_code(content, name)
         try:
             self._library, descriptor = _open(content, name)
         except MemoryError:
@@ -57,6 +59,21 @@ class NativeLibrary(NativeCode):
     def close(self) -> None:
         """Unload the library; its addresses must not be called any more. Harmless when repeated."""
         self._close()
+
+
+def check_code(content: bytes, name: str) -> None:
+    """Check the bounds of a shared library, on systems whose libraries are ELF.
+
+    Raises:
+        ArtifactError: Mapping it could end this process; the message names the unit.
+    """
+    if sys.platform in ("darwin", "win32"):
+        return
+    try:
+        check_shared_library(content)
+    except ArtifactError as error:
+        error.where = f"the code of '{name}'"
+        raise
 
 
 def _open(content: bytes, name: str) -> tuple[ctypes.CDLL, int]:

@@ -10,6 +10,12 @@ it belongs. Each is named as its kind.
 A loader is a function ``load(request: LoadRequest) -> NativeCall | Callable``. It runs once, when
 an artifact is loaded, and may be slow; what it returns runs at every call and should be native.
 
+**A unit is input from outside.** Digests only say that a file is as somebody wrote it. A loader
+checks what it reads before it steers native code: :meth:`LoadRequest.read_json` is the reader to
+do so, :meth:`LoadRequest.check_signature` and :meth:`LoadRequest.check_constant` compare sizes.
+It also says which formats of units it reads: ``@reads_formats(2)`` makes a :class:`UnitLoader`.
+A function alone reads units that state no format.
+
 The loader of a whole model for a device (``TargetKind.main_loader``) gets the plan, the functions
 of its regions, and all weights; it returns a :class:`DeviceModel`.
 
@@ -35,13 +41,16 @@ from __future__ import annotations
 
 import ctypes
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Generic, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from ..artifact.plan import CallPlan, TensorSpec
 from ..artifact.signature import ValueSpec
+from ..artifact.unit import UNSTATED
+from ..artifact.unit_json import interpreting, read_unit_json
 from ..errors import ArtifactError
 from .threads import thread_pool
 
@@ -52,6 +61,8 @@ if TYPE_CHECKING:
     from ..artifact.passport import Passport
     from .executors.signature import Inputs
     from .program import Program
+
+T = TypeVar("T")
 
 LOADER_GROUP = "intarsia.loaders"
 EXECUTOR_GROUP = "intarsia.executors"
@@ -85,6 +96,80 @@ class LoadRequest:
     run_steps: int
     plan: CallPlan | None = None
     regions: tuple[NativeCall, ...] = ()
+
+    def file(self, name: str) -> bytes:
+        """Return a file of the unit.
+
+        Raises:
+            ArtifactError: The unit has none of that name.
+        """
+        if name not in self.files:
+            raise self.damaged(f"it has no {name}")
+        return self.files[name]
+
+    def read_json(self, name: str, kind: type[T]) -> T:
+        """Read a JSON file of the unit as ``kind``: see :mod:`intarsia.artifact.unit_json`.
+
+        Raises:
+            ArtifactError: The file is missing, or holds something else.
+        """
+        data = self.file(name)
+        with self.interpreting(name):
+            return read_unit_json(data, kind, file=name)
+
+    @contextmanager
+    def interpreting(self, name: str) -> Generator[None]:
+        """Name this unit in what goes wrong where its file ``name`` is interpreted.
+
+        Raises:
+            ArtifactError: Instead of what Python raises for a wrong value, index or key.
+        """
+        try:
+            with interpreting(name):
+                yield
+        except ArtifactError as error:
+            error.where = error.where or f"unit '{self.name}'"
+            raise
+
+    def check_signature(
+        self,
+        inputs: Iterable[tuple[str, tuple[int, ...]]],
+        outputs: Iterable[tuple[str, tuple[int, ...]]],
+    ) -> None:
+        """Compare element types and shapes that the unit was made for with those of the call.
+
+        Raises:
+            ArtifactError: They differ.
+        """
+        for what, ours, theirs in (
+            ("inputs", list(inputs), self.inputs),
+            ("outputs", list(outputs), self.outputs),
+        ):
+            called = [(spec.dtype.value, tuple(spec.shape)) for spec in theirs]
+            if ours != called:
+                raise self.damaged(
+                    f"region '{self.name}' was compiled for the {what} {ours} and is called with"
+                    f" {called}"
+                )
+
+    def check_constant(self, name: str, dtype: str, shape: tuple[int, ...] | None = None) -> None:
+        """Check that a weight is there, with this element type and, if given, this shape.
+
+        Raises:
+            ArtifactError: It is not.
+        """
+        if name not in self.constants:
+            raise self.damaged(f"it reads a weight '{name}', which is not among its own")
+        found = self.constants[name]
+        if found.dtype.name != dtype or (shape is not None and tuple(found.shape) != shape):
+            raise self.damaged(
+                f"its weight '{name}' is {found.dtype.name} {list(found.shape)}, not {dtype}"
+                + ("" if shape is None else f" {list(shape)}")
+            )
+
+    def damaged(self, reason: str) -> ArtifactError:
+        """Return the error that says what is wrong with the unit."""
+        return ArtifactError(reason, hint="compile the model again", where=f"unit '{self.name}'")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -246,13 +331,49 @@ class CodeLoader:
         open: Puts code into this process, from the files of a unit (digests already checked) and
             the unit's name. ``main`` exports what a shared library would, ``__tvm_ffi_main`` and
             ``intarsia_run_steps`` among it; a region exports ``__tvm_ffi_<name>``.
+        formats: Versions of units' format that it reads (``CompiledUnit.format``).
     """
 
     open: Callable[[Mapping[str, bytes], str], NativeCode]
+    formats: tuple[int, ...] = (UNSTATED,)
 
 
 LoadFunction: TypeAlias = "Callable[[LoadRequest], NativeCall | HostedCall | DeviceModel]"
 """Makes one function of a unit."""
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class UnitLoader(Generic[P, T]):
+    """A loader, and which versions of its units' format it reads.
+
+    Attributes:
+        load: What loads a unit.
+        formats: Values of ``CompiledUnit.format``.
+    """
+
+    load: Callable[P, T]
+    formats: tuple[int, ...]
+
+    def __call__(self, *arguments: P.args, **named: P.kwargs) -> T:
+        """Load a unit."""
+        return self.load(*arguments, **named)
+
+
+def reads_formats(*formats: int) -> Callable[[Callable[P, T]], UnitLoader[P, T]]:
+    """Decorate a loader with the versions of its units' format that it reads."""
+
+    def decorate(load: Callable[P, T]) -> UnitLoader[P, T]:
+        return UnitLoader(load, formats)
+
+    return decorate
+
+
+def formats_of(loader: object) -> tuple[int, ...]:
+    """Return the versions that a loader reads; of a function alone, :data:`UNSTATED`."""
+    return loader.formats if isinstance(loader, CodeLoader | UnitLoader) else (UNSTATED,)
+
 
 Loader: TypeAlias = "LoadFunction | CodeLoader"
 """What an entry point of the group ``intarsia.loaders`` names."""

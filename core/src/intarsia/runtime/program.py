@@ -13,8 +13,8 @@ import numpy as np
 
 from ..artifact.archive import OpenedArtifact, Weight
 from ..artifact.passport import Passport, UnitEntry
-from ..artifact.plan import ALIGNMENT, TensorSpec
-from ..artifact.unit import SHARED_LIBRARY
+from ..artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, plan_stamp
+from ..artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from ..errors import (
     ArtifactError,
     IntarsiaError,
@@ -24,7 +24,7 @@ from ..errors import (
     UnsupportedError,
 )
 from .abi import hosted_call, numpy_dtype
-from .discovery import find_loader, has_loader, is_installed
+from .discovery import check_format, find_loader, has_loader, is_installed
 from .forking import ends_threads_to_fork, renew_lock_in_children
 from .library import NativeLibrary
 from .loading import (
@@ -218,6 +218,7 @@ class Program:
     ) -> tuple[NativeCall, int | None]:
         """Return what carries out the plan, and its first argument."""
         if isinstance(made, NativeCode):
+            _check_stamp(made, self.passport.plan)
             return NativeCall(made.required("__tvm_ffi_main"), 0, made), self.context
         plan, unit = self.passport.plan, self.passport.unit("main")
         wanted = (*plan.constants, *unit.constants)
@@ -296,6 +297,7 @@ def _open(opened: OpenedArtifact, unit: UnitEntry) -> NativeCode | LoadFunction:
     if unit.loader == SHARED_LIBRARY:
         if _LIBRARY_FILE not in files:
             raise _not_for_here(unit)
+        check_format(unit, (UNSTATED, SHARED_LIBRARY_FORMAT))
         return NativeLibrary(files[_LIBRARY_FILE], unit.name)
     loader = find_loader(unit)
     if not isinstance(loader, CodeLoader):
@@ -304,6 +306,20 @@ def _open(opened: OpenedArtifact, unit: UnitEntry) -> NativeCode | LoadFunction:
     if not isinstance(code, NativeCode):
         raise PluginError(f"{_who(unit)} returned {type(code).__name__}, not a NativeCode")
     return code
+
+
+def _check_stamp(code: NativeCode, plan: CallPlan) -> None:
+    """Refuse a plan that is not the one its code was compiled for; code may carry no stamp.
+
+    Raises:
+        ArtifactError: It is another one.
+    """
+    address = code.address(PLAN_STAMP)
+    if address and ctypes.c_uint64.from_address(address).value != plan_stamp(plan):
+        raise ArtifactError(
+            "the code of 'main' was compiled for another plan than the one in the passport",
+            hint="compile the model again",
+        )
 
 
 def _not_for_here(unit: UnitEntry) -> ArtifactError:

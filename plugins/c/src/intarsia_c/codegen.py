@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
+from intarsia.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
 from intarsia.codegen.c_interface import Interface
 from intarsia.lower.kernels import TensorModule
 from intarsia.target.target import Target
@@ -32,6 +32,7 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     return CompiledUnit(
         name=module.name,
         loader=SHARED_LIBRARY,
+        format=SHARED_LIBRARY_FORMAT,
         files=files | {"lib.so": library},
         cpu_features=needed_features(options),
         versions={"cc": compiler_version(options.cc)},

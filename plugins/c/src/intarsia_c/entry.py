@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
-from intarsia.artifact.plan import Argument, CallPlan, Place, RegionStep, TensorSpec
+from intarsia.artifact.plan import (
+    PLAN_STAMP,
+    Argument,
+    CallPlan,
+    Place,
+    RegionStep,
+    TensorSpec,
+    plan_stamp,
+)
 from intarsia.codegen.arguments import dlpack_code, faults_of
 from intarsia.codegen.c_interface import Interface
 from intarsia.lower.kernels import TensorModule
@@ -32,7 +40,9 @@ def print_entry(module: TensorModule, interface: Interface) -> str:
     parts.append(_Main(interface, statics).text())
     describe = () if interface.whole else (DESCRIBE,)
     head = "".join([INCLUDE, TYPES, SLOT, EXPECTED, FAIL, CHECKS])
-    return "\n".join([head, *describe, *statics.lines, "", *parts, STEPS])
+    declared = f"const uint64_t {PLAN_STAMP}"
+    stamp = f"extern {declared};\n{declared} = UINT64_C({plan_stamp(module.plan)});"
+    return "\n".join([head, *describe, *statics.lines, stamp, "", *parts, STEPS])
 
 
 class Statics(Struct):

@@ -51,6 +51,7 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     return CompiledUnit(
         name=module.name,
         loader=linked.loader,
+        format=linked.format,
         files=linked.files,
         cpu_features=model.cpu_features,
         versions={"llvm": llvm_version()},

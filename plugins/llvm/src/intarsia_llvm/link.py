@@ -17,10 +17,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from intarsia.artifact.unit import SHARED_LIBRARY
+from intarsia.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT
 from intarsia.errors import ToolchainError
 
-from .loader import OBJECT_FILE, OBJECT_LOADER
+from .loader import OBJECT_FILE, OBJECT_FORMAT, OBJECT_LOADER
 from .target import host_triple
 
 TIMEOUT_SECONDS = 120
@@ -33,10 +33,12 @@ class Linked(Struct, frozen=True):
     Attributes:
         loader: Who loads it.
         files: What it loads, by the names it looks for.
+        format: Version of their format.
     """
 
     loader: str
     files: Mapping[str, bytes]
+    format: int
 
 
 def link(objects: Sequence[bytes], triple: str) -> Linked:
@@ -46,9 +48,10 @@ def link(objects: Sequence[bytes], triple: str) -> Linked:
         ToolchainError: The linker fails, or there is none for another machine.
     """
     if has_linker(triple):
-        return Linked(SHARED_LIBRARY, {"lib.so": link_shared(objects, triple)})
+        library = link_shared(objects, triple)
+        return Linked(SHARED_LIBRARY, {"lib.so": library}, SHARED_LIBRARY_FORMAT)
     (code,) = objects
-    return Linked(OBJECT_LOADER, {OBJECT_FILE: code})
+    return Linked(OBJECT_LOADER, {OBJECT_FILE: code}, OBJECT_FORMAT)
 
 
 def has_linker(triple: str) -> bool:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from intarsia.artifact.elf import check_object
 from intarsia.errors import ArtifactError
 from intarsia.runtime.loading import CodeLoader, NativeCode
 
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 OBJECT_LOADER = "llvm-object"
 """Name in the entry-point group ``intarsia.loaders``."""
+
+OBJECT_FORMAT = 1
+"""Version of what such a unit holds."""
 
 OBJECT_FILE = "unit.o"
 """The file of a unit that :data:`LOADER` loads."""
@@ -99,8 +103,14 @@ def open_object(files: Mapping[str, bytes], name: str) -> ObjectCode:
     """
     if OBJECT_FILE not in files:
         raise ArtifactError(f"unit '{name}' has no file '{OBJECT_FILE}'")
-    return ObjectCode(files[OBJECT_FILE], name)
+    content = files[OBJECT_FILE]
+    try:
+        check_object(content)
+    except ArtifactError as error:
+        error.where = f"the code of '{name}'"
+        raise
+    return ObjectCode(content, name)
 
 
-LOADER = CodeLoader(open_object)
+LOADER = CodeLoader(open_object, (OBJECT_FORMAT,))
 """What the entry point names."""

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from intarsia.artifact.plan import PLAN_STAMP, plan_stamp
 from intarsia.codegen.c_interface import Interface
 from intarsia.lower.kernels import TensorModule
 from intarsia.tir.func import PrimFunc
@@ -98,7 +99,8 @@ def _exported(module: TensorModule, model: Machine, threads: int, kernels: _Part
     statics, declarations = Statics(), kernels.declarations
     texts = [emit_wrapper(function, statics, declarations) for function in module.functions]
     texts.append(emit_main(module, statics, declarations))
-    frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT)
+    stamp = f"@{PLAN_STAMP} = constant i64 {plan_stamp(module.plan)}"
+    frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT, stamp)
     return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), kernels)
 
 

@@ -12,13 +12,19 @@ import numpy as np
 from ....errors import ArtifactError
 from ....ir.module import IRModule
 from ....ops.evaluate import evaluate
-from ....runtime.loading import HostedProgram, ProgramRequest, StepSeen, WatchSteps
+from ....runtime.loading import (
+    HostedProgram,
+    ProgramRequest,
+    StepSeen,
+    WatchSteps,
+    reads_formats,
+)
 from ..graph import Graph
 from ..kernels import Value
 from ..reader import standard_bodies
 from .evaluator import Evaluator, Scope
 from .program import DynamicModel, PieceStep, Program, Step, value_spec
-from .program_json import parse_program
+from .program_json import SCHEMA, parse_program
 
 LOADER = "onnx-program"
 """Name of this loader in the entry-point group ``intarsia.loaders``."""
@@ -33,6 +39,7 @@ would have to ask for each page of them again, which took longer than the arithm
 """
 
 
+@reads_formats(SCHEMA)
 def load(request: ProgramRequest) -> HostedProgram:
     """Read a program from the files of its unit.
 
