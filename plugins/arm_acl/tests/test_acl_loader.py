@@ -105,7 +105,7 @@ def test_a_unit_that_cannot_be_opened_says_why(library: bytes) -> None:
 
 def test_damaged_units_are_refused(library: bytes) -> None:
     empty = LoadRequest("arm_acl_0", {}, {}, (), (), 1, 0)
-    with pytest.raises(ArtifactError, match=r"region 'arm_acl_0' has no lib\.so"):
+    with pytest.raises(ArtifactError, match=r"unit 'arm_acl_0': it has no lib\.so"):
         load(empty)
     broken = LoadRequest("arm_acl_0", {"lib.so": b"no library"}, {}, (), (), 1, 0)
     with pytest.raises(ArtifactError, match="dynamic linker refuses"):

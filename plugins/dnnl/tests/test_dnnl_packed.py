@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
+from msgspec import convert
 from msgspec.structs import replace
 
 from intarsia.errors import ArtifactError
@@ -24,7 +25,7 @@ from intarsia.ir.expr import Call, Constant, Expr
 from intarsia.ir.walk import post_order, substitute
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import LoadedRegion, load
-from intarsia_dnnl.packed import Layout, PackedWeight, packed_from_json
+from intarsia_dnnl.packed import Layout, PackedWeight
 from intarsia_dnnl.program import FILE, parse_program, print_program
 from intarsia_dnnl.target import DnnlOptions
 
@@ -227,4 +228,4 @@ def test_layouts_read_every_element_where_it_lies(layout: Layout) -> None:
 @given(layouts())
 def test_layouts_survive_json(layout: Layout) -> None:
     stored = PackedWeight(layout, layout)
-    assert packed_from_json(json.loads(json.dumps(stored.to_json()))) == stored
+    assert convert(json.loads(json.dumps(stored.to_json())), PackedWeight) == stored

@@ -256,10 +256,18 @@ def test_a_passport_that_contradicts_itself_is_refused(
 
 def test_a_plan_that_reads_past_a_weight_is_refused(tmp_path: Path) -> None:
     long = replace(WEIGHT, shape=(500,))
-    plan = replace(PLAN, steps=(RegionStep(0, (long, OUT)),))
+    plan = replace(PLAN, steps=(CopyStep(long, OUT),))
     path = tmp_path / "long.intarsia"
     write_artifact(path, replace(PASSPORT, plan=plan), UNITS, CONSTANTS)
     with pytest.raises(ArtifactError, match="reads past the end of the weight 'w'"):
+        open_artifact(path)
+
+
+def test_a_region_called_with_other_tensors_is_refused(tmp_path: Path) -> None:
+    plan = replace(PLAN, steps=(RegionStep(0, (IN, WEIGHT)),))
+    path = tmp_path / "other.intarsia"
+    write_artifact(path, replace(PASSPORT, plan=plan), UNITS, CONSTANTS)
+    with pytest.raises(ArtifactError, match="calls unit 'toy_0' with other tensors than it takes"):
         open_artifact(path)
 
 

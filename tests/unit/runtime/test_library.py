@@ -88,17 +88,19 @@ def test_files_in_memory_have_a_limit_too(artifact: Path) -> None:
     assert out.stdout.startswith("the code of 'main' cannot be loaded: File too large\n  hint: ")
 
 
-def test_no_memory_for_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_for_the_code(monkeypatch: pytest.MonkeyPatch, machine_code: bytes) -> None:
     def refuse(*_: object) -> int:
         raise MemoryError
 
     monkeypatch.setattr(os, "memfd_create", refuse)
     with pytest.raises(ResourceError, match="no memory to load 'a'"):
-        NativeLibrary(b"", "a")
+        NativeLibrary(machine_code, "a")
 
 
 def test_what_is_no_library_is_refused() -> None:
-    with pytest.raises(ArtifactError, match="the dynamic linker refuses the code of 'a'"):
+    with pytest.raises(
+        ArtifactError, match="the code of 'a': the file is not a shared library of ELF"
+    ):
         NativeLibrary(b"not a library", "a")
 
 

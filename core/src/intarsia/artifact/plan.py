@@ -165,7 +165,16 @@ def plan_stamp(plan: CallPlan) -> int:
     """
     specs = [[(spec.shape, spec.dtype) for spec in side] for side in (plan.inputs, plan.outputs)]
     counts = (len(plan.constants), len(plan.regions), plan.workspace_bytes)
-    text = json.encode((specs, counts, [_callee(step) for step in plan.steps]))
+    return stamp_of((specs, counts, [_callee(step) for step in plan.steps]))
+
+
+def stamp_of(value: object) -> int:
+    """Return 64 bits of a digest of a value of plain data; never 0.
+
+    Code that is steered by what it cannot check itself exports such a stamp of it, and its loader
+    compares.
+    """
+    text = value if isinstance(value, bytes) else json.encode(value)
     return int.from_bytes(sha256(text).digest()[:8], "little") or 1
 
 

@@ -10,6 +10,7 @@ follows from others) the loader checks then, inside :func:`interpreting`.
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -58,8 +59,9 @@ def read_unit_json(data: bytes, kind: type[T], *, file: str) -> T:
         ArtifactError: It is no JSON, or something else; the message says where in the file.
     """
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, OverflowError) as error:
+        # Python's own reader: it knows Infinity, which limits of a clip may be.
+        return msgspec.convert(json.loads(data), kind, str_keys=True)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise ArtifactError(f"{file} is damaged: {error}", hint=_HINT) from None
 
 

@@ -311,6 +311,19 @@ class NativeCode(ABC):
             self._endings.append(ctypes.CFUNCTYPE(None)(end))
         return True
 
+    def check_stamp(self, symbol: str, stamp: int, what: str) -> None:
+        """Compare a stamp in the code with that of what steers it; code may carry none.
+
+        Raises:
+            ArtifactError: They differ: the code was compiled for another ``what``.
+        """
+        address = self.address(symbol)
+        if address and ctypes.c_uint64.from_address(address).value != stamp:
+            raise ArtifactError(
+                f"the code of '{self.name}' was compiled for another {what} than the artifact has",
+                hint="compile the model again",
+            )
+
     def required(self, symbol: str) -> int:
         """Return the address of an exported symbol.
 

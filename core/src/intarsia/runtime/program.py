@@ -13,7 +13,7 @@ import numpy as np
 
 from ..artifact.archive import OpenedArtifact, Weight
 from ..artifact.passport import Passport, UnitEntry
-from ..artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, plan_stamp
+from ..artifact.plan import ALIGNMENT, PLAN_STAMP, TensorSpec, plan_stamp
 from ..artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from ..errors import (
     ArtifactError,
@@ -218,7 +218,7 @@ class Program:
     ) -> tuple[NativeCall, int | None]:
         """Return what carries out the plan, and its first argument."""
         if isinstance(made, NativeCode):
-            _check_stamp(made, self.passport.plan)
+            made.check_stamp(PLAN_STAMP, plan_stamp(self.passport.plan), "plan")
             return NativeCall(made.required("__tvm_ffi_main"), 0, made), self.context
         plan, unit = self.passport.plan, self.passport.unit("main")
         wanted = (*plan.constants, *unit.constants)
@@ -306,20 +306,6 @@ def _open(opened: OpenedArtifact, unit: UnitEntry) -> NativeCode | LoadFunction:
     if not isinstance(code, NativeCode):
         raise PluginError(f"{_who(unit)} returned {type(code).__name__}, not a NativeCode")
     return code
-
-
-def _check_stamp(code: NativeCode, plan: CallPlan) -> None:
-    """Refuse a plan that is not the one its code was compiled for; code may carry no stamp.
-
-    Raises:
-        ArtifactError: It is another one.
-    """
-    address = code.address(PLAN_STAMP)
-    if address and ctypes.c_uint64.from_address(address).value != plan_stamp(plan):
-        raise ArtifactError(
-            "the code of 'main' was compiled for another plan than the one in the passport",
-            hint="compile the model again",
-        )
 
 
 def _not_for_here(unit: UnitEntry) -> ArtifactError:

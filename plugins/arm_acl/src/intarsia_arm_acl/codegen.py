@@ -15,6 +15,7 @@ from intarsia.partition.region import Region
 
 from .draft import Draft, Tensor
 from .emit import emit_unit, used_constants
+from .stamp import FORMAT, stamp_text, unit_stamp
 from .support import all_rows
 from .target import ArmAclOptions
 from .toolchain import compile_unit, find_toolchain
@@ -54,18 +55,27 @@ def compile_region(region: Region, options: ArmAclOptions) -> CompiledUnit:
     def validate(folder: Path, library: str) -> None:
         validate_unit(folder, library, region.name, tools, options.acl_root)
 
+    named = dict(source.draft.constants.values())
+    function = region.function
+    text = source.text + stamp_text(
+        unit_stamp(
+            [(t.dtype.value, t.static_shape) for t in map(tensor_type, function.params)],
+            [(t.dtype.value, t.static_shape) for t in map(tensor_type, function.outputs)],
+            [(named[name].dtype.name, named[name].shape) for name in source.constants],
+        )
+    )
     code = compile_unit(
-        source.text,
+        text,
         tools,
         opt_level=options.opt_level,
         seconds=options.compile_timeout,
         validate=validate,
     )
-    named = dict(source.draft.constants.values())
     return CompiledUnit(
         name=region.name,
         loader=LOADER,
-        files={LIBRARY: code, SOURCE: source.text.encode()},
+        format=FORMAT,
+        files={LIBRARY: code, SOURCE: text.encode()},
         constants={name: named[name] for name in source.constants},
         versions={"arm-compute-library": tools.version},
     )

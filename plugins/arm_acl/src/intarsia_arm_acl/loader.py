@@ -6,10 +6,16 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from intarsia.errors import ArtifactError, PluginError
 from intarsia.runtime.library import NativeLibrary
-from intarsia.runtime.loading import LoadRequest, NativeCall
+from intarsia.runtime.loading import LoadRequest, NativeCall, reads_formats
+
+from .stamp import FORMAT, SYMBOL, unit_stamp
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LIBRARY = "lib.so"
 RELEASES = (
@@ -20,6 +26,7 @@ RELEASES = (
 _MESSAGE_BYTES = 1024
 
 
+@reads_formats(FORMAT)
 def load(request: LoadRequest) -> NativeCall:
     """Open the unit of a region: the library configures its functions and packs their weights.
 
@@ -27,10 +34,6 @@ def load(request: LoadRequest) -> NativeCall:
         ArtifactError: The unit is damaged, or the library it was compiled for is not here.
         PluginError: The library refuses one of the functions.
     """
-    if LIBRARY not in request.files:
-        raise ArtifactError(
-            f"the unit of region '{request.name}' has no {LIBRARY}", where=request.name
-        )
     unit = LoadedUnit(request)
     return NativeCall(unit.function, unit.handle, unit, unit.describe_failure)
 
@@ -47,10 +50,8 @@ class LoadedUnit:
         """Load the code and open the unit; on an error nothing is left behind."""
         self.name = request.name
         self._library = _load_library(request)
+        self._constants = _checked_constants(request, self._library)
         self.function = self._library.required("intarsia_acl_call")
-        self._constants = tuple(
-            request.constants[name] for name in sorted(request.constants, key=_constant_number)
-        )
         addresses = (ctypes.c_void_p * max(1, len(self._constants)))(
             *(array.ctypes.data for array in self._constants)
         )
@@ -101,11 +102,29 @@ def _close_unit(close: Callable[[int], None], handle: int, library: NativeLibrar
 
 def _load_library(request: LoadRequest) -> NativeLibrary:
     try:
-        return NativeLibrary(request.files[LIBRARY], request.name)
+        return NativeLibrary(request.file(LIBRARY), request.name)
     except ArtifactError as error:
         if "libarm_compute" in str(error):
             error.hint = RELEASES
         raise
+
+
+def _checked_constants(request: LoadRequest, library: NativeLibrary) -> tuple[np.ndarray, ...]:
+    """Return the weights in the order of the code, which was compiled for these sizes.
+
+    Raises:
+        ArtifactError: It was compiled for others.
+    """
+    with request.interpreting("passport.json"):
+        names = sorted(request.constants, key=_constant_number)
+    arrays = tuple(request.constants[name] for name in names)
+    stamp = unit_stamp(
+        [(spec.dtype.value, tuple(spec.shape)) for spec in request.inputs],
+        [(spec.dtype.value, tuple(spec.shape)) for spec in request.outputs],
+        [(array.dtype.name, tuple(array.shape)) for array in arrays],
+    )
+    library.check_stamp(SYMBOL, stamp, "set of tensors")
+    return arrays
 
 
 def _constant_number(name: str) -> int:

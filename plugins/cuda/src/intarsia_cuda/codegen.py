@@ -11,7 +11,15 @@ from .emulate import compile_emulated
 from .intrinsics import RULES
 from .nvrtc import compile_cuda
 from .occupancy import print_resources
-from .program import FILE, DeviceProgram, Start, plan_operations
+from .program import (
+    FILE,
+    SCHEMA,
+    STAMP,
+    DeviceProgram,
+    Start,
+    plan_operations,
+    program_stamp,
+)
 from .source import print_source
 from .target import CudaOptions
 
@@ -46,12 +54,18 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     files = {SOURCE: source.text.encode(), FILE: program.to_json().encode()}
     if options.emulate:
         names = [name for name, _ in source.kernels]
-        files[EMULATED] = compile_emulated(source.text, names, options.cxx)
-        return CompiledUnit(name=module.name, loader=LOADER, files=files)
+        stamp = program_stamp(files[FILE], module.plan)
+        text = f'{source.text}\nextern "C" const unsigned long long {STAMP} = {stamp}ull;\n'
+        files[EMULATED] = compile_emulated(text, names, options.cxx)
+        return CompiledUnit(name=module.name, loader=LOADER, format=SCHEMA, files=files)
     compiled = compile_cuda(source.text, options)
     threads = {name: launch.threads for name, launch in source.kernels}
     table = print_resources(compiled.resources, threads, options)
     files |= {CUBIN: compiled.cubin, PTX: compiled.ptx, RESOURCES: table.encode()}
     return CompiledUnit(
-        name=module.name, loader=LOADER, files=files, versions={"nvrtc": compiled.version}
+        name=module.name,
+        loader=LOADER,
+        format=SCHEMA,
+        files=files,
+        versions={"nvrtc": compiled.version},
     )

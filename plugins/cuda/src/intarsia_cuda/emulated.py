@@ -12,6 +12,7 @@ from intarsia.errors import ArtifactError
 from intarsia.runtime.library import NativeLibrary
 
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Launch, Work
+from .program import STAMP
 
 _Call = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)
 """``emulated_<kernel>(args, dims, fibers)``; 0 means success."""
@@ -22,14 +23,16 @@ class EmulatedDevice:
 
     Args:
         library: What :func:`intarsia_cuda.emulate.compile_emulated` returned.
+        stamp: What it must carry, if it carries a stamp.
 
     Raises:
-        ArtifactError: The library does not load.
+        ArtifactError: The library does not load, or is for another program.
     """
 
-    def __init__(self, library: bytes) -> None:
+    def __init__(self, library: bytes, stamp: int = 0) -> None:
         self._memory: list[np.ndarray] = []
         self._library = NativeLibrary(library, "emulated")
+        self._library.check_stamp(STAMP, stamp, "program")
 
     def reserve(self, size: int) -> int:
         """Return the address of new memory, full of a pattern that is NaN as a float."""

@@ -4,23 +4,34 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from intarsia.artifact.plan import CallPlan, RegionStep
 from intarsia.errors import ArtifactError
-from intarsia.runtime.loading import DeviceModel, LoadRequest
+from intarsia.runtime.loading import DeviceModel, LoadRequest, reads_formats
 
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Device, Launch, Work
 from .driver import CudaDevice
 from .emulated import EmulatedDevice
-from .program import FILE, DeviceProgram, Operation, Spot, constants_used, program_from_json
+from .program import (
+    FILE,
+    SCHEMA,
+    DeviceProgram,
+    Operation,
+    Spot,
+    check_program,
+    constants_used,
+    program_from_json,
+    program_stamp,
+)
 from .regions import HostCall
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+@reads_formats(SCHEMA)
 def load(request: LoadRequest) -> DeviceModel:
     """Put a model on its device: code, weights, and one graph of everything a run does.
 
@@ -32,23 +43,21 @@ def load(request: LoadRequest) -> DeviceModel:
         WorkerLost: There is no driver or no GPU.
         ResourceError: No memory left on the device.
     """
-    program = program_from_json(_file(request.files, FILE))
     if request.plan is None:
         raise ArtifactError(f"'{request.name}' is a region, and cuda compiles whole models")
-    model = LoadedModel(program, request.plan, request, _device(program, request.files))
+    with request.interpreting(FILE):
+        program = program_from_json(request.file(FILE))
+        check_program(program, request.plan)
+        device = _device(program, request.plan, request)
+        model = LoadedModel(program, request.plan, request, device)
     return DeviceModel(model.run, model.kernel)
 
 
-def _file(files: Mapping[str, bytes], name: str) -> bytes:
-    if name not in files:
-        raise ArtifactError(f"the unit has no {name}", hint="compile the model again")
-    return files[name]
-
-
-def _device(program: DeviceProgram, files: Mapping[str, bytes]) -> Device:
+def _device(program: DeviceProgram, plan: CallPlan, request: LoadRequest) -> Device:
     if program.emulated:
-        return EmulatedDevice(_file(files, "emulated.so"))
-    return CudaDevice([_file(files, "kernels.cubin"), _file(files, "kernels.ptx") + b"\0"])
+        stamp = program_stamp(request.file(FILE), plan)
+        return EmulatedDevice(request.file("emulated.so"), stamp)
+    return CudaDevice([request.file("kernels.cubin"), request.file("kernels.ptx") + b"\0"])
 
 
 class LoadedModel:

@@ -8,12 +8,23 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, to_builtins
 
-from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place
+from intarsia.artifact.plan import (
+    Argument,
+    CallPlan,
+    CopyStep,
+    KernelStep,
+    Place,
+    plan_stamp,
+    stamp_of,
+)
 from intarsia.artifact.plan_json import step_arguments
+from intarsia.artifact.unit_json import Index, Size, read_unit_json
 from intarsia.errors import ArtifactError
 
 FILE = "program.json"
 SCHEMA = 1
+STAMP = "intarsia_program_stamp"
+_MAX_THREADS = 1024  # of a block
 
 
 class Spot(Struct, frozen=True):
@@ -25,7 +36,7 @@ class Spot(Struct, frozen=True):
     """
 
     place: str
-    index: int
+    index: Size
 
 
 class Operation(Struct, frozen=True):
@@ -43,8 +54,8 @@ class Operation(Struct, frozen=True):
     what: str
     spots: tuple[Spot, ...]
     kernel: str = ""
-    bytes: int = 0
-    step: int = 0
+    bytes: Size = 0
+    step: Index = 0
 
 
 class Start(Struct, frozen=True):
@@ -55,7 +66,7 @@ class Start(Struct, frozen=True):
         waits: Whether its threads wait for each other.
     """
 
-    dims: tuple[int, ...]
+    dims: tuple[Index, ...]
     waits: bool
 
 
@@ -74,13 +85,19 @@ class DeviceProgram(Struct, frozen=True):
     arch: str
     emulated: bool
     kernels: Mapping[str, Start]
-    functions: Mapping[str, Sequence[tuple[str, tuple[int, ...]]]]
-    reads: Mapping[str, int]
+    functions: Mapping[str, tuple[tuple[str, tuple[Index, ...]], ...]]
+    reads: Mapping[str, Index]
     operations: tuple[Operation, ...]
 
     def to_json(self) -> str:
         """Return the program as text."""
         return json.dumps({"schema": SCHEMA, **to_builtins(self)}, indent=1, sort_keys=True) + "\n"
+
+
+class _Versioned(Struct, frozen=True):
+    """What every version of the file has."""
+
+    schema: int
 
 
 def program_from_json(data: bytes) -> DeviceProgram:
@@ -89,41 +106,41 @@ def program_from_json(data: bytes) -> DeviceProgram:
     Raises:
         ArtifactError: The text is damaged or of another schema.
     """
-    try:
-        document = json.loads(data)
-        if document.pop("schema") != SCHEMA:
-            raise ArtifactError(
-                f"{FILE} has another schema than {SCHEMA}", hint="compile the model again"
-            )
-        return DeviceProgram(
-            str(document["arch"]),
-            bool(document["emulated"]),
-            {
-                name: Start(tuple(int(n) for n in start["dims"]), bool(start["waits"]))
-                for name, start in document["kernels"].items()
-            },
-            {
-                name: [(str(kernel), tuple(int(n) for n in numbers)) for kernel, numbers in rows]
-                for name, rows in document["functions"].items()
-            },
-            {name: int(count) for name, count in document["reads"].items()},
-            tuple(_operation(row) for row in document["operations"]),
+    if read_unit_json(data, _Versioned, file=FILE).schema != SCHEMA:
+        raise ArtifactError(
+            f"{FILE} has another schema than {SCHEMA}", hint="compile the model again"
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ArtifactError(f"{FILE} is damaged: {error!r}") from None
+    return read_unit_json(data, DeviceProgram, file=FILE)
 
 
-def _operation(row: Mapping[str, object]) -> Operation:
-    spots = row["spots"]
-    if not isinstance(spots, list):
-        raise TypeError("spots")
-    return Operation(
-        str(row["what"]),
-        tuple(Spot(str(spot["place"]), int(spot["index"])) for spot in spots),
-        str(row["kernel"]),
-        int(str(row["bytes"])),
-        int(str(row["step"])),
-    )
+def check_program(program: DeviceProgram, plan: CallPlan) -> None:
+    """Check that a program does what the plan says, on memory that the plan has.
+
+    Raises:
+        ValueError: It does something else.
+        LookupError: It starts a kernel that it does not describe.
+    """
+    for step in plan.steps:
+        if isinstance(step, KernelStep):
+            for kernel, numbers in program.functions[step.function]:
+                _check_launch(program, kernel, numbers, len(step.args))
+            if program.reads[step.function] > len(step.args):
+                raise ValueError(f"{step.function} reads more than its arguments")
+    if program.operations != plan_operations(plan, program.functions):
+        raise ValueError("its operations are not those of the call plan")
+
+
+def _check_launch(program: DeviceProgram, kernel: str, numbers: Sequence[int], count: int) -> None:
+    dims = program.kernels[kernel].dims
+    if len(dims) != 6 or min(dims) < 1 or dims[3] * dims[4] * dims[5] > _MAX_THREADS:
+        raise ValueError(f"{kernel} cannot be started with {dims}")
+    if not all(number < count for number in numbers):
+        raise ValueError(f"{kernel} takes arguments {list(numbers)} of {count}")
+
+
+def program_stamp(text: bytes, plan: CallPlan) -> int:
+    """Return what binds kernels to the program that starts them, and to the plan's sizes."""
+    return stamp_of([text.decode(errors="replace"), plan_stamp(plan)])
 
 
 def plan_operations(

@@ -11,7 +11,7 @@ from intarsia.partition.region import Region
 from .draft import Draft
 from .fuse import fuse
 from .pack import pack_weights
-from .program import FILE, Program, print_program
+from .program import FILE, SCHEMA, Program, print_program
 from .support import all_rows
 from .target import DnnlOptions, exact_feature
 
@@ -53,6 +53,7 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     return CompiledUnit(
         name=region.name,
         loader=LOADER,
+        format=SCHEMA,
         files={FILE: print_program(program)},
         constants=weights,
         cpu_features=_needed(draft, options),

@@ -8,15 +8,16 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from intarsia.errors import ArtifactError, PluginError, UnsupportedError
-from intarsia.runtime.loading import LoadRequest, NativeCall
+from intarsia.errors import PluginError, ToolchainError, UnsupportedError
+from intarsia.runtime.loading import LoadRequest, NativeCall, reads_formats
 
 from .arena import Lifetime, aligned_bytes, plan_arena
 from .assembly import Assembly, Home, Tensor
 from .narrow import has_matrix_unit, multiplies_narrow, narrow_values
 from .primitives import build_node
-from .program import FILE, Program, parse_program
+from .program import FILE, SCHEMA, Program, parse_program
 from .sdk import Dnnl, describe_status
+from .sound import check_nodes
 from .steps import ExecutionArgument, Step, Table, make_table
 from .tall import with_tall_windows
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 
+@reads_formats(SCHEMA)
 def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
     """Build the primitives of a region.
 
@@ -34,28 +36,24 @@ def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
         PluginError: There is no usable library.
         UnsupportedError: The library has no implementation of a node on this machine.
     """
-    if FILE not in request.files:
-        raise ArtifactError(
-            f"the unit of region '{request.name}' has no {FILE}", where=request.name
+    with request.interpreting(FILE):
+        program = parse_program(request.file(FILE))
+        check_nodes(program)
+        request.check_signature(
+            *(
+                [(program.dtypes[v], program.shapes[v]) for v in values]
+                for values in (program.inputs, program.outputs)
+            )
         )
-    program = parse_program(request.files[FILE])
-    _check_signature(program, request)
-    region = LoadedRegion(program, request)
+        try:
+            region = LoadedRegion(program, request)
+        except ToolchainError as error:
+            raise request.damaged(f"oneDNN does not build it: {error.message}") from error
     if request.run_steps == 0:
         return region.run
     return NativeCall(
         request.run_steps, ctypes.addressof(region.table), region, region.describe_failure
     )
-
-
-def _check_signature(program: Program, request: LoadRequest) -> None:
-    ours = [program.shapes[value] for value in (*program.inputs, *program.outputs)]
-    theirs = [tuple(spec.shape) for spec in (*request.inputs, *request.outputs)]
-    if ours != theirs:
-        raise ArtifactError(
-            f"region '{request.name}' was compiled for {ours} and is called with {theirs}",
-            where=request.name,
-        )
 
 
 class LoadedRegion:

@@ -8,12 +8,16 @@ nothing is kept twice. Another one unpacks them. So the layout is described in f
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
-from typing import Any
+from typing import Annotated, TypeAlias
 
 import numpy as np
-from msgspec import Struct, to_builtins
+from msgspec import Meta, Struct, to_builtins
+
+from intarsia.artifact.unit_json import Dims, Index
+
+Block: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 20)]
+"""Elements of an inner block."""
 
 
 class Layout(Struct, frozen=True):
@@ -26,15 +30,32 @@ class Layout(Struct, frozen=True):
         blocks: Axis and size of the inner blocks, outermost first.
     """
 
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    padded: tuple[int, ...]
-    blocks: tuple[tuple[int, int], ...] = ()
+    shape: Dims
+    strides: Dims
+    padded: Dims
+    blocks: Annotated[tuple[tuple[Index, Block], ...], Meta(max_length=12)] = ()
 
     @property
     def elements(self) -> int:
         """Number of elements in memory, padding included."""
         return prod(self.padded)
+
+    def check(self) -> None:
+        """Check that the layout lies within its memory.
+
+        Raises:
+            ValueError: It does not.
+        """
+        outer = list(self.padded)
+        for axis, size in self.blocks:
+            outer[axis], rest = divmod(outer[axis], size)
+            if rest:
+                raise ValueError(f"blocks of {size} do not fill axis {axis} of {self.padded}")
+        steps = zip(outer, self.strides, strict=True)
+        last = prod(size for _, size in self.blocks) + sum((n - 1) * step for n, step in steps)
+        fits = all(n <= whole for n, whole in zip(self.shape, self.padded, strict=True))
+        if not fits or min(outer, default=1) < 1 or last > self.elements:
+            raise ValueError(f"the layout {self} reads outside of its memory")
 
     def read(self, memory: np.ndarray) -> np.ndarray:
         """Return the tensor that lies in ``memory``; a view if the layout has no blocks.
@@ -81,28 +102,17 @@ class PackedWeight(Struct, frozen=True):
         self.view.read(plain)[...] = self.layout.read(stored)
         return plain
 
+    def check(self) -> None:
+        """Check that both layouts lie within their memory, and have one shape.
+
+        Raises:
+            ValueError: They do not.
+        """
+        self.view.check()
+        self.layout.check()
+        if self.view.shape != self.layout.shape or self.view.blocks:
+            raise ValueError(f"a weight of {self.view.shape} is stored as {self.layout.shape}")
+
     def to_json(self) -> dict[str, object]:
         """Return it as JSON."""
         return to_builtins(self)
-
-
-def packed_from_json(body: Mapping[str, Any]) -> PackedWeight:
-    """Read what :meth:`PackedWeight.to_json` gave.
-
-    Raises:
-        ValueError: A layout reads outside of its memory.
-    """
-    return PackedWeight(_layout(body["view"]), _layout(body["layout"]))
-
-
-def _layout(body: Mapping[str, Any]) -> Layout:
-    blocks = tuple((axis, size) for axis, size in body["blocks"])
-    layout = Layout(tuple(body["shape"]), tuple(body["strides"]), tuple(body["padded"]), blocks)
-    sizes = list(layout.padded)
-    for axis, size in blocks:
-        sizes[axis] //= size
-    pairs = zip(sizes, layout.strides, strict=True)
-    last = prod(size for _, size in blocks) + sum((size - 1) * step for size, step in pairs)
-    if min((*layout.padded, *layout.strides)) < 0 or last > layout.elements:
-        raise ValueError(f"the layout {layout} reads outside of its memory")
-    return layout

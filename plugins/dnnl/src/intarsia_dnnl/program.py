@@ -9,20 +9,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from math import prod
 from types import MappingProxyType
-from typing import Any, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
+from intarsia.artifact.unit_json import Int64, Size, interpreting, read_unit_json, tensor_bytes
 from intarsia.errors import ArtifactError
 
-from .packed import PackedWeight, packed_from_json
+from .names import BYTES, DTYPES
+from .packed import PackedWeight
 
 SCHEMA = 3
 FILE = "region.json"
 
-AttrValue: TypeAlias = "int | float | str | tuple[int, ...]"
+MAX_NODES = 1 << 16
+"""More nodes or values than any region has."""
+
+Value: TypeAlias = Annotated[int, Meta(ge=0, lt=4 * MAX_NODES)]
+"""Number of a value."""
+
+Shape: TypeAlias = Annotated[tuple[Size, ...], Meta(max_length=12)]
+"""oneDNN's tensors have at most 12 axes."""
+
+AttrValue: TypeAlias = "Int64 | float | str | tuple[Int64, ...]"
 
 
 class PostOp(Struct, frozen=True):
@@ -40,7 +52,7 @@ class PostOp(Struct, frozen=True):
     algorithm: str = ""
     alpha: float = 0.0
     beta: float = 0.0
-    value: int = -1
+    value: Annotated[int, Meta(ge=-1, lt=4 * MAX_NODES)] = -1
 
 
 class Node(Struct, frozen=True):
@@ -56,8 +68,8 @@ class Node(Struct, frozen=True):
     """
 
     kind: str
-    args: tuple[int, ...]
-    result: int
+    args: tuple[Value, ...]
+    result: Value
     attrs: Mapping[str, AttrValue] = field(default_factory=dict[str, AttrValue])
     post: tuple[PostOp, ...] = ()
     label: str = ""
@@ -106,16 +118,16 @@ class Program(Struct, frozen=True):
         packed: Constants that are not stored row-major, by value.
     """
 
-    shapes: tuple[tuple[int, ...], ...]
+    shapes: tuple[Shape, ...]
     dtypes: tuple[str, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    constants: Mapping[int, str]
-    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    constants: Mapping[Value, str]
+    nodes: Annotated[tuple[Node, ...], Meta(max_length=MAX_NODES)]
     fpmath_mode: str = "strict"
-    threads: int = 0
+    threads: Annotated[int, Meta(ge=0, le=4096)] = 0
     library: str = ""
-    packed: Mapping[int, PackedWeight] = field(default_factory=dict[int, PackedWeight])
+    packed: Mapping[Value, PackedWeight] = field(default_factory=dict[int, PackedWeight])
 
 
 def print_program(program: Program) -> bytes:
@@ -129,36 +141,62 @@ def print_program(program: Program) -> bytes:
     return (json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n").encode()
 
 
+class _Versioned(Struct, frozen=True):
+    """What every version of the file has."""
+
+    schema: int
+
+
 def parse_program(data: bytes) -> Program:
-    """Read a program that :func:`print_program` wrote.
+    """Read a program that :func:`print_program` wrote, and check that it can be built.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    try:
-        body = json.loads(data)
-        schema = body["schema"]
-        if schema != SCHEMA:
-            raise ArtifactError(
-                f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
-                hint="compile the model again, or install the intarsia-dnnl that compiled it",
-            )
-        return Program(
-            shapes=tuple(tuple(shape) for shape in body["shapes"]),
-            dtypes=tuple(body["dtypes"]),
-            inputs=tuple(body["inputs"]),
-            outputs=tuple(body["outputs"]),
-            constants={int(value): name for value, name in body["constants"].items()},
-            nodes=tuple(_node_from_json(node) for node in body["nodes"]),
-            fpmath_mode=body["fpmath_mode"],
-            threads=body["threads"],
-            library=body["library"],
-            packed={int(value): packed_from_json(it) for value, it in body["packed"].items()},
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    schema = read_unit_json(data, _Versioned, file=FILE).schema
+    if schema != SCHEMA:
         raise ArtifactError(
-            f"{FILE} is damaged: {error!r}", hint="compile the model again"
-        ) from error
+            f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
+            hint="compile the model again, or install the intarsia-dnnl that compiled it",
+        )
+    program = read_unit_json(data, Program, file=FILE)
+    with interpreting(FILE):
+        _check(program)
+    return program
+
+
+def _check(program: Program) -> None:
+    """Check what types do not say: numbers of values, sizes of memory, the order of nodes.
+
+    Raises:
+        ValueError: A value is read before it is there, or described wrongly.
+    """
+    if len(program.shapes) != len(program.dtypes):
+        raise ValueError(f"{len(program.shapes)} shapes and {len(program.dtypes)} element types")
+    for shape, dtype in zip(program.shapes, program.dtypes, strict=True):
+        tensor_bytes(shape, BYTES[DTYPES[dtype]])
+    known: set[int] = set()
+    for value in (*program.inputs, *program.constants):
+        _define(program, known, value)
+    for node in program.nodes:
+        unknown = set(node.reads) - known
+        if unknown:
+            raise ValueError(f"{node.kind} reads value {min(unknown)} before it is there")
+        _define(program, known, node.result)
+    if not known.issuperset(program.outputs):
+        raise ValueError("an output is computed by no node")
+    for value, weight in program.packed.items():
+        weight.check()
+        if value not in program.constants:
+            raise ValueError(f"value {value} is packed and no constant")
+        if weight.view.elements != prod(program.shapes[value]):
+            raise ValueError(f"the packed value {value} has another size than its shape says")
+
+
+def _define(program: Program, known: set[int], value: int) -> None:
+    if value in known or value >= len(program.shapes):
+        raise ValueError(f"value {value} is there twice, or has no shape")
+    known.add(value)
 
 
 def _node_to_json(node: Node) -> dict[str, Any]:
@@ -173,16 +211,6 @@ def _node_to_json(node: Node) -> dict[str, Any]:
     if node.label:
         body["label"] = node.label
     return body
-
-
-def _node_from_json(body: dict[str, Any]) -> Node:
-    attrs = {
-        key: tuple(item) if isinstance(item, list) else item
-        for key, item in body.get("attrs", {}).items()
-    }
-    post = tuple(PostOp(**op) for op in body.get("post", ()))
-    args = tuple(body["args"])
-    return Node(body["kind"], args, body["result"], attrs, post, body.get("label", ""))
 
 
 _DEFAULTS: Mapping[str, object] = MappingProxyType(

@@ -17,7 +17,7 @@ from intarsia.partition.support import Support
 
 from .describe import Sketch, propagate, sizes
 from .library import find_root, open_library
-from .network import FILE, WEIGHTS_FILE, Border, Network, print_network, print_weights
+from .network import FILE, SCHEMA, WEIGHTS_FILE, Border, Network, print_network, print_weights
 from .operators import all_rows
 from .target import EthosNOptions
 
@@ -90,7 +90,9 @@ def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:
                 region.name, files[FILE], files[WEIGHTS_FILE], options
             )
     loader = SIMULATOR if options.simulate else LOADER
-    return CompiledUnit(name=region.name, loader=loader, files=files, versions=versions)
+    return CompiledUnit(
+        name=region.name, loader=loader, format=SCHEMA, files=files, versions=versions
+    )
 
 
 def _require_no_library(region: str, options: EthosNOptions) -> None:

@@ -10,15 +10,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from intarsia.errors import ArtifactError, WorkerLost
-from intarsia.runtime.loading import LoadRequest
+from intarsia.runtime.loading import LoadRequest, reads_formats
 
 from .execute import execute
-from .network import FILE, WEIGHTS_FILE, parse_network, parse_weights
+from .network import FILE, SCHEMA, WEIGHTS_FILE, parse_network, parse_weights
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+@reads_formats(SCHEMA)
 def load(request: LoadRequest) -> Callable[..., None]:
     """Refuse a region that was compiled for the device.
 
@@ -32,19 +33,16 @@ def load(request: LoadRequest) -> Callable[..., None]:
     )
 
 
+@reads_formats(SCHEMA)
 def simulate(request: LoadRequest) -> Callable[..., None]:
     """Return a function that fills the outputs with the reference result.
 
     Raises:
         ArtifactError: The unit is damaged, or does not fit the request.
     """
-    for name in (FILE, WEIGHTS_FILE):
-        if name not in request.files:
-            raise ArtifactError(
-                f"the unit of region '{request.name}' has no {name}", where=request.name
-            )
-    network = parse_network(request.files[FILE])
-    constants = parse_weights(network, request.files[WEIGHTS_FILE])
+    with request.interpreting(FILE):
+        network = parse_network(request.file(FILE))
+        constants = parse_weights(network, request.file(WEIGHTS_FILE))
     ours = [border.shape for border in (*network.inputs, *network.outputs)]
     theirs = [tuple(spec.shape) for spec in (*request.inputs, *request.outputs)]
     if ours != theirs:
@@ -55,8 +53,9 @@ def simulate(request: LoadRequest) -> Callable[..., None]:
     count = len(request.inputs)
 
     def reference_result(*arrays: np.ndarray) -> None:
-        results = execute(network, constants, arrays[:count])
-        for output, result in zip(arrays[count:], results, strict=True):
-            output[...] = result
+        with request.interpreting(FILE):
+            results = execute(network, constants, arrays[:count])
+            for output, result in zip(arrays[count:], results, strict=True):
+                output[...] = result
 
     return reference_result

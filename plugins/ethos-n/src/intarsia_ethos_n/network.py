@@ -9,14 +9,23 @@ depthwise, ``(H, W, I, M)``.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TypeAlias, cast
+from typing import Annotated, TypeAlias, cast
 
 import numpy as np
-from msgspec import Struct, field, to_builtins
+from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import asdict
 
+from intarsia.artifact.unit_json import (
+    Dims,
+    Int32,
+    Int64,
+    Size,
+    interpreting,
+    read_unit_json,
+    tensor_bytes,
+)
 from intarsia.errors import ArtifactError
 
 FILE = "network.json"
@@ -24,16 +33,16 @@ WEIGHTS_FILE = "weights.bin"
 SCHEMA = 1
 """Version of both files."""
 
-Number: TypeAlias = "int | float | str | tuple[int, ...]"
-Shape: TypeAlias = tuple[int, int, int, int]
+Number: TypeAlias = "Int64 | float | str | tuple[Int64, ...]"
+Shape: TypeAlias = tuple[Size, Size, Size, Size]
 
 
 class Quantisation(Struct, frozen=True):
     """Real numbers as ``(q - zero) * scale``; several scales run along ``axis``."""
 
-    zero: int = 0
+    zero: Int32 = 0
     scales: tuple[float, ...] = (1.0,)
-    axis: int = -1
+    axis: Annotated[int, Meta(ge=-1, le=3)] = -1
 
     @property
     def scale(self) -> float:
@@ -87,7 +96,7 @@ class Border(Struct, frozen=True):
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: Dims
     image: bool
 
 
@@ -148,32 +157,61 @@ def print_weights(network: Network, arrays: Mapping[str, np.ndarray]) -> bytes:
     )
 
 
+class _Versioned(Struct, frozen=True):
+    """What every version of the file has."""
+
+    schema: int
+
+
+class _File(Struct, frozen=True):
+    """``network.json`` as it is written: constants with their offsets in the weights."""
+
+    tensors: Mapping[str, Tensor]
+    constants: Mapping[str, Size]
+    operations: tuple[Operation, ...]
+    inputs: tuple[Border, ...]
+    outputs: tuple[Border, ...]
+
+
 def parse_network(data: bytes) -> Network:
     """Read what :func:`print_network` wrote.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    try:
-        body = json.loads(data)
-        schema = body["schema"]
-        if schema != SCHEMA:
-            raise ArtifactError(
-                f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
-                hint="compile the model again, or install the intarsia-ethos-n that compiled it",
-            )
-        constants: Mapping[str, int] = body["constants"]
-        return Network(
-            tensors={name: _tensor(item) for name, item in body["tensors"].items()},
-            constants=tuple(sorted(constants, key=constants.__getitem__)),
-            operations=tuple(_operation(item) for item in body["operations"]),
-            inputs=tuple(_border(item) for item in body["inputs"]),
-            outputs=tuple(_border(item) for item in body["outputs"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    schema = read_unit_json(data, _Versioned, file=FILE).schema
+    if schema != SCHEMA:
         raise ArtifactError(
-            f"{FILE} is damaged: {error!r}", hint="compile the model again"
-        ) from error
+            f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
+            hint="compile the model again, or install the intarsia-ethos-n that compiled it",
+        )
+    body = read_unit_json(data, _File, file=FILE)
+    constants = tuple(sorted(body.constants, key=body.constants.__getitem__))
+    network = Network(body.tensors, constants, body.operations, body.inputs, body.outputs)
+    with interpreting(FILE):
+        _check(network)
+    return network
+
+
+def _check(network: Network) -> None:
+    """Check that every tensor is described, and there before it is read.
+
+    Raises:
+        ValueError: One is not, or is larger than any tensor.
+    """
+    for tensor in network.tensors.values():
+        tensor_bytes(tensor.shape, item_bytes(tensor.dtype))
+        if tensor.dtype not in DTYPES or not tensor.quantisation.scales:
+            raise ValueError(f"no tensor is {tensor.dtype}")
+    known = {*network.constants, *(border.name for border in network.inputs)}
+    for operation in network.operations:
+        unknown = set(operation.inputs) - known
+        if unknown:
+            raise ValueError(f"{operation.kind} reads {min(unknown)}, which is not there")
+        known.add(operation.output)
+    known.update(border.name for border in network.outputs)
+    if not known.issubset(network.tensors):
+        raise ValueError(f"{min(known - set(network.tensors))} has no shape")
 
 
 def parse_weights(network: Network, data: bytes) -> dict[str, np.ndarray]:
@@ -205,28 +243,3 @@ DTYPES: Mapping[str, str] = MappingProxyType({"u8": "|u1", "s8": "|i1", "s32": "
 def item_bytes(dtype: str) -> int:
     """Return the bytes of an element."""
     return 4 if dtype == "s32" else 1
-
-
-def _tensor(body: Mapping[str, object]) -> Tensor:
-    numbers = cast("Mapping[str, object]", body["quantisation"])
-    scales = cast("Sequence[float]", numbers["scales"])
-    return Tensor(
-        cast("Shape", tuple(cast("Sequence[int]", body["shape"]))),
-        str(body["dtype"]),
-        Quantisation(cast("int", numbers["zero"]), tuple(scales), cast("int", numbers["axis"])),
-    )
-
-
-def _operation(body: Mapping[str, object]) -> Operation:
-    attrs = cast("Mapping[str, int | float | str | list[int]]", body["attrs"])
-    return Operation(
-        str(body["kind"]),
-        tuple(cast("Sequence[str]", body["inputs"])),
-        str(body["output"]),
-        {key: tuple(item) if isinstance(item, list) else item for key, item in attrs.items()},
-    )
-
-
-def _border(body: Mapping[str, object]) -> Border:
-    shape = tuple(cast("Sequence[int]", body["shape"]))
-    return Border(str(body["name"]), shape, bool(body["image"]))

@@ -18,7 +18,7 @@ from .glue import print_glue, print_header
 from .support import all_rows
 from .target import EthosUOptions
 from .tosa.flatbuffer import to_flatbuffer
-from .tosa.program import FILE, Program, print_program
+from .tosa.program import FILE, SCHEMA, Program, print_program
 from .vela import VelaResult, compile_tosa
 
 LOADER = "ethos-u"
@@ -71,6 +71,7 @@ def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:
     return CompiledUnit(
         name=region.name,
         loader=SIMULATOR if options.simulate else LOADER,
+        format=SCHEMA,
         files=files,
         constants=constants,
         versions={"vela": result.version},

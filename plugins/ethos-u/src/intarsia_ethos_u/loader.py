@@ -10,15 +10,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from intarsia.errors import ArtifactError, WorkerLost
-from intarsia.runtime.loading import LoadRequest
+from intarsia.runtime.loading import LoadRequest, reads_formats
 
 from .tosa.execute import execute
-from .tosa.program import FILE, Border, Program, parse_program
+from .tosa.program import FILE, SCHEMA, Border, Program, parse_program
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+@reads_formats(SCHEMA)
 def load(request: LoadRequest) -> Callable[..., None]:
     """Refuse a region that was compiled for the device.
 
@@ -32,26 +33,27 @@ def load(request: LoadRequest) -> Callable[..., None]:
     )
 
 
+@reads_formats(SCHEMA)
 def simulate(request: LoadRequest) -> Callable[..., None]:
     """Return a function that fills the outputs with the reference result.
 
     Raises:
         ArtifactError: The unit is damaged, or does not fit the request.
     """
-    if FILE not in request.files:
-        raise ArtifactError(
-            f"the unit of region '{request.name}' has no {FILE}", where=request.name
-        )
-    program = parse_program(request.files[FILE])
-    _check_signature(program, request)
+    with request.interpreting(FILE):
+        program = parse_program(request.file(FILE))
+        _check_signature(program, request)
+        for name in program.constants.values():
+            if name not in request.constants:
+                raise request.damaged(f"it reads a weight '{name}', which is not among its own")
     constants = dict(request.constants)
     count = len(request.inputs)
 
     def reference_result(*arrays: np.ndarray) -> None:
-        for output, result in zip(
-            arrays[count:], execute(program, constants, arrays[:count]), strict=True
-        ):
-            output[...] = result
+        with request.interpreting(FILE):
+            results = execute(program, constants, arrays[:count])
+            for output, result in zip(arrays[count:], results, strict=True):
+                output[...] = result
 
     return reference_result
 

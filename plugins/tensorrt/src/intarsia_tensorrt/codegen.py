@@ -21,7 +21,7 @@ from .draft import Draft, Tensor, label_of, sizes
 from .operators.row import fields_of
 from .plan import build_plan, device_identity
 from .sdk import Library, find_library
-from .signature import FILE, PLAN_FILE, Border, Signature
+from .signature import FILE, PLAN_FILE, SCHEMA, Border, Signature
 from .support import all_rows
 from .target import TensorrtOptions
 
@@ -60,6 +60,7 @@ def compile_region(region: Region, options: TensorrtOptions) -> CompiledUnit:
     return CompiledUnit(
         name=region.name,
         loader=LOADER,
+        format=SCHEMA,
         files={PLAN_FILE: plan, FILE: signature.to_json()},
         versions={library.edition: library.version},
     )

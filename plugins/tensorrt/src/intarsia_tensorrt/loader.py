@@ -8,16 +8,17 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from intarsia.errors import ArtifactError, ResourceError, WorkerLost
-from intarsia.runtime.loading import LoadRequest
+from intarsia.runtime.loading import LoadRequest, reads_formats
 
 from .device import Gpu
 from .sdk import Library, Messages, find_library
-from .signature import FILE, PLAN_FILE, Border, Signature, parse_signature
+from .signature import FILE, PLAN_FILE, SCHEMA, Border, Signature, parse_signature
 
 if TYPE_CHECKING:
     import numpy as np
 
 
+@reads_formats(SCHEMA)
 def load(request: LoadRequest) -> Callable[..., None]:
     """Put an engine on the GPU and return what runs it.
 
@@ -27,30 +28,22 @@ def load(request: LoadRequest) -> Callable[..., None]:
         WorkerLost: There is no driver or no GPU.
         ResourceError: No memory left on the GPU.
     """
-    for name in (FILE, PLAN_FILE):
-        if name not in request.files:
-            raise ArtifactError(
-                f"the unit of region '{request.name}' has no {name}", where=request.name
+    with request.interpreting(FILE):
+        signature = parse_signature(request.file(FILE))
+        request.check_signature(
+            *(
+                [(border.dtype, border.shape) for border in borders]
+                for borders in (signature.inputs, signature.outputs)
             )
-    signature = parse_signature(request.files[FILE])
-    _check_signature(signature, request)
+        )
+    plan = request.file(PLAN_FILE)
     gpu = Gpu()
     try:
         library = find_library(signature.edition)
-        return LoadedRegion(request.name, request.files[PLAN_FILE], signature, library, gpu).run
+        return LoadedRegion(request.name, plan, signature, library, gpu).run
     except BaseException:
         gpu.close()
         raise
-
-
-def _check_signature(signature: Signature, request: LoadRequest) -> None:
-    ours = [(border.dtype, border.shape) for border in (*signature.inputs, *signature.outputs)]
-    theirs = [(s.dtype.value, tuple(s.shape)) for s in (*request.inputs, *request.outputs)]
-    if ours != theirs:
-        raise ArtifactError(
-            f"region '{request.name}' was compiled for {ours} and is called with {theirs}",
-            where=request.name,
-        )
 
 
 class _Opened:

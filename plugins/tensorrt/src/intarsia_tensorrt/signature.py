@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
+from intarsia.artifact.unit_json import Dims, read_unit_json
 from intarsia.errors import ArtifactError
 
 SCHEMA = 1
@@ -30,7 +31,7 @@ class Border(Struct, frozen=True):
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Dims
 
 
 class Signature(Struct, frozen=True):
@@ -58,28 +59,22 @@ class Signature(Struct, frozen=True):
         return (json.dumps(whole, sort_keys=True, indent=1) + "\n").encode()
 
 
+class _Versioned(Struct, frozen=True):
+    """What every version of the file has."""
+
+    schema: int
+
+
 def parse_signature(content: bytes) -> Signature:
     """Read what :meth:`Signature.to_json` wrote.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    try:
-        whole = json.loads(content)
-        schema = whole.pop("schema")
-        inputs, outputs = (_borders(whole.pop(side)) for side in ("inputs", "outputs"))
-        found = Signature(inputs=inputs, outputs=outputs, **whole)
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
-        raise ArtifactError(f"{FILE} is damaged: {cause}", hint="compile the model again") from None
+    schema = read_unit_json(content, _Versioned, file=FILE).schema
     if schema != SCHEMA:
         raise ArtifactError(
             f"{FILE} has schema {schema}, and this plugin reads {SCHEMA}",
             hint="compile the model with the version of intarsia-tensorrt that runs it",
         )
-    return found
-
-
-def _borders(rows: Any) -> tuple[Border, ...]:
-    return tuple(
-        Border(row["name"], row["dtype"], tuple(int(size) for size in row["shape"])) for row in rows
-    )
+    return read_unit_json(content, Signature, file=FILE)

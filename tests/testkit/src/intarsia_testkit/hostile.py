@@ -24,6 +24,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from intarsia.artifact.digest import member_digest
 
 Members = dict[str, bytes]
@@ -105,7 +107,7 @@ def _one(members: Members, dice: random.Random) -> str:
         return _edit_json(members, dice.choice(texts_of_units), dice)
     if choice < (0.75 if texts_of_units else 0.7):
         return _edit_json(members, PASSPORT, dice)
-    if choice < 0.95:
+    if choice < 0.95 and units:
         return _edit_bytes(members, dice.choice(units), dice)
     return _edit_members(members, units, dice)
 
@@ -215,7 +217,7 @@ def _edit_elf(members: Members, name: str, dice: random.Random) -> str:
 
 
 def _edit_members(members: Members, units: Sequence[str], dice: random.Random) -> str:
-    name = dice.choice(units)
+    name = dice.choice(units or list(members))
     other = dice.choice(list(members))
     match dice.randrange(3):
         case 0:
@@ -264,9 +266,7 @@ def fuzz(
     return outcome
 
 
-def _child(
-    artifact: Path, begin: int, end: int, memory: int, outcome: Outcome
-) -> tuple[int, str]:
+def _child(artifact: Path, begin: int, end: int, memory: int, outcome: Outcome) -> tuple[int, str]:
     """Run a batch; returns the first seed that is not done, and what the child died of."""
     with TemporaryDirectory() as folder:
         log = Path(folder) / "log"
@@ -328,8 +328,6 @@ def _work(artifact: Path, begin: int, end: int, folder: Path, memory: int) -> No
 
 def _try(path: Path) -> str:
     """Load and run an artifact: the exit code it would have, or what must not be."""
-    import numpy as np
-
     from intarsia.errors import IntarsiaError
     from intarsia.runtime.load import load
 
@@ -348,7 +346,7 @@ def _try(path: Path) -> str:
         return text if type(error) is not IntarsiaError else repr(error)
     except MemoryError:
         return "8"
-    except BaseException as error:  # noqa: BLE001  what the fuzzer looks for
+    except BaseException as error:
         import traceback
 
         where = traceback.extract_tb(error.__traceback__)[-1]
@@ -356,8 +354,9 @@ def _try(path: Path) -> str:
 
 
 def _dtype(spec: Any) -> str:
-    name = getattr(spec.dtype, "value", spec.dtype)
-    return str(name) if str(name) not in ("bfloat16", "None") else "float32"
+    dtype = getattr(spec, "dtype", "float32")
+    name = str(getattr(dtype, "value", dtype))
+    return name if hasattr(np, name) or name == "bool" else "float32"
 
 
 if __name__ == "__main__":

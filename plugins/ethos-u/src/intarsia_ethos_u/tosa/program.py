@@ -15,6 +15,7 @@ from typing import TypeAlias, cast
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
+from intarsia.artifact.unit_json import Dims, Int64, interpreting, read_unit_json, tensor_bytes
 from intarsia.errors import ArtifactError
 
 FILE = "program.json"
@@ -23,13 +24,13 @@ FILE = "program.json"
 SCHEMA = 1
 """Version of the program's format."""
 
-Attr: TypeAlias = "int | bool | str | tuple[int, ...]"
+Attr: TypeAlias = "Int64 | bool | str | tuple[Int64, ...]"
 
 
-class TosaTensor(Struct, frozen=True):
+class TosaTensor(Struct, frozen=True, array_like=True):
     """A tensor: static shape, and TOSA's name of the element type (``INT8``, ``INT32``)."""
 
-    shape: tuple[int, ...]
+    shape: Dims
     dtype: str
 
 
@@ -69,7 +70,7 @@ class Border(Struct, frozen=True):
     """
 
     name: str
-    axes: tuple[int, ...] = ()
+    axes: Dims = ()
     unsigned: bool = False
 
 
@@ -113,49 +114,47 @@ def print_program(program: Program) -> bytes:
     return (json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n").encode()
 
 
+class _Versioned(Struct, frozen=True):
+    """What every version of the file has."""
+
+    schema: int
+
+
 def parse_program(data: bytes) -> Program:
     """Read a program that :func:`print_program` wrote.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    try:
-        body = json.loads(data)
-        schema = body["schema"]
-        if schema != SCHEMA:
-            raise ArtifactError(
-                f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
-                hint="compile the model again, or install the intarsia-ethos-u that compiled it",
-            )
-        return Program(
-            tensors={
-                name: TosaTensor(tuple(shape), dtype)
-                for name, (shape, dtype) in body["tensors"].items()
-            },
-            constants=dict(body["constants"]),
-            nodes=tuple(
-                TosaNode(
-                    node["op"],
-                    tuple(node["inputs"]),
-                    node["output"],
-                    {key: _attr(value) for key, value in node["attrs"].items()},
-                    node["label"],
-                )
-                for node in body["nodes"]
-            ),
-            inputs=tuple(_border(border) for border in body["inputs"]),
-            outputs=tuple(_border(border) for border in body["outputs"]),
-        )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    schema = read_unit_json(data, _Versioned, file=FILE).schema
+    if schema != SCHEMA:
         raise ArtifactError(
-            f"{FILE} is damaged: {error!r}", hint="compile the model again"
-        ) from error
+            f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
+            hint="compile the model again, or install the intarsia-ethos-u that compiled it",
+        )
+    program = read_unit_json(data, Program, file=FILE)
+    with interpreting(FILE):
+        _check(program)
+    return program
 
 
-def _attr(value: int | str | list[int]) -> Attr:
-    return tuple(value) if isinstance(value, list) else value
+def _check(program: Program) -> None:
+    """Check that every tensor is described, and there before it is read.
 
-
-def _border(body: Mapping[str, object]) -> Border:
-    axes = cast("list[int]", body["axes"])
-    return Border(str(body["name"]), tuple(axes), bool(body["unsigned"]))
+    Raises:
+        ValueError: One is not, or is larger than any tensor.
+    """
+    for tensor in program.tensors.values():
+        tensor_bytes(tensor.shape, 8)
+    for border in (*program.inputs, *program.outputs):
+        rank = len(program.tensors[border.name].shape)
+        if border.axes and sorted(border.axes) != list(range(rank)):
+            raise ValueError(f"{border.axes} is no order of {rank} axes")
+    known = {*program.constants, *(border.name for border in program.inputs)}
+    for node in program.nodes:
+        unknown = set(node.inputs) - known
+        if unknown or node.output not in program.tensors:
+            raise ValueError(f"{node.op} reads {min(unknown or {node.output})}, which is not there")
+        known.add(node.output)
+    if not known.issuperset(border.name for border in program.outputs):
+        raise ValueError("an output is computed by no node")

@@ -9,6 +9,7 @@ from functools import cache, partial
 
 import numpy as np
 
+from ....artifact.unit_json import interpreting
 from ....errors import ArtifactError
 from ....ir.module import IRModule
 from ....ops.evaluate import evaluate
@@ -24,7 +25,7 @@ from ..kernels import Value
 from ..reader import standard_bodies
 from .evaluator import Evaluator, Scope
 from .program import DynamicModel, PieceStep, Program, Step, value_spec
-from .program_json import SCHEMA, parse_program
+from .program_json import PROGRAM_FILE, SCHEMA, check_names, parse_program
 
 LOADER = "onnx-program"
 """Name of this loader in the entry-point group ``intarsia.loaders``."""
@@ -46,7 +47,10 @@ def load(request: ProgramRequest) -> HostedProgram:
     Raises:
         ArtifactError: They are damaged, or a piece is missing.
     """
-    return _Loaded(parse_program(request.files), request)
+    program = parse_program(request.files)
+    with interpreting(PROGRAM_FILE):
+        check_names(program)
+        return _Loaded(program, request)
 
 
 def run_reference(model: DynamicModel, values: Sequence[Value]) -> list[Value]:

@@ -60,6 +60,29 @@ def parse_program(files: Mapping[str, bytes]) -> Program:
         raise ArtifactError(error.message, hint=error.hint) from None
 
 
+def check_names(program: Program) -> None:
+    """Check that every value of a program is there before it is read.
+
+    Raises:
+        ArtifactError: One is not.
+    """
+    known = {*program.constants, *(info.name for info in program.inputs)}
+    later: dict[str, list[str]] = {}
+    for name, source in program.aliases.items():
+        later.setdefault(source, []).append(name)
+    for name in tuple(known):
+        known.update(later.get(name, ()))
+    for step in program.steps:
+        absent = [name for name in step.inputs if name and name not in known]
+        if absent:
+            raise ArtifactError(f"the program reads '{absent[0]}' before it is there")
+        for name in step.outputs:
+            known |= {name, *later.get(name, ())} if name else set()
+    absent = [name for name in program.outputs if name not in known]
+    if absent:
+        raise ArtifactError(f"nothing computes the program's output '{absent[0]}'")
+
+
 class _Writer:
     """Writes values, tensors of any size into one run of bytes."""
 
@@ -213,6 +236,8 @@ def _info_from_json(row: JsonObject) -> ValueInfo:
     sizes = tuple(
         size if isinstance(size, int) else Dim(str(size)) for size in read_list(row, "shape")
     )
+    if any(type(size) is bool or (isinstance(size, int) and size < 0) for size in sizes):
+        raise ArtifactError(f"'{name}' has the shape {list(sizes)}")
     stored = read_str(row, "stored") if "stored" in row else ""
     return ValueInfo(name, TensorType(sizes, parse_dtype(read_str(row, "dtype"))), stored=stored)
 
