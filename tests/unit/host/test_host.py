@@ -271,7 +271,9 @@ def test_an_interrupt_during_an_import_is_not_swallowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = install(tmp_path, "slow", distribution="acme-slow")
-    (tmp_path / package / "plugin.py").write_text("raise KeyboardInterrupt")
+    (tmp_path / package / "plugin.py").write_text(
+        "import signal; signal.raise_signal(signal.SIGINT)"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         Host(env={}, path=[str(tmp_path)]).kind("slow")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Callable
 from types import MappingProxyType
 
@@ -125,7 +126,7 @@ ROW = SupportRow("add", op("add", ANY, ANY), takes)
     ],
 )
 def test_a_right_answer_is_handed_on(hook: str, answer: object) -> None:
-    assert ask(hook, lambda: answer) is answer
+    assert ask(hook, lambda: answer) == answer
 
 
 def test_lists_come_back_as_tuples() -> None:
@@ -137,22 +138,38 @@ def test_lists_come_back_as_tuples() -> None:
     "hook, answer, problem",
     [
         ("annotate", "all", "str, not SupportTable"),
-        ("annotate", SupportTable(iter(())), "a table whose rows are tuple_iterator, not a list"),  # type: ignore[arg-type]
-        ("annotate", SupportTable([7]), "a table that holds int"),  # type: ignore[list-item]
-        ("annotate", SupportTable([SupportRow("x", ANY, 7)]), "a predicate that cannot be called"),  # type: ignore[arg-type]
+        (
+            "annotate",
+            SupportTable(iter(())),
+            "SupportTable whose rows is tuple_iterator, not Sequence[SupportRow]",
+        ),  # type: ignore[arg-type]
+        ("annotate", SupportTable([7]), "SupportTable whose rows[0] is int, not SupportRow"),  # type: ignore[list-item]
+        (
+            "annotate",
+            SupportTable([SupportRow("x", ANY, 7)]),
+            "SupportTable whose rows[0].predicate is int, not Callable[",
+        ),  # type: ignore[arg-type]
         ("annotate", SupportTable([ROW, ROW]), "two rows called 'add'"),
         ("partition", (r for r in ()), "generator, not a list of Region"),
         ("partition", [REGION, None], "a list that holds NoneType, not only Region"),
         ("relay_codegen", b"\x7fELF", "bytes, not CompiledUnit"),
         ("relay_codegen", unit(name="other"), "a unit called 'other' for region 'npu_0'"),
         ("relay_codegen", unit(loader=""), "a unit without a loader"),
-        ("relay_codegen", unit(files=[]), "not mappings"),
-        ("relay_codegen", unit(files={"a": "text"}), "file 'a' is str, not bytes"),
+        (
+            "relay_codegen",
+            unit(files=[]),
+            "CompiledUnit whose files is list, not Mapping[str, bytes]",
+        ),
+        (
+            "relay_codegen",
+            unit(files={"a": "text"}),
+            "CompiledUnit whose files['a'] is str, not bytes",
+        ),
         ("relay_codegen", unit(files={"../a": b""}), "a file called '../a'"),
         ("relay_codegen", unit(files={"/a": b""}), "a file called '/a'"),
-        ("lower_intrinsic", [], "list, not a mapping"),
-        ("lower_intrinsic", {"exp": rule}, "a mapping that holds str: function"),
-        ("lower_intrinsic", {Intrinsic.EXP: "expf"}, "a mapping that holds Intrinsic: str"),
+        ("lower_intrinsic", [], "list, not Mapping[Intrinsic, Callable["),
+        ("lower_intrinsic", {"exp": rule}, "dict whose key 'exp' is str, not Intrinsic"),
+        ("lower_intrinsic", {Intrinsic.EXP: "expf"}, "is str, not Callable["),
         ("rewrite_relay", 3, "int, not Function"),
         ("rewrite_tir", {}, "dict, not PrimFunc"),
         ("schedule_spaces", [], "list, not ScheduleSpaces"),
@@ -214,10 +231,19 @@ def test_an_error_names_the_plugin_and_keeps_its_meaning(
 
 def test_an_interrupt_in_a_hook_is_not_swallowed() -> None:
     def interrupt() -> object:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+        return Probe(False)
 
     with pytest.raises(KeyboardInterrupt):
         ask("probe", interrupt)
+
+
+def test_a_hook_that_raises_an_interrupt_is_named() -> None:
+    def pretend() -> object:
+        raise KeyboardInterrupt
+
+    with pytest.raises(PluginError, match=r"acme-npu 0\) failed in probe\(\): KeyboardInterrupt"):
+        ask("probe", pretend)
 
 
 @pytest.mark.parametrize("hook", ["relay_codegen", "rewrite_relay", "rewrite_tir"])

@@ -213,6 +213,10 @@ def test_hosts_a_region_in_python(
 
 
 RAISES = "def load(request):\n    def run(x, y):\n        raise {error}\n    return run\n"
+INTERRUPTED = (
+    "import signal\n"
+    "def load(request):\n    return lambda x, y: signal.raise_signal(signal.SIGINT)\n"
+)
 NOTHING = "def load(request):\n    return 3\n"
 BROKEN = "def load(request):\n    raise OSError('no device')\n"
 OWN_ERROR = (
@@ -235,11 +239,22 @@ def load(request):
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (RAISES.format(error="ValueError('bad luck')"), "the model failed.*ValueError.*bad luck"),
+        (
+            RAISES.format(error="ValueError('bad luck')"),
+            r"the loader 'toy' \(intarsia-toy==1.0\) failed in the run.*ValueError.*bad luck",
+        ),
         (NOTHING, "returned int, not a NativeCall"),
         (BROKEN, r"the loader 'toy' \(intarsia-toy==1.0\) fails on region 'double_0'.*no device"),
         ("raise RuntimeError('half installed')\n", "importing it fails.*half installed"),
         ("raise SystemExit(3)\n", "importing it fails.*SystemExit"),
+        ("raise KeyboardInterrupt\n", "importing it fails.*KeyboardInterrupt"),
+        ("def load(request):\n    raise SystemExit(3)\n", "'toy'.*fails on region.*SystemExit"),
+        (
+            "def load(request):\n    raise KeyboardInterrupt\n",
+            "'toy'.*fails on region.*KeyboardInterrupt",
+        ),
+        (RAISES.format(error="KeyboardInterrupt"), "'toy'.*failed in the run.*KeyboardInterrupt"),
+        (RAISES.format(error="SystemExit(3)"), "'toy'.*failed in the run.*SystemExit"),
         ("load = 1\n", "is not a function"),
         (FAILS.format(describe="lambda: 'status 7'"), "region 'double_0' failed: status 7"),
         (FAILS.format(describe="None"), "the model failed and gave no reason"),
@@ -265,7 +280,7 @@ def test_errors_of_a_loader_and_a_region_keep_their_class(
 def test_an_interrupt_in_a_region_stays_one(
     save: Callable[..., Path], toy_loader: Callable[..., None]
 ) -> None:
-    toy_loader(RAISES.format(error="KeyboardInterrupt"))
+    toy_loader(INTERRUPTED)
     executable = load(save("toy"), executor="graph")
     with pytest.raises(KeyboardInterrupt):
         executable.run([X])

@@ -44,10 +44,6 @@ def fill_in(options: CpuOptions) -> CpuOptions:
     return options
 
 
-def explode(options: CpuOptions) -> CpuOptions:
-    raise SystemExit(3)
-
-
 def lie(options: CpuOptions) -> object:
     return "options"
 
@@ -59,7 +55,6 @@ KINDS = KindTable.of(
     TargetKind("orphan", Role.BACKEND, NoOptions, device_type=2),
     TargetKind("npu", Role.ACCELERATOR, NpuOptions),
     TargetKind("ethos-like", Role.ACCELERATOR, NpuOptions),
-    TargetKind("exploding", Role.BACKEND, CpuOptions, canonicalise=explode),
     TargetKind("lying", Role.BACKEND, CpuOptions, canonicalise=lie),
     aliases={
         "fast": "npu -variant=n77, loops",

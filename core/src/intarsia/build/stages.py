@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ..artifact.plan import ALIGNMENT, CallPlan
 from ..artifact.unit import CompiledUnit
-from ..errors import IntarsiaError, PluginError, TargetError, UnsupportedError
+from ..errors import PluginError, TargetError, UnsupportedError
 from ..host.host import Host
 from ..ir.expr import Function
 from ..ir.module import IRModule, OnlyFor, StoredAs
@@ -169,13 +169,7 @@ def simulations(host: Host, target: CompositeTarget) -> dict[str, str]:
         kind = part.kind
         if kind.simulated is None:
             continue
-        try:
-            how = _ask(kind.simulated, part.options)
-        except Exception as error:  # a plugin may raise anything
-            raise host.failure(kind.name, error, f"simulated of '{kind.name}'") from error
-        if not isinstance(how, str):
-            owner = host.owner(kind.name).distribution
-            raise PluginError(f"{owner} answered simulated of '{kind.name}' with {how!r:.80}")
+        how = kind.simulated(part.options)
         if how:
             found[kind.name] = how
     return found
@@ -327,20 +321,13 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
         answer = host.call("lower_intrinsic", kind.name, target=fallback)
         rules = cast("Mapping[Intrinsic, IntrinsicRule]", answer)
         module = dataclasses.replace(module, rules=MappingProxyType(dict(rules)))
-    try:
-        unit = _ask(kind.tir_codegen, module, fallback)
-    except (IntarsiaError, MemoryError):
-        raise
-    except Exception as error:  # a plugin may raise anything
-        raise host.failure(kind.name, error, f"tir_codegen of '{kind.name}'") from error
-    if not isinstance(unit, CompiledUnit) or unit.name != module.name:
-        raise PluginError(f"{owner} answered tir_codegen of '{kind.name}' with {unit!r:.80}")
-    return unit
-
-
-def _ask(function: Callable[..., object], *arguments: object) -> object:
-    """Call a plugin's function, whose answer is anything until it is checked."""
-    return function(*arguments)
+    return host.received(
+        kind.name,
+        kind.tir_codegen(module, fallback),
+        CompiledUnit,
+        named=module.name,
+        doing=f"tir_codegen of '{kind.name}'",
+    )
 
 
 def support_of(host: Host, accelerator: Target) -> SupportTable:

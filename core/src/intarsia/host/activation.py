@@ -13,6 +13,7 @@ import pluggy
 from msgspec import Struct
 
 from ..errors import IntarsiaError, PluginError
+from ..guarded import is_plugins_own
 from ..target.config_kind import ConfigKind, core_kinds
 from ..target.kind import TargetKind
 from ..target.kind_attribute import KindAttributeValue
@@ -153,9 +154,9 @@ def _imported(
     try:
         with quiet_stdout(), kept(), time_limit(seconds):
             return importlib.import_module(manifest.hooks)
-    except KeyboardInterrupt:
-        raise
     except BaseException as cause:  # a plugin may raise anything, also SystemExit
+        if isinstance(cause, KeyboardInterrupt) and not is_plugins_own(cause):
+            raise
         error = wrapped(cause, plugin, f"import of {manifest.hooks}")
         if isinstance(error, PluginError):
             raise error from cause

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Protocol, cast
@@ -88,6 +88,7 @@ class Found(Struct):
         folder: Where its manifest lies, also inside a wheel; ``None`` for a plugin given as an
             object.
         loaders: Names of the loaders that the distribution has.
+        say: Called with a line for every call of a callable that it hands over.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Found(Struct):
     hooks: object = None
     folder: DataPath | None = None
     loaders: tuple[str, ...] = ()
+    say: Callable[[str], None] | None = None
 
     @property
     def label(self) -> str:

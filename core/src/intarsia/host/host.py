@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ..target.read import TargetSpec
     from ..target.target import CompositeTarget, Target
     from .examine import Finding
+
+
+T = TypeVar("T")
 
 
 class PluginInfo(Struct, frozen=True):
@@ -133,6 +136,25 @@ class Host:
     def owner(self, kind: str) -> PluginInfo:
         """The plugin that owns a kind; raises as :meth:`kind` does, but activates nothing."""
         return _info(self._manager.owner(kind))
+
+    def received(
+        self, kind: str, answer: object, wanted: type[T], *, named: str = "", doing: str = ""
+    ) -> T:
+        """Check what a callable of a kind's plugin answered, and guard every callable in it.
+
+        Args:
+            kind: Name of the kind.
+            answer: What its plugin gave.
+            wanted: What it must be.
+            named: Name that a unit must have.
+            doing: What the plugin was asked, for messages.
+
+        Raises:
+            PluginError: It is something else.
+        """
+        from .routing import receive_unit
+
+        return receive_unit(answer, wanted, self._manager.owner(kind), named=named, doing=doing)
 
     def failure(self, kind: str, cause: BaseException, doing: str) -> IntarsiaError:
         """Return the error to raise for what the plugin of a kind raised while ``doing``."""

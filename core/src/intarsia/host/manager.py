@@ -303,6 +303,7 @@ class PluginManager:
             self._hooks = new_hooks()
             if self._trace is not None:
                 trace_calls(self._hooks, self._labels(), self._trace)
+        owner.say = self._trace
         made = activate(self._hooks, owner)
         for kind in made.kinds:
             if self.attribute_names(kind.name):

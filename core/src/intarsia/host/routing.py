@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
 
 import pluggy
 
 from ..artifact.unit import CompiledUnit
-from ..errors import EXHAUSTED, IntarsiaError, PluginError, ResourceError
+from ..errors import IntarsiaError, PluginError
+from ..guarded import Owner, explain, is_plugins_own
 from ..ir.expr import Function
 from ..lower.space import ScheduleSpaces
 from ..partition.region import Region
@@ -23,9 +24,12 @@ from ..tir.intrinsic import Intrinsic
 from .discovery import Found
 from .guard import quiet_stdout
 from .probe import Probe
+from .received import receive
 from .requirements import missing_requirements
 from .time_limit import OutOfTime, time_limit
 from .trial import time_limit_of
+
+T = TypeVar("T")
 
 _ONE = {
     "annotate": SupportTable,
@@ -41,6 +45,11 @@ _SEVERAL = {
     "register_executor_kind": ExecutorKind,
     "register_runtime_kind": RuntimeKind,
     "register_kind_attribute": KindAttributeValue,
+}
+_WANTED: Mapping[str, object] = {
+    **_ONE,
+    **{hook: tuple[kind, ...] for hook, kind in _SEVERAL.items()},
+    "lower_intrinsic": Mapping[Intrinsic, Callable[..., object]],
 }
 _COMPILING = frozenset({"relay_codegen", "rewrite_relay", "rewrite_tir"})
 _COMPILING_FACTOR = 60  # generating code for a large region may take long
@@ -64,14 +73,18 @@ def ask(
     try:
         with quiet_stdout(), time_limit(seconds):
             answers: list[object] = caller(**arguments)
-    except (Exception, SystemExit, OutOfTime) as cause:
+    except BaseException as cause:
+        own = is_plugins_own(cause) or isinstance(cause, IntarsiaError | OutOfTime)
+        if not own:
+            raise  # the user's interruption
         raise wrapped(cause, owner, f"{hook}()") from cause
     if len(answers) != 1:
         raise PluginError(f"{owner.label} gave no answer to {hook}()", hint=_upgrade(owner))
-    problem, answer = _checked(hook, answers[0], arguments)
+    problem = _problem(hook, answers[0], arguments)
     if problem:
         raise PluginError(f"{owner.label} answered {hook}() with {problem}", hint=_upgrade(owner))
-    return answer
+    answer = tuple(answers[0]) if hook in _SEVERAL else answers[0]  # pyright: ignore[reportArgumentType, reportUnknownVariableType] # checked
+    return receive(answer, _WANTED[hook], owner_of(owner), doing=f"{hook}()")
 
 
 def _seconds(hook: str) -> float:
@@ -95,24 +108,20 @@ def wrapped(cause: BaseException, owner: Found, doing: str) -> IntarsiaError:
 
     An error that a plugin raised on purpose keeps its class, and so its exit code.
     """
-    if isinstance(cause, IntarsiaError) and type(cause) is not IntarsiaError:
-        place = f"{owner.label}, {doing}"
-        where = f"{cause.where}, {place}" if cause.where else place
-        return type(cause)(cause.message, hint=cause.hint, where=where)
-    text = str(cause) or "no message"
-    if isinstance(cause, MemoryError) or (isinstance(cause, OSError) and cause.errno in EXHAUSTED):
-        return ResourceError(f"{owner.label} ran out of memory or disk in {doing}: {text}")
     missing = missing_requirements(owner.distribution) if isinstance(cause, ImportError) else []
     if missing:
         names = ", ".join(missing)
         return PluginError(
-            f"{owner.label} needs {names}, which is not installed; {doing}: {text[:2000]}",
+            f"{owner.label} needs {names}, which is not installed; {doing}: {str(cause)[:2000]}",
             hint=f"pip install {' '.join(map(_quoted, missing))}",
         )
-    return PluginError(
-        f"{owner.label} failed in {doing}: {type(cause).__name__}: {text[:2000]}",
-        hint=f"report it to {owner.distribution}, or go on without: --no-plugin {owner.name}",
-    )
+    return explain(cause, owner_of(owner), doing)
+
+
+def owner_of(plugin: Found) -> Owner:
+    """Return a plugin as the owner of what it hands over."""
+    hint = f"report it to {plugin.distribution}, or go on without: --no-plugin {plugin.name}"
+    return Owner(plugin.label, hint, _upgrade(plugin), plugin.say)
 
 
 def _quoted(requirement: str) -> str:
@@ -124,61 +133,44 @@ def _upgrade(owner: Found) -> str:
     return f"upgrade {owner.distribution}, or go on without: --no-plugin {owner.name}"
 
 
-def _checked(hook: str, answer: object, arguments: Mapping[str, object]) -> tuple[str, object]:
-    """What is wrong with an answer (nothing, if it is right), and the answer to pass on."""
-    if hook == "lower_intrinsic":
-        return _rules_problem(answer), answer
+def _problem(hook: str, answer: object, arguments: Mapping[str, object]) -> str:
+    """What is wrong with an answer beyond its type; empty if nothing is."""
     if hook in _SEVERAL:
         wanted = _SEVERAL[hook]
         if not isinstance(answer, list | tuple):
-            return f"{_a(answer)}, not a list of {wanted.__name__}", answer
+            return f"{_a(answer)}, not a list of {wanted.__name__}"
         wrong = [item for item in answer if not isinstance(item, wanted)]
-        if wrong:
-            return f"a list that holds {_a(wrong[0])}, not only {wanted.__name__}", answer
-        return "", tuple(answer)
-    wanted = _ONE[hook]
-    if not isinstance(answer, wanted):
-        return f"{_a(answer)}, not {wanted.__name__}", answer
-    if isinstance(answer, SupportTable):
-        return _rows_problem(answer.rows), answer
+        return f"a list that holds {_a(wrong[0])}, not only {wanted.__name__}" if wrong else ""
+    if isinstance(answer, SupportTable) and isinstance(answer.rows, list | tuple):
+        names = [row.name for row in answer.rows if isinstance(row, SupportRow)]
+        twice = [name for name in names if names.count(name) > 1]
+        return f"a table with two rows called '{twice[0]}'" if twice else ""
     if isinstance(answer, CompiledUnit):
         region = arguments.get("region")
         if isinstance(region, Region) and answer.name != region.name:
-            return f"a unit called {answer.name!r} for region '{region.name}'", answer
-        return _unit_problem(answer.loader, answer.files, answer.constants), answer
-    return "", answer
-
-
-def _rules_problem(answer: object) -> str:
-    if not isinstance(answer, Mapping):
-        return f"{_a(answer)}, not a mapping of Intrinsic to a rule"
-    for key, rule in cast("Mapping[object, object]", answer).items():
-        if not isinstance(key, Intrinsic) or not callable(rule):
-            return f"a mapping that holds {_a(key)}: {_a(rule)}"
+            return f"a unit called {answer.name!r} for region '{region.name}'"
+        return unit_problem(answer)
     return ""
 
 
-def _rows_problem(rows: object) -> str:
-    if not isinstance(rows, list | tuple):
-        return f"a table whose rows are {_a(rows)}, not a list"
-    names: set[str] = set()
-    for row in cast("Sequence[object]", rows):
-        if not isinstance(row, SupportRow) or not callable(row.predicate):
-            return f"a table that holds {_a(row)}, or a predicate that cannot be called"
-        if row.name in names:
-            return f"a table with two rows called '{row.name}'"
-        names.add(row.name)
-    return ""
+def receive_unit(answer: object, wanted: type[T], owner: Found, *, named: str, doing: str) -> T:
+    """Check an answer that came from a callable, not a hook; see :meth:`Host.received`."""
+    made = cast("T", receive(answer, wanted, owner_of(owner), doing=doing))
+    problem = unit_problem(made) if isinstance(made, CompiledUnit) else ""
+    if not problem and named and getattr(made, "name", named) != named:
+        problem = f"a unit called {getattr(made, 'name', '')!r} for '{named}'"
+    if problem:
+        raise PluginError(f"{owner.label} answered {doing} with {problem}", hint=_upgrade(owner))
+    return made
 
 
-def _unit_problem(loader: object, files: object, constants: object) -> str:
-    if not isinstance(loader, str) or not loader:
+def unit_problem(unit: CompiledUnit) -> str:
+    """Say what of a unit cannot be stored, where types do not say it."""
+    if unit.loader == "":
         return "a unit without a loader"
-    if not isinstance(files, Mapping) or not isinstance(constants, Mapping):
-        return "a unit whose files or constants are not mappings"
-    for name, content in cast("Mapping[object, object]", files).items():
-        if not isinstance(name, str) or not isinstance(content, bytes):
-            return f"a unit whose file {name!r} is {_a(content)}, not bytes"
+    if not isinstance(unit.files, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] # a plugin's
+        return ""  # its type says so
+    for name in unit.files:
         if not name or name.startswith("/") or "\\" in name or ".." in name.split("/"):
             return f"a unit with a file called {name!r}"
     return ""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from msgspec import NODEFAULT, Struct
 
+from ..guarded import LateOwner
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -73,6 +75,9 @@ class Op:
     products: Callable[..., int] | None = None
 
 
+_OWN = "intarsia."
+_RULES = ("type_rule", "reference", "compute", "loops", "products")
+
 OpClass = TypeVar("OpClass", bound=type[Op])
 
 
@@ -82,9 +87,21 @@ def operator(name: str, kind: OpKind = OpKind.OPAQUE) -> Callable[[OpClass], OpC
     def name_it(cls: OpClass) -> OpClass:
         cls.name = name
         cls.kind = kind
+        if not cls.__module__.startswith(_OWN):
+            _guard_rules(cls)
         return cls
 
     return name_it
+
+
+def _guard_rules(cls: type[Op]) -> None:
+    """Guard the rules of an operator that another package defines: see :mod:`intarsia.guarded`."""
+    for rule in _RULES:
+        found = vars(cls).get(rule)
+        function = found.__func__ if isinstance(found, staticmethod) else found
+        if callable(function):
+            doing = f"{rule} of operator '{cls.name}'"
+            setattr(cls, rule, staticmethod(LateOwner(function, cls.__module__, doing=doing)))
 
 
 def collect_operators(modules: Sequence[object]) -> dict[str, type[Op]]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, cast
 from msgspec import Struct
 
 from ..artifact.passport import UnitEntry
-from ..errors import ArtifactError, PluginError
+from ..errors import ArtifactError, IntarsiaError, PluginError
+from ..guarded import is_plugins_own
 from .installed import entry_point, read_fact
 from .loading import (
     EXECUTOR_GROUP,
@@ -166,7 +167,9 @@ def _find(what: str, group: str, name: str, wanted: str, hint: str, plugin: str 
     (point,) = found.values()
     try:
         made = point.load()
-    except (Exception, SystemExit) as error:  # a plugin may raise anything at import
+    except BaseException as error:  # a plugin may raise anything at import
+        if not isinstance(error, IntarsiaError) and not is_plugins_own(error):
+            raise  # the user's interruption
         raise PluginError(
             f"{point.owner} has the {what} '{name}', but importing it fails: {error!r}"
         ) from error

@@ -11,7 +11,8 @@ from typing import TypeAlias, cast
 
 from ..artifact.archive import OpenedArtifact, open_artifact
 from ..artifact.machine import check_machine
-from ..errors import ArtifactError, IntarsiaError, PluginError, UsageError
+from ..errors import ArtifactError, PluginError, UsageError
+from ..guarded import is_plugins_own
 from .cpu import this_machine
 from .discovery import find_executor, find_runtime
 from .executors.aot import AotExecutor
@@ -151,9 +152,9 @@ def _made(
     """Call a plugin, and see that its answer can be run."""
     try:
         made = make(*given, **options)
-    except (IntarsiaError, MemoryError):
-        raise
-    except Exception as error:  # a plugin may raise anything
+    except BaseException as error:  # a plugin may raise anything
+        if isinstance(error, MemoryError) or not is_plugins_own(error):
+            raise
         raise PluginError(f"the {what} fails on this artifact: {error!r}") from error
     lacks = [name for name in _MEMBERS if name not in dir(made)]
     if lacks:

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import os
 import threading
 from collections.abc import Callable
-from typing import cast
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from ..errors import (
     ResourceError,
     UnsupportedError,
 )
+from ..guarded import Guarded, Owner, is_plugins_own
 from .abi import hosted_call, numpy_dtype
 from .discovery import check_format, find_loader, has_loader, is_installed
 from .forking import ends_threads_to_fork, renew_lock_in_children
@@ -30,7 +32,6 @@ from .library import NativeLibrary
 from .loading import (
     CodeLoader,
     DeviceModel,
-    HostedCall,
     LoadFunction,
     LoadRequest,
     NativeCall,
@@ -261,14 +262,18 @@ class Program:
     ) -> NativeCall:
         """Have a plugin's loader make a unit ready to be called with tensors."""
         loaded = _asked(unit, loader, request)
+        what = f"the run of '{unit.name}'"
         if isinstance(loaded, NativeCall):
-            return loaded
+            describe = loaded.describe_failure
+            guarded = None if describe is None else _guarded(unit, describe, what, str)
+            return dataclasses.replace(loaded, describe_failure=guarded)
         if isinstance(loaded, DeviceModel) and request.plan is not None:
-            self.device, loaded = loaded, loaded.run
+            self.device = DeviceModel(loaded.run, _guarded(unit, loaded.kernel, what))
+            loaded = loaded.run
         if not callable(loaded):
             kind = type(loaded).__name__
             raise PluginError(f"{_who(unit)} returned {kind}, not a NativeCall or a function")
-        return self._host(cast("HostedCall", loaded), specs)
+        return self._host(_guarded(unit, loaded, what), specs)
 
     def _host(self, function: Callable[..., None], specs: tuple[TensorSpec, ...]) -> NativeCall:
         native = hosted_call(function, specs, self._keep_failure)
@@ -322,11 +327,17 @@ def _asked(unit: UnitEntry, function: Callable[..., object], *given: object) -> 
     """Call a function of a unit's loader; what it raises names the loader and the unit."""
     try:
         return function(*given)
-    except (IntarsiaError, MemoryError):
-        raise
-    except Exception as error:  # a plugin may raise anything
+    except BaseException as error:  # a plugin may raise anything
+        if isinstance(error, MemoryError) or not is_plugins_own(error):
+            raise
         what = "the model" if unit.name == "main" else f"region '{unit.name}'"
         raise PluginError(f"{_who(unit)} fails on {what}: {error!r}") from error
+
+
+def _guarded(
+    unit: UnitEntry, function: Callable[..., object], doing: str, *answers: type
+) -> Callable[..., Any]:
+    return Guarded(function, Owner(_who(unit)), doing=doing, answers=answers)
 
 
 def _who(unit: UnitEntry) -> str:

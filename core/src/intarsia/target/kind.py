@@ -14,6 +14,7 @@ from ..errors import TargetError
 
 if TYPE_CHECKING:
     from ..artifact.unit import CompiledUnit
+    from ..tir.func import PrimFunc
     from ..tir.target_call import FindFunction
 
 
@@ -148,10 +149,10 @@ class TargetKind:
     device_type: int = 1
     default_keys: tuple[str, ...] = ("cpu",)
     memory: tuple[Memory, ...] = (Memory(),)
-    schedules: Mapping[str, Callable[..., Any] | Mapping[str, Callable[..., object]]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
-    loops: Callable[..., object] | None = None
+    schedules: Mapping[
+        str, Callable[..., PrimFunc | None] | Mapping[str, Callable[..., PrimFunc | None]]
+    ] = field(default_factory=lambda: MappingProxyType({}))
+    loops: Callable[..., PrimFunc] | None = None
     tir_codegen: Callable[..., CompiledUnit] | None = None
     canonicalise: Callable[[Any], Any] | None = None
     env_version: Callable[[], str] | None = None

@@ -11,7 +11,8 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from ..errors import IntarsiaError, PluginError, TargetError
+from ..errors import PluginError, TargetError
+from ..guarded import LateOwner
 from .kind import Role, TargetKind
 from .moved import find_target_row
 from .options import OptionRow, Value, check_value, did_you_mean, option_rows, set_options
@@ -190,7 +191,8 @@ def make_target(
     chosen |= {**implied, **values, **overrides}
     _warn_of_deprecated(kind, rows, chosen)
     own = option_rows(kind.options)
-    options = kind.options(**{row.field: chosen[row.flag] for row in own if row.flag in chosen})
+    make = LateOwner(kind.options, kind.options.__module__, doing=f"options of '{kind.name}'")
+    options = make(**{row.field: chosen[row.flag] for row in own if row.flag in chosen})
     if kind.canonicalise is not None:
         options = _canonical(kind, options)
     keys = check_keys(chosen.get(KEYS, ()))
@@ -268,15 +270,7 @@ def _defaults(kind: TargetKind, rows: Sequence[OptionRow], origin: Origin) -> di
 
 def _canonical(kind: TargetKind, options: object) -> object:
     assert kind.canonicalise is not None
-    try:
-        result = kind.canonicalise(options)
-    except IntarsiaError:
-        raise
-    except (Exception, SystemExit) as cause:
-        raise PluginError(
-            f"target kind '{kind.name}' failed to check its options: "
-            f"{type(cause).__name__}: {cause}"
-        ) from cause
+    result = kind.canonicalise(options)
     if not isinstance(result, kind.options):
         raise PluginError(
             f"canonicalise of target kind '{kind.name}' returned {type(result).__name__}, "
