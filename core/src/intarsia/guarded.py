@@ -14,11 +14,14 @@ import functools
 import time
 from collections.abc import Callable, Mapping
 from types import CodeType, TracebackType
-from typing import Any
+from typing import TypeAlias
 
 from msgspec import Struct
 
 from .errors import EXHAUSTED, IntarsiaError, PluginError, ResourceError
+
+Foreign: TypeAlias = "Callable[..., object]"
+"""A function of a plugin: its answer is anything until it is checked."""
 
 _RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
 
@@ -53,7 +56,7 @@ class Guarded:
 
     def __init__(
         self,
-        function: Callable[..., Any],
+        function: Foreign,
         owner: Owner,
         *,
         doing: str,
@@ -64,7 +67,7 @@ class Guarded:
         self.doing = doing
         self.answers = answers
 
-    def __call__(self, *arguments: object, **named: object) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> object:
         """Call the function.
 
         Raises:
@@ -74,7 +77,7 @@ class Guarded:
             return self._traced(self.owner.say, arguments, named)
         return self._call(arguments, named)
 
-    def _call(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> Any:
+    def _call(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> object:
         try:
             answer = self.__wrapped__(*arguments, **named)
         except BaseException as cause:
@@ -95,7 +98,7 @@ class Guarded:
         say: Callable[[str], object],
         arguments: tuple[object, ...],
         named: Mapping[str, object],
-    ) -> Any:
+    ) -> object:
         began, end = time.perf_counter(), "done"
         try:
             return self._call(arguments, named)
@@ -182,11 +185,11 @@ class LateOwner(Guarded):
 
     __slots__ = ("module",)
 
-    def __init__(self, function: Callable[..., Any], module: str, *, doing: str) -> None:
+    def __init__(self, function: Foreign, module: str, *, doing: str) -> None:
         super().__init__(function, Owner(""), doing=doing)
         self.module = module
 
-    def __call__(self, *arguments: object, **named: object) -> Any:
+    def __call__(self, *arguments: object, **named: object) -> object:
         """Call the function; errors as :class:`Guarded`."""
         try:
             return self.__wrapped__(*arguments, **named)

@@ -290,7 +290,11 @@ def answer_with(value: object) -> Any:
             "acme-toy 0.*failed in tir_codegen.*ValueError: x",
         ),
         (host_of(Backend(fail_with(ToolchainError("no ld")))), ToolchainError, "no ld"),
-        (host_of(Backend(answer_with(3))), PluginError, "acme-toy answered tir_codegen.*with 3"),
+        (
+            host_of(Backend(answer_with(3))),
+            PluginError,
+            r"acme-toy 0\) answered tir_codegen.*with int",
+        ),
         (
             host_of(Backend(fail_with(OSError(errno.ENOSPC, "disk full")))),
             ResourceError,

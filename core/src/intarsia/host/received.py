@@ -14,9 +14,9 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -29,6 +29,9 @@ from ..tir.func import PrimFunc
 from ..tir.target_call import FindFunction, Signature
 
 T = TypeVar("T")
+
+_FREE: object = typing.Any
+"""The hint that says nothing."""
 
 _LATE: Mapping[str, object] = {
     kind.__name__: kind
@@ -64,7 +67,7 @@ def receive(value: T, hint: object, owner: Owner, *, doing: str) -> T:
 def problem_of(value: object, hint: object, at: str = "", depth: int = 0) -> str:
     """Say what in a value is not what its hint says; empty if all is right."""
     where = f"{at} is " if at else ""
-    if depth > _DEEPEST or hint is Any or isinstance(hint, TypeVar | str):
+    if depth > _DEEPEST or hint is _FREE or isinstance(hint, TypeVar | str):
         return ""
     origin, args = get_origin(hint), get_args(hint)
     if hint is None or hint is type(None):
@@ -90,8 +93,6 @@ def problem_of(value: object, hint: object, at: str = "", depth: int = 0) -> str
 def _is_kind(value: object, hint: object) -> bool:
     """Whether a value is of the hint's class, its parts aside."""
     kind = get_origin(hint) or hint
-    if kind is Callable or get_origin(hint) is Callable:  # pyright: ignore[reportUnnecessaryComparison] # a special form
-        return callable(value)
     if not isinstance(kind, type):
         return True  # a special form that says nothing about values
     if kind is float:
@@ -100,7 +101,7 @@ def _is_kind(value: object, hint: object) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if kind.__name__ == "ndarray":
         return hasattr(value, "dtype") and hasattr(value, "shape")  # deferred arrays too
-    if kind in (tuple, list) or kind is typing.cast("object", Sequence):
+    if issubclass(kind, Sequence) and kind not in (str, bytes):
         return isinstance(value, Sequence) and not isinstance(value, str | bytes)
     if getattr(kind, "_is_protocol", False):
         return True
@@ -120,7 +121,10 @@ def _parts(value: object, hint: object) -> list[tuple[str, object, object]]:
             hints: Sequence[object] = args
         else:
             hints = [args[0]] * len(items)
-        return [(f"[{n}]", *row) for n, row in enumerate(zip(items, hints, strict=False))]
+        # One object may be there a million times; it is checked once.
+        once = {id(item): n for n, item in reversed(list(enumerate(items)))}
+        numbers = sorted(once.values())
+        return [(f"[{n}]", items[n], hints[n]) for n in numbers if n < len(hints)]
     if _is_ours(value):
         return [
             (f".{name}", getattr(value, name), wanted)
@@ -142,7 +146,7 @@ def _is_ours(value: object) -> bool:
 
 @functools.cache
 def hints_of(kind: type) -> Mapping[str, object]:
-    """Return the hints of a class's fields; what only type checkers can resolve is ``Any``."""
+    """Return the hints of a class's fields; what only type checkers can resolve is free."""
     fields: tuple[str, ...] = (
         tuple(field.name for field in dataclasses.fields(kind))
         if dataclasses.is_dataclass(kind)
@@ -157,7 +161,7 @@ def hints_of(kind: type) -> Mapping[str, object]:
 
 
 class _Names(dict[str, object]):
-    """Names as the modules of a class see them, and ``Any`` for those that they do not."""
+    """Names as the modules of a class see them, and the free hint for those that they do not."""
 
     def __init__(self, modules: Sequence[Mapping[str, object]]) -> None:
         super().__init__()
@@ -167,14 +171,14 @@ class _Names(dict[str, object]):
         for names in self._known:
             if name in names:
                 return names[name]
-        return sys.modules.get("numpy", _Anything()) if name == "np" else Any
+        return sys.modules.get("numpy", _Anything()) if name == "np" else _FREE
 
 
 class _Anything:
-    """A module that is not there: all its names are ``Any``."""
+    """A module that is not there: all its names are free."""
 
     def __getattr__(self, name: str) -> object:
-        return Any
+        return _FREE
 
 
 def _guard(value: object, hint: object, owner: Owner, doing: str, depth: int) -> object:
@@ -186,23 +190,29 @@ def _guard(value: object, hint: object, owner: Owner, doing: str, depth: int) ->
     if isinstance(value, Mapping):
         rows = cast("Mapping[object, object]", value)
         args = get_args(hint)
-        wanted = args[1] if len(args) == 2 else Any
-        made = {
+        wanted = args[1] if len(args) == 2 else _FREE
+        guarded = {
             key: _guard(item, wanted, owner, f"{doing} of '{_word(key)}'", depth + 1)
             for key, item in rows.items()
         }
-        return types.MappingProxyType(made) if _differ(rows.values(), made.values()) else value
+        return (
+            types.MappingProxyType(guarded) if _differ(rows.values(), guarded.values()) else value
+        )
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         items = cast("Sequence[object]", value)
-        wanted = (get_args(hint) or (Any,))[0]
-        again = [_guard(item, wanted, owner, doing, depth + 1) for item in items]
-        return type(value)(again) if _differ(items, again) else value  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] # as given
+        wanted = (get_args(hint) or (_FREE,))[0]
+        made = {id(item): item for item in items}
+        made = {key: _guard(item, wanted, owner, doing, depth + 1) for key, item in made.items()}
+        again = [made[id(item)] for item in items]
+        if not _differ(items, again):
+            return value
+        return again if isinstance(value, list) else tuple(again)
     if callable(value):
         return Guarded(value, owner, doing=doing, answers=_answers(hint))
     return _guard_fields(value, owner, doing, depth) if _is_ours(value) else value
 
 
-def _guard_fields(value: Any, owner: Owner, doing: str, depth: int) -> object:
+def _guard_fields(value: object, owner: Owner, doing: str, depth: int) -> object:
     named = str(getattr(value, "name", "") or getattr(value, "operator", ""))
     within = f" of '{named}'" if named else ""
     changed: dict[str, object] = {}
@@ -215,10 +225,12 @@ def _guard_fields(value: Any, owner: Owner, doing: str, depth: int) -> object:
         return value
     if isinstance(value, msgspec.Struct):
         return msgspec.structs.replace(value, **changed)
+    assert dataclasses.is_dataclass(value)
+    assert not isinstance(value, type)
     return dataclasses.replace(value, **changed)
 
 
-def _differ(before: Any, after: Any) -> bool:
+def _differ(before: Iterable[object], after: Iterable[object]) -> bool:
     return any(a is not b for a, b in zip(before, after, strict=True))
 
 
@@ -232,7 +244,7 @@ def _answers(hint: object) -> tuple[type, ...]:
                 get_args(result) if get_origin(result) in (Union, types.UnionType) else (result,)
             )
             known = tuple(kind for kind in kinds if isinstance(kind, type))
-            says = len(known) == len(kinds) and not {object, Any}.intersection(known)
+            says = len(known) == len(kinds) and not {object, _FREE}.intersection(known)
             return known if says else ()
     return ()
 
@@ -246,5 +258,6 @@ def _a(value: object) -> str:
 
 
 def _named(hint: object) -> str:
-    plain = isinstance(hint, type) and not get_args(hint)
-    return hint.__name__ if plain else re.sub(r"\w+\.", "", str(hint))  # pyright: ignore[reportAttributeAccessIssue] # a class
+    if isinstance(hint, type) and not get_args(hint):
+        return hint.__name__
+    return re.sub(r"\w+\.", "", str(hint))

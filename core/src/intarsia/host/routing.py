@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar, cast
 
 import pluggy
@@ -15,7 +15,7 @@ from ..guarded import Owner, explain, is_plugins_own
 from ..ir.expr import Function
 from ..lower.space import ScheduleSpaces
 from ..partition.region import Region
-from ..partition.support import SupportRow, SupportTable
+from ..partition.support import SupportTable
 from ..target.config_kind import ExecutorKind, RuntimeKind
 from ..target.kind import TargetKind
 from ..target.kind_attribute import KindAttributeValue
@@ -80,11 +80,12 @@ def ask(
         raise wrapped(cause, owner, f"{hook}()") from cause
     if len(answers) != 1:
         raise PluginError(f"{owner.label} gave no answer to {hook}()", hint=_upgrade(owner))
-    problem = _problem(hook, answers[0], arguments)
+    answer = _listed(hook, answers[0], owner)
+    received = receive(answer, _WANTED[hook], owner_of(owner), doing=f"{hook}()")
+    problem = _problem(received, arguments)
     if problem:
         raise PluginError(f"{owner.label} answered {hook}() with {problem}", hint=_upgrade(owner))
-    answer = tuple(answers[0]) if hook in _SEVERAL else answers[0]  # pyright: ignore[reportArgumentType, reportUnknownVariableType] # checked
-    return receive(answer, _WANTED[hook], owner_of(owner), doing=f"{hook}()")
+    return received
 
 
 def _seconds(hook: str) -> float:
@@ -133,16 +134,26 @@ def _upgrade(owner: Found) -> str:
     return f"upgrade {owner.distribution}, or go on without: --no-plugin {owner.name}"
 
 
-def _problem(hook: str, answer: object, arguments: Mapping[str, object]) -> str:
-    """What is wrong with an answer beyond its type; empty if nothing is."""
-    if hook in _SEVERAL:
-        wanted = _SEVERAL[hook]
-        if not isinstance(answer, list | tuple):
-            return f"{_a(answer)}, not a list of {wanted.__name__}"
-        wrong = [item for item in answer if not isinstance(item, wanted)]
-        return f"a list that holds {_a(wrong[0])}, not only {wanted.__name__}" if wrong else ""
-    if isinstance(answer, SupportTable) and isinstance(answer.rows, list | tuple):
-        names = [row.name for row in answer.rows if isinstance(row, SupportRow)]
+def _listed(hook: str, answer: object, owner: Found) -> object:
+    """Return an answer, of a hook that gives several values as a tuple of them."""
+    if hook not in _SEVERAL:
+        return answer
+    wanted, problem = _SEVERAL[hook], ""
+    if not isinstance(answer, list | tuple):
+        problem = f"{_a(answer)}, not a list of {wanted.__name__}"
+    else:
+        items = cast("Sequence[object]", answer)
+        wrong = [item for item in items if not isinstance(item, wanted)]
+        if not wrong:
+            return tuple(items)
+        problem = f"a list that holds {_a(wrong[0])}, not only {wanted.__name__}"
+    raise PluginError(f"{owner.label} answered {hook}() with {problem}", hint=_upgrade(owner))
+
+
+def _problem(answer: object, arguments: Mapping[str, object]) -> str:
+    """What is wrong with an answer of the right type; empty if nothing is."""
+    if isinstance(answer, SupportTable):
+        names = [row.name for row in answer.rows]
         twice = [name for name in names if names.count(name) > 1]
         return f"a table with two rows called '{twice[0]}'" if twice else ""
     if isinstance(answer, CompiledUnit):
@@ -168,8 +179,6 @@ def unit_problem(unit: CompiledUnit) -> str:
     """Say what of a unit cannot be stored, where types do not say it."""
     if unit.loader == "":
         return "a unit without a loader"
-    if not isinstance(unit.files, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] # a plugin's
-        return ""  # its type says so
     for name in unit.files:
         if not name or name.startswith("/") or "\\" in name or ".." in name.split("/"):
             return f"a unit with a file called {name!r}"

@@ -8,7 +8,7 @@ import dataclasses
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import cast
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from .library import NativeLibrary
 from .loading import (
     CodeLoader,
     DeviceModel,
+    HostedCall,
     LoadFunction,
     LoadRequest,
     NativeCall,
@@ -265,15 +266,18 @@ class Program:
         what = f"the run of '{unit.name}'"
         if isinstance(loaded, NativeCall):
             describe = loaded.describe_failure
-            guarded = None if describe is None else _guarded(unit, describe, what, str)
+            if describe is None:
+                return loaded
+            guarded = cast("Callable[[], str]", _guarded(unit, describe, what, str))
             return dataclasses.replace(loaded, describe_failure=guarded)
         if isinstance(loaded, DeviceModel) and request.plan is not None:
-            self.device = DeviceModel(loaded.run, _guarded(unit, loaded.kernel, what))
+            kernel = cast("Callable[[str], HostedCall]", _guarded(unit, loaded.kernel, what))
+            self.device = DeviceModel(loaded.run, kernel)
             loaded = loaded.run
         if not callable(loaded):
             kind = type(loaded).__name__
             raise PluginError(f"{_who(unit)} returned {kind}, not a NativeCall or a function")
-        return self._host(_guarded(unit, loaded, what), specs)
+        return self._host(cast("HostedCall", _guarded(unit, loaded, what)), specs)
 
     def _host(self, function: Callable[..., None], specs: tuple[TensorSpec, ...]) -> NativeCall:
         native = hosted_call(function, specs, self._keep_failure)
@@ -336,7 +340,7 @@ def _asked(unit: UnitEntry, function: Callable[..., object], *given: object) -> 
 
 def _guarded(
     unit: UnitEntry, function: Callable[..., object], doing: str, *answers: type
-) -> Callable[..., Any]:
+) -> Guarded:
     return Guarded(function, Owner(_who(unit)), doing=doing, answers=answers)
 
 
