@@ -20,6 +20,7 @@ from .digest import member_digest
 from .passport import Member, Part, Passport, UnitEntry, parse_passport
 from .plan import Place, RegionStep, TensorSpec
 from .plan_json import step_arguments
+from .signing import check_signature
 from .tensors import read_layout
 from .write import PARAMS, PASSPORT, UNITS, check_member_path, member_name, part_unit
 
@@ -84,28 +85,36 @@ def is_artifact(path: Path) -> bool:
         return False
 
 
-def read_passport(path: Path) -> Passport:
+def read_passport(path: Path, *, signed_by: Path | None = None) -> Passport:
     """Read only the passport, without a look at the digests of the members.
 
+    Args:
+        path: The artifact.
+        signed_by: Public key that must have signed it: see :mod:`intarsia.artifact.signing`.
+
     Raises:
         ModelError: There is no such file.
-        ArtifactError: The file is no artifact, or its passport is damaged.
+        ArtifactError: The file is no artifact, its passport is damaged, or not signed.
     """
     with _open_zip(Path(path)) as archive:
-        return _passport(archive, Path(path))
+        return _passport(archive, Path(path), signed_by)
 
 
-def open_artifact(path: Path) -> OpenedArtifact:
+def open_artifact(path: Path, *, signed_by: Path | None = None) -> OpenedArtifact:
     """Check everything and map the weights.
+
+    Args:
+        path: The artifact.
+        signed_by: Public key that must have signed it, which is checked first.
 
     Raises:
         ModelError: There is no such file.
-        ArtifactError: The file is no artifact, or any part of it is damaged.
+        ArtifactError: The file is no artifact, any part of it is damaged, or it is not signed.
     """
     path = Path(path)
     try:
         with _open_zip(path) as archive:
-            passport = _passport(archive, path)
+            passport = _passport(archive, path, signed_by)
             whole = _map(archive)
             members = {
                 info.filename: _slice(whole, info)
@@ -243,8 +252,8 @@ def _open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
-def _passport(archive: zipfile.ZipFile, path: Path) -> Passport:
-    """Check the names in the archive and read the passport.
+def _passport(archive: zipfile.ZipFile, path: Path, signed_by: Path | None) -> Passport:
+    """Check the names in the archive and who signed the passport, and read it.
 
     Raises:
         ArtifactError: A name is there twice or leaves the archive, or the passport is damaged.
@@ -253,7 +262,10 @@ def _passport(archive: zipfile.ZipFile, path: Path) -> Passport:
         _check_entries(archive)
         if archive.getinfo(PASSPORT).file_size > _MAX_PASSPORT:
             raise ArtifactError("the passport is too large to be one")
-        return parse_passport(archive.read(PASSPORT))
+        content = archive.read(PASSPORT)
+        if signed_by is not None:
+            check_signature(content, path, signed_by)
+        return parse_passport(content)
     except ArtifactError as error:
         error.where = str(path)
         raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import click
 
+from ..errors import UsageError
 from ..target.kinds import GIVEN_NAME
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options, keep_model
@@ -33,11 +34,23 @@ if TYPE_CHECKING:
     "model.tar, model/.",
 )
 @build_options()
+@click.option("--sign", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="KEY",
+              help="Sign the artifact with a private key of OpenSSH: OUTPUT.sig.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
-    model: Path, output: str, output_format: str | None, settings: BuildSettings, as_json: bool
+    model: Path,
+    output: str,
+    output_format: str | None,
+    settings: BuildSettings,
+    sign: Path | None,
+    as_json: bool,
 ) -> None:
-    """Compile MODEL, an ONNX file or a .pt2, into an artifact that runs without the compiler."""
+    """Compile MODEL, an ONNX file or a .pt2, into an artifact that runs without the compiler.
+
+    An artifact is native code, as a program is; --sign says who made it.
+    """
+    from ..artifact.archive import is_artifact
+    from ..artifact.signing import sign_artifact
     from ..artifact.write import ArtifactWriter  # help does without the compiler
     from ..build.cache import KeptArtifact
     from ..partition.report import bytes_text, float_text
@@ -52,6 +65,10 @@ def command(
         artifact = compile_model(model, settings, save, writer.begin)
     if isinstance(artifact, KeptArtifact):
         artifact.save(output, output_format=output_format)
+    if sign is not None:
+        if not is_artifact(path):
+            raise UsageError("--sign is for artifacts", hint="leave away --output-format")
+        sign_artifact(path, sign)
     size = _bytes_of(path)
     if as_json:
         passport = artifact.passport

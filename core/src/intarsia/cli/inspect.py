@@ -19,11 +19,16 @@ from .session import Session
 
 @click.command("inspect")
 @click.argument("artifact", type=click.Path(path_type=Path))
+@click.option("--signed-by", type=click.Path(path_type=Path), metavar="PUBKEY",
+              help="Public key of OpenSSH that must have signed it.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the whole passport as JSON.")
 @click.pass_obj
-def command(session: Session, artifact: Path, as_json: bool) -> None:
-    """Show inputs, outputs, target, regions, versions and sizes of ARTIFACT."""
-    passport = read_passport(artifact)
+def command(session: Session, artifact: Path, signed_by: Path | None, as_json: bool) -> None:
+    """Show inputs, outputs, target, regions, versions and sizes of ARTIFACT.
+
+    Nothing of it runs.
+    """
+    passport = read_passport(artifact, signed_by=signed_by)
     if as_json:
         emit_json({"artifact": str(artifact), "passport": passport.to_json()})
         return

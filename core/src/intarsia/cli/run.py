@@ -59,6 +59,8 @@ Said: TypeAlias = "dict[str, Any]"
 @click.option("--verify", is_flag=True, help="Compare with the NumPy reference of every operator.")
 @click.option("--model", "reference", type=click.Path(path_type=Path), metavar="MODEL",
               help="For --verify: the ONNX file that an artifact was compiled from.")  # fmt: skip
+@click.option("--signed-by", type=click.Path(path_type=Path), metavar="PUBKEY",
+              help="Public key of OpenSSH that must have signed the artifact.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(
     model: Path,
@@ -71,9 +73,13 @@ def command(
     profile: bool,
     verify: bool,
     reference: Path | None,
+    signed_by: Path | None,
     as_json: bool,
 ) -> None:
     """Run MODEL, an ONNX file or a .pt2 (compiled first for --target), or an artifact.
+
+    An artifact is native code that runs with your rights: run only what you would run as a program.
+    --signed-by checks who made it before any of it is loaded.
 
     Of an ONNX file whose inputs have open sizes, --inputs says the shapes.
     """
@@ -82,7 +88,7 @@ def command(
     if inputs != RANDOM and settings.executor.kind != VM and not is_artifact(model):
         given = read_arrays(inputs)
         settings = replace(settings, shapes={**open_shapes(model, given), **settings.shapes})
-    begin = _opener(model, settings, threads)
+    begin = _opener(model, settings, threads, signed_by)
     with begin("graph" if profile else None) as executable:
         passport = executable.passport
         say_simulated(passport)
@@ -132,7 +138,7 @@ def _reference(model: Path, reference: Path | None) -> Path:
 
 
 def _opener(
-    model: Path, settings: BuildSettings, threads: int | None
+    model: Path, settings: BuildSettings, threads: int | None, signed_by: Path | None
 ) -> Callable[[str | None], Executable]:
     """Return what loads an artifact, or what a model is compiled to, for an executor."""
     if is_artifact(model) and not is_program(model):
@@ -143,9 +149,11 @@ def _opener(
             )
 
         def from_file(executor: str | None) -> Executable:
-            return load(model, threads=threads, executor=executor)
+            return load(model, threads=threads, executor=executor, signed_by=signed_by)
 
         return from_file
+    if signed_by is not None:
+        raise UsageError(f"'{model}' is a model; --signed-by is for artifacts")
     if settings.target.text is None:
         known = ", ".join(settings.host.backends()) or "none is installed"
         raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")

@@ -37,9 +37,16 @@ class InProcess(StrEnum):
 
 
 def load(
-    path: str | os.PathLike[str], *, threads: int | None = None, executor: str | None = None
+    path: str | os.PathLike[str],
+    *,
+    threads: int | None = None,
+    executor: str | None = None,
+    signed_by: str | os.PathLike[str] | None = None,
 ) -> Executable:
     """Open an artifact, check it against this machine, and make it ready to run.
+
+    An artifact is native code, which does in this process whatever its maker wants: load only what
+    you would run as a program.
 
     Args:
         path: The artifact.
@@ -47,6 +54,8 @@ def load(
         executor: ``aot``, ``graph`` or an executor of a plugin; ``None`` means what it was
             compiled for. What was compiled for ``vm`` is a program for any choice; with ``graph``
             its pieces run step by step.
+        signed_by: Public key of OpenSSH that must have signed the artifact; checked before anything
+            of it is read as code.
 
     Returns:
         What runs it: ``run(inputs)`` gives the outputs by name, ``run_into(inputs, outputs)``
@@ -60,7 +69,8 @@ def load(
         ResourceError: Not enough memory.
         UsageError: ``executor`` is none that runs here, or no threads.
     """
-    return instantiate(open_artifact(Path(path)), threads=threads, executor=executor)
+    opened = open_artifact(Path(path), signed_by=None if signed_by is None else Path(signed_by))
+    return instantiate(opened, threads=threads, executor=executor)
 
 
 def instantiate(
