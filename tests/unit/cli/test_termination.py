@@ -13,12 +13,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from intarsia.artifact.new_file import written_beside
+from intarsia.artifact.abandoned import temporary_folder
+from intarsia.artifact.new_file import NewFile, written_beside
 from intarsia.cli.termination import Termination
 from intarsia.host.discovery import find_plugins
 from intarsia.host.trial import try_plugin
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobod
 WRITES = """
 import signal, sys, time
 from pathlib import Path
-from intarsia.artifact.new_file import written_beside
+from intarsia.artifact.new_file import NewFile, written_beside
 from intarsia.cli import main, supervise
 from intarsia.__main__ import run
 for number in (15, 1, 2):  # nohup ignores some
@@ -74,7 +76,7 @@ def test_half_a_file_is_removed(tmp_path: Path, number: signal.Signals, code: in
 
 
 def test_who_does_not_heed_is_killed_and_cleaned_up_after(tmp_path: Path) -> None:
-    """Native code heeds nothing. What it leaves is removed by the next writer, an hour later."""
+    """Native code heeds nothing. What it leaves is removed by the next writer."""
     path, deaf = tmp_path / "y", "signal.pthread_sigmask(signal.SIG_BLOCK, [15])"
     assert ended(path, signal.SIGTERM, deaf) == -15
     (left,) = tmp_path.iterdir()
@@ -83,12 +85,62 @@ def test_who_does_not_heed_is_killed_and_cleaned_up_after(tmp_path: Path) -> Non
     for other in others:
         other.write_bytes(b"")
         os.utime(other, (0, 0))
-    for age, is_there in ((3000, True), (4000, False)):
-        set_age(left, age)
-        with written_beside(path) as file:
-            file.write(b"whole")
-        assert left.exists() == is_there
+    with written_beside(path) as file:
+        file.write(b"whole")
+    assert not left.exists()
     assert all(other.exists() for other in others)
+
+
+def test_the_file_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "y"
+    with closing(NewFile(path)) as first:
+        (mine,) = tmp_path.iterdir()
+        set_age(mine, 1e6)
+        dead = tmp_path / f".y.{2**22 + 1}.00000000.tmp"  # more than Linux numbers processes
+        nobodys = tmp_path / f".y.{os.getpid()}.00000000.tmp"
+        for file in (dead, nobodys):
+            file.write_bytes(b"")
+        with written_beside(path) as file:
+            file.write(b"second")
+        assert (mine.exists(), dead.exists(), nobodys.exists()) == (True, False, True)
+        set_age(nobodys, 4000)
+        with written_beside(path) as file:
+            file.write(b"third")
+        assert (mine.exists(), nobodys.exists()) == (True, False)
+        first.file.write(b"first")
+        first.commit()
+    assert path.read_bytes() == b"first"
+
+
+HOLDS = """
+import sys, time
+from intarsia.artifact.abandoned import temporary_folder
+with temporary_folder("test") as folder:
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", HOLDS]
+    pair = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in "ab"]
+    try:
+        folders = [Path(one.stdout.readline().strip()) for one in pair if one.stdout is not None]
+        pair[0].kill()
+        pair[0].wait()
+        (tmp_path / "intarsia-old-x").mkdir()  # made by what locks nothing
+        with temporary_folder("test") as mine:
+            found = [folder.exists() for folder in (*folders, mine)]
+        assert found == [False, True, True]
+        assert sorted(tmp_path.iterdir()) == sorted([folders[1], tmp_path / "intarsia-old-x"])
+    finally:
+        for one in pair:
+            one.kill()
+            one.communicate()
 
 
 def test_the_folder_of_a_trial_is_removed(tmp_path: Path) -> None:

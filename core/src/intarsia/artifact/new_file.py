@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import IO
 
 from ..errors import EXHAUSTED, ResourceError, UsageError
+from .abandoned import hold, is_held
 
 _LEFT = re.compile(r"\d+\.[0-9a-f]{8}\.tmp")
+_WRITER = re.compile(r"\.(\d+)\.[0-9a-f]{8}\.tmp$")
 _ABANDONED = 3600.0  # seconds after which nobody writes a temporary file any more
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
@@ -39,12 +41,17 @@ class NewFile:
     def __init__(self, path: Path) -> None:
         self._path = _place(path)
         _sweep(self._path)
-        self._temporary = _temporary(self._path)
-        try:
-            self.file: IO[bytes] = open(self._temporary, "x+b")  # noqa: SIM115  (closed below)
-        except OSError as error:
-            self._remove()
-            raise self.failure(error) from error
+        while True:
+            self._temporary = _temporary(self._path)
+            try:
+                self.file: IO[bytes] = open(self._temporary, "x+b")  # noqa: SIM115  (closed below)
+            except OSError as error:
+                self._remove()
+                raise self.failure(error) from error
+            hold(self.file.fileno())
+            if os.fstat(self.file.fileno()).st_nlink:
+                break
+            self.file.close()  # somebody took it for an abandoned one before it was locked
 
     def failure(self, error: OSError) -> ResourceError | UsageError:
         """Return the error that says why it could not be written."""
@@ -129,13 +136,31 @@ def _hidden(path: Path) -> str:
 
 
 def _sweep(path: Path) -> None:
-    """Remove what was to become this file when its writer was killed, some time ago."""
-    begin, oldest = _hidden(path), time.time() - _ABANDONED
+    """Remove what was to become this file when its writer was killed."""
+    begin = _hidden(path)
     with suppress(OSError), os.scandir(path.parent) as entries:
         for entry in entries:
             is_ours = entry.name.startswith(begin) and _LEFT.fullmatch(entry.name[len(begin) :])
-            if is_ours and entry.stat(follow_symlinks=False).st_mtime < oldest:
+            if is_ours and is_abandoned(Path(entry.path)):
                 os.unlink(entry.path)
+
+
+def is_abandoned(temporary: Path) -> bool:
+    """Whether nobody writes a temporary file any more: no lock, and its process is gone.
+
+    A process of that number, here or where a shared folder is written from, may be another one; so
+    an hour without a lock counts too.
+    """
+    found = _WRITER.search(temporary.name)
+    if found is None or is_held(temporary):
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:  # somebody else's process
+        pass
+    return temporary.lstat().st_mtime < time.time() - _ABANDONED
 
 
 def _sync_folder(folder: Path) -> None:

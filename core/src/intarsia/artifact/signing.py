@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import tempfile
 import zipfile
 from pathlib import Path
 
 from ..errors import ArtifactError, ToolchainError, UsageError
+from .abandoned import temporary_folder
 
 NAMESPACE = "intarsia-artifact"
 """What the key signs for; a signature of the same key for anything else is none of an artifact."""
@@ -78,7 +78,7 @@ def check_signature(passport: bytes, artifact: Path, public_key: Path) -> None:
             hint="have it signed: intarsia compile ... --sign KEY",
             where=str(artifact),
         )
-    with tempfile.TemporaryDirectory(prefix="intarsia-signature-") as folder:
+    with temporary_folder("signature") as folder:
         signers = Path(folder) / "signers"
         signers.write_text(f'{_SIGNER} namespaces="{NAMESPACE}" {key}\n', encoding="utf-8")
         command = [_tool(), "-Y", "verify", "-f", str(signers), "-I", _SIGNER, "-n", NAMESPACE]

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from ..artifact.archive import SUFFIX, OpenedArtifact, open_artifact
 from ..artifact.copying import copy_artifact
-from ..artifact.new_file import written_beside
+from ..artifact.new_file import is_abandoned, written_beside
 from ..artifact.passport import Passport
 from ..artifact.write import Aside
 from ..errors import ArtifactError, IntarsiaError, ResourceError, UsageError
@@ -228,7 +228,7 @@ class BuildCache(Struct, frozen=True):
         """Remove what killed processes left: no build takes as long as these files are old."""
         for file in [*self._files(".*.tmp"), *self._files("*.lock")]:
             with suppress(OSError):
-                if time.time() - file.stat().st_mtime > _LEFT_SECONDS:
+                if is_abandoned(file) or time.time() - file.stat().st_mtime > _LEFT_SECONDS:
                     file.unlink()
 
     def _path(self, key: Key) -> Path:

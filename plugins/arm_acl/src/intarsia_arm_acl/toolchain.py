@@ -7,12 +7,12 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
 
+from intarsia.artifact.abandoned import temporary_folder
 from intarsia.errors import ResourceError, ToolchainError
 
 _HINT = (
@@ -107,7 +107,7 @@ def compile_unit(
         ToolchainError: The compiler fails.
         ResourceError: It takes too long.
     """
-    with tempfile.TemporaryDirectory(prefix="intarsia-acl-") as folder:
+    with temporary_folder("acl") as folder:
         place = Path(folder)
         (place / "unit.cpp").write_text(source)
         command = [tools.compiler, *_flags(tools, opt_level), "unit.cpp", "-o", "lib.so"]

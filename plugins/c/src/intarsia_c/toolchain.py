@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from intarsia.artifact.abandoned import temporary_folder
 from intarsia.codegen.external import run_compiler
 from intarsia.plugin import ToolchainError
 
@@ -63,7 +63,7 @@ def compile_shared(files: Mapping[str, bytes], source: str, options: COptions) -
     Raises:
         ToolchainError: The compiler is missing, fails or takes too long.
     """
-    with tempfile.TemporaryDirectory(prefix="intarsia-cc-") as folder:
+    with temporary_folder("cc") as folder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         link = () if sys.platform == "darwin" else ("-Wl,--build-id=none", "-Wl,-z,noexecstack")
@@ -102,7 +102,7 @@ def needed_features(options: COptions) -> tuple[str, ...]:
     Raises:
         ToolchainError: The compiler is missing or fails.
     """
-    with tempfile.TemporaryDirectory(prefix="intarsia-cc-") as folder:
+    with temporary_folder("cc") as folder:
         (Path(folder) / "empty.c").write_bytes(b"")
         flags = (*processor_flags(options), *options.cflags)
         said = _run([options.cc, *flags, "-dM", "-E", "empty.c"], folder)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from intarsia.artifact.abandoned import temporary_folder
 from intarsia.codegen.external import run_compiler
 
 from .source import HEADER, emulation_header
@@ -32,7 +32,7 @@ def compile_emulated(
         ToolchainError: The compiler is missing, fails or takes too long.
     """
     exports = "".join(f"IX_EXPORT({name})\n" for name in kernels)
-    with tempfile.TemporaryDirectory(prefix="intarsia-cuda-") as folder:
+    with temporary_folder("cuda") as folder:
         (Path(folder) / HEADER).write_text(emulation_header(), encoding="utf-8")
         (Path(folder) / "kernels.cpp").write_text(f"{text}\n{exports}", encoding="utf-8")
         run_compiler(

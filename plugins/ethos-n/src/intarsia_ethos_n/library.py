@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from intarsia.artifact.abandoned import temporary_folder
 from intarsia.errors import ResourceError, ToolchainError
 
 from .variants import library_name
@@ -125,7 +126,7 @@ class SupportLibrary(Struct, frozen=True):
         options: EthosNOptions,
         switches: Sequence[str],
     ) -> tuple[str, bytes]:
-        with tempfile.TemporaryDirectory(prefix="intarsia-ethosn-") as folder:
+        with temporary_folder("ethosn") as folder:
             paths = [Path(folder) / part for part in ("network.json", "weights.bin", "out")]
             paths[0].write_bytes(network)
             paths[1].write_bytes(weights)

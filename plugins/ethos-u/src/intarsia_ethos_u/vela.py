@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from functools import cache
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
+from intarsia.artifact.abandoned import temporary_folder
 from intarsia.errors import ResourceError, ToolchainError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def compile_tosa(name: str, tosa: bytes, options: EthosUOptions) -> VelaResult:
     """
     program = find_vela(options.vela)
     version = version_of(program)
-    with tempfile.TemporaryDirectory(prefix="intarsia-vela-") as folder:
+    with temporary_folder("vela") as folder:
         source = Path(folder) / "region.tosa"
         source.write_bytes(tosa)
         command = [str(program), str(source), *arguments(options), "--output-dir", folder]

@@ -11,12 +11,12 @@ import importlib.util
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 
+from intarsia.artifact.abandoned import temporary_folder
 from intarsia.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT
 from intarsia.errors import ToolchainError
 
@@ -128,7 +128,7 @@ def link_shared(
         ToolchainError: The linker is missing, fails or takes too long.
     """
     command = tuple(linker) if linker is not None else find_linker(triple)
-    with tempfile.TemporaryDirectory(prefix="intarsia-link-") as folder:
+    with temporary_folder("link") as folder:
         target = Path(folder) / "lib.so"
         sources = [Path(folder) / f"unit{number}.o" for number in range(len(objects))]
         for source, code in zip(sources, objects, strict=True):
