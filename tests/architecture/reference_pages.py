@@ -211,6 +211,8 @@ def artifact() -> str:
     """The format of artifacts."""
     lines = [
         "# Artifact format", "",
+        "An artifact is native code, as a program is: whoever loads it runs it. "
+        "See [](../usage.md#who-made-an-artifact).", "",
         "One file: a zip archive whose members are stored, not compressed, so that weights are "
         "mapped where they lie.", "",
         "| member | content |", "|---|---|",

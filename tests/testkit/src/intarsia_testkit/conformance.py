@@ -18,6 +18,7 @@ from .checks.isolation import IsolationChecks
 from .checks.numeric import NumericChecks
 from .checks.packaging import PackagingChecks
 from .checks.partition import PartitionChecks
+from .checks.units import UnitChecks
 from .subject import Subject, open_subject
 
 
@@ -29,6 +30,7 @@ class Conformance(
     DeterminismChecks,
     PartitionChecks,
     BorderChecks,
+    UnitChecks,
 ):
     """Derive from it, and say which plugin it is.
 
