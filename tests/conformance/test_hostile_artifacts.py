@@ -87,8 +87,12 @@ FORMATS: dict[str, Format] = {
     "c": (float_model, "c", ""),
     "dnnl": (float_model, "dnnl, llvm", "dnnl"),
     "dnnl-int8": (residual_net, "dnnl, llvm", "dnnl"),
-    "ethos-u": (channelled_residual_net, "ethos-u, llvm", "ethos-u"),
-    "ethos-n": (lambda: channelled_residual_net("uint8"), "ethos-n, llvm", "ethos-n"),
+    "ethos-u": (channelled_residual_net, "ethos-u -simulate, llvm", "ethos-u-simulator"),
+    "ethos-n": (
+        lambda: channelled_residual_net("uint8"),
+        "ethos-n -simulate, llvm",
+        "ethos-n-simulator",
+    ),
     "onnx-program": (open_model, "llvm", "onnx-program"),
     "cuda-emulated": (float_model, "cuda -emulate", "cuda"),
 }

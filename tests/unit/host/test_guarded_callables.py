@@ -70,12 +70,14 @@ OWNER = owner_of(Found("npu", "acme-npu", "1.0"))
 
 def callables_of(kind: type) -> list[str]:
     """Return the fields of a class that hold a callable, or several by name."""
-    found: list[str] = []
-    for name, hint in hints_of(kind).items():
-        parts = [hint, *get_args(hint)]
-        if any(get_origin(part) is get_origin(Callable[..., Any]) for part in parts):
-            found.append(name)
-    return found
+    return [name for name, hint in hints_of(kind).items() if has_callable(hint)]
+
+
+def has_callable(hint: object) -> bool:
+    """Whether a hint, or a part of it, is of a callable."""
+    parts = [part for part in get_args(hint) if not isinstance(part, list)]
+    is_one = get_origin(hint) is get_origin(Callable[..., Any])
+    return is_one or any(has_callable(part) for part in parts)
 
 
 def sample(kind: type, field: str, fault: Callable[..., object]) -> tuple[object, type]:

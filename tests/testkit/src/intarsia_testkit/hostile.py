@@ -105,6 +105,8 @@ def _one(members: Members, dice: random.Random) -> str:
     choice = dice.random()
     if texts_of_units and choice < 0.7:
         return _edit_json(members, dice.choice(texts_of_units), dice)
+    if PASSPORT not in members:
+        return "it has no passport any more"
     if choice < (0.75 if texts_of_units else 0.7):
         return _edit_json(members, PASSPORT, dice)
     if choice < 0.95 and units:
