@@ -78,9 +78,7 @@ def command(
 ) -> None:
     """Run MODEL, an ONNX file or a .pt2 (compiled first for --target), or an artifact.
 
-    An artifact is native code that runs with your rights: run only what you would run as a program.
-    --signed-by checks who made it before any of it is loaded.
-
+    An artifact is native code: run only what you would run as a program (--signed-by: who made it).
     Of an ONNX file whose inputs have open sizes, --inputs says the shapes.
     """
     source = _reference(model, reference) if verify else model

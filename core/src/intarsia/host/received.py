@@ -30,8 +30,8 @@ from ..tir.target_call import FindFunction, Signature
 
 T = TypeVar("T")
 
-_FREE: object = typing.Any
-"""The hint that says nothing."""
+_FREE = object
+"""A hint that says nothing."""
 
 _LATE: Mapping[str, object] = {
     kind.__name__: kind
@@ -67,7 +67,7 @@ def receive(value: T, hint: object, owner: Owner, *, doing: str) -> T:
 def problem_of(value: object, hint: object, at: str = "", depth: int = 0) -> str:
     """Say what in a value is not what its hint says; empty if all is right."""
     where = f"{at} is " if at else ""
-    if depth > _DEEPEST or hint is _FREE or isinstance(hint, TypeVar | str):
+    if depth > _DEEPEST or _says_nothing(hint):
         return ""
     origin, args = get_origin(hint), get_args(hint)
     if hint is None or hint is type(None):
@@ -90,10 +90,16 @@ def problem_of(value: object, hint: object, at: str = "", depth: int = 0) -> str
     return ""
 
 
+def _says_nothing(hint: object) -> bool:
+    """Whether a hint allows every value."""
+    is_free = getattr(hint, "__module__", "") == "typing" and getattr(hint, "__name__", "") == "Any"
+    return hint is _FREE or is_free or isinstance(hint, TypeVar | str)
+
+
 def _is_kind(value: object, hint: object) -> bool:
     """Whether a value is of the hint's class, its parts aside."""
     kind = get_origin(hint) or hint
-    if not isinstance(kind, type):
+    if _says_nothing(hint) or not isinstance(kind, type):
         return True  # a special form that says nothing about values
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
@@ -244,7 +250,7 @@ def _answers(hint: object) -> tuple[type, ...]:
                 get_args(result) if get_origin(result) in (Union, types.UnionType) else (result,)
             )
             known = tuple(kind for kind in kinds if isinstance(kind, type))
-            says = len(known) == len(kinds) and not {object, _FREE}.intersection(known)
+            says = len(known) == len(kinds) and not any(map(_says_nothing, known))
             return known if says else ()
     return ()
 
