@@ -177,6 +177,16 @@ def test_a_format_that_no_loader_here_reads_is_refused(
         load(tmp_path / "later.intarsia")
 
 
+def test_half_a_character_is_refused(float_artifact: Path, tmp_path: Path) -> None:
+    members = read_members(float_artifact)
+    passport = json.loads(members["passport.json"])
+    passport["plan"]["steps"][0]["kernel"] = "\udc80"
+    members["passport.json"] = json.dumps(passport).encode()
+    write_members(members, tmp_path / "half.intarsia")
+    with pytest.raises(ArtifactError, match="surrogates not allowed"):
+        load(tmp_path / "half.intarsia")
+
+
 def test_mutations_are_the_same_for_the_same_seed(float_artifact: Path) -> None:
     members = read_members(float_artifact)
     changed = [mutate(members, seed) for seed in range(50)]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TypeAlias, TypeVar, cast
 
 from ..errors import ArtifactError
@@ -17,6 +18,16 @@ def _of_type(document: JsonObject, key: str, kind: type[T], called: str) -> T:
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise ArtifactError(f"the passport's '{key}' is not {called}")
     return value
+
+
+def check_characters(data: bytes, document: object) -> None:
+    """Check that the texts of parsed JSON can be written again: no half of a pair of surrogates.
+
+    Raises:
+        UnicodeEncodeError: One cannot.
+    """
+    if b"\\ud" in data.lower():
+        json.dumps(document, ensure_ascii=False).encode()
 
 
 def read_dict(value: object, what: str) -> JsonObject:

@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 from ..errors import ArtifactError, UnsupportedError
 from .fields import (
     JsonObject,
+    check_characters,
     read_dict,
     read_int,
     read_list,
@@ -198,6 +199,7 @@ def parse_passport(data: bytes) -> Passport:
     """
     try:
         document = json.loads(data)
+        check_characters(data, document)
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"passport.json is not JSON: {error}") from None
     return _checked(read_dict(document, "passport.json"), depth=0)

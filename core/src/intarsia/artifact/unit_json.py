@@ -21,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from ..errors import ArtifactError
+from .fields import check_characters
 
 T = TypeVar("T")
 
@@ -60,7 +61,9 @@ def read_unit_json(data: bytes, kind: type[T], *, file: str) -> T:
     """
     try:
         # Python's own reader: it knows Infinity, which limits of a clip may be.
-        return msgspec.convert(json.loads(data), kind, str_keys=True)
+        document: object = json.loads(data)
+        check_characters(data, document)
+        return msgspec.convert(document, kind, str_keys=True)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         raise ArtifactError(f"{file} is damaged: {error}", hint=_HINT) from None
 

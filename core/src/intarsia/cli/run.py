@@ -88,8 +88,7 @@ def command(
         settings = replace(settings, shapes={**open_shapes(model, given), **settings.shapes})
     begin = _opener(model, settings, threads, signed_by)
     with begin("graph" if profile else None) as executable:
-        passport = executable.passport
-        say_simulated(passport)
+        say_simulated(passport := executable.passport)
         arrays = read_inputs(given, executable.inputs, seed, passport.sizes)
         results, times = _timed(executable, arrays, repeat)
         rows = _profile(executable, arrays, repeat) if profile else ()
