@@ -150,7 +150,7 @@ def _default_kernel(group: FusedGroup, target: Target) -> PrimFunc:
     stages = stages_of(group.function)
     if target.kind.loops is None:
         return default_loops(group.name, stages)
-    kernel = target.kind.loops(group.name, stages, target)
+    kernel = cast("object", target.kind.loops(group.name, stages, target))
     if not isinstance(kernel, PrimFunc) or len(kernel.input_params) != len(stages.inputs):
         raise PluginError(
             f"the loops of target kind '{target.kind.name}' are no kernel for '{group.name}'",
