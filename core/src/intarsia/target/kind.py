@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import TargetError
 
 if TYPE_CHECKING:
+    from ..artifact.machine import Machine
     from ..artifact.unit import CompiledUnit
     from ..tir.target_call import FindFunction
 
@@ -134,6 +135,9 @@ class TargetKind:
         simulated: ``simulated(options) -> str``: how results are computed where the options ask for
             a simulation, e.g. ``by NumPy on this machine``; empty if code runs on the device. What
             is simulated is reported as such, and never counted as offloaded.
+        machine: Backends only: ``machine(options) -> Machine``: the least machine that code for the
+            options may be for, so an artifact that needs no more may run there. Without one, a
+            kernel is compiled and its unit asked.
         target_function: ``target_function(name) -> Signature | None`` finds a function that loops
             may call by the code generator's own name, with
             :func:`intarsia.tir.target_call.call_target_intrinsic`.
@@ -165,5 +169,6 @@ class TargetKind:
     performance: Callable[..., Performance] | None = None
     follows: tuple[str, ...] = ()
     simulated: Callable[..., str] | None = None
+    machine: Callable[..., Machine] | None = None
     target_function: FindFunction | None = None
     attributes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
