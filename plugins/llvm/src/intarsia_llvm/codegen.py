@@ -12,7 +12,7 @@ from intarsia.target.target import Target
 
 from .crew import compile_objects
 from .emit.module import PART_TEXT, emit_module, emit_parts
-from .link import has_linker, link, linker_text
+from .link import check_loadable, has_linker, link, linker_text
 from .optimise import llvm_version
 from .program import package
 from .target import LlvmOptions, host_triple, machine
@@ -40,6 +40,7 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
             f"no process loads code for {model.triple}, which has no operating system",
             hint="write an object for a program of yours: --runtime c",
         )
+    check_loadable(model.triple)
     threads = options.num_threads
     if has_linker(model.triple):
         texts: Iterable[str] = emit_parts(module, model, threads, PART_TEXT)

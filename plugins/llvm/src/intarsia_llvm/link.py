@@ -8,7 +8,9 @@ into the process that runs it. Code for another machine is nothing that somebody
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -18,12 +20,22 @@ from pathlib import Path
 from msgspec import Struct
 
 from intarsia.artifact.unit import SHARED_LIBRARY
-from intarsia.errors import ToolchainError
+from intarsia.errors import ToolchainError, UnsupportedError
 
 from .loader import OBJECT_FILE, OBJECT_LOADER
 from .target import host_triple
 
 TIMEOUT_SECONDS = 120
+_LOADABLE = ("x86_64", "amd64", "aarch64", "arm64", "riscv64")
+_NARROW = re.compile(r"arm(?!64)|thumb|i\d86|riscv32|wasm32")
+_ELF64 = b"\x7fELF\x02"
+_GLOBAL = 1  # STB_GLOBAL; what is weak may be absent
+_MATH = ("fmod", "trunc", "floor", "ceil", "rint", "nearbyint", "round", "roundeven", "fma", "sqrt")
+_SYSTEM_FUNCTIONS = frozenset(
+    (*_MATH, *(f"{name}f" for name in _MATH), "memcpy", "memmove", "memset", "memcmp")
+)
+"""What code may call by LLVM's choice: every process has libc, and every Python libm."""
+
 _FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack", "--hash-style=gnu")
 
 
@@ -43,10 +55,14 @@ def link(objects: Sequence[bytes], triple: str) -> Linked:
     """Return a shared library of object files; of this machine, without a linker, the one object.
 
     Raises:
-        ToolchainError: The linker fails, or there is none for another machine.
+        ToolchainError: The linker fails, there is none for another machine, or the code calls what
+            no system has.
     """
     if has_linker(triple):
-        return Linked(SHARED_LIBRARY, {"lib.so": link_shared(objects, triple)})
+        library = link_shared(objects, triple)
+        if library.startswith(_ELF64):
+            check_symbols(library, triple)
+        return Linked(SHARED_LIBRARY, {"lib.so": library})
     (code,) = objects
     return Linked(OBJECT_LOADER, {OBJECT_FILE: code})
 
@@ -64,6 +80,51 @@ def has_linker(triple: str) -> bool:
             return False
         raise
     return True
+
+
+def check_loadable(triple: str) -> None:
+    """Refuse machines whose processes could not load a library of ours.
+
+    Its entry points read arguments as they lie with 64-bit pointers, and it is an ELF file.
+
+    Raises:
+        UnsupportedError: Another operating system, or another instruction set.
+    """
+    words = triple.split("-")
+    wide = not _NARROW.match(words[0]) and words[-1] not in ("gnux32", "muslx32", "gnu_ilp32")
+    if wide and (is_native(triple) or (words[0] in _LOADABLE and "linux" in words)):
+        return
+    raise UnsupportedError(
+        f"-mtriple={triple}: 'llvm' makes libraries for 64-bit Linux on x86_64, aarch64, riscv64",
+        hint="write an object for a program of yours: --runtime c",
+    )
+
+
+def check_symbols(code: bytes, triple: str) -> None:
+    """Refuse a library that no process could load, since nothing there has what it calls.
+
+    Raises:
+        ToolchainError: It calls a function that is not of libc or libm.
+    """
+    missing = sorted(undefined_symbols(code) - _SYSTEM_FUNCTIONS)
+    if missing:
+        raise ToolchainError(
+            f"the code for {triple} calls {', '.join(missing)}, which no system library has",
+            hint="LLVM calls functions for what the processor lacks: see -mcpu and -mattr",
+        )
+
+
+def undefined_symbols(code: bytes) -> set[str]:
+    """Return what a shared library (64-bit ELF) cannot do without and does not have."""
+    from llvmlite import binding  # an SDK: loaded when code is generated
+
+    sections = {one.name(): one.data() for one in binding.ObjectFileRef.from_data(code).sections()}
+    symbols, names = sections.get(b".dynsym", b""), sections.get(b".dynstr", b"")
+    found: set[str] = set()
+    for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", symbols):
+        if section == 0 and info >> 4 == _GLOBAL:
+            found.add(names[name : names.index(b"\0", name)].decode())
+    return found
 
 
 def is_native(triple: str) -> bool:
