@@ -52,19 +52,14 @@ _ARM = _Bits(
 _RISCV = _Bits(tuple("abcdefghijklmnopqrstuvwxyz"))  # a bit for each single-letter extension
 _ARCHES = MappingProxyType({"aarch64": _AARCH64, "arm": _ARM, "riscv64": _RISCV, "riscv32": _RISCV})
 
+_RISCV_INCLUDES = (
+    "a: zaamo zalrsc; b: zba zbb zbs; c: zca; m: zmmul; v: zve64d; zve64d: zve64f; "
+    "zve64f: zve64x zve32f; zve64x: zve32x; zfh: zfhmin; zvfh: zvfhmin; zvbb: zvkb"
+)
 _RISCV_IMPLIES = MappingProxyType(
     {
-        "a": ("zaamo", "zalrsc"),
-        "b": ("zba", "zbb", "zbs"),
-        "c": ("zca",),
-        "m": ("zmmul",),
-        "v": ("zve64d",),
-        "zve64d": ("zve64f",),
-        "zve64f": ("zve64x", "zve32f"),
-        "zve64x": ("zve32x",),
-        "zfh": ("zfhmin",),
-        "zvfh": ("zvfhmin",),
-        "zvbb": ("zvkb",),
+        name: _names(text)
+        for name, _, text in (row.strip().partition(":") for row in _RISCV_INCLUDES.split(";"))
     }
 )
 """What a kernel may leave unsaid, since the extension in front includes it."""

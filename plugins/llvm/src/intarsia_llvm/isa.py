@@ -201,11 +201,12 @@ def resolve(triple: str, cpu: str, attributes: Iterable[str]) -> Features:
 def attributes_of(triple: str, features: frozenset[str]) -> tuple[str, ...]:
     """Return LLVM's features for a machine that has ``features``, as the kernel names them."""
     isa = isa_of(triple)
+    if isa is None:
+        return ()
     if isa is RISCV:
         named = sorted(n for n in features if not isa.silent.fullmatch(n) and n not in isa.implied)
         return tuple(f"+{name}" for name in named if not isa.leaves(name))
-    names = isa.names if isa is not None else {}
-    return tuple(f"+{name}" for name, kernel in names.items() if features.issuperset(kernel))
+    return tuple(f"+{name}" for name, kernel in isa.names.items() if features.issuperset(kernel))
 
 
 @cache

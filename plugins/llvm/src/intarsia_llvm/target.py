@@ -198,7 +198,7 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
     if not is_x86(triple):
         cpu = "generic" if options.mcpu == "native" else options.mcpu
         base = _RV64GC if _is_plain_riscv(triple, cpu) else ()
-        given = () if options.mattr[: len(base)] == base else base
+        given = () if set(base) <= set(options.mattr) else base
         return replace(options, mtriple=triple, mcpu=cpu, mattr=(*given, *options.mattr))
     if options.mcpu == "native":
         raise TargetError(
@@ -273,6 +273,11 @@ def _whole(triple: str) -> str:
     return "-".join([words[0], "unknown", *words[1:]]) if words[1:2] == ["none"] else triple
 
 
+_WITHOUT_MODEL = ("oryon-1", "ampere1b")
+"""Processors whose scheduling model in LLVM 22 lacks instructions, which ends the process; they get
+their features without the model."""
+
+
 def machine(options: LlvmOptions) -> Machine:
     """Return what the options mean for code generation."""
     options = canonicalise(options)
@@ -280,11 +285,14 @@ def machine(options: LlvmOptions) -> Machine:
     if not is_x86(triple):
         wide = triple.startswith(("aarch64", "arm64"))
         registers, bare = 32 if wide else 16, is_bare(triple)
-        found = resolve(triple, options.mcpu, options.mattr)
-        tune = options.mtune if options.mcpu == "generic" else ""
+        cpu, found = options.mcpu, resolve(triple, options.mcpu, options.mattr)
+        if cpu in _WITHOUT_MODEL:
+            attributes = (*attributes_of(triple, found.offered), *options.mattr)
+            cpu, found = "generic", resolve(triple, "generic", attributes)
+        tune = options.mtune if cpu == "generic" else ""
         return Machine(
             triple,
-            options.mcpu,
+            cpu,
             tune,
             found.attributes,
             4,
