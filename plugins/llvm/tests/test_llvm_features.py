@@ -16,10 +16,11 @@ from intarsia import Executor, Runtime
 from intarsia.artifact.archive import open_artifact
 from intarsia.artifact.machine import Machine, check_machine
 from intarsia.cli.main import main
-from intarsia.errors import ArtifactError
+from intarsia.errors import ArtifactError, ToolchainError
 from intarsia_llvm import target
 from intarsia_llvm.isa import AARCH64, ARM, CORTEX_M, Isa
 from intarsia_llvm.known import processors_and_features
+from intarsia_llvm.link import find_linker
 
 from .disassembly import TOOLS, outside
 
@@ -112,6 +113,23 @@ def test_code_holds_nothing_that_the_passport_does_not_name(
         (unit,) = built.units
         (code,) = (content for name, content in unit.files.items() if name.endswith(".o"))
         assert outside(code, tools, built.passport.cpu_features, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("arch", "tag"),
+    [("x86_64", "intel/haswell"), ("aarch64", "aws/c7g.xlarge"), ("aarch64", "raspberrypi/4b")],
+)
+def test_a_library_with_its_threads_holds_no_more(arch: str, tag: str, tmp_path: Path) -> None:
+    tools = TOOLS[arch]
+    if tools.missing:
+        pytest.skip(f"no {tools.missing} (Debian's binutils for that machine)")
+    try:
+        find_linker(f"{arch}-unknown-linux-gnu")
+    except ToolchainError as error:
+        pytest.skip(f"{error} ({error.hint})")
+    built = intarsia.build(quantized(), tag)
+    (unit,) = built.units
+    assert outside(unit.files["lib.so"], tools, built.passport.cpu_features, tmp_path) == []
 
 
 @pytest.mark.parametrize(
