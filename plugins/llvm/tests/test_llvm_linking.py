@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
+
 import pytest
 
 import intarsia
@@ -13,7 +16,7 @@ from intarsia.ir.module import IRModule
 from intarsia.ir.types import TensorType
 from intarsia.ops import OPERATORS
 from intarsia_llvm import codegen
-from intarsia_llvm.link import check_symbols, link_shared, undefined_symbols
+from intarsia_llvm.link import link, link_shared, undefined_symbols
 from intarsia_llvm.optimise import compile_object
 from intarsia_llvm.target import LlvmOptions, host_triple, machine
 
@@ -21,9 +24,9 @@ CALLS = """\
 declare extern_weak void @maybe()
 declare float @fmodf(float, float)
 declare void @absent_one()
+@weak = global ptr @maybe
 define float @f(float %x) {
   call void @absent_one()
-  call void @maybe()
   %y = call float @fmodf(float %x, float 2.0)
   ret float %y
 }
@@ -56,12 +59,24 @@ def test_a_machine_without_libraries_is_refused_before_llvm_compiles(
 
 
 def test_a_library_that_calls_what_no_system_has_is_refused() -> None:
-    triple = host_triple()
-    library = link_shared([compile_object(CALLS, machine(LlvmOptions()), 1)], triple)
-    assert undefined_symbols(library) == {"absent_one", "fmodf"}
+    model = machine(LlvmOptions())
+    code = compile_object(CALLS, model, 1)
+    assert undefined_symbols(link_shared([code], host_triple())) == {"absent_one", "fmodf"}
     with pytest.raises(ToolchainError, match="calls absent_one, which no system library") as error:
-        check_symbols(library, triple)
+        link([code], model)
     assert "-mattr" in error.value.hint
+
+
+def test_a_library_names_the_system_libraries_that_it_calls(tmp_path: Path) -> None:
+    model = machine(LlvmOptions())
+    text = CALLS.replace("  call void @absent_one()\n", "")
+    linked = link([compile_object(text, model, 1)], model)
+    assert b"\0libm.so.6\0" in linked.files["lib.so"]
+    assert b"\0libc.so.6\0" not in linked.files["lib.so"]
+    (tmp_path / "lib.so").write_bytes(linked.files["lib.so"])
+    function = ctypes.CDLL(str(tmp_path / "lib.so")).f
+    function.restype, function.argtypes = ctypes.c_float, (ctypes.c_float,)
+    assert function(5.5) == 1.5
 
 
 def test_a_risc_v_machine_passes_floats_in_registers() -> None:

@@ -48,7 +48,7 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     else:
         texts, expected = (emit_module(module, model, threads),), 1
     objects = compile_objects(texts, model, options.opt_level, expected=expected)
-    linked = link(objects, model.triple)
+    linked = link(objects, model)
     return CompiledUnit(
         name=module.name,
         loader=linked.loader,

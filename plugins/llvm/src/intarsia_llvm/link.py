@@ -14,8 +14,9 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -23,6 +24,8 @@ from intarsia.artifact.unit import SHARED_LIBRARY
 from intarsia.errors import ToolchainError, UnsupportedError
 
 from .loader import OBJECT_FILE, OBJECT_LOADER
+from .machine import Machine
+from .optimise import compile_object
 from .target import host_triple
 
 TIMEOUT_SECONDS = 120
@@ -31,10 +34,9 @@ _NARROW = re.compile(r"arm(?!64)|thumb|i\d86|riscv32|wasm32")
 _ELF64 = b"\x7fELF\x02"
 _GLOBAL = 1  # STB_GLOBAL; what is weak may be absent
 _MATH = ("fmod", "trunc", "floor", "ceil", "rint", "nearbyint", "round", "roundeven", "fma", "sqrt")
-_SYSTEM_FUNCTIONS = frozenset(
-    (*_MATH, *(f"{name}f" for name in _MATH), "memcpy", "memmove", "memset", "memcmp")
-)
-"""What code may call by LLVM's choice: every process has libc, and every Python libm."""
+_LIBM = frozenset((*_MATH, *(f"{name}f" for name in _MATH)))
+_LIBC = frozenset(("memcpy", "memmove", "memset", "memcmp"))
+"""What code may call by LLVM's choice."""
 
 _FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack", "--hash-style=gnu")
 
@@ -51,20 +53,39 @@ class Linked(Struct, frozen=True):
     files: Mapping[str, bytes]
 
 
-def link(objects: Sequence[bytes], triple: str) -> Linked:
+def link(objects: Sequence[bytes], machine: Machine) -> Linked:
     """Return a shared library of object files; of this machine, without a linker, the one object.
 
     Raises:
         ToolchainError: The linker fails, there is none for another machine, or the code calls what
             no system has.
     """
-    if has_linker(triple):
-        library = link_shared(objects, triple)
-        if library.startswith(_ELF64):
-            check_symbols(library, triple)
-        return Linked(SHARED_LIBRARY, {"lib.so": library})
-    (code,) = objects
-    return Linked(OBJECT_LOADER, {OBJECT_FILE: code})
+    triple = machine.triple
+    if not has_linker(triple):
+        (code,) = objects
+        return Linked(OBJECT_LOADER, {OBJECT_FILE: code})
+    library = link_shared(objects, triple)
+    called = undefined_symbols(library) if library.startswith(_ELF64) else frozenset[str]()
+    if called:
+        check_symbols(called, triple)
+        library = link_shared(objects, triple, libraries=_system_libraries(called, machine))
+    return Linked(SHARED_LIBRARY, {"lib.so": library})
+
+
+def _system_libraries(called: Collection[str], machine: Machine) -> dict[str, bytes]:
+    """Return libraries by file name that stand for those of the system, with what is called.
+
+    Linked against one, a library says that it needs the other. It is loaded with the system's own,
+    so neither this machine nor the linker needs a system of the other machine.
+    """
+    ending = ".so" if "android" in machine.triple else ".so.6"  # musl has these names built in
+    found: dict[str, bytes] = {}
+    for name, functions in (("libc", _LIBC), ("libm", _LIBM)):
+        texts = [f"define void @{one}() {{ ret void }}" for one in sorted(functions & {*called})]
+        if texts:
+            code = compile_object("\n".join(texts), machine, 0)
+            found[name + ending] = link_shared([code], machine.triple, name=name + ending)
+    return found
 
 
 def has_linker(triple: str) -> bool:
@@ -100,13 +121,13 @@ def check_loadable(triple: str) -> None:
     )
 
 
-def check_symbols(code: bytes, triple: str) -> None:
+def check_symbols(called: Collection[str], triple: str) -> None:
     """Refuse a library that no process could load, since nothing there has what it calls.
 
     Raises:
         ToolchainError: It calls a function that is not of libc or libm.
     """
-    missing = sorted(undefined_symbols(code) - _SYSTEM_FUNCTIONS)
+    missing = sorted({*called} - _LIBC - _LIBM)
     if missing:
         raise ToolchainError(
             f"the code for {triple} calls {', '.join(missing)}, which no system library has",
@@ -114,7 +135,7 @@ def check_symbols(code: bytes, triple: str) -> None:
         )
 
 
-def undefined_symbols(code: bytes) -> set[str]:
+def undefined_symbols(code: bytes) -> frozenset[str]:
     """Return what a shared library (64-bit ELF) cannot do without and does not have."""
     from llvmlite import binding  # an SDK: loaded when code is generated
 
@@ -124,7 +145,7 @@ def undefined_symbols(code: bytes) -> set[str]:
     for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", symbols):
         if section == 0 and info >> 4 == _GLOBAL:
             found.add(names[name : names.index(b"\0", name)].decode())
-    return found
+    return frozenset(found)
 
 
 def is_native(triple: str) -> bool:
@@ -173,7 +194,12 @@ def find_linker(triple: str) -> tuple[str, ...]:
 
 
 def link_shared(
-    objects: Sequence[bytes], triple: str, *, linker: Sequence[str] | None = None
+    objects: Sequence[bytes],
+    triple: str,
+    *,
+    linker: Sequence[str] | None = None,
+    name: str = "lib.so",
+    libraries: Mapping[str, bytes] = MappingProxyType({}),
 ) -> bytes:
     """Return a shared library made of object files; equal bytes for equal input.
 
@@ -181,17 +207,21 @@ def link_shared(
         objects: The object files.
         triple: LLVM's name of the machine.
         linker: Command to use instead of what :func:`find_linker` finds.
+        name: What it says that it is called.
+        libraries: What it needs, by file name.
 
     Raises:
         ToolchainError: The linker is missing, fails or takes too long.
     """
     command = tuple(linker) if linker is not None else find_linker(triple)
     with tempfile.TemporaryDirectory(prefix="intarsia-link-") as folder:
-        target = Path(folder) / "lib.so"
-        sources = [Path(folder) / f"unit{number}.o" for number in range(len(objects))]
-        for source, code in zip(sources, objects, strict=True):
-            source.write_bytes(code)
-        argv = [*command, *_FLAGS, "-soname", "lib.so", "-o", str(target), *map(str, sources)]
+        target = Path(folder) / "linked" / name
+        target.parent.mkdir()
+        inputs = {f"unit{number}.o": code for number, code in enumerate(objects)} | dict(libraries)
+        for source, code in inputs.items():
+            (Path(folder) / source).write_bytes(code)
+        sources = [str(Path(folder) / source) for source in inputs]
+        argv = [*command, *_FLAGS, "-soname", name, "-o", str(target), *sources]
         try:
             done = subprocess.run(
                 argv, capture_output=True, timeout=TIMEOUT_SECONDS, check=False, text=True
