@@ -33,6 +33,15 @@ _X86 = {
     "AVX512BF16": "avx512_bf16",
     "AVX512FP16": "avx512_fp16",
     "AVXVNNI": "avx_vnni",
+    "AVX512IFMA": "avx512ifma",
+    "AVX512VBMI2": "avx512_vbmi2",
+    "AVX512BITALG": "avx512_bitalg",
+    "AVX512VPOPCNTDQ": "avx512_vpopcntdq",
+    "GFNI": "gfni",
+    "FMA4": "fma4",
+    "XOP": "xop",
+    "TBM": "tbm",
+    "SSE4A": "sse4a",
 }
 _ARM = {
     "ARM_FEATURE_CRC32": "crc32",
