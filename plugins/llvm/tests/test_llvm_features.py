@@ -213,3 +213,11 @@ def test_a_feature_that_a_user_adds_is_needed_and_one_for_speed_is_not() -> None
 def test_a_processor_that_llvm_has_no_times_for_compiles() -> None:
     passport = intarsia.build(floats(), "qualcomm/oryon-1", **PROGRAM).passport
     assert {"i8mm", "bf16", "flagm2"} <= set(passport.cpu_features)
+
+
+def test_what_two_cores_of_one_architecture_differ_in_is_named() -> None:
+    """Cortex-A9 converts half precision, Cortex-A8 does not; no kernel has a name for that."""
+    triple = "armv7-unknown-linux-gnueabihf"
+    for_a9 = target.machine(target.LlvmOptions(mtriple=triple, mcpu="cortex-a9"))
+    a8 = target.least_machine(target.LlvmOptions(mtriple=triple, mcpu="cortex-a8"))
+    assert set(for_a9.cpu_features) - (a8.cpu_features or frozenset()) == {"fp16"}

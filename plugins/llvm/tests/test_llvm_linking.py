@@ -10,7 +10,8 @@ import pytest
 
 import intarsia
 from intarsia.dtype import DType
-from intarsia.errors import ToolchainError, UnsupportedError
+from intarsia.errors import TargetError, ToolchainError, UnsupportedError
+from intarsia.host.host import Host
 from intarsia.ir.expr import Function, Var, call
 from intarsia.ir.module import IRModule
 from intarsia.ir.types import TensorType
@@ -85,3 +86,16 @@ def test_a_risc_v_machine_passes_floats_in_registers() -> None:
     flags = int.from_bytes(code[48:52], "little")  # e_flags
     assert flags & 0x7 == 0x5, "compressed instructions, double-float ABI"
     assert model.cpu_features == ("m", "a", "f", "d", "c")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("-mtriple=riscv64-linux-gnu -mcpu=sifive-e31", "RV64 target requires an RV64 CPU"),
+        ("-mtriple=riscv64-linux-gnu -mattr=+zcmp", "'zcmp' extension is incompatible with"),
+    ],
+)
+def test_what_llvm_would_end_the_process_for_is_an_error(options: str, said: str) -> None:
+    with pytest.raises(TargetError, match=said) as error:
+        Host(env={"INTARSIA_PLUGINS": "llvm"}).target(f"llvm {options}")
+    assert "--values mcpu" in error.value.hint

@@ -109,12 +109,12 @@ ARM = Isa(
     names=_rows(
         "dsp=edsp vfp2sp=vfp vfp3d16sp=vfpv3d16 vfp3sp=vfpv3 vfp4d16sp=vfpv4 d32=vfpd32 neon "
         "hwdiv=idivt hwdiv-arm=idiva fp-armv8d16sp=v8 v8 crc=crc32 dotprod=asimddp "
-        "fullfp16=fphp+asimdhp fp16fml=asimdfhm bf16=asimdbf16 i8mm"
+        "fullfp16=fphp+asimdhp fp16fml=asimdfhm bf16=asimdbf16 i8mm fp16"
     ),
-    implied=_implied("vfp3sp>vfp3d16sp"),
+    implied=_implied("vfp3sp>vfp3d16sp vfp4d16sp>fp16"),
     unused=("aes", "sha2", "sb"),
     silent=re.compile(
-        _TUNING + r"|(?:arm)?v[4-9].*|v7clrex|aclass|acquire-release|db|fp16|fp64|fpregs.*|vfp.*"
+        _TUNING + r"|(?:arm)?v[4-9].*|v7clrex|aclass|acquire-release|db|fp64|fpregs.*|vfp.*"
         r"|fp-armv8.*|mp|noarm|perfmon|ras|thumb2|trustzone|virtualization|8msecext|neonfp"
     ),
 )
@@ -122,11 +122,11 @@ CORTEX_M = Isa(
     # No kernel names them: these are LLVM's names.
     names=_rows(
         "v6m v7 v8m v8m.main v8.1m.main dsp hwdiv vfp2sp vfp3d16sp vfp4d16sp fp-armv8d16sp fp64 "
-        "fullfp16 mve mve.fp lob"
+        "fp16 fullfp16 mve mve.fp lob"
     ),
     implied=_implied(
         "v8.1m.main>v8m.main v8m.main>v7 v7>v8m v8m>v6m mve.fp>mve mve>dsp "
-        "fp-armv8d16sp>vfp4d16sp vfp4d16sp>vfp3d16sp vfp3d16sp>vfp2sp"
+        "fp-armv8d16sp>vfp4d16sp vfp4d16sp>vfp3d16sp vfp3d16sp>vfp2sp vfp4d16sp>fp16"
     ),
     unused=("pacbti",),
     silent=ARM.silent,
