@@ -170,6 +170,5 @@ class TargetKind:
     follows: tuple[str, ...] = ()
     simulated: Callable[..., str] | None = None
     machine: Callable[..., Machine] | None = None
-    machine: Callable[..., Machine] | None = None
     target_function: FindFunction | None = None
     attributes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
