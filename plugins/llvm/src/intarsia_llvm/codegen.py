@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import UnsupportedError
@@ -33,7 +34,11 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     """
     options: LlvmOptions = target.options
     if module.delivery.freestanding:
-        return package(module, options)
+        # A tag of hardware says how many threads there are, and not that the program uses them.
+        who = dict(target.origins).get("num-threads", "")
+        return package(
+            module, replace(options, num_threads=0) if who.startswith("tag ") else options
+        )
     model = machine(options)
     if model.bare:
         raise UnsupportedError(
