@@ -15,7 +15,7 @@ from ..diagnostics import Remark
 from ..host.host import Host
 from ..ir.module import IRModule
 from ..partition.cost import Plan
-from ..partition.report import HostRow, Placement, PlanCosts, RegionRow, Verdict
+from ..partition.report import HostRow, LeftRow, Placement, PlanCosts, RegionRow, Verdict
 from ..partition.rules import PlaceRule, check_rules
 from ..partition.support import Code
 from ..passes.base import Remarks
@@ -153,6 +153,19 @@ def merge_placements(
         in_float=tuple(name for placement in pieces.values() for name in placement.in_float),
         cost=_summed([placement.cost for placement in pieces.values()]),
         simulated={k: v for placement in pieces.values() for k, v in placement.simulated.items()},
+        left=_left([row for placement in pieces.values() for row in placement.left]),
+        faster=sum(placement.faster for placement in pieces.values()),
+        fallback=next((p.fallback for p in pieces.values() if p.faster), "the fallback"),
+    )
+
+
+def _left(rows: Sequence[LeftRow]) -> tuple[LeftRow, ...]:
+    """One row for each accelerator, with the nodes of all pieces."""
+    kinds = dict.fromkeys(row.accelerator for row in rows)
+    mine = {kind: [row for row in rows if row.accelerator == kind] for kind in kinds}
+    return tuple(
+        LeftRow(kind, sum(row.nodes for row in found), sum(row.greedy for row in found))
+        for kind, found in mine.items()
     )
 
 

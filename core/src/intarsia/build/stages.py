@@ -24,6 +24,7 @@ from ..partition.cost import Plan, Prices
 from ..partition.partition import Partitioned, codegen_refused, partition
 from ..partition.region import Region
 from ..partition.report import Placement, check_gates, with_simulated, with_turned
+from ..partition.rules import check_kinds
 from ..partition.support import SupportTable
 from ..target.features import target_features
 from ..target.scope import current_target
@@ -135,6 +136,7 @@ def cut(
         PluginError: A plugin failed or broke its contract.
         UsageError: A rule names no node.
     """
+    check_kinds(rules, list(dict.fromkeys(part.kind.name for part in target.targets)))
     owners = {accelerator.kind.name: accelerator for accelerator in target.accelerators}
     tables = [(kind, support_of(host, owner)) for kind, owner in owners.items()]
     asked = {kind for kind in owners if host.has_hook(kind, "partition")}
@@ -152,6 +154,7 @@ def cut(
         prices=Prices.of(target.fallback, target.accelerators, measured),
         rules=rules,
         ask=keep if asked else None,
+        fallback=target.fallback.kind.name,
     )
     last = frozenset(kind for kind, owner in owners.items() if owner.kind.channels_last)
     placement = with_turned(found.report, found.regions, last)

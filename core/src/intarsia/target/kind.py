@@ -69,6 +69,22 @@ class Performance:
             raise TargetError("a Performance needs times of 0 or more", where=str(self))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelativePerformance:
+    """What an accelerator does, in multiples of what the fallback of its target does.
+
+    Attributes:
+        flops: Arithmetic operations a second, in multiples; all else is equal. Values are copied
+            across its border if it is another type of device.
+    """
+
+    flops: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.flops < inf:
+            raise TargetError("a RelativePerformance needs a factor above 0", where=str(self))
+
+
 @dataclass(frozen=True, slots=True)
 class KnownValue:
     """A value that an option may have, and one line on it."""
@@ -127,9 +143,9 @@ class TargetKind:
             ``(N, H, W, C)`` where they enter a region, and back.
         known_flags: Options whose values only the code generator can list.
         known_values: ``known_values(flag, options) -> KnownValues`` lists them; may take seconds.
-        performance: ``performance(options) -> Performance``: what it does in a second, for choosing
-            between accelerators by cost. Without one, an accelerator counts as twice as fast in
-            arithmetic as the fallback it stands in front of.
+        performance: ``performance(options) -> Performance | RelativePerformance``: what it does in
+            a second, for choosing between accelerators by cost. An accelerator without one is
+            presumed to be fast: it gets all that it takes and states no cost of.
         follows: Accelerators only: flags whose values come from the backend behind, where it has
             such an option: both are for one device.
         simulated: ``simulated(options) -> str``: how results are computed where the options ask for
@@ -166,7 +182,7 @@ class TargetKind:
     channels_last: bool = False
     known_flags: tuple[str, ...] = ()
     known_values: Callable[[str, Any], KnownValues] | None = None
-    performance: Callable[..., Performance] | None = None
+    performance: Callable[..., Performance | RelativePerformance] | None = None
     follows: tuple[str, ...] = ()
     simulated: Callable[..., str] | None = None
     machine: Callable[..., Machine] | None = None
