@@ -36,7 +36,7 @@ from .importing import Model, check_budget, check_static, release_files
 from .memory_bounds import check_memory_bounds
 from .open_sizes import open_choices, prove_ranges
 from .pack import pack
-from .place import check_place_rules, rules_of_parts
+from .place import check_place_rules, rules_of, rules_of_parts
 from .shapes import build_shapes, check_one_program, find_choices, static_shapes
 from .sizes import Combination, ShapeChoices, Size
 from .source import Source
@@ -76,6 +76,8 @@ class BuildOptions:
             this nor the model says may be any, if that can be proved to be right.
         plan: How regions are chosen; the cost model if ``None``.
         rules: What the user says of single nodes.
+        place: The same in plain words: names or patterns of nodes, and the accelerator or backend
+            of the target that they go to whatever it costs, or ``"!kind"`` to forbid it.
         require_offload: At least this many percent of the nodes must be offloaded.
         max_regions: At most this many regions.
         dump_ir: Folder for each stage's result as numbered text files.
@@ -96,6 +98,7 @@ class BuildOptions:
     shapes: Mapping[str, Sequence[Size]] | None = None
     plan: Plan | None = None
     rules: Sequence[PlaceRule] = ()
+    place: Mapping[str, str] | None = None
     require_offload: float | None = None
     max_regions: int | None = None
     dump_ir: str | os.PathLike[str] | None = None
@@ -299,7 +302,10 @@ def _chosen(options: Mapping[str, Any]) -> BuildOptions:
     for name in options:
         if name not in known:
             raise UsageError(f"build() has no option '{name}'", hint=did_you_mean(name, known))
-    return BuildOptions(**options)
+    chosen = BuildOptions(**options)
+    if not chosen.place:
+        return chosen
+    return replace(chosen, rules=(*chosen.rules, *rules_of(chosen.place)), place=None)
 
 
 def _carried(model: Model, key: type[A]) -> A | None:

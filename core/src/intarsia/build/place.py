@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from ..artifact.write import part_unit
 from ..diagnostics import Remark
+from ..errors import UsageError
 from ..host.host import Host
 from ..ir.module import IRModule
 from ..partition.cost import Plan
 from ..partition.report import HostRow, LeftRow, Placement, PlanCosts, RegionRow, Verdict
-from ..partition.rules import PlaceRule, check_rules
+from ..partition.rules import PlaceRule, check_rules, parse_place_rule
 from ..partition.support import Code
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
@@ -89,6 +90,27 @@ def place_model(
     placement = merge_placements(model, {k: v.placement for k, v in cuts.items()}, kinds)
     check_place_rules(placement, rules)
     return Placed(pieces, cuts, placement, tuple(remarks.found))
+
+
+def rules_of(place: Mapping[str, str]) -> tuple[PlaceRule, ...]:
+    """Return the rules that a mapping of node names or patterns to target kinds stands for.
+
+    Args:
+        place: ``{"softmax*": "npu"}`` sends nodes to a kind, ``{"conv1": "!npu"}`` forbids it.
+
+    Raises:
+        UsageError: A key or a value is no text, or an empty one.
+    """
+    rules: list[PlaceRule] = []
+    for nodes, kind in place.items():
+        if not isinstance(nodes, str) or not isinstance(kind, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's dictionary may hold anything
+            raise UsageError(
+                f"place={{{nodes!r}: {kind!r}}} is not a mapping of nodes to a kind",
+                hint="for example place={'softmax*': 'llvm'}",
+            )
+        text = f"{nodes}!={kind[1:]}" if kind.startswith("!") else f"{nodes}={kind}"
+        rules.append(parse_place_rule(text))
+    return tuple(rules)
 
 
 def rules_of_parts(rules: Sequence[PlaceRule]) -> tuple[PlaceRule, ...]:

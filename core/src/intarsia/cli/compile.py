@@ -11,6 +11,7 @@ import click
 
 from ..target.kinds import GIVEN_NAME
 from .composed import ComposedCommand
+from .idle import say_idle
 from .model_options import BuildSettings, build_options, keep_model
 from .output import emit_json, progress
 
@@ -52,6 +53,7 @@ def command(
         artifact = compile_model(model, settings, save, writer.begin)
     if isinstance(artifact, KeptArtifact):
         artifact.save(output, output_format=output_format)
+    say_idle(artifact.passport)
     size = _bytes_of(path)
     if as_json:
         passport = artifact.passport

@@ -35,6 +35,7 @@ from ..runtime.loading import RunValue
 from .arrays import RANDOM, read_arrays, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
+from .idle import say_idle, say_not_compared
 from .model_options import BuildSettings, build_options
 from .output import emit_json, table
 from .simulated import say_simulated
@@ -86,6 +87,7 @@ def command(
     with begin("graph" if profile else None) as executable:
         passport = executable.passport
         say_simulated(passport)
+        say_idle(passport)
         arrays = read_inputs(given, executable.inputs, seed, passport.sizes)
         results, times = _timed(executable, arrays, repeat)
         rows = _profile(executable, arrays, repeat) if profile else ()
@@ -95,6 +97,7 @@ def command(
         imported = _imported(source, settings, passport, arrays)
         checks = verify_outputs(imported, arrays, results)
         regions = _regions(source, settings, passport, begin, arrays)
+        say_not_compared(passport, len(regions))
     if outputs is not None:
         write_arrays(outputs, results)
     said: Said = {
