@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 SHARED_LIBRARY = "shared-library"
 """Loader of a unit whose file ``lib.so`` exports tvm-ffi functions; built into the runtime."""
 
+PLAN_FILE = "plan.json"
+"""File of a region's unit that was compiled from loop IR: the call plan that it carries out."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CompiledUnit:

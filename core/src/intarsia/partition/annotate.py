@@ -102,7 +102,8 @@ def annotate(
             first = _Question(*row, only_pinned=True, takes_slower=True, placed=placed)
             for call in reversed(calls):
                 _ask(first, call)
-        questions.append(_Question(*row, takes_slower=takes_slower, placed=placed))
+        shy = table.only_forced
+        questions.append(_Question(*row, only_pinned=shy, takes_slower=takes_slower, placed=placed))
     for question in questions:
         columns.append({call: _ask(question, call) for call in reversed(calls)})
     kinds = tuple(kind for kind, _ in tables)
@@ -223,6 +224,8 @@ def _barred(question: _Question, found: Match) -> Support | None:
 
 
 def _no_row(question: _Question, call: Call) -> Support:
+    if question.only_pinned:
+        return Support.no(Code.OUTVOTED, f"'{question.kind}' gets only what --place sends there")
     part = question.parts.get(call.name)
     if part is None:
         return Support.no(Code.UNSUPPORTED_OP, f"no row for '{call.name}'")

@@ -87,6 +87,8 @@ class SupportTable:
 
     Attributes:
         rows: Larger patterns before their parts.
+        only_forced: Whether only nodes are taken that the user sends there (``--place``).
     """
 
     rows: Sequence[SupportRow]
+    only_forced: bool = False
