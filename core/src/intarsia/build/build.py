@@ -46,6 +46,7 @@ from .stages import (
     cut,
     lower_rest,
     read_target,
+    rewrite_for,
     rewrite_rest,
     sources_of,
 )
@@ -251,6 +252,7 @@ def _compile(
     stage("prepare")
     prepared = _prepare(settings, chosen.memory_budget)
     dump.module("prepared", prepared)
+    prepared = rewrite_for(host, prepared, parts)
     stage("partition")
     by_cost = chosen.plan in (None, Plan.COST)
     measured = measured_costs(host, prepared, parts) if chosen.measure and by_cost else None

@@ -22,7 +22,7 @@ from ..partition.support import Code
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
 from ..target.target import CompositeTarget
-from .stages import Cut, cut
+from .stages import Cut, cut, rewrite_for
 
 if TYPE_CHECKING:
     from ..frontend.onnx.dynamic import DynamicModel
@@ -79,11 +79,14 @@ def place_model(
         return cut(host, piece, target, plan, rules, measured)
 
     if isinstance(model, IRModule):
-        prepared = PREPARE.run(model, remarks=remarks)
+        prepared = rewrite_for(host, PREPARE.run(model, remarks=remarks), target)
         cutting = cut_one(prepared, rules)
         found = tuple(remarks.found)
         return Placed({"main": prepared}, {"main": cutting}, cutting.placement, found)
-    pieces = {name: PREPARE.run(piece, remarks=remarks) for name, piece in model.pieces.items()}
+    pieces = {
+        name: rewrite_for(host, PREPARE.run(piece, remarks=remarks), target)
+        for name, piece in model.pieces.items()
+    }
     inner = rules_of_parts(rules)
     cuts = {name: cut_one(piece, inner) for name, piece in pieces.items()}
     kinds = [accelerator.kind.name for accelerator in target.accelerators]

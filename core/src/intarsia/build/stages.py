@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from ..artifact.plan import ALIGNMENT, CallPlan
 from ..artifact.unit import PLAN_FILE, CompiledUnit
 from ..artifact.unit_plan import print_unit_plan
-from ..errors import IntarsiaError, PluginError, TargetError, UnsupportedError
+from ..errors import IntarsiaError, PluginError, TargetError, UnsupportedError, VerifyError
 from ..host.host import Host
 from ..ir.expr import Function
 from ..ir.module import IRModule, OnlyFor, StoredAs
 from ..ir.pattern import Match, op
+from ..ir.verify import verify
 from ..ir.walk import calls
 from ..lower.kernels import Delivery, TensorModule
 from ..lower.lower import Lowered, lower
@@ -254,10 +255,39 @@ def rewrite_rest(host: Host, module: IRModule, fallback: Target) -> IRModule:
     Raises:
         PluginError: The plugin failed, or changed parameters or result type.
     """
-    kind = fallback.kind.name
+    return _rewrite_graph(host, module, fallback)
+
+
+def rewrite_for(host: Host, module: IRModule, target: CompositeTarget) -> IRModule:
+    """Let the accelerators rewrite the graph before they are asked what they take, in order.
+
+    What no accelerator takes of it afterwards is the fallback's.
+
+    Raises:
+        PluginError: A plugin failed, changed parameters or result type, or made a broken graph.
+    """
+    for accelerator in target.accelerators:
+        rewritten = _rewrite_graph(host, module, accelerator)
+        if rewritten is not module:
+            try:
+                verify(rewritten)
+            except VerifyError as error:
+                kind = accelerator.kind.name
+                raise PluginError(
+                    f"rewrite_relay() of '{kind}' made a broken graph: {error.message}",
+                    where=error.where,
+                    hint=f"report it to the plugin of '{kind}'",
+                ) from error
+        module = rewritten
+    return module
+
+
+def _rewrite_graph(host: Host, module: IRModule, owner: Target) -> IRModule:
+    """Ask the owner of a kind for an equivalent ``main``, if it wants to be asked."""
+    kind = owner.kind.name
     if not host.has_hook(kind, "rewrite_relay"):
         return module
-    answer = host.call("rewrite_relay", kind, function=module.main, target=fallback)
+    answer = host.call("rewrite_relay", kind, function=module.main, target=owner)
     main = cast("Function", answer)
     same_inputs = [p.type for p in main.params] == [p.type for p in module.main.params]
     if not same_inputs or main.body.type != module.main.body.type:
