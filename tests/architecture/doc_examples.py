@@ -2,7 +2,8 @@
 """Executes the blocks of a page: files, shell commands and Python, in order, in an empty folder.
 
 A block below a line with a bold file name is that file. Of a ``console`` block each line behind
-``$`` runs; what stands below it must be what it prints, where ``...`` is any text. Python blocks
+``$`` runs; what stands below it must be what it prints, where ``...`` is any text, and a target
+whose accelerators get nothing must be shown. Python blocks
 with nothing but words between them are one program. ``toml`` and ``json`` must parse. ``text`` is
 for what only a user's machine can do.
 """
@@ -121,6 +122,9 @@ def execute(page: Path, folder: Path) -> list[str]:
 def _console(shell: Shell, content: str) -> None:
     for line, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", content, re.M):
         found = shell.run(line.partition("  #")[0])
+        idle = re.search(r"^0/\d+ nodes offloaded.*", found, re.M)
+        several = re.search(r'--target "[^"]*,', line)
+        assert not (idle and several) or idle[0] in shown, f"{line} offloads nothing: {found}"
         pattern = ".*".join(re.escape(part) for part in shown.strip().split("..."))
         if pattern:
             assert re.fullmatch(pattern, found.strip(), re.S), f"{line} prints\n{found}"
