@@ -127,8 +127,9 @@ class TargetKind:
             special of the target's keys counts (``default`` for all others).
         loops: Backends only: ``loops(name: str, stages: Stages, target: Target) -> PrimFunc``
             replaces the default loops of groups that no schedule takes.
-        tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) ->
-            CompiledUnit``.
+        tir_codegen: ``tir_codegen(module: TensorModule, target: Target) -> CompiledUnit`` compiles
+            loops: for a backend what it is the fallback of, for an accelerator each of its regions
+            (the hook ``relay_codegen`` is then not asked).
         canonicalise: Checks options against each other and fills in what depends on the machine;
             raises :class:`~intarsia.errors.TargetError`, which is pointed at the option that its
             message begins with: ``-mcpu: no processor 'x'``.
