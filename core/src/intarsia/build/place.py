@@ -109,7 +109,7 @@ def rules_of(place: Mapping[str, str]) -> tuple[PlaceRule, ...]:
         if not isinstance(nodes, str) or not isinstance(kind, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's dictionary may hold anything
             raise UsageError(
                 f"place={{{nodes!r}: {kind!r}}} is not a mapping of nodes to a kind",
-                hint="for example place={'softmax*': 'llvm'}",
+                hint="for example place={'softmax*': 'npu'}",
             )
         text = f"{nodes}!={kind[1:]}" if kind.startswith("!") else f"{nodes}={kind}"
         rules.append(parse_place_rule(text))

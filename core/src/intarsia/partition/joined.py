@@ -33,7 +33,7 @@ def join_units(
         parts: Disjoint sets of units; all others stay alone.
     """
     node_of = list(range(count))
-    members = {unit: (unit,) for unit in range(count)}
+    members: dict[int, tuple[int, ...]] = {unit: (unit,) for unit in range(count)}
     for part in parts:
         units = tuple(sorted(part))
         for unit in units:

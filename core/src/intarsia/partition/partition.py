@@ -18,8 +18,8 @@ from .costs import with_costs
 from .labels import label_calls
 from .left import with_left
 from .merge import Merged
-from .outline import outline
-from .place import place_by_cost
+from .outline import Outlined, outline
+from .place import Priced, place_by_cost
 from .region import Region
 from .report import Placement, report
 from .rules import PlaceRule, apply_rules
@@ -74,42 +74,72 @@ def partition(
         UnsupportedError: A node cannot go where a rule sends it.
         PluginError: A plugin's answer breaks the contract.
     """
-    main = module.main
     kinds = [kind for kind, _ in tables]
-    labels = label_calls(annotate(main, ()).calls)
+    labels = label_calls(annotate(module.main, ()).calls)
     ruled = apply_rules(labels, kinds, rules)
     forced = {call: rule for call, rule in ruled.forced.items() if rule.kind in kinds}
-    pinned = {call: rule.kind for call, rule in forced.items()}
-    excluded = dict(ruled.excluded)
     consent = Consent(kinds, ask, overruled=plan is Plan.GREEDY, forced=frozenset(forced))
     prices = prices or Prices.presumed(kinds)
+    request = _Request(module, tables, plan, prices, forced, labels)
+    made = _settle(request, consent, dict(ruled.excluded))
+    placement = report(
+        made.merged.annotated, made.outlined.module.main, made.outlined.regions, made.merged.apart
+    )
+    if made.priced is not None:
+        placement = with_costs(placement, made.outlined.regions, made.priced)
+    if any(row.code == Code.SLOWER.value for row in placement.verdicts):
+        able = greedy_counts(module, tables, consent, made.excluded, made.pinned)
+        placement = with_left(placement, able, fallback)
+    return Partitioned(made.outlined.module, made.outlined.regions, placement)
+
+
+class _Request(Struct, frozen=True, eq=False):
+    """What is placed, for what, and how."""
+
+    module: IRModule
+    tables: Sequence[tuple[str, SupportTable]]
+    plan: Plan
+    prices: Prices
+    forced: Mapping[Call, PlaceRule]
+    labels: Mapping[Call, str]
+
+
+class _Settled(Struct, frozen=True, eq=False):
+    """A placement that everybody agrees with, and what is excluded and pinned in it."""
+
+    merged: Merged
+    outlined: Outlined
+    priced: Priced | None
+    excluded: Mapping[tuple[Call, str], Support]
+    pinned: Mapping[Call, str]
+
+
+def _settle(
+    request: _Request, consent: Consent, excluded: dict[tuple[Call, str], Support]
+) -> _Settled:
+    """Place until no plugin gives anything back any more; each round excludes or pins more."""
+    main, tables = request.module.main, request.tables
+    pinned = {call: rule.kind for call, rule in request.forced.items()}
+    takes_slower = request.plan is Plan.GREEDY
     while True:
         pinned.update(consent.pinned)
         annotated = annotate(
-            main, tables, excluded=excluded, pinned=pinned, takes_slower=plan is Plan.GREEDY
+            main, tables, excluded=excluded, pinned=pinned, takes_slower=takes_slower
         )
-        _check_forced(annotated, forced, labels)
+        _check_forced(annotated, request.forced, request.labels)
         merged = consent.merge(annotated)
         dropped = _crossing(merged)
         if dropped:
             excluded.update(dropped)
             continue
         priced = None
-        if plan is Plan.COST and tables:
-            priced = place_by_cost(annotated, tables, prices, excluded, pinned)
+        if request.plan is Plan.COST and tables:
+            priced = place_by_cost(annotated, tables, request.prices, excluded, pinned)
             merged = consent.merge(priced.annotated)
-        outlined = outline(module, merged.groups)
-        dropped = consent.hear(merged.annotated, outlined.regions)
-        excluded.update(dropped)
+        outlined = outline(request.module, merged.groups)
+        excluded.update(consent.hear(merged.annotated, outlined.regions))
         if consent.is_settled:
-            break
-    placement = report(merged.annotated, outlined.module.main, outlined.regions, merged.apart)
-    if priced is not None:
-        placement = with_costs(placement, outlined.regions, priced)
-    if any(row.code == Code.SLOWER.value for row in placement.verdicts):
-        able = greedy_counts(module, tables, consent, excluded, pinned)
-        placement = with_left(placement, able, fallback)
-    return Partitioned(outlined.module, outlined.regions, placement)
+            return _Settled(merged, outlined, priced, excluded, pinned)
 
 
 def greedy_counts(
