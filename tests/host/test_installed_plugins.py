@@ -79,7 +79,7 @@ def test_listing_reads_manifests_only(run_python: Run) -> None:
     }
     assert rows["intarsia-acme"]["version"] == "0.3.0"
     assert rows["intarsia-acme"]["kinds"] == ["acme"]
-    assert rows["intarsia-future"]["reason"] == "it needs hook API >=2.0,<3; this intarsia has 1.0"
+    assert rows["intarsia-future"]["reason"] == "it needs hook API >=2.0,<3; this intarsia has 1.1"
     assert "hook API 1.1" in str(rows["intarsia-future"]["remedy"])
 
 
