@@ -75,7 +75,7 @@ def partition(
         PluginError: A plugin's answer breaks the contract.
     """
     kinds = [kind for kind, _ in tables]
-    labels = label_calls(annotate(module.main, ()).calls)
+    labels = label_calls(annotate(module.main, ()).calls) if rules else {}
     ruled = apply_rules(labels, kinds, rules)
     forced = {call: rule for call, rule in ruled.forced.items() if rule.kind in kinds}
     consent = Consent(kinds, ask, overruled=plan is Plan.GREEDY, forced=frozenset(forced))
