@@ -97,7 +97,6 @@ def command(
         imported = _imported(source, settings, passport, arrays)
         checks = verify_outputs(imported, arrays, results)
         regions = _regions(source, settings, passport, begin, arrays)
-        say_not_compared(passport, len(regions))
     if outputs is not None:
         write_arrays(outputs, results)
     said: Said = {
@@ -180,7 +179,20 @@ def _regions(
     begin: Callable[[str | None], Executable],
     inputs: Mapping[str, np.ndarray],
 ) -> tuple[RegionCheck, ...]:
-    """Check region by region what this process can run step by step; else nothing."""
+    """Check region by region what this process can run step by step; else say that nothing is."""
+    found = _compared(source, settings, passport, begin, inputs)
+    say_not_compared(passport, len(found))
+    return found
+
+
+def _compared(
+    source: Path,
+    settings: BuildSettings,
+    passport: Passport,
+    begin: Callable[[str | None], Executable],
+    inputs: Mapping[str, np.ndarray],
+) -> tuple[RegionCheck, ...]:
+    """Check region by region; nothing if this process cannot run step by step."""
     driven = passport.executor.get("kind") in ("aot", "graph", VM)
     if not driven or passport.runtime.get("kind") not in tuple(InProcess):
         return ()
