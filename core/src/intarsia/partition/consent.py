@@ -9,7 +9,8 @@ from typing import TypeAlias
 from ..errors import PluginError
 from ..ir.expr import Call
 from .annotate import Annotated
-from .merge import CyclicPart, Merged, merge
+from .joined import CyclicPart
+from .merge import Merged, merge
 from .region import Region
 from .support import Code, Support
 

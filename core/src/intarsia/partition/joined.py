@@ -9,6 +9,18 @@ from heapq import heapify, heappop, heappush
 from msgspec import Struct
 
 
+class CyclicPart(Exception):
+    """Parts that must be built as they are need results of each other, or of what needs theirs.
+
+    Attributes:
+        numbers: Which parts.
+    """
+
+    def __init__(self, numbers: Sequence[int]) -> None:
+        super().__init__(f"parts {numbers} lie on a cycle")
+        self.numbers = tuple(numbers)
+
+
 class Joined(Struct, frozen=True, eq=False):
     """Units joined into parts.
 

@@ -20,7 +20,7 @@ from ..ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from ..ir.scopes import Scope, scopes
 from ..ir.walk import children, post_order
 from .annotate import Annotated, Placed
-from .joined import join_units
+from .joined import CyclicPart, join_units
 from .quotient import Quotient
 
 SEARCH_BUDGET = 4_000_000  # steps of all searches together: bounds the time of hostile graphs
@@ -68,18 +68,6 @@ class Merged(Struct, frozen=True, eq=False):
     annotated: Annotated
     groups: tuple[Group, ...]
     apart: tuple[Apart, ...] = ()
-
-
-class CyclicPart(Exception):
-    """Parts that must be built as they are need results of each other, or of what needs theirs.
-
-    Attributes:
-        numbers: Which parts.
-    """
-
-    def __init__(self, numbers: Sequence[int]) -> None:
-        super().__init__(f"parts {numbers} lie on a cycle")
-        self.numbers = tuple(numbers)
 
 
 class _Unit(Struct, eq=False):
