@@ -2,7 +2,8 @@
 """Executes the blocks of a page: files, shell commands and Python, in order, in an empty folder.
 
 A block below a line with a bold file name is that file. Of a ``console`` block each line behind
-``$`` runs; what stands below it must be what it prints, where ``...`` is any text. Python blocks
+``$`` runs; what stands below it must be what it prints, where ``...`` is any text, and a target
+whose accelerators get nothing must be shown. Python blocks
 with nothing but words between them are one program. ``toml`` and ``json`` must parse. ``text`` is
 for what only a user's machine can do.
 """
@@ -87,8 +88,13 @@ class Shell:
         return ""
 
 
-def execute(page: Path, folder: Path) -> list[str]:
+def execute(page: Path, folder: Path, *, may_idle: bool = False) -> list[str]:
     """Execute every block of a page; returns what ran.
+
+    Args:
+        page: The page.
+        folder: An empty folder.
+        may_idle: Whether the accelerators of a target may get nothing without a word in the page.
 
     Raises:
         AssertionError: A block fails, or a command prints something else than shown.
@@ -106,7 +112,7 @@ def execute(page: Path, folder: Path) -> list[str]:
         elif language == "python":
             program += content
         elif language == "console":
-            _console(shell, content)
+            _console(shell, content, may_idle=may_idle)
         elif language == "toml":
             tomllib.loads(content)
         elif language == "json":
@@ -118,9 +124,12 @@ def execute(page: Path, folder: Path) -> list[str]:
     return shell.ran
 
 
-def _console(shell: Shell, content: str) -> None:
+def _console(shell: Shell, content: str, *, may_idle: bool) -> None:
     for line, shown in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", content, re.M):
         found = shell.run(line.partition("  #")[0])
+        idle = None if may_idle else re.search(r"^0/\d+ nodes offloaded.*", found, re.M)
+        several = re.search(r'(compile|run) .*--target "[^"]*,', line)
+        assert not (idle and several) or idle[0] in shown, f"{line} offloads nothing: {found}"
         pattern = ".*".join(re.escape(part) for part in shown.strip().split("..."))
         if pattern:
             assert re.fullmatch(pattern, found.strip(), re.S), f"{line} prints\n{found}"

@@ -40,8 +40,9 @@ def test_blocks_run(page: Path, tmp_path: Path) -> None:
     image = np.random.default_rng(0).random((1, 1, 8, 8), np.float32)
     np.savez(tmp_path / "x.npz", image=image)
     shown = {"text", "html", "toml", "json", "mermaid"}
+    may_idle = page.parent.name != "tutorials"  # elsewhere small models stand for the reader's
     languages = set(re.findall(r"^```(\w+)", page.read_text(encoding="utf-8"), re.M))
-    assert bool(execute(page, tmp_path)) or languages <= shown
+    assert bool(execute(page, tmp_path, may_idle=may_idle)) or languages <= shown
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def test_rules_and_gates_hold_for_a_program_as_a_whole() -> None:
     host = Host()
     target = read_target(host, "dnnl, llvm", None)
     program = import_any(Source(ranking()), None, None, None)
-    rules = [parse_place_rule("second!=dnnl")]
+    rules = [parse_place_rule("second!=dnnl"), parse_place_rule("tanh!=dnnl")]
     placed = place_model(host, program, target, Plan.GREEDY, rules)
     assert [row.name for row in placed.placement.regions] == ["piece0.dnnl_0"]
     built = intarsia.build(ranking(), "dnnl, llvm", plan=Plan.GREEDY, rules=rules, max_regions=1)

@@ -79,8 +79,8 @@ def test_listing_reads_manifests_only(run_python: Run) -> None:
     }
     assert rows["intarsia-acme"]["version"] == "0.3.0"
     assert rows["intarsia-acme"]["kinds"] == ["acme"]
-    assert rows["intarsia-future"]["reason"] == "it needs hook API >=2.0,<3; this intarsia has 1.0"
-    assert "hook API 1.0" in str(rows["intarsia-future"]["remedy"])
+    assert rows["intarsia-future"]["reason"] == "it needs hook API >=2.0,<3; this intarsia has 1.1"
+    assert "hook API 1.1" in str(rows["intarsia-future"]["remedy"])
 
 
 @pytest.mark.parametrize("command", [["targets", "list"], ["--help"], ["plugins", "show", "acme"]])

@@ -78,7 +78,7 @@ def test_a_greedy_accelerator_is_an_error_of_its_own(
         *("--target", target.replace("acme", "greedy"), "-o", str(tmp_path / "x.intarsia")),
     )
     assert run.returncode == 5
-    assert "plugin 'greedy' (intarsia-greedy 6.6.6) answered annotate() with str" in run.stderr
+    assert "plugin 'greedy' (intarsia-greedy 6.6.6) gave no answer to rewrite_relay()" in run.stderr
     assert list(tmp_path.iterdir()) == []
 
 

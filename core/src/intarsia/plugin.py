@@ -33,11 +33,19 @@ from .partition.answers import (
     unknown_call,
 )
 from .partition.program import RegionProgram, RegionStep, region_program
-from .partition.region import Region, keep_calls
+from .partition.region import Region, keep_calls, split_region
 from .partition.support import Code, Support, SupportRow, SupportTable
 from .runtime.loading import DeviceModel, LoadRequest, NativeCall
 from .target.config_kind import ExecutorKind, Rule, RuntimeKind
-from .target.kind import KnownValue, KnownValues, Memory, Performance, Role, TargetKind
+from .target.kind import (
+    KnownValue,
+    KnownValues,
+    Memory,
+    Performance,
+    RelativePerformance,
+    Role,
+    TargetKind,
+)
 from .target.kind_attribute import KindAttribute, KindAttributeValue
 from .target.options import option
 from .target.target import CompositeTarget, Target
@@ -76,6 +84,7 @@ __all__ = [
     "Region",
     "RegionProgram",
     "RegionStep",
+    "RelativePerformance",
     "ResourceError",
     "Role",
     "Rule",
@@ -103,6 +112,7 @@ __all__ = [
     "post_order",
     "region_matches",
     "region_program",
+    "split_region",
     "too_few_macs",
     "unknown_call",
 ]

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import shutil
 import subprocess
@@ -106,6 +107,25 @@ def test_a_program_calls_the_model(tmp_path: Path, linked: bool) -> None:
     run = subprocess.run(argv, input=x.tobytes(), cwd=folder, capture_output=True, check=True)
     got = np.frombuffer(run.stdout, np.float32).reshape(2, 5)
     np.testing.assert_allclose(got, 1 / (1 + np.exp(-x @ WEIGHT)), rtol=1e-5)
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no cc to link the object with")
+def test_a_parallel_loop_runs_on_the_calling_thread(tmp_path: Path) -> None:
+    """Threads are a matter of the process that loads a library: an object brings none."""
+    x = Var("x", TensorType((64, 1024), F32))
+    module = IRModule.from_function(Function((x,), call(OPERATORS["tanh"], x)))
+    executor, runtime = Executor("aot", PLAIN), Runtime("c")
+    built = intarsia.build(module, "llvm", executor=executor, runtime=runtime, mod_name="net")
+    folder = built.save(f"{tmp_path}/net/")
+    command = ["cc", "-shared", "-Wl,--no-undefined", "-o", "net.so", "lib/net.o", "-lm"]
+    subprocess.run(command, cwd=folder, check=True)
+    given = RNG.normal(size=(64, 1024)).astype(np.float32)
+    made = np.zeros_like(given)
+    workspace = np.zeros(built.passport.plan.workspace_bytes + 1, np.int8)
+    run = ctypes.CDLL(str(folder / "net.so")).net_run
+    ends = [(ctypes.c_void_p * 1)(array.ctypes.data) for array in (given, made)]
+    assert run(*ends, ctypes.c_void_p(workspace.ctypes.data)) == 0
+    np.testing.assert_allclose(made, np.tanh(given), rtol=1e-6)
 
 
 def test_the_header_is_that_of_the_sources(tmp_path: Path) -> None:

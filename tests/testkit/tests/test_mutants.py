@@ -104,7 +104,7 @@ MUTANTS = (
            "        results[-1] = results[-1] + 0 * results[-1] + constants[''].ravel()[0] * 1e-3\n"
            "        for (kind, key), output in",
            "determinism_runs_do_not_depend_on_runs_before", "third run"),
-    Mutant("ignores an option", HOOKS, ">= least]", ">= 1]", "contract_options_take_effect",
+    Mutant("ignores an option", HOOKS, "count < least", "count < 1", "contract_options_take_effect",
            "-min-calls"),
     Mutant("is slow to import", HOOKS, _IMPORT, _IMPORT + "\nimport time\ntime.sleep(1.3)",
            "contract_first_use_is_cheap", "takes"),

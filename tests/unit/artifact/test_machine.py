@@ -36,6 +36,29 @@ def test_features_are_those_of_every_processor(tmp_path: Path) -> None:
     assert read_cpu_features(tmp_path / "absent") is None
 
 
+def test_an_emulator_shows_the_list_of_another_machine(tmp_path: Path) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor : 0\nflags : sse2 avx2\n")
+    assert read_cpu_features(cpuinfo, "x86_64") == {"sse2", "avx2"}
+    assert read_cpu_features(cpuinfo, "aarch64") is None
+
+
+@pytest.mark.parametrize(
+    ("isa", "extensions"),
+    [
+        ("rv64imafdcv_zba_zvfh", {*"imafdcv", "zba", "zvfh"}),
+        ("rv64gc_zicsr", {*"imafdc", "zicsr"}),
+        ("unknown", set[str]()),
+    ],
+)
+def test_a_risc_v_processor_names_its_extensions(
+    isa: str, extensions: set[str], tmp_path: Path
+) -> None:
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text(f"processor\t: 0\nhart\t\t: 1\nisa\t\t: {isa}\nmmu\t\t: sv39\n")
+    assert read_cpu_features(cpuinfo, "riscv64") == extensions
+
+
 def test_this_machine_describes_itself() -> None:
     machine = detect_machine()
     assert machine.os == sys.platform

@@ -22,7 +22,7 @@ from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import KindRow, Manifest
 from intarsia.ir.pattern import op
 from intarsia.partition.support import Support, SupportRow, SupportTable
-from intarsia.plugin import Role, Target, TargetKind, hookimpl
+from intarsia.plugin import RelativePerformance, Role, Target, TargetKind, hookimpl
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,12 +34,16 @@ def yes(_match: object) -> Support:
     return Support.yes()
 
 
+def as_usual(_options: object) -> RelativePerformance:
+    return RelativePerformance()
+
+
 class Npu:
     """Takes products and ReLU."""
 
     @hookimpl
     def register_target_kind(self) -> list[TargetKind]:
-        return [TargetKind("npu", Role.ACCELERATOR, NoOptions)]
+        return [TargetKind("npu", Role.ACCELERATOR, NoOptions, performance=as_usual)]
 
     @hookimpl
     def annotate(self, target: Target) -> SupportTable:
@@ -136,7 +140,7 @@ def test_a_wrong_node_gets_the_nearest_name(model):
 def test_rules_and_plans_are_obeyed(model):
     result = run(model, "rectify", "--place", "product!=npu", "--json")
     (row,) = json.loads(result.output)["verdicts"]
-    assert row["code"] == "too-small"
+    assert row["code"] == "slower"
     result = run(model, "rectify", "--place", "product!=npu", "--plan", "greedy", "--json")
     (row,) = json.loads(result.output)["verdicts"]
     assert row["code"] == "ok"

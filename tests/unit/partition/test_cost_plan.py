@@ -223,10 +223,9 @@ def test_what_a_plugin_states_decides():
     made = partition(module, [("npu", SupportTable(rows))])
     assert [region.nodes for region in made.regions] == [("first",)]
     refused = next(row for row in made.report.verdicts if row.node == "last")
-    assert refused.code == "too-small"
+    assert refused.code == "slower"
     assert refused.detail == (
-        "costs more than it saves: 1 ms of work and 1 us of region and border here, "
-        "1.02 us on the fallback"
+        "slower on 'npu': 1 ms of work and 1 us of region and border there, 1.02 us on the fallback"
     )
     assert refused.cost is not None
     assert refused.cost.here == 1e-3

@@ -215,7 +215,7 @@ def test_light_regions_go_back_and_are_offered_to_the_next():
     tables = [("npu", takes("nn.relu")), ("dsp", takes("nn.relu"))]
     made = partition(main_of([X], tree), tables)
     assert made.regions == ()
-    assert verdict(made, "r")[0] == verdict(made, "r", "dsp")[0] == "too-small"
+    assert verdict(made, "r")[0] == verdict(made, "r", "dsp")[0] == "slower"
     heavy = node("nn.relu", node("matmul", W, W, at="m"), at="r")
     made = partition(main_of([], heavy), [("npu", takes("nn.relu", "matmul"))])
     assert made.regions[0].nodes == ("m", "r")
@@ -265,14 +265,14 @@ def test_a_plugin_may_keep_drop_and_reduce_regions():
     assert kept.regions[0].nodes == ("a", "b", "c")
     dropped = partition(module, tables, plan=GREEDY, ask=ask_with(lambda _regions: ()))
     assert dropped.regions == ()
-    assert verdict(dropped, "a") == ("too-small", "'npu' gave it back after seeing its region")
+    assert verdict(dropped, "a") == ("dropped", "'npu' gave it back after seeing its region")
 
     def none_with_a_reason(regions):
         return [keep_calls(region, (), "too slow") for region in regions]
 
     explained = partition(module, tables, plan=GREEDY, ask=ask_with(none_with_a_reason))
     assert explained.regions == ()
-    assert verdict(explained, "b") == ("too-small", "too slow")
+    assert verdict(explained, "b") == ("dropped", "too slow")
 
     def without_the_middle(regions):
         (region,) = regions

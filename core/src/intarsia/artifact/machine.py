@@ -14,7 +14,15 @@ from .passport import Passport
 
 CPUINFO = Path("/proc/cpuinfo")
 
-_ARCHES = {"amd64": "x86_64", "x64": "x86_64", "arm64": "aarch64"}
+_ARCHES = {
+    "amd64": "x86_64",
+    "x64": "x86_64",
+    "arm64": "aarch64",
+    "armv7l": "arm",
+    "armv8l": "arm",
+}
+_KEYS = {"x86_64": "flags", "aarch64": "Features", "arm": "Features", "riscv64": "isa"}
+_KEYS_OF_ALL = frozenset(_KEYS.values())
 
 
 class Machine(Struct, frozen=True):
@@ -34,21 +42,40 @@ class Machine(Struct, frozen=True):
 def detect_machine(cpuinfo: Path = CPUINFO) -> Machine:
     """Describe the machine this process runs on."""
     name = platform.machine().lower()
-    return Machine(sys.platform, _ARCHES.get(name, name), read_cpu_features(cpuinfo))
+    arch = _ARCHES.get(name, name)
+    features = read_cpu_features(cpuinfo, arch)
+    if features is not None and name == "armv8l":  # 32-bit code on a processor of Armv8
+        features |= {"v8"}
+    return Machine(sys.platform, arch, features)
 
 
-def read_cpu_features(cpuinfo: Path = CPUINFO) -> frozenset[str] | None:
-    """Return what every processor of the machine has; ``None`` if the kernel does not say."""
+def read_cpu_features(cpuinfo: Path = CPUINFO, arch: str = "") -> frozenset[str] | None:
+    """Return what every processor of the machine has; ``None`` if the kernel does not say.
+
+    Args:
+        cpuinfo: The kernel's list of processors.
+        arch: Instruction set whose features are meant, since an emulator may show the list of
+            another machine; empty for any.
+    """
     try:
         text = cpuinfo.read_text(errors="replace")
     except OSError:
         return None
+    keys = {_KEYS[arch]} if arch in _KEYS else _KEYS_OF_ALL
     found: list[frozenset[str]] = []
     for line in dict.fromkeys(text.splitlines()):
         key, _, value = line.partition(":")
-        if key.strip() in ("flags", "Features"):
-            found.append(frozenset(value.split()))
+        key = key.strip()
+        if key in keys:
+            found.append(_extensions(value) if key == "isa" else frozenset(value.split()))
     return frozenset.intersection(*found) if found else None
+
+
+def _extensions(isa: str) -> frozenset[str]:
+    """Return the extensions in a RISC-V ISA string, ``rv64imafdc_zba_zbb``: ``i m a ... zbb``."""
+    base, *others = isa.strip().lower().split("_")
+    letters = base[4:].replace("g", "imafd") if base.startswith("rv") else ""
+    return frozenset((*letters, *others))
 
 
 def check_machine(passport: Passport, machine: Machine) -> None:

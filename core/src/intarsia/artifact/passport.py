@@ -86,7 +86,9 @@ class Passport(Struct, frozen=True, kw_only=True):
         target: The canonical target, as text.
         os: Operating system the code is for, as ``sys.platform`` names it.
         arch: Instruction set the code is for: ``x86_64``, ``aarch64``...
-        cpu_features: CPU features the code needs, as the Linux kernel names them.
+        cpu_features: CPU features the code may use, as the Linux kernel names them; of processors
+            without a kernel, as the code generator does. What every processor of ``arch`` has and
+            what another named feature includes is left out.
         executor: Kind and options of the executor.
         runtime: Kind and options of the runtime.
         plugins: Distribution to version, of every plugin that took part.

@@ -19,6 +19,8 @@ SHARED_LIBRARY_FORMAT = 1
 
 UNSTATED = 0
 """Format of a unit whose plugin states none, and of a loader that states none."""
+PLAN_FILE = "plan.json"
+"""File of a region's unit that was compiled from loop IR: the call plan that it carries out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

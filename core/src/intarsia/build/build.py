@@ -36,7 +36,7 @@ from .importing import Model, check_budget, check_static, release_files
 from .memory_bounds import check_memory_bounds
 from .open_sizes import open_choices, prove_ranges
 from .pack import pack
-from .place import check_place_rules, rules_of_parts
+from .place import check_place_rules, rules_of, rules_of_parts
 from .shapes import build_shapes, check_one_program, find_choices, static_shapes
 from .sizes import Combination, ShapeChoices, Size
 from .source import Source
@@ -46,6 +46,7 @@ from .stages import (
     cut,
     lower_rest,
     read_target,
+    rewrite_for,
     rewrite_rest,
     sources_of,
 )
@@ -76,6 +77,8 @@ class BuildOptions:
             this nor the model says may be any, if that can be proved to be right.
         plan: How regions are chosen; the cost model if ``None``.
         rules: What the user says of single nodes.
+        place: The same in plain words: names or patterns of nodes, and the accelerator or backend
+            of the target that they go to whatever it costs, or ``"!kind"`` to forbid it.
         require_offload: At least this many percent of the nodes must be offloaded.
         max_regions: At most this many regions.
         dump_ir: Folder for each stage's result as numbered text files.
@@ -96,6 +99,7 @@ class BuildOptions:
     shapes: Mapping[str, Sequence[Size]] | None = None
     plan: Plan | None = None
     rules: Sequence[PlaceRule] = ()
+    place: Mapping[str, str] | None = None
     require_offload: float | None = None
     max_regions: int | None = None
     dump_ir: str | os.PathLike[str] | None = None
@@ -248,6 +252,7 @@ def _compile(
     stage("prepare")
     prepared = _prepare(settings, chosen.memory_budget)
     dump.module("prepared", prepared)
+    prepared = rewrite_for(host, prepared, parts)
     stage("partition")
     by_cost = chosen.plan in (None, Plan.COST)
     measured = measured_costs(host, prepared, parts) if chosen.measure and by_cost else None
@@ -299,7 +304,10 @@ def _chosen(options: Mapping[str, Any]) -> BuildOptions:
     for name in options:
         if name not in known:
             raise UsageError(f"build() has no option '{name}'", hint=did_you_mean(name, known))
-    return BuildOptions(**options)
+    chosen = BuildOptions(**options)
+    if not chosen.place:
+        return chosen
+    return replace(chosen, rules=(*chosen.rules, *rules_of(chosen.place)), place=None)
 
 
 def _carried(model: Model, key: type[A]) -> A | None:

@@ -12,16 +12,17 @@ from msgspec.structs import replace
 
 from ..artifact.write import part_unit
 from ..diagnostics import Remark
+from ..errors import UsageError
 from ..host.host import Host
 from ..ir.module import IRModule
 from ..partition.cost import Plan
-from ..partition.report import HostRow, Placement, PlanCosts, RegionRow, Verdict
-from ..partition.rules import PlaceRule, check_rules
+from ..partition.report import HostRow, LeftRow, Placement, PlanCosts, RegionRow, Verdict
+from ..partition.rules import PlaceRule, check_rules, parse_place_rule
 from ..partition.support import Code
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
 from ..target.target import CompositeTarget
-from .stages import Cut, cut
+from .stages import Cut, cut, rewrite_for
 
 if TYPE_CHECKING:
     from ..frontend.onnx.dynamic import DynamicModel
@@ -78,17 +79,41 @@ def place_model(
         return cut(host, piece, target, plan, rules, measured)
 
     if isinstance(model, IRModule):
-        prepared = PREPARE.run(model, remarks=remarks)
+        prepared = rewrite_for(host, PREPARE.run(model, remarks=remarks), target)
         cutting = cut_one(prepared, rules)
         found = tuple(remarks.found)
         return Placed({"main": prepared}, {"main": cutting}, cutting.placement, found)
-    pieces = {name: PREPARE.run(piece, remarks=remarks) for name, piece in model.pieces.items()}
+    pieces = {
+        name: rewrite_for(host, PREPARE.run(piece, remarks=remarks), target)
+        for name, piece in model.pieces.items()
+    }
     inner = rules_of_parts(rules)
     cuts = {name: cut_one(piece, inner) for name, piece in pieces.items()}
     kinds = [accelerator.kind.name for accelerator in target.accelerators]
     placement = merge_placements(model, {k: v.placement for k, v in cuts.items()}, kinds)
     check_place_rules(placement, rules)
     return Placed(pieces, cuts, placement, tuple(remarks.found))
+
+
+def rules_of(place: Mapping[str, str]) -> tuple[PlaceRule, ...]:
+    """Return the rules that a mapping of node names or patterns to target kinds stands for.
+
+    Args:
+        place: ``{"softmax*": "npu"}`` sends nodes to a kind, ``{"conv1": "!npu"}`` forbids it.
+
+    Raises:
+        UsageError: A key or a value is no text, or an empty one.
+    """
+    rules: list[PlaceRule] = []
+    for nodes, kind in place.items():
+        if not isinstance(nodes, str) or not isinstance(kind, str):  # pyright: ignore[reportUnnecessaryIsInstance]  # a caller's dictionary may hold anything
+            raise UsageError(
+                f"place={{{nodes!r}: {kind!r}}} is not a mapping of nodes to a kind",
+                hint="for example place={'softmax*': 'npu'}",
+            )
+        text = f"{nodes}!={kind[1:]}" if kind.startswith("!") else f"{nodes}={kind}"
+        rules.append(parse_place_rule(text))
+    return tuple(rules)
 
 
 def rules_of_parts(rules: Sequence[PlaceRule]) -> tuple[PlaceRule, ...]:
@@ -153,6 +178,19 @@ def merge_placements(
         in_float=tuple(name for placement in pieces.values() for name in placement.in_float),
         cost=_summed([placement.cost for placement in pieces.values()]),
         simulated={k: v for placement in pieces.values() for k, v in placement.simulated.items()},
+        left=_left([row for placement in pieces.values() for row in placement.left]),
+        faster=sum(placement.faster for placement in pieces.values()),
+        fallback=next((p.fallback for p in pieces.values() if p.faster), "the fallback"),
+    )
+
+
+def _left(rows: Sequence[LeftRow]) -> tuple[LeftRow, ...]:
+    """One row for each accelerator, with the nodes of all pieces."""
+    kinds = dict.fromkeys(row.accelerator for row in rows)
+    mine = {kind: [row for row in rows if row.accelerator == kind] for kind in kinds}
+    return tuple(
+        LeftRow(kind, sum(row.nodes for row in found), sum(row.greedy for row in found))
+        for kind, found in mine.items()
     )
 
 

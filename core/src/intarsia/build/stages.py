@@ -12,11 +12,15 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..artifact.plan import ALIGNMENT, CallPlan
-from ..artifact.unit import CompiledUnit
-from ..errors import PluginError, TargetError, UnsupportedError
+from ..artifact.unit import PLAN_FILE, CompiledUnit
+from ..artifact.unit_plan import print_unit_plan
+from ..errors import PluginError, TargetError, UnsupportedError, VerifyError
 from ..host.host import Host
 from ..ir.expr import Function
 from ..ir.module import IRModule, OnlyFor, StoredAs
+from ..ir.pattern import Match, op
+from ..ir.verify import verify
+from ..ir.walk import calls
 from ..lower.kernels import Delivery, TensorModule
 from ..lower.lower import Lowered, lower
 from ..lower.space import ScheduleSpaces, Tuned
@@ -24,7 +28,9 @@ from ..partition.cost import Plan, Prices
 from ..partition.partition import Partitioned, codegen_refused, partition
 from ..partition.region import Region
 from ..partition.report import Placement, check_gates, with_simulated, with_turned
-from ..partition.support import SupportTable
+from ..partition.rules import check_kinds
+from ..partition.support import Support, SupportRow, SupportTable
+from ..runtime.compute_weights import compute_all
 from ..target.features import target_features
 from ..target.scope import current_target
 from ..target.target import CompositeTarget, Target
@@ -135,8 +141,13 @@ def cut(
         PluginError: A plugin failed or broke its contract.
         UsageError: A rule names no node.
     """
+    check_kinds(rules, list(dict.fromkeys(part.kind.name for part in target.targets)))
     owners = {accelerator.kind.name: accelerator for accelerator in target.accelerators}
     tables = [(kind, support_of(host, owner)) for kind, owner in owners.items()]
+    driver = target.host.kind.name
+    if target.host != target.fallback and any(driver == r.kind and not r.forbid for r in rules):
+        owners[driver] = target.host
+        tables.append((driver, _everything(module)))
     asked = {kind for kind in owners if host.has_hook(kind, "partition")}
 
     def keep(kind: str, regions: Sequence[Region]) -> Sequence[Region]:
@@ -149,9 +160,10 @@ def cut(
         module,
         tables,
         plan=plan or Plan.COST,
-        prices=Prices.of(target.fallback, target.accelerators, measured),
+        prices=Prices.of(target.fallback, [*owners.values()], measured),
         rules=rules,
         ask=keep if asked else None,
+        fallback=target.fallback.kind.name,
     )
     last = frozenset(kind for kind, owner in owners.items() if owner.kind.channels_last)
     placement = with_turned(found.report, found.regions, last)
@@ -175,6 +187,17 @@ def simulations(host: Host, target: CompositeTarget) -> dict[str, str]:
     return found
 
 
+def _everything(module: IRModule) -> SupportTable:
+    """Return the table of a backend: any node of a module that the user sends there."""
+
+    def take(_match: Match) -> Support:
+        return Support.yes()
+
+    names = dict.fromkeys(call.name for call in calls(module.main))
+    rows = [SupportRow(name, op(name), take) for name in names]
+    return SupportTable(rows, only_forced=True)
+
+
 def compile_regions(
     host: Host, regions: Sequence[Region], target: CompositeTarget
 ) -> tuple[CompiledUnit, ...]:
@@ -183,17 +206,41 @@ def compile_regions(
     Raises:
         PluginError: A plugin failed, or took what it cannot compile.
     """
-    owners = {accelerator.kind.name: accelerator for accelerator in target.accelerators}
+    owners = {part.kind.name: part for part in target.targets}
     units: list[CompiledUnit] = []
     for region in regions:
+        owner = owners[region.kind]
         try:
-            unit = host.call(
-                "relay_codegen", region.kind, region=region, target=owners[region.kind]
-            )
+            if owner.kind.tir_codegen is not None:
+                units.append(compile_loops(host, region, owner))
+                continue
+            unit = host.call("relay_codegen", region.kind, region=region, target=owner)
         except UnsupportedError as error:
-            raise codegen_refused(region, error) from error
+            if owner in target.accelerators:
+                raise codegen_refused(region, error) from error
+            raise
         units.append(cast("CompiledUnit", unit))
     return tuple(units)
+
+
+def compile_loops(host: Host, region: Region, owner: Target) -> CompiledUnit:
+    """Have a region lowered to loops and compiled by the ``tir_codegen`` of its kind.
+
+    Raises:
+        UnsupportedError: An operator cannot be lowered, or a kernel not compiled.
+        PluginError: The plugin failed or broke its contract.
+    """
+    lowered = _rewritten(host, lower(region.function, (), target=owner, name=region.name), owner)
+    compute_all(lowered.constants)
+    stored = {f"{region.name}.{name}": array for name, array in lowered.constants.items()}
+    plan = replace(lowered.module.plan, constants=tuple(stored))
+    module = dataclasses.replace(lowered.module, plan=plan, delivery=Delivery(constants=stored))
+    unit = compile_kernels(host, module, owner)
+    return dataclasses.replace(
+        unit,
+        files={**unit.files, PLAN_FILE: print_unit_plan(plan)},
+        constants={**unit.constants, **stored},
+    )
 
 
 def rewrite_rest(host: Host, module: IRModule, fallback: Target) -> IRModule:
@@ -202,10 +249,39 @@ def rewrite_rest(host: Host, module: IRModule, fallback: Target) -> IRModule:
     Raises:
         PluginError: The plugin failed, or changed parameters or result type.
     """
-    kind = fallback.kind.name
+    return _rewrite_graph(host, module, fallback)
+
+
+def rewrite_for(host: Host, module: IRModule, target: CompositeTarget) -> IRModule:
+    """Let the accelerators rewrite the graph before they are asked what they take, in order.
+
+    What no accelerator takes of it afterwards is the fallback's.
+
+    Raises:
+        PluginError: A plugin failed, changed parameters or result type, or made a broken graph.
+    """
+    for accelerator in target.accelerators:
+        rewritten = _rewrite_graph(host, module, accelerator)
+        if rewritten is not module:
+            try:
+                verify(rewritten)
+            except VerifyError as error:
+                kind = accelerator.kind.name
+                raise PluginError(
+                    f"rewrite_relay() of '{kind}' made a broken graph: {error.message}",
+                    where=error.where,
+                    hint=f"report it to the plugin of '{kind}'",
+                ) from error
+        module = rewritten
+    return module
+
+
+def _rewrite_graph(host: Host, module: IRModule, owner: Target) -> IRModule:
+    """Ask the owner of a kind for an equivalent ``main``, if it wants to be asked."""
+    kind = owner.kind.name
     if not host.has_hook(kind, "rewrite_relay"):
         return module
-    answer = host.call("rewrite_relay", kind, function=module.main, target=fallback)
+    answer = host.call("rewrite_relay", kind, function=module.main, target=owner)
     main = cast("Function", answer)
     same_inputs = [p.type for p in main.params] == [p.type for p in module.main.params]
     if not same_inputs or main.body.type != module.main.body.type:
@@ -262,11 +338,15 @@ def lower_rest(
     lowered = replace(
         lowered, module=dataclasses.replace(lowered.module, plan=plan, delivery=delivery)
     )
-    kind = fallback.kind.name
-    if not host.has_hook(kind, "rewrite_tir"):
+    return _rewritten(host, lowered, fallback)
+
+
+def _rewritten(host: Host, lowered: Lowered, owner: Target) -> Lowered:
+    """Let the owner of a kind rewrite its kernels, if it wants to."""
+    if not host.has_hook(owner.kind.name, "rewrite_tir"):
         return lowered
     functions = tuple(
-        _rewrite_kernel(host, fallback, function) for function in lowered.module.functions
+        _rewrite_kernel(host, owner, function) for function in lowered.module.functions
     )
     return replace(lowered, module=dataclasses.replace(lowered.module, functions=functions))
 

@@ -24,6 +24,7 @@ from .bench_row import BenchRow
 from .composed import ComposedCommand, help_all_option
 from .contestant import Contestant
 from .foreign import FOREIGN, ForeignContestant
+from .idle import say_idle
 from .model_options import parse_shape
 from .output import emit_json, progress, table
 from .peers import PEERS
@@ -124,6 +125,7 @@ def _measure(
             path = folder / f"{index}.intarsia"
             built = build(model, parts, host=session.host(), shapes=shapes, mod_name=model.stem)
             say_simulated(built.passport)
+            say_idle(built.passport, f"{model.stem}, {target}")
             built.save(path)
             if not index:
                 contestant.write_inputs(path, inputs, seed)

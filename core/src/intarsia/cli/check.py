@@ -23,7 +23,7 @@ from ..ir.types import TensorType
 from ..ops.unary import Negative
 from ..runtime.cpu import this_machine
 from ..runtime.discovery import has_loader
-from ..target.detect import arch_of, not_run_by
+from ..target.detect import not_run_by
 from ..target.target import CompositeTarget
 from .output import emit_json, table
 from .session import Session
@@ -82,22 +82,29 @@ def command(session: Session, artifact: Path, on: str | None, as_json: bool) -> 
 def on_target(host: Host, passport: Passport, target: CompositeTarget) -> Finding:
     """Say whether what code for a target may use includes what an artifact needs.
 
-    Of a hardware tag, what its processor has is known. Of any other target, its fallback compiles a
-    kernel that does next to nothing, and the passport of that says what it may use.
+    Of a hardware tag, more may be known of its processor than its compiler uses.
 
     Raises:
-        IntarsiaError: As a build for the target.
+        IntarsiaError: As a build for the target, if its kind does not say what its code may use.
     """
+    least = _least_machine(host, target)
+    offered = least.cpu_features or frozenset[str]()
+    lacking = tuple(name for name in passport.cpu_features if name not in offered)
     hardware = host.hardware_of(target)
-    if hardware is not None and hardware.microarchitecture:
-        arch = arch_of(hardware.microarchitecture)
-        lacking = not_run_by(passport.cpu_features, hardware.microarchitecture)
-        return _finding(passport, passport.os, arch, lacking)
+    if lacking and hardware is not None and hardware.microarchitecture:
+        lacking = not_run_by(lacking, hardware.microarchitecture)
+    return _finding(passport, least.os, least.arch, lacking)
+
+
+def _least_machine(host: Host, target: CompositeTarget) -> Machine:
+    """Return what code for a target may use; compiles a kernel if its kind does not say."""
+    for part in (target.fallback, target.host):
+        if part.kind.machine is not None:
+            return part.kind.machine(part.options)
     x = Var("x", TensorType((1,), DType.FLOAT32))
     module = IRModule({"main": Function((x,), call(Negative, x))})
     least = build(module, target, host=host, records="none").passport
-    lacking = tuple(name for name in passport.cpu_features if name not in least.cpu_features)
-    return _finding(passport, least.os, least.arch, lacking)
+    return Machine(least.os, least.arch, frozenset(least.cpu_features))
 
 
 def _finding(passport: Passport, os: str, arch: str, lacking: tuple[str, ...]) -> Finding:

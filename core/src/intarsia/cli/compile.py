@@ -12,6 +12,7 @@ import click
 from ..errors import UsageError
 from ..target.kinds import GIVEN_NAME
 from .composed import ComposedCommand
+from .idle import say_idle
 from .model_options import BuildSettings, build_options, keep_model
 from .output import emit_json, progress
 
@@ -69,6 +70,7 @@ def command(
         if not is_artifact(path):
             raise UsageError("--sign is for artifacts", hint="leave away --output-format")
         sign_artifact(path, sign)
+    say_idle(artifact.passport)
     size = _bytes_of(path)
     if as_json:
         passport = artifact.passport

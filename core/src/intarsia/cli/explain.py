@@ -60,7 +60,9 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     show_default=True,
     help="How regions are chosen.",
 )
-@click.option("--place", multiple=True, metavar="NODES=KIND", help="Nodes that go to KIND only.")
+@click.option(
+    "--place", multiple=True, metavar="NODES=KIND", help="Nodes that go to KIND whatever it costs."
+)
 @click.option("--measure", is_flag=True, help="Measure each claim once; the plan by cost uses it.")
 @click.option("--require-offload", type=click.FloatRange(0, 100), metavar="PCT", help="A gate.")
 @click.option("--max-regions", type=click.IntRange(0), metavar="N", help="A gate.")

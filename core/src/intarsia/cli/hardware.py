@@ -278,19 +278,16 @@ def _profiled(host: Host, name: str | None, text: str | None) -> tuple[Composite
 def check(session: Session, artifact: Path, name: str) -> None:
     """Say whether the device may run an ARTIFACT; exit code 7 if not."""
     from ..artifact.archive import read_passport
-    from ..errors import ArtifactError, UnsupportedError
-    from ..target.detect import arch_of, not_run_by
+    from ..errors import ArtifactError
+    from .check import on_target
 
-    one = session.host().hardware().resolve(name)
-    if not one.microarchitecture:
-        raise UnsupportedError(f"what the processor of '{one.name}' can do is not in the tables")
-    passport = read_passport(artifact)
-    if passport.arch != arch_of(one.microarchitecture):
-        raise ArtifactError(f"the artifact is for {passport.arch}, which '{one.name}' is not")
-    lacking = not_run_by(passport.cpu_features, one.microarchitecture)
-    if lacking:
+    host = session.host()
+    one = host.hardware().resolve(name)
+    finding = on_target(host, read_passport(artifact), host.target(one.name))
+    if not finding.ok:
         raise ArtifactError(
-            f"'{one.name}' has no {' '.join(lacking)}, which the artifact needs",
+            f"'{one.name}' cannot run it: {finding.detail}",
+            where=str(artifact),
             hint=f"compile the model with --target '{one.name}'",
         )
     click.echo(f"{one.name} has all that {artifact} needs")

@@ -116,7 +116,7 @@ def _build_options() -> list[Decorator]:
         (cut, "--plan", {"type": plans, "default": Plan.COST.value, "show_default": True},
          "How regions are chosen."),
         (cut, "--place", {"multiple": True, "metavar": "NODES=KIND"},
-         "Nodes that go to KIND or nowhere; NODES!=KIND forbids it."),
+         "Nodes that go to KIND whatever it costs; NODES!=KIND forbids it."),
         (cut, "--require-offload", {"type": percent, "metavar": "PCT"},
          "Fail if fewer nodes are offloaded."),
         (cut, "--max-regions", {"type": click.IntRange(0), "metavar": "N"},

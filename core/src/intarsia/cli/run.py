@@ -35,6 +35,7 @@ from ..runtime.loading import RunValue
 from .arrays import RANDOM, read_arrays, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
+from .idle import say_idle, say_not_compared
 from .model_options import BuildSettings, build_options
 from .output import emit_json, table
 from .simulated import say_simulated
@@ -89,6 +90,7 @@ def command(
     begin = _opener(model, settings, threads, signed_by)
     with begin("graph" if profile else None) as executable:
         say_simulated(passport := executable.passport)
+        say_idle(passport)
         arrays = read_inputs(given, executable.inputs, seed, passport.sizes)
         results, times = _timed(executable, arrays, repeat)
         rows = _profile(executable, arrays, repeat) if profile else ()
@@ -182,7 +184,20 @@ def _regions(
     begin: Callable[[str | None], Executable],
     inputs: Mapping[str, np.ndarray],
 ) -> tuple[RegionCheck, ...]:
-    """Check region by region what this process can run step by step; else nothing."""
+    """Check region by region what this process can run step by step; else say that nothing is."""
+    found = _compared(source, settings, passport, begin, inputs)
+    say_not_compared(passport, len(found))
+    return found
+
+
+def _compared(
+    source: Path,
+    settings: BuildSettings,
+    passport: Passport,
+    begin: Callable[[str | None], Executable],
+    inputs: Mapping[str, np.ndarray],
+) -> tuple[RegionCheck, ...]:
+    """Check region by region; nothing if this process cannot run step by step."""
     driven = passport.executor.get("kind") in ("aot", "graph", VM)
     if not driven or passport.runtime.get("kind") not in tuple(InProcess):
         return ()

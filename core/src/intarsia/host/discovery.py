@@ -27,7 +27,7 @@ from .manifest import Manifest, parse_manifest
 GROUP = "intarsia.plugins"
 """Entry-point group of plugins."""
 
-HOOK_API = "1.0"
+HOOK_API = "1.1"
 _MAJOR = int(HOOK_API.partition(".")[0])
 _USUAL_RANGE = f">={_MAJOR}.0,<{_MAJOR + 1}"  # to read any other range takes 20 ms of imports
 """Version of the hooks that this host calls; a manifest's ``api`` is a range of it."""

@@ -48,10 +48,10 @@ def annotate(target: Target) -> SupportTable:
 
 @hookspec
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
-    """Return the regions that the accelerator keeps; the others go to the fallback.
+    """Return the regions that are built; what is left of the others goes elsewhere.
 
-    Asked once a build. May drop regions, and say why with ``keep_calls(region, (), "reason")``; may
-    not add calls to one.
+    Asked once of each region. May drop calls, and say why with ``keep_calls(region, calls,
+    "reason")``, and cut a region with ``split_region(region, parts)``; may not add calls to one.
     """
 
 
@@ -59,7 +59,8 @@ def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
 def relay_codegen(region: Region, target: Target) -> CompiledUnit:
     """Compile a region.
 
-    Asked once a region. May not keep state between calls; equal regions give equal bytes.
+    Asked once a region, unless the kind has a ``tir_codegen``, which then gets it as loops. May not
+    keep state between calls; equal regions give equal bytes.
     """
 
 
@@ -100,8 +101,9 @@ def register_kind_attribute() -> Sequence[KindAttributeValue]:
 def rewrite_relay(function: Function, target: Target) -> Function:
     """Return an equivalent function that suits the backend better.
 
-    Asked for the part that the backend compiles. May not change what the function computes, nor its
-    parameters and result type.
+    A fallback is asked for the part that it compiles, an accelerator for the whole prepared graph
+    before ``annotate``. May not change what the function computes, nor its parameters and result
+    type.
     """
 
 

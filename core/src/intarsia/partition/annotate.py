@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from types import MappingProxyType
 
@@ -61,6 +62,9 @@ class _Question(Struct):
     uses: Mapping[Expr, int]
     whole: frozenset[Call]
     excluded: Mapping[tuple[Call, str], Support]
+    pinned: frozenset[Call] = frozenset()
+    only_pinned: bool = False
+    takes_slower: bool = False
     placed: dict[Call, Placed] = field(default_factory=dict[Call, Placed])
 
 
@@ -69,14 +73,20 @@ def annotate(
     tables: Sequence[tuple[str, SupportTable]],
     *,
     excluded: Mapping[tuple[Call, str], Support] = MappingProxyType({}),
+    pinned: Mapping[Call, str] = MappingProxyType({}),
+    takes_slower: bool = False,
 ) -> Annotated:
     """Give each call to the first accelerator whose table takes it, and keep every reason for a no.
+
+    Matches with pinned calls come first, whatever the order of the target.
 
     Args:
         function: The function to place, usually ``main``.
         tables: Kind and support table of each accelerator, in the target's order.
         excluded: Verdicts already known, for (call, kind): what the user forbids, or what an
             earlier round dropped. No match may hold such a call.
+        pinned: Calls that go to one kind, if it can take them.
+        takes_slower: Whether a row that objects with ``slower`` takes its match all the same.
     """
     order = tuple(post_order(function.body))
     calls = tuple(node for node in order if isinstance(node, Call))
@@ -84,8 +94,17 @@ def annotate(
     whole = _tuples_used_whole(order, function.body)
     placed: dict[Call, Placed] = {}
     columns: list[dict[Call, Support]] = []
+    questions: list[_Question] = []
     for kind, table in tables:
-        question = _Question(kind, *_by_root(table), uses, whole, excluded, placed)
+        mine = frozenset(call for call, owner in pinned.items() if owner == kind)
+        row = (kind, *_by_root(table), uses, whole, excluded, mine)
+        if mine:
+            first = _Question(*row, only_pinned=True, takes_slower=True, placed=placed)
+            for call in reversed(calls):
+                _ask(first, call)
+        shy = table.only_forced
+        questions.append(_Question(*row, only_pinned=shy, takes_slower=takes_slower, placed=placed))
+    for question in questions:
         columns.append({call: _ask(question, call) for call in reversed(calls)})
     kinds = tuple(kind for kind, _ in tables)
     verdicts = {
@@ -130,6 +149,10 @@ def _ask(question: _Question, call: Call) -> Support:
             if verdict is not None:
                 refusal = _closest(refusal, 1, verdict)
             continue
+        if question.only_pinned and question.pinned.isdisjoint(found.calls):
+            continue
+        if verdict is not None and verdict.code is Code.SLOWER and question.takes_slower:
+            verdict = replace(verdict, code=Code.OK)
         if verdict is None or not verdict:
             # A no is false, so `verdict or ...` would lose its reason.
             said = Support.yes() if verdict is None else verdict
@@ -201,6 +224,8 @@ def _barred(question: _Question, found: Match) -> Support | None:
 
 
 def _no_row(question: _Question, call: Call) -> Support:
+    if question.only_pinned:
+        return Support.no(Code.OUTVOTED, f"'{question.kind}' gets only what --place sends there")
     part = question.parts.get(call.name)
     if part is None:
         return Support.no(Code.UNSUPPORTED_OP, f"no row for '{call.name}'")

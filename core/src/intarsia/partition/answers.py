@@ -11,6 +11,7 @@ from ..ir.match import match_pattern
 from ..ir.walk import calls, count_uses
 from .cost import count_products
 from .region import Region, keep_calls
+from .support import Code
 
 if TYPE_CHECKING:
     from ..ir.expr import Call, Expr
@@ -35,16 +36,20 @@ R = TypeVar("R", bound=PatternRow)
 
 
 def drop_regions(
-    regions: Iterable[Region], objection: Callable[[Region], str]
+    regions: Iterable[Region],
+    objection: Callable[[Region], str],
+    *,
+    code: Code | str = Code.DROPPED,
 ) -> tuple[Region, ...]:
     """Answer the ``partition`` hook: give back all of each region that there is an objection to.
 
     Args:
         regions: Those that are offered.
         objection: Says in words and numbers why a region is not wanted; empty if it is.
+        code: Kind of the reason; ``slower`` if the accelerator could compute the region.
     """
     said = [(region, objection(region)) for region in regions]
-    return tuple(keep_calls(region, (), why) if why else region for region, why in said)
+    return tuple(keep_calls(region, (), why, code=code) if why else region for region, why in said)
 
 
 def count_macs(region: Region) -> int:

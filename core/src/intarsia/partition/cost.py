@@ -29,7 +29,7 @@ from msgspec import Struct
 from ..ir.expr import Call, Constant
 from ..ir.op import OpKind
 from ..ir.types import TensorType, TupleType, Type
-from ..target.kind import Performance
+from ..target.kind import Performance, RelativePerformance
 from ..target.target import Target
 from .annotate import Placed
 from .measured import Measured, signature_of_calls
@@ -49,6 +49,7 @@ class Source(Enum):
     """Where a cost comes from."""
 
     STATED = "stated"  # by the plugin, in seconds or in operations
+    PRESUMED = "presumed"  # its plugin states nothing, and is presumed to be fast: no cost at all
     MEASURED = "measured"
     ESTIMATED = "estimated"  # by the model, from arithmetic and traffic
 
@@ -108,11 +109,14 @@ class Prices(Struct, frozen=True):
         fallback: Speeds of the fallback.
         accelerators: Speeds of each accelerator, by kind.
         measured: What was measured; ``None`` if nothing was.
+        silent: Kinds that state no performance. Their regions and borders cost nothing, nor do
+            their claims without a stated cost: the user put them in front.
     """
 
     fallback: Performance
     accelerators: Mapping[str, Performance]
     measured: Measured | None = None
+    silent: frozenset[str] = frozenset()
 
     @classmethod
     def presumed(cls, kinds: Sequence[str]) -> Prices:
@@ -129,22 +133,17 @@ class Prices(Struct, frozen=True):
     ) -> Prices:
         """Return the prices of a target's parts.
 
-        A kind that states no :class:`Performance` is taken to be an ordinary CPU as a fallback. As
-        an accelerator it is taken to be twice as fast in arithmetic as the fallback, since the user
-        put it in front, and to work in the fallback's memory if it is the same type of device.
+        A fallback that states no :class:`Performance` is taken to be an ordinary CPU. One that is
+        stated in multiples of the fallback's speed works in the fallback's memory if it is the same
+        type of device.
         """
-        base = _stated(fallback) or Performance()
-        device = fallback.kind.device_type
-        presumed = replace(base, flops=2 * base.flops, copy_bandwidth=None, copy_latency=0.0)
-        apart = replace(presumed, copy_bandwidth=base.bandwidth, copy_latency=1e-5)
+        stated = _stated(fallback)
+        base = stated if isinstance(stated, Performance) else Performance()
         return cls(
             base,
-            {
-                part.kind.name: _stated(part)
-                or (presumed if part.kind.device_type == device else apart)
-                for part in accelerators
-            },
+            {part.kind.name: _against(base, part, fallback) for part in accelerators},
             measured,
+            frozenset(part.kind.name for part in accelerators if part.kind.performance is None),
         )
 
     def own(self, call: Call) -> int:
@@ -163,7 +162,9 @@ class Prices(Struct, frozen=True):
             return Source.STATED
         if self._measured(placed) is not None:
             return Source.MEASURED
-        return Source.ESTIMATED if placed.said.flops is None else Source.STATED
+        if placed.said.flops is not None:
+            return Source.STATED
+        return Source.PRESUMED if placed.kind in self.silent else Source.ESTIMATED
 
     def _measured(self, placed: Placed) -> int | None:
         """What was measured of a match, without region and borders."""
@@ -189,22 +190,36 @@ class Prices(Struct, frozen=True):
             return measured
         if placed.said.flops is not None:
             return _picoseconds(placed.said.flops / speed.flops)
-        return _roofline(speed, placed.match.calls)
+        return 0 if placed.kind in self.silent else _roofline(speed, placed.match.calls)
 
     def launch(self, kind: str) -> int:
         """Return what calling a region costs."""
-        return _picoseconds(self.accelerators[kind].launch)
+        return 0 if kind in self.silent else _picoseconds(self.accelerators[kind].launch)
 
     def crossing(self, kind: str, size: int) -> int:
         """Return what a value of ``size`` bytes costs that enters or leaves a region."""
+        if kind in self.silent:
+            return 0
         speed = self.accelerators[kind]
         copy = 0.0 if speed.copy_bandwidth is None else size / speed.copy_bandwidth
         return _picoseconds(speed.copy_latency + copy)
 
 
-def _stated(part: Target) -> Performance | None:
+def _stated(part: Target) -> Performance | RelativePerformance | None:
     performance = part.kind.performance
     return None if performance is None else performance(part.options)
+
+
+def _against(base: Performance, part: Target, fallback: Target) -> Performance:
+    """Return the speeds of an accelerator in front of a fallback with the speeds ``base``."""
+    stated = _stated(part)
+    if isinstance(stated, Performance):
+        return stated
+    factor = RelativePerformance().flops if stated is None else stated.flops
+    speed = replace(base, flops=factor * base.flops, copy_bandwidth=None, copy_latency=0.0)
+    if part.kind.device_type == fallback.kind.device_type:
+        return speed
+    return replace(speed, copy_bandwidth=base.bandwidth, copy_latency=1e-5)
 
 
 def _roofline(speed: Performance, calls: Sequence[Call]) -> int:

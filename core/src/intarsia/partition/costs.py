@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from ..ir.expr import Call
 from .cost import PICOSECONDS, Source
 from .labels import label_calls
 from .place import Priced
@@ -28,12 +29,12 @@ def with_costs(placement: Placement, regions: Sequence[Region], priced: Priced) 
         for row in placement.verdicts
         for offer in [priced.offers.get((calls[row.node], row.accelerator))]
     )
-    costs = {
-        priced.problem.nodes[cost.nodes[0]]: cost for cost in priced.problem.regions(priced.chosen)
-    }
+    home = {call: n for n, region in enumerate(regions) for call in region.origins.values()}
+    group = [home.get(node, -1) if isinstance(node, Call) else -1 for node in priced.problem.nodes]
+    costs = {group[cost.nodes[0]]: cost for cost in priced.problem.regions_of(priced.chosen, group)}
     rows = []
-    for row, region in zip(placement.regions, regions, strict=True):
-        found = next(costs[call] for call in region.origins.values() if call in costs)
+    for number, row in enumerate(placement.regions):
+        found = costs[number]
         terms = (found.work, found.launch + found.border, found.own)
         rows.append(replace(row, cost=RegionCosts(*map(_seconds, terms))))
     totals = PlanCosts(

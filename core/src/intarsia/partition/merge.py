@@ -20,6 +20,7 @@ from ..ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from ..ir.scopes import Scope, scopes
 from ..ir.walk import children, post_order
 from .annotate import Annotated, Placed
+from .joined import CyclicPart, join_units
 from .quotient import Quotient
 
 SEARCH_BUDGET = 4_000_000  # steps of all searches together: bounds the time of hostile graphs
@@ -70,18 +71,22 @@ class Merged(Struct, frozen=True, eq=False):
 
 
 class _Unit(Struct, eq=False):
-    """The smallest thing that is placed: a match with its field accesses, or one other node."""
+    """The smallest thing that is placed: a match with its field accesses, or one other node.
+
+    A part that is built as it is, is one unit too.
+    """
 
     index: int
     kind: str
     scope: Scope
-    placed: Placed | None
+    placed: tuple[Placed, ...]
     nodes: list[Expr]
+    part: int = 0
 
     @property
-    def key(self) -> tuple[str, int]:
+    def key(self) -> tuple[str, int, int]:
         """Units with equal keys may be in one region."""
-        return (self.kind, id(self.scope)) if self.kind else ("", 0)
+        return (self.kind, id(self.scope), self.part) if self.kind else ("", 0, 0)
 
 
 class Grouped(Struct, frozen=True, eq=False):
@@ -118,17 +123,30 @@ def group_units(
     return Grouped(first, quotient, _contract(keys, quotient, budget))
 
 
-def merge(annotated: Annotated, *, budget: int = SEARCH_BUDGET) -> Merged:
+def merge(
+    annotated: Annotated,
+    *,
+    parts: Sequence[frozenset[Call]] = (),
+    budget: int = SEARCH_BUDGET,
+) -> Merged:
     """Cut the function into maximal groups of one accelerator each.
 
     Args:
         annotated: Answers of the accelerators.
+        parts: Disjoint sets of calls of one accelerator each that are groups of their own, as far
+            as it has them.
         budget: As of :func:`group_units`.
+
+    Raises:
+        CyclicPart: A part cannot be a group.
     """
     units, unit_of = _units(annotated)
-    numbers: dict[tuple[str, int], int] = {("", 0): 0}
+    edges = _edges(units, unit_of)
+    if parts:
+        units, edges = _joined(units, edges, unit_of, parts)
+    numbers: dict[tuple[str, int, int], int] = {("", 0, 0): 0}
     keys = [numbers.setdefault(unit.key, len(numbers)) for unit in units]
-    grouped = group_units(keys, _edges(units, unit_of), budget=budget)
+    grouped = group_units(keys, edges, budget=budget)
     members: dict[int, list[_Unit]] = {}
     for unit in units:
         members.setdefault(grouped.group_of(unit.index), []).append(unit)
@@ -161,9 +179,37 @@ def _units(annotated: Annotated) -> tuple[list[_Unit], dict[Expr, int]]:
         nodes: list[Expr] = [node] if placed is None else list(placed.match.calls)
         scope = scope_of[node]
         kind = "" if placed is None or _spans_scopes(nodes, scope_of) else placed.kind
-        units.append(_Unit(index, kind, scope, placed if kind else None, nodes))
+        found = (placed,) if kind and placed is not None else ()
+        units.append(_Unit(index, kind, scope, found, nodes))
         unit_of.update(dict.fromkeys(nodes, index))
     return units, unit_of
+
+
+def _joined(
+    units: list[_Unit],
+    edges: list[tuple[int, int]],
+    unit_of: dict[Expr, int],
+    parts: Sequence[frozenset[Call]],
+) -> tuple[list[_Unit], list[tuple[int, int]]]:
+    """Make one unit of each part, and sort units and edges anew."""
+    inside = [{unit_of[call] for call in part if units[unit_of[call]].kind} for part in parts]
+    known = [tuple(sorted(numbers)) for numbers in inside if numbers]
+    joined = join_units(len(units), edges, known)
+    if joined.cyclic:
+        numbers = [n for n, found in enumerate(inside) if found]
+        raise CyclicPart([numbers[n] for n in joined.cyclic])
+    part_of = {numbers: n + 1 for n, numbers in enumerate(known)}
+    made: list[_Unit] = []
+    new: dict[int, int] = {}
+    for members in joined.order:
+        old = [units[number] for number in members]
+        new.update(dict.fromkeys(members, len(made)))
+        nodes = [node for unit in old for node in unit.nodes]
+        placed = tuple(row for unit in old for row in unit.placed)
+        row = (len(made), old[0].kind, old[0].scope, placed, nodes, part_of.get(members, 0))
+        made.append(_Unit(*row))
+    found = {(new[b], new[a]) for a, b in edges if new[a] != new[b]}
+    return made, [(a, b) for b, a in sorted(found)]
 
 
 def _spans_scopes(nodes: list[Expr], scope_of: dict[Expr, Scope]) -> bool:
@@ -226,7 +272,7 @@ def _apart(units: Sequence[_Unit], producer: int, consumer: int, via: int) -> Ap
 
 def _group(units: list[_Unit], position: dict[Expr, int]) -> Group:
     nodes = sorted((node for unit in units for node in unit.nodes), key=position.__getitem__)
-    placed = tuple(unit.placed for unit in units if unit.placed is not None)
+    placed = tuple(row for unit in units for row in unit.placed)
     return Group(units[0].kind, tuple(nodes), placed)
 
 

@@ -3,27 +3,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ..errors import PluginError
+from ..errors import PluginError, UnsupportedError
 from ..ir.expr import Call
 from ..ir.module import IRModule
-from .annotate import annotate
+from .annotate import Annotated, annotate
+from .consent import AskPlugin, Consent
 from .cost import Plan, Prices
 from .costs import with_costs
 from .labels import label_calls
-from .merge import Merged, merge
+from .left import with_left
+from .merge import Merged
 from .outline import Outlined, outline
 from .place import Priced, place_by_cost
 from .region import Region
 from .report import Placement, report
-from .rules import PlaceRule, excluded_by_rules
+from .rules import PlaceRule, apply_rules
 from .support import Code, Support, SupportTable
-
-AskPlugin: TypeAlias = "Callable[[str, Sequence[Region]], Sequence[Region]]"
 
 
 class Partitioned(Struct, frozen=True, eq=False):
@@ -48,50 +48,128 @@ def partition(
     prices: Prices | None = None,
     rules: Sequence[PlaceRule] = (),
     ask: AskPlugin | None = None,
+    fallback: str = "the fallback",
 ) -> Partitioned:
     """Cut ``main`` into convex regions, one accelerator each, and the fallback's rest.
 
-    Each round asks, chooses by the plan, merges, and drops what a plugin gives back; what was
-    dropped is offered to the other accelerators, until nothing more is dropped.
+    What the user says of a node comes first, then what accelerators can do, then what it costs.
+    Each round asks, chooses by the plan, merges, and hears what plugins say of their regions; what
+    was dropped is offered to the other accelerators, until nothing more changes.
 
     Args:
         module: A prepared module.
         tables: Kind and support table of each accelerator, in the target's order.
-        plan: How accelerators are chosen.
+        plan: How accelerators are chosen. ``greedy`` overrules whoever objects with ``slower``.
         prices: What everything costs, for choosing by cost; those of unknown kinds if ``None``.
         rules: What the user says of single nodes.
         ask: The plugins' own say: given a kind and its regions, the regions it keeps. A region that
             is not returned goes back to the fallback; one returned by
-            :func:`~intarsia.partition.region.keep_calls` is reduced. Asked once for each kind.
+            :func:`~intarsia.partition.region.keep_calls` is reduced, those returned by
+            :func:`~intarsia.partition.region.split_region` are built as they are. Asked once of
+            each region.
+        fallback: What the report calls the fallback.
 
     Raises:
-        UsageError: A rule names no node.
+        UsageError: A rule names no node, or rules contradict each other.
+        UnsupportedError: A node cannot go where a rule sends it.
         PluginError: A plugin's answer breaks the contract.
     """
-    main = module.main
     kinds = [kind for kind, _ in tables]
-    excluded: dict[tuple[Call, str], Support] = {}
-    if rules:
-        labels = label_calls(annotate(main, ()).calls)
-        excluded.update(excluded_by_rules(labels, kinds, rules))
-    asked = ask is None
+    labels = label_calls(annotate(module.main, ()).calls) if rules else {}
+    ruled = apply_rules(labels, kinds, rules)
+    forced = {call: rule for call, rule in ruled.forced.items() if rule.kind in kinds}
+    consent = Consent(kinds, ask, overruled=plan is Plan.GREEDY, forced=frozenset(forced))
     prices = prices or Prices.presumed(kinds)
+    request = _Request(module, tables, plan, prices, forced, labels)
+    made = _settle(request, consent, dict(ruled.excluded))
+    placement = report(
+        made.merged.annotated, made.outlined.module.main, made.outlined.regions, made.merged.apart
+    )
+    if made.priced is not None:
+        placement = with_costs(placement, made.outlined.regions, made.priced)
+    if any(row.code == Code.SLOWER.value for row in placement.verdicts):
+        able = greedy_counts(module, tables, consent, made.excluded, made.pinned)
+        placement = with_left(placement, able, fallback)
+    return Partitioned(made.outlined.module, made.outlined.regions, placement)
+
+
+class _Request(Struct, frozen=True, eq=False):
+    """What is placed, for what, and how."""
+
+    module: IRModule
+    tables: Sequence[tuple[str, SupportTable]]
+    plan: Plan
+    prices: Prices
+    forced: Mapping[Call, PlaceRule]
+    labels: Mapping[Call, str]
+
+
+class _Settled(Struct, frozen=True, eq=False):
+    """A placement that everybody agrees with, and what is excluded and pinned in it."""
+
+    merged: Merged
+    outlined: Outlined
+    priced: Priced | None
+    excluded: Mapping[tuple[Call, str], Support]
+    pinned: Mapping[Call, str]
+
+
+def _settle(
+    request: _Request, consent: Consent, excluded: dict[tuple[Call, str], Support]
+) -> _Settled:
+    """Place until no plugin gives anything back any more; each round excludes or pins more."""
+    main, tables = request.module.main, request.tables
+    pinned = {call: rule.kind for call, rule in request.forced.items()}
+    takes_slower = request.plan is Plan.GREEDY
     while True:
-        annotated = annotate(main, tables, excluded=excluded)
-        merged = merge(annotated)
+        pinned.update(consent.pinned)
+        annotated = annotate(
+            main, tables, excluded=excluded, pinned=pinned, takes_slower=takes_slower
+        )
+        _check_forced(annotated, request.forced, request.labels)
+        merged = consent.merge(annotated)
+        dropped = _crossing(merged)
+        if dropped:
+            excluded.update(dropped)
+            continue
+        priced = None
+        if request.plan is Plan.COST and tables:
+            priced = place_by_cost(annotated, tables, request.prices, excluded, pinned)
+            merged = consent.merge(priced.annotated)
+        outlined = outline(request.module, merged.groups)
+        excluded.update(consent.hear(merged.annotated, outlined.regions))
+        if consent.is_settled:
+            return _Settled(merged, outlined, priced, excluded, pinned)
+
+
+def greedy_counts(
+    module: IRModule,
+    tables: Sequence[tuple[str, SupportTable]],
+    consent: Consent,
+    excluded: Mapping[tuple[Call, str], Support],
+    pinned: Mapping[Call, str],
+) -> Mapping[str, int]:
+    """Return how many calls each accelerator would get if cost did not count.
+
+    Args:
+        module: A prepared module.
+        tables: Kind and support table of each accelerator, in the target's order.
+        consent: The plugins' own say; asked about regions that it has not seen.
+        excluded: Verdicts of the placement by cost; those of cost do not count.
+        pinned: Calls that go to one kind.
+    """
+    barred = {key: said for key, said in excluded.items() if said.code is not Code.SLOWER}
+    greedy = consent.for_greedy()
+    while True:
+        annotated = annotate(module.main, tables, excluded=barred, pinned=pinned, takes_slower=True)
+        merged = greedy.merge(annotated)
         dropped = _crossing(merged)
         if not dropped:
-            priced = None
-            if plan is Plan.COST and tables:
-                priced = place_by_cost(annotated, tables, prices, excluded)
-                merged = merge(priced.annotated)
-            outlined = outline(module, merged.groups)
-            if not asked and ask is not None:
-                asked = True
-                dropped = _given_back(kinds, outlined, ask)
-            if not dropped:
-                return _partitioned(merged, outlined, priced)
-        excluded.update(dropped)
+            regions = outline(module, merged.groups).regions
+            dropped = greedy.hear(annotated, regions)
+            if greedy.is_settled:
+                return Counter(region.kind for region in regions for _ in region.origins)
+        barred.update(dropped)
 
 
 def codegen_refused(region: Region, error: Exception) -> PluginError:
@@ -105,12 +183,26 @@ def codegen_refused(region: Region, error: Exception) -> PluginError:
     )
 
 
-def _partitioned(merged: Merged, outlined: Outlined, priced: Priced | None) -> Partitioned:
-    main, regions = outlined.module.main, outlined.regions
-    placement = report(merged.annotated, main, regions, merged.apart)
-    if priced is not None:
-        placement = with_costs(placement, regions, priced)
-    return Partitioned(outlined.module, outlined.regions, placement)
+def _check_forced(
+    annotated: Annotated, forced: Mapping[Call, PlaceRule], labels: Mapping[Call, str]
+) -> None:
+    """Refuse to leave a call elsewhere than where the user sends it."""
+    refused: list[tuple[Call, PlaceRule]] = []
+    for call, rule in forced.items():
+        taken = annotated.placed.get(call)
+        if taken is None or taken.kind != rule.kind:
+            refused.append((call, rule))
+    if not refused:
+        return
+    call, rule = refused[0]
+    said = annotated.verdicts[call][annotated.kinds.index(rule.kind)]
+    others = f" ({len(refused) - 1} other nodes neither)" if len(refused) > 1 else ""
+    raise UnsupportedError(
+        f"'{labels[call]}' cannot go to '{rule.kind}', where rule '{rule.text}' sends it{others}: "
+        f"{said.code.value}: {said.detail}",
+        where=str(call.span),
+        hint=f"intarsia explain MODEL '{labels[call]}' says what every accelerator can do",
+    )
 
 
 def _crossing(merged: Merged) -> dict[tuple[Call, str], Support]:
@@ -119,47 +211,3 @@ def _crossing(merged: Merged) -> dict[tuple[Call, str], Support]:
     placed = merged.annotated.placed
     verdict = Support.no(Code.UNSUPPORTED_OP, "its pattern crosses the border of a branch")
     return {(call, taken.kind): verdict for call, taken in placed.items() if call not in inside}
-
-
-def _given_back(
-    kinds: Sequence[str], outlined: Outlined, ask: AskPlugin
-) -> dict[tuple[Call, str], Support]:
-    """Ask each kind about its regions; return a verdict for every call it does not keep."""
-    dropped: dict[tuple[Call, str], Support] = {}
-    for kind in kinds:
-        offered = [region for region in outlined.regions if region.kind == kind]
-        if not offered:
-            continue
-        answer = ask(kind, tuple(offered))
-        kept = _kept_calls(kind, offered, answer)
-        reasons = {region.name: region.why for region in answer if region.why}
-        for region in offered:
-            why = reasons.get(region.name, f"'{kind}' gave it back after seeing its region")
-            verdict = Support.no(Code.TOO_SMALL, why)
-            lost = [call for call in region.origins.values() if call not in kept]
-            dropped.update(((call, kind), verdict) for call in lost)
-    return dropped
-
-
-def _kept_calls(kind: str, offered: Sequence[Region], answer: Sequence[Region]) -> set[Call]:
-    """Return the calls of ``main`` that a plugin keeps.
-
-    Raises:
-        PluginError: The answer holds something that was not offered, or the same call twice.
-    """
-    known = {call for region in offered for call in region.origins.values()}
-    kept: set[Call] = set()
-    for region in answer:
-        calls = set(region.origins.values())
-        if not calls <= known:
-            raise PluginError(
-                f"'{kind}' added calls to region '{region.name}' in partition()",
-                hint=f"report it to the plugin of '{kind}'",
-            )
-        if calls & kept:
-            raise PluginError(
-                f"'{kind}' returned a call of region '{region.name}' twice",
-                hint=f"report it to the plugin of '{kind}'",
-            )
-        kept |= calls
-    return kept

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,6 +17,9 @@ from .problem import Chosen, Claim, Problem, make_problem
 from .report import seconds_text
 from .search import cheapest
 from .support import Code, Support, SupportTable
+
+_NEVER = 10**6 * PICOSECONDS
+"""More than any model takes: eleven days."""
 
 
 class Priced(Struct, frozen=True, eq=False):
@@ -48,18 +52,22 @@ def place_by_cost(
     tables: Sequence[tuple[str, SupportTable]],
     prices: Prices,
     excluded: Mapping[tuple[Call, str], Support],
+    pinned: Mapping[Call, str] = MappingProxyType({}),
 ) -> Priced:
-    """Choose the placement of a function that costs least.
+    """Choose the placement of a function that costs least; what is pinned stays.
 
     Args:
         greedy: Answers of all accelerators; the first that says yes takes a call.
         tables: Kind and support table of each accelerator, in the target's order.
         prices: What everything costs.
         excluded: Verdicts already known, for (call, kind).
+        pinned: Calls that go to one kind; ``greedy`` has given them to it.
     """
-    alone = [greedy] if len(tables) == 1 else [_alone(greedy, row, excluded) for row in tables]
-    problem = make_problem(greedy, alone, prices)
-    chosen = cheapest(problem)
+    alone = [greedy]
+    if len(tables) > 1:
+        alone = [annotate(greedy.function, [t], excluded=excluded, pinned=pinned) for t in tables]
+    problem = make_problem(greedy, alone, prices, pinned)
+    chosen = cheapest(_held(problem, pinned))
     calls = {number: node for number, node in enumerate(problem.nodes) if isinstance(node, Call)}
     offers = {
         (calls[node], claim.placed.kind): (
@@ -82,12 +90,18 @@ def place_by_cost(
     )
 
 
-def _alone(
-    greedy: Annotated,
-    row: tuple[str, SupportTable],
-    excluded: Mapping[tuple[Call, str], Support],
-) -> Annotated:
-    return annotate(greedy.function, [row], excluded=excluded)
+def _held(problem: Problem, pinned: Mapping[Call, str]) -> Problem:
+    """Return the problem with the fallback too expensive for what is pinned.
+
+    A search never returns what costs more than greedy, and greedy has all that is pinned.
+    """
+    if not pinned:
+        return problem
+    own = (
+        cost + (_NEVER if isinstance(node, Call) and node in pinned else 0)
+        for node, cost in zip(problem.nodes, problem.own, strict=True)
+    )
+    return replace(problem, own=tuple(own))
 
 
 def _chosen_answers(
@@ -139,8 +153,8 @@ def _refusal(
     own = sum(problem.own[other] for other in claim.nodes)
     extra = _words(problem.launches[claim.kind] + border)
     return Support.no(
-        Code.TOO_SMALL,
-        f"costs more than it saves: {here} of work and {extra} of region and border here, "
+        Code.SLOWER,
+        f"slower on '{claim.placed.kind}': {here} of work and {extra} of region and border there, "
         f"{_words(own)} on the fallback",
     )
 

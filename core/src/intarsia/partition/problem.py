@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -129,7 +130,15 @@ class Problem(Struct, frozen=True, eq=False):
 
     def regions(self, chosen: Chosen) -> list[RegionCost]:
         """Return the regions that merging makes of a choice, with what each costs."""
-        group, _ = self.groups(chosen)
+        return self.regions_of(chosen, self.groups(chosen)[0])
+
+    def regions_of(self, chosen: Chosen, group: Sequence[int]) -> list[RegionCost]:
+        """Return what regions cost.
+
+        Args:
+            chosen: The choice that they were made of.
+            group: For each node a number of its region, -1 for the fallback.
+        """
         members: dict[int, list[int]] = {}
         for node, root in enumerate(group):
             if root >= 0:
@@ -170,13 +179,19 @@ class Problem(Struct, frozen=True, eq=False):
         return self.priced(chosen)[0]
 
 
-def make_problem(greedy: Annotated, alone: Sequence[Annotated], prices: Prices) -> Problem:
+def make_problem(
+    greedy: Annotated,
+    alone: Sequence[Annotated],
+    prices: Prices,
+    pinned: Mapping[Call, str] = MappingProxyType({}),
+) -> Problem:
     """Return the problem of placing a function.
 
     Args:
         greedy: Answers of all accelerators, the first that says yes takes a call.
         alone: Answers of each accelerator as if it were the only one, in the target's order.
         prices: What everything costs.
+        pinned: Calls of which only one kind has claims.
     """
     function = greedy.function
     number = _numbered(function)
@@ -192,7 +207,8 @@ def make_problem(greedy: Annotated, alone: Sequence[Annotated], prices: Prices) 
         chosen = [-1] * len(nodes)
         for placed in dict.fromkeys(annotated.placed.values()):
             inside = tuple(sorted(number[call] for call in placed.match.calls))
-            if len({scope[node] for node in inside}) > 1:
+            owners = {pinned.get(call, placed.kind) for call in placed.match.calls}
+            if len({scope[node] for node in inside}) > 1 or owners != {placed.kind}:
                 continue
             kind = greedy.kinds.index(placed.kind) + 1
             claim = Claim(kind, inside, prices.claim(placed), placed)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import PluginError
 from ..ir.walk import calls
+from .support import Code
 
 if TYPE_CHECKING:
     from ..ir.expr import Call, Function
@@ -29,6 +30,9 @@ class Region:
         nodes: Names of the model's nodes in it, in topological order.
         origins: For each operator call, the call of the function it was cut from.
         why: Of an answer to the ``partition`` hook: why calls are given back, in words.
+        code: Of such an answer: the kind of the reason. ``slower`` is a cost, which ``--plan
+            greedy`` and ``--place`` overrule; with any other code the calls are gone.
+        is_exact: Of such an answer: it is built as it is, and merged with nothing.
     """
 
     name: str
@@ -38,13 +42,17 @@ class Region:
     nodes: tuple[str, ...]
     origins: Mapping[Call, Call] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     why: str = ""
+    code: str = Code.DROPPED.value
+    is_exact: bool = False
 
     def calls(self) -> tuple[Call, ...]:
         """Operator calls in the region, operands before users."""
         return tuple(calls(self.function))
 
 
-def keep_calls(region: Region, calls: Sequence[Call], why: str = "") -> Region:
+def keep_calls(
+    region: Region, calls: Sequence[Call], why: str = "", *, code: Code | str = Code.DROPPED
+) -> Region:
     """Return the region reduced to some of its calls, as an answer to the ``partition`` hook.
 
     The host cuts the graph anew, so the result's function is the one that was offered; only which
@@ -54,13 +62,44 @@ def keep_calls(region: Region, calls: Sequence[Call], why: str = "") -> Region:
         region: A region that was offered.
         calls: Operator calls of its function that the accelerator keeps; none gives all back.
         why: Why it gives the others back, in words and numbers; users read it.
+        code: Kind of the reason; ``slower`` if the accelerator could compute them.
 
     Raises:
         PluginError: A call is not of this region.
     """
+    return _reduced(region, calls, why, code)
+
+
+def split_region(
+    region: Region,
+    parts: Sequence[Sequence[Call]],
+    why: str = "",
+    *,
+    code: Code | str = Code.DROPPED,
+) -> tuple[Region, ...]:
+    """Return a region cut into several, as a part of an answer to the ``partition`` hook.
+
+    Each part becomes one region, as it is. Calls in no part are given back.
+
+    Args:
+        region: A region that was offered.
+        parts: Operator calls of its function, part by part. A match of several calls stays whole,
+            and no part may need a result of another one that needs a result of the first.
+        why: Why it gives the other calls back, in words and numbers; users read it.
+        code: Kind of that reason, as of :func:`keep_calls`.
+
+    Raises:
+        PluginError: A call is not of this region.
+    """
+    cut = (_reduced(region, part, why, code) for part in parts)
+    return tuple(replace(part, is_exact=True) for part in cut)
+
+
+def _reduced(region: Region, calls: Sequence[Call], why: str, code: Code | str) -> Region:
     foreign = [call for call in calls if call not in region.origins]
     if foreign:
         raise PluginError(
             f"call of '{foreign[0].name}' is not in region '{region.name}'", where=region.kind
         )
-    return replace(region, origins={call: region.origins[call] for call in calls}, why=why)
+    origins = {call: region.origins[call] for call in calls}
+    return replace(region, origins=origins, why=why, code=Code(code).value)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, field
@@ -159,6 +160,24 @@ class RegionRow(Struct, frozen=True):
         }
 
 
+class LeftRow(Struct, frozen=True):
+    """What an accelerator does not get because the fallback is faster.
+
+    Attributes:
+        accelerator: Target kind.
+        nodes: How many nodes it would take and nobody gets.
+        greedy: How many nodes it would get with ``--plan greedy``.
+    """
+
+    accelerator: str
+    nodes: int
+    greedy: int
+
+    def to_json(self) -> dict[str, object]:
+        """Return the row as the command line prints it."""
+        return {"accelerator": self.accelerator, "nodes": self.nodes, "greedy": self.greedy}
+
+
 class HostRow(Struct, frozen=True):
     """A node that is carried out in NumPy on the host.
 
@@ -191,6 +210,9 @@ class Placement(Struct, frozen=True):
         in_float: Operators that are computed in float32 although their operands are quantised.
         cost: What the placement costs, if costs were compared.
         simulated: Target kind to how its code is simulated instead of run on its device.
+        left: For each accelerator what it does not get because of cost; empty if nothing is so.
+        faster: How many nodes are the fallback's because it is faster.
+        fallback: Target kind of the fallback, or other words for it.
     """
 
     nodes: int
@@ -203,6 +225,9 @@ class Placement(Struct, frozen=True):
     in_float: tuple[str, ...] = ()
     cost: PlanCosts | None = None
     simulated: Mapping[str, str] = field(default_factory=dict[str, str])
+    left: tuple[LeftRow, ...] = ()
+    faster: int = 0
+    fallback: str = "the fallback"
 
     @property
     def percent(self) -> float:
@@ -211,12 +236,43 @@ class Placement(Struct, frozen=True):
 
     def __str__(self) -> str:
         count = len(self.regions)
+        if self.faster and not count:
+            return (
+                f"{self.offloaded}/{self.nodes} nodes offloaded: {self._left_text()}"
+                f"{self._host_text()}"
+            )
         return (
             f"{self.offloaded}/{self.nodes} nodes offloaded ({self.percent:.0f} %), "
             f"{count} region{'' if count == 1 else 's'}, "
             f"{bytes_text(self.border_bytes)} across borders{self._turned_text()}"
-            f"{self._host_text()}{self._simulated_text()}"
+            f"{'; ' if self.faster else ''}{self._left_text()}{self._host_text()}"
+            f"{self._simulated_text()}"
         )
+
+    @property
+    def idle(self) -> Mapping[str, str]:
+        """Accelerators that get no node, each with the reason in words."""
+        busy = {region.accelerator for region in self.regions}
+        names = dict.fromkeys(row.accelerator for row in self.verdicts)
+        return {name: self._idle_reason(name) for name in names if name not in busy}
+
+    def _idle_reason(self, accelerator: str) -> str:
+        for row in self.left:
+            if row.accelerator == accelerator and row.nodes:
+                return (
+                    f"{row.nodes} of {self.nodes} nodes are faster on {self.fallback} "
+                    f"(--plan greedy gives it {row.greedy})"
+                )
+        mine = [row for row in self.verdicts if row.accelerator == accelerator]
+        (code, detail), times = max(Counter((row.code, row.detail) for row in mine).items(), key=_n)
+        return f"most often it says {code}: {detail} ({times} of {self.nodes} nodes)"
+
+    def _left_text(self) -> str:
+        """Say how many nodes the fallback has because it is faster; nothing if none."""
+        if not self.faster:
+            return ""
+        counts = " and ".join(f"{row.greedy} to {row.accelerator}" for row in self.left)
+        return f"{self.faster} faster on {self.fallback} (--plan greedy gives {counts})"
 
     def _turned_text(self) -> str:
         """Say how many images change their layout at borders; nothing if none does."""
@@ -250,6 +306,8 @@ class Placement(Struct, frozen=True):
             "offloaded": self.offloaded,
             "border_bytes": self.border_bytes,
             "regions": [region.to_json() for region in self.regions],
+            **({"left": [row.to_json() for row in self.left]} if self.left else {}),
+            **({"idle": dict(self.idle)} if self.idle else {}),
             **({"host": [row.to_json() for row in self.host]} if self.host else {}),
             **({"in_float": list(self.in_float)} if self.in_float else {}),
             **({"simulated": dict(self.simulated)} if self.simulated else {}),
@@ -429,4 +487,8 @@ def _most_frequent_refusal(placement: Placement) -> str:
 
 
 def _times(item: tuple[tuple[str, str, str], int]) -> int:
+    return item[1]
+
+
+def _n(item: tuple[tuple[str, str], int]) -> int:
     return item[1]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from ..errors import UsageError
 from ..ir.expr import Call
+from ..target.options import did_you_mean
 from .support import Code, Support
 
 
@@ -20,7 +21,7 @@ class PlaceRule(Struct, frozen=True):
     Attributes:
         nodes: Glob over node names.
         kind: Target kind the rule speaks of.
-        forbid: The nodes may not go to ``kind``; else they may go nowhere but to ``kind``.
+        forbid: The nodes may not go to ``kind``; else they must.
         text: The rule as the user wrote it.
         of_a_part: The model is one of several that are cut alone, and need not have such a node.
     """
@@ -33,7 +34,7 @@ class PlaceRule(Struct, frozen=True):
 
 
 def parse_place_rule(text: str) -> PlaceRule:
-    """Parse ``NODES=KIND`` (nowhere else) or ``NODES!=KIND`` (anywhere else).
+    """Parse ``NODES=KIND`` (there, whatever it costs) or ``NODES!=KIND`` (anywhere else).
 
     Raises:
         UsageError: The text is no such rule.
@@ -50,10 +51,22 @@ def parse_place_rule(text: str) -> PlaceRule:
     return PlaceRule(nodes, kind, forbid, text)
 
 
-def excluded_by_rules(
-    labels: dict[Call, str], kinds: Sequence[str], rules: Sequence[PlaceRule]
-) -> dict[tuple[Call, str], Support]:
-    """Return a verdict for each (call, accelerator) that the rules exclude.
+class RuledCalls(Struct, frozen=True, eq=False):
+    """What the rules say of the calls of one function.
+
+    Attributes:
+        excluded: A verdict for each (call, accelerator) that a rule excludes.
+        forced: The kind that a call must go to, and the rule that says so.
+    """
+
+    excluded: Mapping[tuple[Call, str], Support]
+    forced: Mapping[Call, PlaceRule]
+
+
+def apply_rules(
+    labels: Mapping[Call, str], kinds: Sequence[str], rules: Sequence[PlaceRule]
+) -> RuledCalls:
+    """Say which accelerators the rules exclude, and which calls they force.
 
     Args:
         labels: Name of each call.
@@ -61,17 +74,54 @@ def excluded_by_rules(
         rules: What the user says; all rules that name a node hold.
 
     Raises:
-        UsageError: A rule names no node of the model.
+        UsageError: A rule names no node of the model, or two rules of a node contradict each other.
     """
-    found: dict[tuple[Call, str], Support] = {}
+    excluded: dict[tuple[Call, str], Support] = {}
+    forced: dict[Call, PlaceRule] = {}
+    forbidden: dict[tuple[Call, str], PlaceRule] = {}
     for rule in rules:
         named = [call for call, label in labels.items() if fnmatchcase(label, rule.nodes)]
         if not named and not rule.of_a_part:
             raise _names_nothing(rule, labels.values())
         verdict = Support.no(Code.EXCLUDED_BY_USER, f"rule '{rule.text}'")
         barred = [kind for kind in kinds if (kind == rule.kind) is rule.forbid]
-        found.update(((call, kind), verdict) for call in named for kind in barred)
-    return found
+        excluded.update(((call, kind), verdict) for call in named for kind in barred)
+        for call in named:
+            if rule.forbid:
+                forbidden[call, rule.kind] = rule
+            elif forced.setdefault(call, rule).kind != rule.kind:
+                raise _contradict(forced[call], rule, labels[call])
+    for call, rule in forced.items():
+        if (call, rule.kind) in forbidden:
+            raise _contradict(rule, forbidden[call, rule.kind], labels[call])
+    return RuledCalls(excluded, forced)
+
+
+def check_kinds(rules: Sequence[PlaceRule], kinds: Collection[str]) -> None:
+    """Refuse a rule of a kind that is not in the target.
+
+    Args:
+        rules: What the user says.
+        kinds: Accelerators and backends of the target.
+
+    Raises:
+        UsageError: A rule names another kind.
+    """
+    for rule in rules:
+        if rule.kind not in kinds:
+            near = did_you_mean(rule.kind, kinds)
+            raise UsageError(
+                f"placement rule '{rule.text}' names '{rule.kind}', which is not in the target",
+                hint=near or f"the target has {', '.join(kinds)}",
+            )
+
+
+def _contradict(first: PlaceRule, second: PlaceRule, node: str) -> UsageError:
+    return UsageError(
+        f"placement rules '{first.text}' and '{second.text}' contradict each other",
+        where=node,
+        hint="leave one of them out, or narrow its pattern",
+    )
 
 
 def check_rules(rules: Sequence[PlaceRule], names: Collection[str]) -> None:

@@ -23,6 +23,8 @@ class Code(Enum):
     UNSUPPORTED_LAYOUT = "unsupported-layout"
     OUTVOTED = "outvoted"
     TOO_SMALL = "too-small"
+    SLOWER = "slower"  # it can, and thinks that the fallback is faster: the user may overrule it
+    DROPPED = "dropped"  # given back by the hook `partition`
     WOULD_CYCLE = "would-cycle"
     EXCLUDED_BY_USER = "excluded-by-user"
     PLUGIN_ERROR = "plugin-error"
@@ -57,7 +59,10 @@ class Support:
 
     @classmethod
     def no(cls, code: Code | str, detail: str) -> Support:
-        """The accelerator does not take it, for the reason ``detail``."""
+        """The accelerator does not take it, for the reason ``detail``.
+
+        ``slower`` is no limit but a cost: ``--plan greedy`` and ``--place`` overrule it.
+        """
         return cls(Code(code), detail)
 
     def __bool__(self) -> bool:
@@ -82,6 +87,8 @@ class SupportTable:
 
     Attributes:
         rows: Larger patterns before their parts.
+        only_forced: Whether only nodes are taken that the user sends there (``--place``).
     """
 
     rows: Sequence[SupportRow]
+    only_forced: bool = False

@@ -18,6 +18,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from ..artifact.machine import Machine, detect_machine
+from .hwcap import hwcap_features, known_names, with_implied
 
 _NUMPY_NAMES = MappingProxyType({"fma": "fma3", "bmi1": "bmi", "abm": "lzcnt", "pni": "sse3"})
 
@@ -29,10 +30,27 @@ def this_machine() -> Machine:
     Asks for the matrix unit, if there is one: whoever wants to know will use it.
     """
     machine = detect_machine()
-    if machine.cpu_features is None:
+    found = machine_features(machine, hwcap_features(machine.arch))
+    if found is None:
         return machine
-    features = confirmed_features(machine.cpu_features, _processor_features())
+    features = confirmed_features(found, _processor_features())
     return replace(machine, cpu_features=granted_features(features, _ask_for_tiles))
+
+
+def machine_features(machine: Machine, hwcap: frozenset[str] | None) -> frozenset[str] | None:
+    """Return what list and auxiliary vector say together; ``None`` if neither says anything.
+
+    The vector is believed where both could name a feature: an emulator shows the list of another
+    machine.
+
+    Args:
+        machine: As the kernel's list of processors describes it.
+        hwcap: What the auxiliary vector names.
+    """
+    if hwcap is None:
+        return machine.cpu_features
+    listed = (machine.cpu_features or frozenset[str]()) - known_names(machine.arch)
+    return with_implied(machine.arch, listed | hwcap)
 
 
 def confirmed_features(kernel: frozenset[str], processor: Mapping[str, bool]) -> frozenset[str]:

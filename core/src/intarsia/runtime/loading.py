@@ -82,8 +82,9 @@ class LoadRequest:
         outputs: Tensors it fills, after the inputs in the call.
         threads: Number of threads to use.
         run_steps: Address of ``intarsia_run_steps``; 0 if the artifact has none.
-        plan: What one run does, for the loader of a whole model on a device: its constants are in
-            ``constants`` and its regions in ``regions``. ``None`` for a region.
+        plan: What one run does, for the loader of a whole model on a device and for a region that
+            was compiled from loop IR: its constants are in ``constants`` and its regions in
+            ``regions``. ``None`` for other regions.
         regions: Functions of the plan's regions, in its order; they work on the CPU's memory.
     """
 
@@ -343,7 +344,8 @@ class CodeLoader:
     Attributes:
         open: Puts code into this process, from the files of a unit (digests already checked) and
             the unit's name. ``main`` exports what a shared library would, ``__tvm_ffi_main`` and
-            ``intarsia_run_steps`` among it; a region exports ``__tvm_ffi_<name>``.
+            ``intarsia_run_steps`` among it; a region exports ``__tvm_ffi_<name>``, or, if it was
+            compiled from loop IR, ``__tvm_ffi_main``, whose first argument is its own context.
         formats: Versions of units' format that it reads (``CompiledUnit.format``).
     """
 

@@ -7,15 +7,16 @@ import ctypes
 import dataclasses
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import cast
 
 import numpy as np
 
 from ..artifact.archive import OpenedArtifact, Weight
 from ..artifact.passport import Passport, UnitEntry
-from ..artifact.plan import ALIGNMENT, PLAN_STAMP, TensorSpec, plan_stamp
-from ..artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
+from ..artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, plan_stamp
+from ..artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
+from ..artifact.unit_plan import read_unit_plan
 from ..errors import (
     ArtifactError,
     IntarsiaError,
@@ -25,7 +26,7 @@ from ..errors import (
     UnsupportedError,
 )
 from ..guarded import Guarded, Owner, is_plugins_own
-from .abi import hosted_call, numpy_dtype
+from .abi import call_with_leading, hosted_call, numpy_dtype
 from .discovery import check_format, find_loader, has_loader, is_installed
 from .forking import ends_threads_to_fork, renew_lock_in_children
 from .library import NativeLibrary
@@ -241,16 +242,22 @@ class Program:
     def _load_region(self, opened: OpenedArtifact, name: str, run_steps: int) -> NativeCall:
         unit = opened.passport.unit(name)
         made = _open(opened, unit)
+        files = opened.unit_files(name)
+        constants = {constant: self._arrays[constant] for constant in unit.constants}
+        plan = None if PLAN_FILE not in files else _unit_plan(unit, files[PLAN_FILE], constants)
         if isinstance(made, NativeCode):
+            if plan is not None:
+                return _planned(made, plan, constants)
             return NativeCall(made.required(f"__tvm_ffi_{name}"), 0, made)
         request = LoadRequest(
             name=name,
-            files=opened.unit_files(name),
-            constants={constant: self._arrays[constant] for constant in unit.constants},
+            files=files,
+            constants=constants,
             inputs=unit.inputs,
             outputs=unit.outputs,
             threads=self.threads,
             run_steps=run_steps,
+            plan=plan,
         )
         return self._loaded(unit, made, request, unit.inputs + unit.outputs)
 
@@ -270,7 +277,7 @@ class Program:
                 return loaded
             guarded = cast("Callable[[], str]", _guarded(unit, describe, what, str))
             return dataclasses.replace(loaded, describe_failure=guarded)
-        if isinstance(loaded, DeviceModel) and request.plan is not None:
+        if isinstance(loaded, DeviceModel) and unit.name == "main":
             kernel = cast("Callable[[str], HostedCall]", _guarded(unit, loaded.kernel, what))
             self.device = DeviceModel(loaded.run, kernel)
             loaded = loaded.run
@@ -286,6 +293,28 @@ class Program:
 
     def _keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error  # the first one is the reason of the others
+
+
+def _unit_plan(unit: UnitEntry, data: bytes, constants: Mapping[str, np.ndarray]) -> CallPlan:
+    return read_unit_plan(
+        data,
+        name=unit.name,
+        inputs=unit.inputs,
+        outputs=unit.outputs,
+        constants={name: array.nbytes for name, array in constants.items()},
+    )
+
+
+def _planned(code: NativeCode, plan: CallPlan, constants: Mapping[str, np.ndarray]) -> NativeCall:
+    """Return a region that carries out a plan of its own, on a workspace of its own."""
+    workspace = _allocate(plan.workspace_bytes)
+    arrays = [workspace, *(constants[name] for name in plan.constants)]
+    context = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
+    count = len(plan.inputs) + len(plan.outputs)
+    main = code.required("__tvm_ffi_main")
+    call = call_with_leading(main, ctypes.addressof(context), count)
+    address = ctypes.cast(cast("ctypes.c_void_p", call), ctypes.c_void_p).value
+    return NativeCall(address or 0, 0, (code, context, arrays, call))
 
 
 def _open_main(opened: OpenedArtifact) -> NativeCode | LoadFunction:

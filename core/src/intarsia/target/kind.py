@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import TargetError
 
 if TYPE_CHECKING:
+    from ..artifact.machine import Machine
     from ..artifact.unit import CompiledUnit
     from ..tir.func import PrimFunc
     from ..tir.target_call import FindFunction
@@ -69,6 +70,22 @@ class Performance:
             raise TargetError("a Performance needs times of 0 or more", where=str(self))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelativePerformance:
+    """What an accelerator does, in multiples of what the fallback of its target does.
+
+    Attributes:
+        flops: Arithmetic operations a second, in multiples; all else is equal. Values are copied
+            across its border if it is another type of device.
+    """
+
+    flops: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.flops < inf:
+            raise TargetError("a RelativePerformance needs a factor above 0", where=str(self))
+
+
 @dataclass(frozen=True, slots=True)
 class KnownValue:
     """A value that an option may have, and one line on it."""
@@ -111,8 +128,9 @@ class TargetKind:
             special of the target's keys counts (``default`` for all others).
         loops: Backends only: ``loops(name: str, stages: Stages, target: Target) -> PrimFunc``
             replaces the default loops of groups that no schedule takes.
-        tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) ->
-            CompiledUnit``.
+        tir_codegen: ``tir_codegen(module: TensorModule, target: Target) -> CompiledUnit`` compiles
+            loops: for a backend what it is the fallback of, for an accelerator each of its regions
+            (the hook ``relay_codegen`` is then not asked).
         canonicalise: Checks options against each other and fills in what depends on the machine;
             raises :class:`~intarsia.errors.TargetError`, which is pointed at the option that its
             message begins with: ``-mcpu: no processor 'x'``.
@@ -127,14 +145,17 @@ class TargetKind:
             ``(N, H, W, C)`` where they enter a region, and back.
         known_flags: Options whose values only the code generator can list.
         known_values: ``known_values(flag, options) -> KnownValues`` lists them; may take seconds.
-        performance: ``performance(options) -> Performance``: what it does in a second, for choosing
-            between accelerators by cost. Without one, an accelerator counts as twice as fast in
-            arithmetic as the fallback it stands in front of.
+        performance: ``performance(options) -> Performance | RelativePerformance``: what it does in
+            a second, for choosing between accelerators by cost. An accelerator without one is
+            presumed to be fast: it gets all that it takes and states no cost of.
         follows: Accelerators only: flags whose values come from the backend behind, where it has
             such an option: both are for one device.
         simulated: ``simulated(options) -> str``: how results are computed where the options ask for
             a simulation, e.g. ``by NumPy on this machine``; empty if code runs on the device. What
             is simulated is reported as such, and never counted as offloaded.
+        machine: Backends only: ``machine(options) -> Machine``: the least machine that code for the
+            options may be for, so an artifact that needs no more may run there. Without one, a
+            kernel is compiled and its unit asked.
         target_function: ``target_function(name) -> Signature | None`` finds a function that loops
             may call by the code generator's own name, with
             :func:`intarsia.tir.target_call.call_target_intrinsic`.
@@ -163,8 +184,9 @@ class TargetKind:
     channels_last: bool = False
     known_flags: tuple[str, ...] = ()
     known_values: Callable[[str, Any], KnownValues] | None = None
-    performance: Callable[..., Performance] | None = None
+    performance: Callable[..., Performance | RelativePerformance] | None = None
     follows: tuple[str, ...] = ()
     simulated: Callable[..., str] | None = None
+    machine: Callable[..., Machine] | None = None
     target_function: FindFunction | None = None
     attributes: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))

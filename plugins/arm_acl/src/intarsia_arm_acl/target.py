@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import sha256
 
-from intarsia.target.kind import Role, TargetKind
+from intarsia.target.kind import RelativePerformance, Role, TargetKind
 from intarsia.target.options import option
 
 from .prelude import PRELUDE
@@ -42,5 +42,6 @@ ARM_ACL = TargetKind(
     options=ArmAclOptions,
     summary="Arm Compute Library: convolution, matrix product, pooling, element-wise, fp32, int8",
     env_version=env_version,
+    performance=lambda _options: RelativePerformance(),
     arches=("aarch64",),
 )

@@ -12,6 +12,7 @@ from intarsia.artifact.abandoned import temporary_folder
 from intarsia.codegen.external import run_compiler
 from intarsia.plugin import ToolchainError
 
+from .features import aarch64_features, named_features, read_macros
 from .target import COptions, this_machine
 
 FLAGS = (
@@ -23,33 +24,6 @@ FLAGS = (
     "-ffp-contract=fast",
 )
 """Flags of every compilation, in front of the user's."""
-
-CPU_FEATURES = {
-    "SSE3": "pni",
-    "SSSE3": "ssse3",
-    "SSE4_1": "sse4_1",
-    "SSE4_2": "sse4_2",
-    "POPCNT": "popcnt",
-    "AVX": "avx",
-    "AVX2": "avx2",
-    "FMA": "fma",
-    "F16C": "f16c",
-    "BMI": "bmi1",
-    "BMI2": "bmi2",
-    "LZCNT": "abm",
-    "MOVBE": "movbe",
-    "AVX512F": "avx512f",
-    "AVX512BW": "avx512bw",
-    "AVX512CD": "avx512cd",
-    "AVX512DQ": "avx512dq",
-    "AVX512VL": "avx512vl",
-    "AVX512VNNI": "avx512_vnni",
-    "AVX512VBMI": "avx512vbmi",
-    "AVX512BF16": "avx512_bf16",
-    "AVX512FP16": "avx512_fp16",
-    "AVXVNNI": "avx_vnni",
-}
-"""x86 features that compiled code may use: the compiler's macro, and the Linux kernel's name."""
 
 
 def compile_shared(files: Mapping[str, bytes], source: str, options: COptions) -> bytes:
@@ -104,10 +78,12 @@ def needed_features(options: COptions) -> tuple[str, ...]:
     """
     with temporary_folder("cc") as folder:
         (Path(folder) / "empty.c").write_bytes(b"")
-        flags = (*processor_flags(options), *options.cflags)
-        said = _run([options.cc, *flags, "-dM", "-E", "empty.c"], folder)
-    macros = {line.split()[1].strip("_") for line in said.splitlines() if line.count(" ") > 1}
-    return tuple(name for macro, name in CPU_FEATURES.items() if macro in macros)
+        command = [options.cc, *processor_flags(options), *options.cflags]
+        defined = _run([*command, "-dM", "-E", "empty.c"], folder)
+        macros = read_macros(defined)
+        if "aarch64" in macros:
+            return aarch64_features(macros, _run([*command, "-S", "-o", "-", "empty.c"], folder))
+    return named_features(macros)
 
 
 def compiler_version(cc: str = "cc") -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intarsia.runtime.installed import installed_version
-from intarsia.target.kind import Role, TargetKind
+from intarsia.target.kind import RelativePerformance, Role, TargetKind
 from intarsia.target.options import option
 
 from .isa import usable_features
@@ -42,25 +42,25 @@ class DnnlOptions:
     )
     min_flops: int = option(
         1,
-        doc="drop regions with fewer operations than this; element-wise operators count as none",
+        doc="slow: regions with fewer operations than this; element-wise operators count as none",
         minimum=0,
     )
     min_reuse: int = option(
         200,
-        doc="drop regions whose convolutions do fewer operations than this for each byte of"
+        doc="slow: regions whose convolutions do fewer operations than this for each byte of"
         " pictures at their border, which the library reorders; 0 keeps them",
         minimum=0,
     )
     max_windows: int = option(
         20,
-        doc="drop regions of which 3x3 convolutions of stride 1 are more than this part of the"
+        doc="slow: regions of which 3x3 convolutions of stride 1 are more than this part of the"
         " operations, in percent: the fallback computes them with fewer; 100 keeps them",
         minimum=0,
         maximum=100,
     )
     min_grain: int = option(
         10_000_000,
-        doc="drop regions of a dozen operators or more that do fewer operations each than this,"
+        doc="slow: regions of a dozen operators or more that do fewer operations each than this,"
         " as a call of the library costs; 0 keeps them",
         minimum=0,
     )
@@ -92,4 +92,5 @@ DNNL = TargetKind(
     options=DnnlOptions,
     summary="oneDNN: convolution, matrix product, pooling, normalisation, fp32 and int8",
     env_version=env_version,
+    performance=lambda _options: RelativePerformance(),
 )

@@ -11,6 +11,7 @@ from intarsia.ir.walk import calls, count_uses
 from intarsia.lower.cpu.winograd import suits_winograd
 from intarsia.partition.cost import count_products
 from intarsia.partition.region import Region, keep_calls
+from intarsia.partition.support import Code
 
 from .draft import sizes
 from .isa import hides_tiles
@@ -25,13 +26,17 @@ FREE_CALLS = 12
 
 
 def worthwhile(region: Region, options: DnnlOptions) -> Region:
-    """Return what is kept of a region: all of it, its large products alone, or nothing."""
+    """Return what is kept of a region: all of it, its large products alone, or nothing.
+
+    The library could compute all of it: what is given back is slower there.
+    """
     flops = count_flops(region)
     if why := objection(region, flops, options):
-        return keep_calls(region, (), why)
+        return keep_calls(region, (), why, code=Code.SLOWER)
     least = _least_grain(options)
     if why := _about_calls(region, flops, least):
-        return keep_calls(region, _products(region, least) if _is_narrow(options) else (), why)
+        kept = _products(region, least) if _is_narrow(options) else ()
+        return keep_calls(region, kept, why, code=Code.SLOWER)
     return region
 
 

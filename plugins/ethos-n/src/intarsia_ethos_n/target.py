@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from intarsia.errors import TargetError
-from intarsia.target.kind import Memory, Role, TargetKind
+from intarsia.target.kind import Memory, RelativePerformance, Role, TargetKind
 from intarsia.target.options import option
 
 from .library import environment
@@ -116,6 +116,7 @@ ETHOS_N = TargetKind(
     memory=(Memory("global", 64, 0),),
     canonicalise=canonicalise,
     env_version=env_version,
+    performance=lambda _options: RelativePerformance(),
     channels_last=True,
     simulated=simulated,
 )

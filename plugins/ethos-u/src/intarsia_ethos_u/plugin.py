@@ -8,6 +8,7 @@ from functools import partial
 from typing import cast
 
 from intarsia.plugin import (
+    Code,
     CompiledUnit,
     IntarsiaError,
     Probe,
@@ -42,7 +43,7 @@ def annotate(target: Target) -> SupportTable:
 def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
     """Keep the regions with at least ``-min-macs`` multiply-accumulates."""
     least = cast("EthosUOptions", target.options).min_macs
-    return drop_regions(regions, partial(too_few_macs, least=least))
+    return drop_regions(regions, partial(too_few_macs, least=least), code=Code.SLOWER)
 
 
 @hookimpl

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from intarsia.errors import TargetError
-from intarsia.target.kind import Memory, Role, TargetKind
+from intarsia.target.kind import Memory, RelativePerformance, Role, TargetKind
 from intarsia.target.options import option
 
 from .tosa.program import SCHEMA
@@ -107,6 +107,7 @@ ETHOS_U = TargetKind(
     memory=(Memory("global", 16, 0),),
     canonicalise=canonicalise,
     env_version=env_version,
+    performance=lambda _options: RelativePerformance(),
     channels_last=True,
     simulated=simulated,
 )

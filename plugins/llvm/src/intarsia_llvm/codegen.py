@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.errors import UnsupportedError
@@ -12,7 +13,7 @@ from intarsia.target.target import Target
 
 from .crew import compile_objects
 from .emit.module import PART_TEXT, emit_module, emit_parts
-from .link import has_linker, link, linker_text
+from .link import check_loadable, has_linker, link, linker_text
 from .optimise import llvm_version
 from .program import package
 from .target import LlvmOptions, host_triple, machine
@@ -33,13 +34,18 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     """
     options: LlvmOptions = target.options
     if module.delivery.freestanding:
-        return package(module, options)
+        # A tag of hardware says how many threads there are, and not that the program uses them.
+        who = dict(target.origins).get("num-threads", "")
+        return package(
+            module, replace(options, num_threads=0) if who.startswith("tag ") else options
+        )
     model = machine(options)
     if model.bare:
         raise UnsupportedError(
             f"no process loads code for {model.triple}, which has no operating system",
             hint="write an object for a program of yours: --runtime c",
         )
+    check_loadable(model.triple)
     threads = options.num_threads
     if has_linker(model.triple):
         texts: Iterable[str] = emit_parts(module, model, threads, PART_TEXT)
@@ -47,7 +53,7 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
     else:
         texts, expected = (emit_module(module, model, threads),), 1
     objects = compile_objects(texts, model, options.opt_level, expected=expected)
-    linked = link(objects, model.triple)
+    linked = link(objects, model)
     return CompiledUnit(
         name=module.name,
         loader=linked.loader,

@@ -39,6 +39,15 @@ except RuntimeError as error:
 print(".".join(str(part) for part in binding.llvm_version_info))
 target.create_target_machine(cpu="help")
 """
+_TRY = """
+import sys
+from llvmlite import binding
+binding.initialize_all_targets()
+binding.initialize_all_asmprinters()
+triple, cpu, features = sys.argv[1:]
+machine = binding.Target.from_triple(triple).create_target_machine(cpu=cpu, features=features)
+machine.emit_object(binding.parse_assembly(f'target triple = "{triple}"'))
+"""
 _ROW = re.compile(r"^  (\S+) +- (.*)$", re.MULTILINE)
 _SECONDS = 60.0
 
@@ -53,21 +62,46 @@ def processors_and_features(
         TargetError: LLVM does not know the triple.
         ToolchainError: LLVM did not answer.
     """
+    run = _ask_llvm(_PRINT, triple)
+    if run.returncode != 0:
+        raise TargetError(f"-mtriple: LLVM does not know '{triple[:60]}': {_last_words(run)}")
+    cpus, _, features = run.stderr.partition("Available features")
+    return run.stdout.strip(), _rows(cpus), _rows(features)
+
+
+def _ask_llvm(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a process of its own, which LLVM may end.
+
+    Raises:
+        ToolchainError: LLVM did not answer.
+    """
+    command = [sys.executable, "-c", script, *arguments]
     try:
-        run = subprocess.run(
-            [sys.executable, "-c", _PRINT, triple],
-            capture_output=True,
-            text=True,
-            timeout=_SECONDS,
-            check=False,
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as cause:
         raise ToolchainError(f"LLVM does not say which processors it knows: {cause}") from None
+
+
+def _last_words(run: subprocess.CompletedProcess[str]) -> str:
+    return (run.stderr.strip().splitlines() or ["no message"])[-1][:200]
+
+
+@cache
+def _check_combination(triple: str, cpu: str, features: str) -> None:
+    """Refuse what LLVM would end the process for, as a RISC-V processor of another width.
+
+    Raises:
+        TargetError: LLVM takes each of the three, and not all of them together.
+    """
+    run = _ask_llvm(_TRY, triple, cpu, features)
     if run.returncode != 0:
-        last = (run.stderr.strip().splitlines() or ["no message"])[-1]
-        raise TargetError(f"-mtriple: LLVM does not know '{triple[:60]}': {last[:200]}")
-    cpus, _, features = run.stderr.partition("Available features")
-    return run.stdout.strip(), _rows(cpus), _rows(features)
+        words = _last_words(run).removeprefix("LLVM ERROR: ")
+        raise TargetError(
+            f"-mcpu={cpu} for {triple}: {words}",
+            hint=f"intarsia targets show 'llvm -mtriple={triple}' --values mcpu",
+        )
 
 
 def _rows(text: str) -> tuple[KnownValue, ...]:
@@ -125,4 +159,6 @@ def check_processor(options: LlvmOptions) -> LlvmOptions:
                 or did_you_mean(name, known)
                 or f"intarsia targets show 'llvm -mtriple={options.mtriple}' --values {flag}",
             )
+    if options.mtriple.startswith("riscv"):
+        _check_combination(options.mtriple, options.mcpu, ",".join(options.mattr))
     return options

@@ -8,22 +8,36 @@ into the process that runs it. Code for another machine is nothing that somebody
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
+import struct
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct
 
 from intarsia.artifact.abandoned import temporary_folder
 from intarsia.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT
-from intarsia.errors import ToolchainError
+from intarsia.errors import ToolchainError, UnsupportedError
 
 from .loader import OBJECT_FILE, OBJECT_FORMAT, OBJECT_LOADER
+from .machine import Machine
+from .optimise import compile_object
 from .target import host_triple
 
 TIMEOUT_SECONDS = 120
+_LOADABLE = ("x86_64", "amd64", "aarch64", "arm64", "riscv64")
+_NARROW = re.compile(r"arm(?!64)|thumb|i\d86|riscv32|wasm32")
+_ELF64 = b"\x7fELF\x02"
+_GLOBAL = 1  # STB_GLOBAL; what is weak may be absent
+_MATH = ("fmod", "trunc", "floor", "ceil", "rint", "nearbyint", "round", "roundeven", "fma", "sqrt")
+_LIBM = frozenset((*_MATH, *(f"{name}f" for name in _MATH)))
+_LIBC = frozenset(("memcpy", "memmove", "memset", "memcmp"))
+"""What code may call by LLVM's choice."""
+
 _FLAGS = ("-shared", "--build-id=none", "-z", "noexecstack", "--hash-style=gnu")
 
 
@@ -41,17 +55,39 @@ class Linked(Struct, frozen=True):
     format: int
 
 
-def link(objects: Sequence[bytes], triple: str) -> Linked:
+def link(objects: Sequence[bytes], machine: Machine) -> Linked:
     """Return a shared library of object files; of this machine, without a linker, the one object.
 
     Raises:
-        ToolchainError: The linker fails, or there is none for another machine.
+        ToolchainError: The linker fails, there is none for another machine, or the code calls what
+            no system has.
     """
-    if has_linker(triple):
-        library = link_shared(objects, triple)
-        return Linked(SHARED_LIBRARY, {"lib.so": library}, SHARED_LIBRARY_FORMAT)
-    (code,) = objects
-    return Linked(OBJECT_LOADER, {OBJECT_FILE: code}, OBJECT_FORMAT)
+    triple = machine.triple
+    if not has_linker(triple):
+        (code,) = objects
+        return Linked(OBJECT_LOADER, {OBJECT_FILE: code}, OBJECT_FORMAT)
+    library = link_shared(objects, triple)
+    called = undefined_symbols(library) if library.startswith(_ELF64) else frozenset[str]()
+    if called:
+        check_symbols(called, triple)
+        library = link_shared(objects, triple, libraries=_system_libraries(called, machine))
+    return Linked(SHARED_LIBRARY, {"lib.so": library}, SHARED_LIBRARY_FORMAT)
+
+
+def _system_libraries(called: Collection[str], machine: Machine) -> dict[str, bytes]:
+    """Return libraries by file name that stand for those of the system, with what is called.
+
+    Linked against one, a library says that it needs the other. It is loaded with the system's own,
+    so neither this machine nor the linker needs a system of the other machine.
+    """
+    ending = ".so" if "android" in machine.triple else ".so.6"  # musl has these names built in
+    found: dict[str, bytes] = {}
+    for name, functions in (("libc", _LIBC), ("libm", _LIBM)):
+        texts = [f"define void @{one}() {{ ret void }}" for one in sorted(functions & {*called})]
+        if texts:
+            code = compile_object("\n".join(texts), machine, 0)
+            found[name + ending] = link_shared([code], machine.triple, name=name + ending)
+    return found
 
 
 def has_linker(triple: str) -> bool:
@@ -67,6 +103,51 @@ def has_linker(triple: str) -> bool:
             return False
         raise
     return True
+
+
+def check_loadable(triple: str) -> None:
+    """Refuse machines whose processes could not load a library of ours.
+
+    Its entry points read arguments as they lie with 64-bit pointers, and it is an ELF file.
+
+    Raises:
+        UnsupportedError: Another operating system, or another instruction set.
+    """
+    words = triple.split("-")
+    wide = not _NARROW.match(words[0]) and words[-1] not in ("gnux32", "muslx32", "gnu_ilp32")
+    if wide and (is_native(triple) or (words[0] in _LOADABLE and "linux" in words)):
+        return
+    raise UnsupportedError(
+        f"-mtriple={triple}: 'llvm' makes libraries for 64-bit Linux on x86_64, aarch64, riscv64",
+        hint="write an object for a program of yours: --runtime c",
+    )
+
+
+def check_symbols(called: Collection[str], triple: str) -> None:
+    """Refuse a library that no process could load, since nothing there has what it calls.
+
+    Raises:
+        ToolchainError: It calls a function that is not of libc or libm.
+    """
+    missing = sorted({*called} - _LIBC - _LIBM)
+    if missing:
+        raise ToolchainError(
+            f"the code for {triple} calls {', '.join(missing)}, which no system library has",
+            hint="LLVM calls functions for what the processor lacks: see -mcpu and -mattr",
+        )
+
+
+def undefined_symbols(code: bytes) -> frozenset[str]:
+    """Return what a shared library (64-bit ELF) cannot do without and does not have."""
+    from llvmlite import binding  # an SDK: loaded when code is generated
+
+    sections = {one.name(): one.data() for one in binding.ObjectFileRef.from_data(code).sections()}
+    symbols, names = sections.get(b".dynsym", b""), sections.get(b".dynstr", b"")
+    found: set[str] = set()
+    for name, info, _, section, _, _ in struct.iter_unpack("<IBBHQQ", symbols):
+        if section == 0 and info >> 4 == _GLOBAL:
+            found.add(names[name : names.index(b"\0", name)].decode())
+    return frozenset(found)
 
 
 def is_native(triple: str) -> bool:
@@ -115,7 +196,12 @@ def find_linker(triple: str) -> tuple[str, ...]:
 
 
 def link_shared(
-    objects: Sequence[bytes], triple: str, *, linker: Sequence[str] | None = None
+    objects: Sequence[bytes],
+    triple: str,
+    *,
+    linker: Sequence[str] | None = None,
+    name: str = "lib.so",
+    libraries: Mapping[str, bytes] = MappingProxyType({}),
 ) -> bytes:
     """Return a shared library made of object files; equal bytes for equal input.
 
@@ -123,17 +209,21 @@ def link_shared(
         objects: The object files.
         triple: LLVM's name of the machine.
         linker: Command to use instead of what :func:`find_linker` finds.
+        name: What it says that it is called.
+        libraries: What it needs, by file name.
 
     Raises:
         ToolchainError: The linker is missing, fails or takes too long.
     """
     command = tuple(linker) if linker is not None else find_linker(triple)
     with temporary_folder("link") as folder:
-        target = Path(folder) / "lib.so"
-        sources = [Path(folder) / f"unit{number}.o" for number in range(len(objects))]
-        for source, code in zip(sources, objects, strict=True):
-            source.write_bytes(code)
-        argv = [*command, *_FLAGS, "-soname", "lib.so", "-o", str(target), *map(str, sources)]
+        target = Path(folder) / "linked" / name
+        target.parent.mkdir()
+        inputs = {f"unit{number}.o": code for number, code in enumerate(objects)} | dict(libraries)
+        for source, code in inputs.items():
+            (Path(folder) / source).write_bytes(code)
+        sources = [str(Path(folder) / source) for source in inputs]
+        argv = [*command, *_FLAGS, "-soname", name, "-o", str(target), *sources]
         try:
             done = subprocess.run(
                 argv, capture_output=True, timeout=TIMEOUT_SECONDS, check=False, text=True

@@ -28,7 +28,7 @@ from .known import check_processor, known_values
 from .link import linker_text
 from .optimise import llvm_version
 from .schedules.table import SCHEDULES, loops, shape_of, tile_shape
-from .target import LlvmOptions, canonicalise, machine
+from .target import LlvmOptions, canonicalise, least_machine, machine
 
 
 @hookimpl
@@ -49,6 +49,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             known_flags=("mcpu", "mattr", "mtune"),
             known_values=known_values,
             target_function=target_function,
+            machine=least_machine,
             loops=loops,
         ),
     )

@@ -66,7 +66,11 @@ def package(module: TensorModule, options: LlvmOptions) -> CompiledUnit:
         declared = mapping_declaration(face, len(content))
     files[f"include/{face.prefix}.h"] = face.header(declared).encode()
     return CompiledUnit(
-        name=module.name, loader=PROGRAM, files=files, versions={"llvm": llvm_version()}
+        name=module.name,
+        loader=PROGRAM,
+        files=files,
+        cpu_features=model.cpu_features,
+        versions={"llvm": llvm_version()},
     )
 
 

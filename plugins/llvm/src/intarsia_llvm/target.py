@@ -8,10 +8,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache
 
+from intarsia.artifact import machine as artifact
 from intarsia.errors import TargetError
 from intarsia.runtime.cpu import this_machine
 from intarsia.target.options import did_you_mean, option
 
+from .isa import active_features, attributes_of, resolve
 from .machine import Machine
 
 # Features in the order in which x86 processors got them: LLVM's name, and the Linux kernel's.
@@ -151,19 +153,23 @@ def host_triple() -> str:
 
 @cache
 def host_cpu() -> tuple[str, tuple[str, ...]]:
-    """Return the name and the features of this machine's processor.
+    """Return the name and the features of this machine's processor, as LLVM has them.
 
     The name alone must not be trusted: virtual machines mask and mix what it stands for.
     """
     from llvmlite import binding  # an SDK: loaded when a target asks for it
 
-    has, usable = binding.get_host_cpu_features(), this_machine().cpu_features
+    name, usable = binding.get_host_cpu_name(), this_machine().cpu_features
+    if not is_x86(host_triple()):
+        found = attributes_of(host_triple(), usable or frozenset())
+        return name, tuple(feature[1:] for feature in found)
+    has = binding.get_host_cpu_features()
     names = tuple(
         name
         for name, kernel_name in X86_FEATURES.items()
         if has.get(name) and (usable is None or kernel_name in usable)
     )
-    return binding.get_host_cpu_name(), names
+    return name, names
 
 
 def canonicalise(options: LlvmOptions) -> LlvmOptions:
@@ -177,23 +183,27 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
     for feature in options.mattr:
         if feature[:1] not in ("+", "-"):
             raise TargetError(f"-mattr: '{feature}' starts with neither + nor -")
-    if not is_x86(triple):
-        cpu = "generic" if options.mcpu == "native" else options.mcpu
-        return replace(options, mtriple=triple, mcpu=cpu)
-    if options.mcpu == "native":
-        if triple.split("-")[0] != host_triple().split("-")[0]:
-            raise TargetError(
-                f"-mcpu=native is this machine ({host_triple()}), not {triple}",
-                hint="name the processor, e.g. -mcpu=x86-64-v3",
-            )
+    same = _arch(triple) == _arch(host_triple())
+    if options.mcpu == "native" and same:
         name, features = host_cpu()
         found = tuple(f"+{feature}" for feature in features)
+        known = X86_CPUS if is_x86(triple) else () if name == "generic" else (name,)
         return replace(
             options,
             mtriple=triple,
-            mcpu="x86-64",
-            mtune=options.mtune or (name if name in X86_CPUS else ""),
+            mcpu="x86-64" if is_x86(triple) else "generic",
+            mtune=options.mtune or (name if name in known else ""),
             mattr=(*found, *options.mattr),
+        )
+    if not is_x86(triple):
+        cpu = "generic" if options.mcpu == "native" else options.mcpu
+        base = _RV64GC if _is_plain_riscv(triple, cpu) else ()
+        given = () if set(base) <= set(options.mattr) else base
+        return replace(options, mtriple=triple, mcpu=cpu, mattr=(*given, *options.mattr))
+    if options.mcpu == "native":
+        raise TargetError(
+            f"-mcpu=native is this machine ({host_triple()}), not {triple}",
+            hint="name the processor, e.g. -mcpu=x86-64-v3",
         )
     if options.mcpu not in X86_CPUS:
         raise TargetError(
@@ -229,6 +239,20 @@ def feature_hint(name: str, features: Collection[str]) -> str:
     return f"'{name}' is a feature of processors: -mattr=+{name}" if name in features else ""
 
 
+_RV64GC = ("+m", "+a", "+f", "+d", "+c")
+"""What every RISC-V Linux has, and what its libraries pass floats by (the ABI lp64d)."""
+
+
+def _is_plain_riscv(triple: str, cpu: str) -> bool:
+    """Say whether a processor is that of any RISC-V machine with an operating system."""
+    plain = cpu in ("generic", "generic-rv64", "generic-rv32")
+    return plain and triple.startswith("riscv") and not is_bare(triple)
+
+
+def _arch(triple: str) -> str:
+    return triple.split("-")[0]
+
+
 def is_x86(triple: str) -> bool:
     """Say whether a triple is one of 64-bit x86."""
     return triple.split("-")[0] in ("x86_64", "amd64")
@@ -249,42 +273,73 @@ def _whole(triple: str) -> str:
     return "-".join([words[0], "unknown", *words[1:]]) if words[1:2] == ["none"] else triple
 
 
+_WITHOUT_MODEL = ("oryon-1", "ampere1b")
+"""Processors whose scheduling model in LLVM 22 lacks instructions, which ends the process; they get
+their features without the model."""
+
+
 def machine(options: LlvmOptions) -> Machine:
     """Return what the options mean for code generation."""
     options = canonicalise(options)
-    triple = options.mtriple
+    triple = _whole(options.mtriple)
     if not is_x86(triple):
         wide = triple.startswith(("aarch64", "arm64"))
-        features = ",".join(options.mattr)
         registers, bare = 32 if wide else 16, is_bare(triple)
-        triple = _whole(triple)
-        return Machine(triple, options.mcpu, "", features, 4, registers, (), wide, bare=bare)
-    active = dict.fromkeys(X86_CPUS[options.mcpu])
+        cpu, found = options.mcpu, resolve(triple, options.mcpu, options.mattr)
+        if cpu in _WITHOUT_MODEL:
+            attributes = (*attributes_of(triple, found.offered), *options.mattr)
+            cpu, found = "generic", resolve(triple, "generic", attributes)
+        tune = options.mtune if cpu == "generic" else ""
+        return Machine(
+            triple,
+            cpu,
+            tune,
+            found.attributes,
+            4,
+            registers,
+            found.needed,
+            wide,
+            bare=bare,
+        )
+    return _x86_machine(options)
+
+
+def least_machine(options: LlvmOptions) -> artifact.Machine:
+    """Return the machine with nothing but what code for the options may use."""
+    model = machine(options)
+    arch, offered = _arch(model.triple), frozenset(model.cpu_features)
+    if not is_x86(model.triple):
+        offered = resolve(model.triple, options.mcpu, options.mattr).offered
+    arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
+    return artifact.Machine("linux", "arm" if arch.startswith(("arm", "thumb")) else arch, offered)
+
+
+def _x86_machine(options: LlvmOptions) -> Machine:
+    wanted = dict.fromkeys(X86_CPUS[options.mcpu])
     for feature in options.mattr:
         if feature.startswith("+"):
-            active[feature[1:]] = None
+            wanted[feature[1:]] = None
         else:
-            active.pop(feature[1:], None)
+            wanted.pop(feature[1:], None)
+    removed = [feature for feature in options.mattr if feature.startswith("-")]
+    features = ",".join([*(f"+{name}" for name in wanted), *removed, "-prefer-256-bit"])
+    # LLVM adds what a feature includes, and takes away what includes a removed one.
     names = X86_FEATURES | X86_OTHERS
-    needed = [name for name in X86_FEATURES if name in active]
-    needed += sorted(name for name in active if name not in X86_FEATURES)
-    known = tuple(names.get(name, name) for name in needed)
+    asked = (*X86_FEATURES, *sorted(X86_OTHERS.keys() | wanted.keys() - X86_FEATURES.keys()))
+    active = active_features(options.mtriple, "x86-64", features, asked)
     wide = "avx512f" in active and "avx512vl" in active and "avx512dq" in active
     lanes = 16 if wide else 8 if "avx" in active else 4
-    removed = [feature for feature in options.mattr if feature.startswith("-")]
-    features = ",".join([*(f"+{name}" for name in active), *removed, "-prefer-256-bit"])
-    tune = options.mtune or options.mcpu
     dot = "avxvnni" in active or (wide and "avx512vnni" in active)
     tiles = wide and "amx-tile" in active
     pairs = options.fpmath_mode == "bf16" and tiles and "amx-bf16" in active
     return Machine(
-        triple,
+        options.mtriple,
         "x86-64",
-        tune,
+        options.mtune or options.mcpu,
         features,
         lanes,
         registers=32 if wide else 16,
-        cpu_features=known,
+        cpu_features=tuple(names.get(name, name) for name in active),
         half="f16c" in active,
         dot=dot,
         scale=wide,

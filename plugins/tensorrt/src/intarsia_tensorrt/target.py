@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from intarsia.errors import IntarsiaError, TargetError
-from intarsia.target.kind import Role, TargetKind
+from intarsia.target.kind import RelativePerformance, Role, TargetKind
 from intarsia.target.options import option
 
 from .device import Gpu
@@ -106,4 +106,5 @@ TENSORRT = TargetKind(
     canonicalise=canonicalise,
     env_version=env_version,
     follows=("arch",),
+    performance=lambda _options: RelativePerformance(),
 )

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.build.stages import compile_regions, cut
@@ -18,8 +18,10 @@ from intarsia.ir.match import match_pattern, root_operators
 from intarsia.ir.walk import count_uses
 from intarsia.partition.annotate import annotate
 from intarsia.partition.cost import Plan
+from intarsia.partition.region import Region
 from intarsia.partition.support import Code, SupportTable
 from intarsia.target.options import OptionRow
+from intarsia.target.target import Target
 
 from .blocks import DEEP, LARGE, choose_blocks, other_blocks, plain_graphs, sample_graph
 from .cases.case import Case
@@ -148,11 +150,21 @@ def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) ->
     module = sample_graph(used)
     cuts = [cut(host, made, target, Plan.GREEDY) for made in (module, *plain_graphs(used, _LONG))]
     yield from (" ".join(region.nodes) for kept in cuts for region in kept.regions)
+    if subject.is_accelerator and host.has_hook(target.accelerators[0].kind.name, "partition"):
+        for kept in cuts:
+            yield from _answers(host, kept.regions, target.accelerators[0])
     for kept in cuts if shapes == DEEP else cuts[:1]:
         for unit in compile_regions(host, kept.regions[:1], target):
             yield from _digests(unit)
     for unit in compile_module(subject, module, options=options).units:
         yield from _digests(unit)
+
+
+def _answers(host: Host, regions: Sequence[Region], target: Target) -> Iterator[str]:
+    """What the hook ``partition`` says of regions; greedy cuts overrule some of it."""
+    answer = host.call("partition", target.kind.name, regions=regions, target=target)
+    for region in cast("Sequence[Region]", answer):
+        yield f"{region.name} {len(region.origins)} {region.code} {region.why}"
 
 
 def _digests(unit: CompiledUnit) -> Iterator[str]:

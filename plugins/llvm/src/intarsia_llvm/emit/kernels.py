@@ -73,7 +73,7 @@ class _Kernel(Struct):
         for number, buffer in enumerate(function.params):
             e.buffers[buffer] = f"%p{number}"
             parameters.append(f"ptr noalias %p{number}")
-        self.stmt(e, function.body, parallel=not self.declarations.bare)
+        self.stmt(e, function.body, parallel=not self.declarations.serial)
         self._finish(self.name, parameters, e.w, "noinline", self.linkage)
 
     def _finish(

@@ -119,7 +119,7 @@ def emit_program(module: TensorModule, face: Interface, model: Machine) -> str:
         model: The machine.
     """
     rules = {**RULES, **module.rules}
-    part = _Part(_declarations(model))
+    part = _Part(_declarations(model, serial=True))
     for function in module.functions:
         part.add(function, rules)
     run, weights = emit_run(face, part.declarations), emit_weights(face, module.delivery.constants)
@@ -151,9 +151,15 @@ def _text(name: str, model: Machine, parts: Iterable[str], kernels: _Part) -> st
     )
 
 
-def _declarations(model: Machine) -> Declarations:
+def _declarations(model: Machine, *, serial: bool = False) -> Declarations:
     x86 = is_x86(model.triple)
     fma = not model.bare and (not x86 or "+fma" in model.features.split(","))
     return Declarations(
-        model.half, model.bare, model.scale, rounds=x86, fma=fma, bfloat=model.bfloat
+        model.half,
+        model.bare,
+        model.scale,
+        rounds=x86,
+        fma=fma,
+        bfloat=model.bfloat,
+        serial=serial or model.bare,
     )

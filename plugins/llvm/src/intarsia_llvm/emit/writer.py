@@ -26,11 +26,12 @@ class Declarations(Struct):
 
     Attributes:
         half: Whether the machine converts float16 itself; else integer arithmetic does.
-        bare: Whether there is no operating system: no threads, addresses of 32 bits, a small stack.
+        bare: Whether there is no operating system: addresses of 32 bits, a small stack.
         scale: Whether an instruction multiplies by a power of two.
         rounds: Whether an instruction rounds floats to integers of 32 bits.
         fma: Whether an instruction multiplies and adds.
         bfloat: Whether an instruction rounds to bfloat16, and subnormal numbers may become 0.
+        serial: Whether parallel loops run on the calling thread.
         lines: External and intrinsic functions by name, each declared once.
     """
 
@@ -40,6 +41,7 @@ class Declarations(Struct):
     rounds: bool = False
     fma: bool = False
     bfloat: bool = False
+    serial: bool = False
     lines: dict[str, str] = field(default_factory=dict)
 
     def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:

@@ -36,11 +36,12 @@ OWN_CODES = frozenset(
         Code.UNSUPPORTED_SHAPE,
         Code.UNSUPPORTED_ATTRIBUTE,
         Code.UNSUPPORTED_LAYOUT,
+        Code.SLOWER,
     }
 )
 """Codes that a predicate may give; the others are the host's."""
 
-REQUIRED = {Role.ACCELERATOR: ("register_target_kind", "annotate", "relay_codegen"),
+REQUIRED = {Role.ACCELERATOR: ("register_target_kind", "annotate"),
             Role.BACKEND: ("register_target_kind",)}  # fmt: skip
 
 
@@ -104,14 +105,17 @@ class ContractChecks:
                 problems.append(f"{name}() is not marked with @hookimpl, so the host ignores it")
         roles = {kind.role for kind in subject.kinds}
         needed = {name for role in roles for name in REQUIRED[role]}
+        host = subject.host()
+        loops = {kind.name for kind in subject.kinds if host.kind(kind.name).tir_codegen}
+        if any(k.role is Role.ACCELERATOR and k.name not in loops for k in subject.kinds):
+            needed.add("relay_codegen")
         problems += [
             f"the hook {n}() is missing" for n in sorted(needed)
             if not hasattr(vars(module).get(n), marker)
         ]  # fmt: skip
-        host = subject.host()
         problems += [
             f"backend '{kind.name}' has no tir_codegen" for kind in subject.kinds
-            if kind.role is Role.BACKEND and host.kind(kind.name).tir_codegen is None
+            if kind.role is Role.BACKEND and kind.name not in loops
         ]  # fmt: skip
         refuse(problems)
 

@@ -84,7 +84,10 @@ class PartitionChecks:
         said = [[(r.nodes, len(r.origins), r.why) for r in one] for one in (first, second)]  # type: ignore[attr-defined]
         if said[0] != said[1]:
             problems.append("it answers the same question differently")
-        refuse(problems, hint="return regions from the list, or keep_calls(region, calls)")
+        refuse(
+            problems,
+            hint="return regions from the list, as keep_calls() or split_region() change them",
+        )
 
     @check(tier=3)
     def test_partition_random_graphs_give_equal_results(self, subject: Subject) -> None:
