@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.ir.expr import tensor_type
 from intarsia.partition.answers import region_matches
@@ -11,7 +13,7 @@ from intarsia.partition.region import Region
 from .draft import Draft
 from .fuse import fuse
 from .pack import pack_weights
-from .program import FILE, Program, print_program
+from .program import FILE, Node, Program, print_program
 from .support import all_rows
 from .target import DnnlOptions, exact_feature
 
@@ -33,6 +35,8 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
     outputs = tuple(draft.value(output) for output in function.outputs)
+    if options.special == "exact":
+        draft.nodes = [_keeping_nan(node) for node in draft.nodes]
     fuse(draft, outputs)
     used = {value for node in draft.nodes for value in node.reads} | set(outputs)
     constants = {value: item for value, item in draft.constants.items() if value in used}
@@ -57,6 +61,13 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
         constants=weights,
         cpu_features=_needed(draft, options),
     )
+
+
+def _keeping_nan(node: Node) -> Node:
+    """Return ReLU as ``elu`` without its exponential part: of the two, it gives NaN for NaN."""
+    if node.kind != "eltwise" or (node.text("algorithm"), node.number("alpha")) != ("relu", 0):
+        return node
+    return replace(node, attrs={**node.attrs, "algorithm": "elu"})
 
 
 def _needed(draft: Draft, options: DnnlOptions) -> tuple[str, ...]:
