@@ -14,6 +14,7 @@ from .draft import Draft
 from .fuse import fuse
 from .pack import pack_weights
 from .program import FILE, Node, Program, print_program
+from .sdk import check_library
 from .support import all_rows
 from .target import DnnlOptions, exact_feature
 
@@ -24,8 +25,11 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     """Lower a region to a program and the constants it reads.
 
     Raises:
-        PluginError: The region holds a call that no row of the support table takes.
+        PluginError: The region holds a call that no row of the support table takes, or the library
+            that the user named is none that the loader would take.
     """
+    if options.library:
+        check_library(options.library)
     draft = Draft(region.name)
     function = region.function
     for param in function.params:
