@@ -416,20 +416,34 @@ def run(case: Case, *, special: str = "") -> Result | None:
     function = case.function(exact=bool(special))
     if function is None:
         return None
-    options = DnnlOptions(
-        fpmath_mode=case.mode, prepack=False, special="exact" if special else "library"
-    )
-    unit = compile_region(region_of(function), options)
-    request = request_for(function, unit)
     names = {"x": case.layouts[0], "z": case.layouts[1], "w": case.layouts[1]}
     layouts = tuple(names[param.name] for param in function.params)
+    arrays = [_data(sizes(param), i, special=special) for i, param in enumerate(function.params)]
+    (wanted,) = expected(function, arrays)
+    options = {"fpmath_mode": case.mode, "special": "exact" if special else "library"}
+    kernels, found = in_layouts(function, layouts, arrays, np.dtype(np.float32), **options)
+    return _compared(kernels, found, wanted, case.mode)
+
+
+def in_layouts(
+    function: Function,
+    layouts: tuple[str, ...],
+    arrays: list[np.ndarray],
+    dtype: np.dtype[Any],
+    **options: Any,
+) -> tuple[tuple[str, ...], np.ndarray]:
+    """Run a function of one result with its inputs in layouts.
+
+    Returns:
+        The names of the kernels, and the result.
+    """
+    unit = compile_region(region_of(function), DnnlOptions(prepack=False, **options))
+    request = request_for(function, unit)
     region = InLayouts(parse_program(unit.files[FILE]), request, layouts)
     try:
-        arrays = [_data(spec.shape, i, special=special) for i, spec in enumerate(request.inputs)]
-        (wanted,) = expected(function, arrays)
-        found = np.full(wanted.shape, 12345.0, np.float32)
+        found = np.full(request.outputs[0].shape, 113, dtype)
         region.run(*arrays, found)
-        return _compared(region.implementations, found, wanted, case.mode)
+        return region.implementations, found
     finally:
         region.close()
 

@@ -17,8 +17,9 @@ from intarsia_testkit.expressions import apply, expected, fresh, var, weight
 from intarsia.ir.expr import Expr
 from intarsia_dnnl import faults
 from intarsia_dnnl.faults import FAULTS
-from intarsia_dnnl.isa import VARIABLES, usable_features
+from intarsia_dnnl.isa import EXACT, VARIABLES, exact_feature, usable_features
 
+from . import matrix_quantised
 from .matrix import BASES, Case, run, sampled
 from .regions import make, verdicts
 
@@ -74,6 +75,15 @@ def test_older_processors(isa: str) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.skipif(
+    not exact_feature(), reason=f"this processor has none of {', '.join(EXACT)}: sums saturate"
+)
+def test_every_operator_of_bytes_with_what_follows() -> None:
+    wrong = [case.wrong() for case in matrix_quantised.sampled(2, seed=SEED)]
+    assert wrong.count("") > len(wrong) // 2
+    assert [said for said in wrong if said] == []
 
 
 @pytest.mark.exhaustive

@@ -12,11 +12,12 @@ from intarsia.partition.region import Region
 
 from .draft import Draft
 from .fuse import fuse
+from .isa import exact_feature
 from .pack import pack_weights
-from .program import FILE, Node, Program, print_program
+from .program import FILE, Node, Program, multiplies_integers, print_program
 from .sdk import check_library
 from .support import all_rows
-from .target import DnnlOptions, exact_feature
+from .target import DnnlOptions
 
 LOADER = "dnnl"
 
@@ -76,6 +77,6 @@ def _keeping_nan(node: Node) -> Node:
 
 def _needed(draft: Draft, options: DnnlOptions) -> tuple[str, ...]:
     """Return the processor features without which the library would compute something else."""
-    products = any(node.kind in ("qconv", "qdeconv", "qmatmul") for node in draft.nodes)
+    products = multiplies_integers(draft.nodes)
     feature = exact_feature() if products and options.int8 == "auto" else ""
     return (feature,) if feature else ()

@@ -17,9 +17,9 @@ from intarsia.plugin import (
     hookimpl,
 )
 
-from .isa import hides_tiles
+from .isa import exact_feature, hides_tiles
 from .support import INEXACT, support_table
-from .target import DNNL, DnnlOptions, exact_feature
+from .target import DNNL, DnnlOptions
 from .worth import worthwhile
 
 

@@ -8,7 +8,7 @@ the machine that runs; only of the stored weights it says in which they lie.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
@@ -116,6 +116,11 @@ class Program(Struct, frozen=True):
     threads: int = 0
     library: str = ""
     packed: Mapping[int, PackedWeight] = field(default_factory=dict[int, PackedWeight])
+
+
+def multiplies_integers(nodes: Iterable[Node]) -> bool:
+    """Whether there are products of 8-bit integers."""
+    return any(node.kind in ("qconv", "qdeconv", "qmatmul") for node in nodes)
 
 
 def print_program(program: Program) -> bytes:

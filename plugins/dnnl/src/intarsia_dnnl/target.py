@@ -73,17 +73,6 @@ class DnnlOptions:
     )
 
 
-EXACT = ("avx512_vnni", "avx_vnni", "asimddp")
-"""Processor features with which products of 8-bit integers are added in 32 bits. Without one, the
-library's kernels for x86 add pairs of them in 16 bits, and saturate."""
-
-
-def exact_feature() -> str:
-    """Return the first of :data:`EXACT` that this processor has; empty if it has none."""
-    features = usable_features()
-    return next((name for name in EXACT if name in features), "")
-
-
 def env_version() -> str:
     """Return what compiled regions depend on: schema of programs, library, vector instructions."""
     vectors = sorted(
