@@ -52,9 +52,9 @@ def _unset(spec: TensorSpec) -> np.ndarray:
     return np.full(spec.shape, np.nan if kind.kind == "f" else 77, kind)
 
 
-def verdicts(body: Expr) -> dict[str, Support]:
+def verdicts(body: Expr, *, exact: bool = False) -> dict[str, Support]:
     """Return what the plugin says of every operator below ``body``."""
-    return verdicts_of(body, "dnnl", support_table())
+    return verdicts_of(body, "dnnl", support_table(exact=exact))
 
 
 def region_of(function: Function) -> Region:

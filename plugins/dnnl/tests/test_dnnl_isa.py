@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +116,67 @@ def test_the_library_itself_obeys(tmp_path: Path) -> None:
     command = [sys.executable, "-c", LIMITED, str(tmp_path / "cpuinfo")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert ctypes.c_uint(int(done.stdout)).value & ~VECTORS == 0
+
+
+@pytest.mark.parametrize(
+    ("limit", "left"),
+    [
+        ("SSE41", {"sse4_1"}),
+        ("avx2", {"sse4_1", "avx2"}),
+        ("AVX2_VNNI", {"sse4_1", "avx2", "avx_vnni"}),
+        ("AVX512_CORE", {"sse4_1", "avx2", "avx512f"}),
+        ("AVX512_CORE_VNNI", {"sse4_1", "avx2", "avx512f", "avx512_vnni"}),
+        ("DEFAULT", {"sse4_1", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16"}),
+    ],
+)
+def test_a_limit_takes_features_away(
+    monkeypatch: pytest.MonkeyPatch, limit: str, left: set[str]
+) -> None:
+    names = {"sse4_1", "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16"}
+    machine = replace(this_machine(), cpu_features=frozenset(names))
+    monkeypatch.setattr(isa, "this_machine", lambda: machine)
+    monkeypatch.delenv("DNNL_MAX_CPU_ISA", raising=False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert usable_features() == left
+
+
+QUANTIZED = """
+import sys
+import numpy as np
+from intarsia.errors import PluginError
+from intarsia_dnnl.codegen import compile_region
+from intarsia_dnnl.loader import load
+from intarsia_dnnl.target import DnnlOptions
+from intarsia_testkit.expressions import function_of
+from {tests}.regions import region_of, request_for, verdicts
+from {tests}.test_dnnl_quantised import conv, given_bytes, weights
+
+function = function_of(conv(given_bytes(1, 8, 5, 5), weights(8, 8, 3, 3)))
+request = request_for(function, compile_region(region_of(function), DnnlOptions()))
+try:
+    load(request)
+except PluginError as error:
+    print(error)
+    print(error.hint)
+"""
+
+
+@pytest.mark.skipif(not isa.exact_feature(), reason="this processor saturates without any limit")
+def test_a_limit_under_which_products_of_bytes_saturate_is_refused_when_loading() -> None:
+    """They were up to 50 quanta off."""
+    tests = Path(__file__).parent
+    limited = subprocess.run(
+        [sys.executable, "-c", QUANTIZED.format(tests=tests.name)],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        cwd=tests.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "ONEDNN_MAX_CPU_ISA keeps oneDNN from the instructions" in limited.stdout, limited
+    assert "-int8=off" in limited.stdout
+
+
+def test_products_of_bytes_are_not_taken_under_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert isa.exact_feature() in ("", "asimddp")

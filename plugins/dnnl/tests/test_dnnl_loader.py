@@ -197,6 +197,33 @@ def test_a_library_of_another_major_version(monkeypatch: pytest.MonkeyPatch) -> 
     assert "oneDNN >= 3.0, < 4" in raised.value.hint
 
 
+OLD = """
+static int version[8] = {2, 6, 3};
+void *dnnl_version(void) { return version; }
+"""
+
+
+@pytest.mark.parametrize("prepack", [True, False])
+def test_compiling_refuses_the_library_that_running_refuses(tmp_path: Path, prepack: bool) -> None:
+    source, file = tmp_path / "old.c", tmp_path / "libdnnl.so.2"
+    source.write_text(OLD)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(file), str(source)], check=True)
+    region = region_of(function_of(apply("nn.relu", var("x", 2, 3))))
+    with pytest.raises(PluginError, match=r"is oneDNN 2\.6\.3") as compiling:
+        compile_region(region, DnnlOptions(library=str(file), prepack=prepack))
+    with pytest.raises(PluginError) as running:
+        Dnnl(str(file))
+    assert (str(compiling.value), compiling.value.hint) == (
+        str(running.value),
+        running.value.hint,
+    )
+
+
+def test_a_library_of_the_machine_that_runs_is_not_looked_for_when_compiling() -> None:
+    region = region_of(function_of(apply("nn.relu", var("x", 2, 3))))
+    assert compile_region(region, DnnlOptions(library="/nowhere/libdnnl.so.3")).files
+
+
 def test_no_library_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     def nothing(_name: str) -> str | None:
         return None

@@ -59,6 +59,7 @@ def test_options_are_documented() -> None:
         "num-threads": 0,
         "fpmath-mode": "strict",
         "int8": "auto",
+        "special": "library",
         "library": "",
         "prepack": True,
         "min-flops": 1,

@@ -20,9 +20,10 @@ from intarsia.plugin import Target
 from intarsia_dnnl import plugin, worth
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.draft import Draft
+from intarsia_dnnl.isa import EXACT, exact_feature
 from intarsia_dnnl.loader import load
 from intarsia_dnnl.support import all_rows, support_markdown
-from intarsia_dnnl.target import DNNL, EXACT, DnnlOptions, exact_feature
+from intarsia_dnnl.target import DNNL, DnnlOptions
 
 from .regions import Made, make, region_of, request_for, verdicts
 

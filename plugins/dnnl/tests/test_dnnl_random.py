@@ -108,9 +108,20 @@ def pool(r: random.Random, x: Expr) -> Call:
     return apply(r.choice(["nn.max_pool", "nn.avg_pool"]), x, **attrs)
 
 
+def resize(r: random.Random, x: Expr) -> Call:
+    shape = shape_of(x)
+    rule = r.choice(
+        [("nearest", "asymmetric"), ("nearest", "half_pixel"), ("linear", "half_pixel")]
+    )
+    attrs = {"mode": rule[0], "coordinate_mode": rule[1], "nearest_mode": "floor"}
+    if rule == ("nearest", "half_pixel"):
+        attrs["nearest_mode"] = "round_prefer_floor"
+    return apply("nn.resize", x, sizes=(*shape[:2], *(2 * size for size in shape[2:])), **attrs)
+
+
 STEPS: list[Callable[[random.Random, Expr], Call]] = [
     *(conv, conv, matmul, matmul, attend, unary, unary, binary, binary, binary),
-    *(transpose, reshape, part, concat, reduction, normalize, pool),
+    *(transpose, reshape, part, concat, reduction, normalize, pool, resize),
 ]
 
 
@@ -121,7 +132,7 @@ def random_graph(seed: int) -> Expr:
         x = values[-1] if r.random() < 0.8 else r.choice(values)
         step = r.choice(STEPS)
         images = len(shape_of(x)) in (3, 4)
-        if step in (conv, pool) and not images:
+        if step in (conv, pool, resize) and not images:
             continue
         same = [v for v in values if v is not x and shape_of(v) == shape_of(x)]
         y = apply("add", x, r.choice(same)) if same and r.random() < 0.5 else step(r, x)

@@ -16,6 +16,8 @@ from msgspec.structs import replace
 from intarsia.errors import UnsupportedError
 
 from .arena import Pool, aligned_bytes
+from .faults import Candidate, find_fault, is_slow
+from .layouts import canonical, channels_last
 from .names import (
     BF16,
     BINARY,
@@ -273,6 +275,15 @@ class Assembly:
         primitive = dnnl.make("primitive_create", primitive_desc)
         dnnl.call("primitive_execute", primitive, dnnl.stream, 3, ctypes.addressof(arguments))
 
+    def canonical(self, value: int, desc: int) -> int:
+        """Return the usual descriptor of a layout of a value."""
+        return canonical(self.dnnl, desc, self.shapes[value], self.dtypes[value])
+
+    def layouts(self, value: int) -> list[int]:
+        """Describe layouts of an operand: its own, and those that fast kernels read."""
+        last = channels_last(self.dnnl, self.shapes[value], self.dtypes[value])
+        return [self.dense(value).desc, last, self.row_major(value)]
+
     def dense(self, value: int) -> Tensor:
         """Return a value in some layout without gaps."""
         tensor, shape = self.values[value], self.shapes[value]
@@ -360,7 +371,7 @@ class Assembly:
                 arguments.append((role, self.in_layout(self.values[op.value], wanted)))
             elif op.kind == "sum":
                 buffer = self._accumulator(op.value, desc).buffer
-        target = self._target(result, desc, buffer)
+        target = self._target(result, self.canonical(result, desc), buffer)
         self.emit(primitive_desc, (*arguments, (Arg.DST, target)), node.label or node.kind)
         self.values[result] = target
         self._build_rest(node, result, len(post))
@@ -388,9 +399,12 @@ class Assembly:
                 prepare(attribute)
             for candidate in candidates:
                 made = create(candidate, attribute)
-                if made is None or not self._reads_operands_right(made, post, node):
+                if made is None:
                     continue
-                if not self.dnnl.implementation(made).startswith("ref"):
+                found = Candidate(self, node, post, made)
+                if find_fault(found) is not None:
+                    continue
+                if not is_slow(found):
                     return made, post
                 slow = slow if slow is not None else (made, post)
         if slow is None:
@@ -401,33 +415,6 @@ class Assembly:
                 hint="leave this node to the fallback, or use a newer libdnnl.so.3",
             )
         return slow
-
-    def _reads_operands_right(self, made: int, post: Sequence[PostOp], node: Node) -> bool:
-        """Whether binary post-ops find their operands; some kernels of 3.2 do not."""
-        operands = [self.shapes[op.value] for op in post if op.kind == "binary"]
-        shape = self.shapes[node.result]
-        broadcast = any(prod(other) != 1 and other != shape for other in operands)
-        if node.kind == "binary" and broadcast and len(shape) > 2 and prod(shape[2:]) == 1:
-            return False
-        return not operands or self.is_usual(self.dnnl.queried(made, Query.DST), shape)
-
-    def is_usual(self, desc: int, shape: tuple[int, ...]) -> bool:
-        """Whether a layout is row-major, channels-last or blocked, but for axes of size 1."""
-        strides = self.dnnl.strides(desc, len(shape))
-        if strides is None:
-            return True
-        rows = range(len(shape))
-        for order in ((*rows,), (0, *rows[2:], *rows[1:2])):
-            step = 1
-            for axis in reversed(order):
-                if shape[axis] == 1:
-                    continue
-                if strides[axis] != step:
-                    break
-                step *= shape[axis]
-            else:
-                return True
-        return False
 
     def _accumulator(self, value: int, desc: int) -> Tensor:
         tensor = self.in_layout(self.values[value], desc)

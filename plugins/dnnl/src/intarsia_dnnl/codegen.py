@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.ir.expr import tensor_type
 from intarsia.partition.answers import region_matches
@@ -10,10 +12,12 @@ from intarsia.partition.region import Region
 
 from .draft import Draft
 from .fuse import fuse
+from .isa import exact_feature
 from .pack import pack_weights
-from .program import FILE, SCHEMA, Program, print_program
+from .program import FILE, SCHEMA, Node, Program, multiplies_integers, print_program
+from .sdk import check_library
 from .support import all_rows
-from .target import DnnlOptions, exact_feature
+from .target import DnnlOptions
 
 LOADER = "dnnl"
 
@@ -22,8 +26,11 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     """Lower a region to a program and the constants it reads.
 
     Raises:
-        PluginError: The region holds a call that no row of the support table takes.
+        PluginError: The region holds a call that no row of the support table takes, or the library
+            that the user named is none that the loader would take.
     """
+    if options.library:
+        check_library(options.library)
     draft = Draft(region.name)
     function = region.function
     for param in function.params:
@@ -33,6 +40,8 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
     outputs = tuple(draft.value(output) for output in function.outputs)
+    if options.special == "exact":
+        draft.nodes = [_keeping_nan(node) for node in draft.nodes]
     fuse(draft, outputs)
     used = {value for node in draft.nodes for value in node.reads} | set(outputs)
     constants = {value: item for value, item in draft.constants.items() if value in used}
@@ -60,8 +69,15 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     )
 
 
+def _keeping_nan(node: Node) -> Node:
+    """Return ReLU as ``elu`` without its exponential part: of the two, it gives NaN for NaN."""
+    if node.kind != "eltwise" or (node.text("algorithm"), node.number("alpha")) != ("relu", 0):
+        return node
+    return replace(node, attrs={**node.attrs, "algorithm": "elu"})
+
+
 def _needed(draft: Draft, options: DnnlOptions) -> tuple[str, ...]:
     """Return the processor features without which the library would compute something else."""
-    products = any(node.kind in ("qconv", "qdeconv", "qmatmul") for node in draft.nodes)
+    products = multiplies_integers(draft.nodes)
     feature = exact_feature() if products and options.int8 == "auto" else ""
     return (feature,) if feature else ()

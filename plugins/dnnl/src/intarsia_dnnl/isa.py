@@ -20,6 +20,30 @@ CPUINFO = Path("/proc/cpuinfo")
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """Variables with which users limit the library."""
 
+LIMITS = {
+    "SSE41": 0x1,
+    "AVX": 0x3,
+    "AVX2": 0x7,
+    "AVX2_VNNI": 0xF,
+    "AVX2_VNNI_2": 0x1F,
+    "AVX512_CORE": 0x27,
+    "AVX512_CORE_VNNI": 0x67,
+    "AVX512_CORE_BF16": 0xE7,
+    "AVX512_CORE_FP16": 0x1EF,
+    "AVX512_CORE_AMX": 0xFEF,
+}
+"""Values of those variables, as the library's sets of instructions; any other one is no limit."""
+_SETS = (
+    ("avx2", 0x4),
+    ("avx_vnni", 0x8),
+    ("avx512_vnni", 0x40),
+    ("avx512_bf16", 0x80),
+    ("avx512_fp16", 0x100),
+    ("avx512", 0x20),
+    ("amx_", 0xE00),
+)
+"""How names of features begin, and what has to be in the set; the first that fits counts."""
+
 _TILE_LEAF = 0x1D
 _LIMIT = 0x1EF  # dnnl_cpu_isa_avx512_core_fp16: everything below AMX
 _MATRIX_UNIT = 0xE00  # bits of dnnl_cpu_isa_avx512_core_amx that are not in it
@@ -27,10 +51,15 @@ _MATRIX_UNIT = 0xE00  # bits of dnnl_cpu_isa_avx512_core_amx that are not in it
 
 def usable_features(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     """Return this processor's features that the library may use, as the Linux kernel names them."""
+    allowed = _LIMIT if hides_tiles(cpuinfo) else ~0
+    for variable in VARIABLES:
+        allowed &= LIMITS.get(os.environ.get(variable, "").upper(), ~0)
     features = this_machine().cpu_features or frozenset[str]()
-    if not hides_tiles(cpuinfo):
-        return features
-    return frozenset(name for name in features if not name.startswith("amx_"))
+    return frozenset(name for name in features if _set_of(name) & allowed == _set_of(name))
+
+
+def _set_of(feature: str) -> int:
+    return next((bits for name, bits in _SETS if feature.startswith(name)), 0)
 
 
 def hides_tiles(cpuinfo: Path = CPUINFO) -> bool:
@@ -68,3 +97,32 @@ def keep_from_hidden_tiles(library: ctypes.CDLL, cpuinfo: Path = CPUINFO) -> Non
             hint=f"set {VARIABLES[0]}=AVX512_CORE_FP16",
             where="dnnl",
         )
+
+
+EXACT = ("avx512_vnni", "avx_vnni", "asimddp")
+"""Processor features with which products of 8-bit integers are added in 32 bits. Without one, the
+library's kernels for x86 add pairs of them in 16 bits, and saturate."""
+
+
+def exact_feature() -> str:
+    """Return the first of :data:`EXACT` that this processor has; empty if it has none."""
+    features = usable_features()
+    return next((name for name in EXACT if name in features), "")
+
+
+def check_limit() -> None:
+    """Refuse products of 8-bit integers where a user's limit makes them saturate.
+
+    Raises:
+        PluginError: The processor adds them in 32 bits, and the library may not.
+    """
+    features = this_machine().cpu_features or frozenset[str]()
+    if exact_feature() or features.isdisjoint(EXACT):
+        return
+    limits = " and ".join(name for name in VARIABLES if name in os.environ)
+    raise PluginError(
+        f"{limits} keeps oneDNN from the instructions that add 8-bit products in 32 bits,"
+        " and others saturate",
+        hint="unset it, or compile with it set, or with -int8=off",
+        where="dnnl",
+    )

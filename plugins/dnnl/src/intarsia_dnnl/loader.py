@@ -13,9 +13,10 @@ from intarsia.runtime.loading import LoadRequest, NativeCall, reads_formats
 
 from .arena import Lifetime, aligned_bytes, plan_arena
 from .assembly import Assembly, Home, Tensor
+from .isa import check_limit
 from .narrow import has_matrix_unit, multiplies_narrow, narrow_values
 from .primitives import build_node
-from .program import FILE, SCHEMA, Program, parse_program
+from .program import FILE, SCHEMA, Program, multiplies_integers, parse_program
 from .sdk import Dnnl, describe_status
 from .sound import check_nodes
 from .steps import ExecutionArgument, Step, Table, make_table
@@ -68,6 +69,8 @@ class LoadedRegion:
     def __init__(self, program: Program, request: LoadRequest) -> None:
         """Create everything; on an error nothing is left behind."""
         self.name = request.name
+        if multiplies_integers(program.nodes):
+            check_limit()
         self._dnnl = Dnnl(program.library)
         try:
             # Heavy primitives split their work by the thread count at their creation, light ones by

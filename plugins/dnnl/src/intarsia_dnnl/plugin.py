@@ -17,9 +17,9 @@ from intarsia.plugin import (
     hookimpl,
 )
 
-from .isa import hides_tiles
+from .isa import exact_feature, hides_tiles
 from .support import INEXACT, support_table
-from .target import DNNL, DnnlOptions, exact_feature
+from .target import DNNL, DnnlOptions
 from .worth import worthwhile
 
 
@@ -32,11 +32,13 @@ def register_target_kind() -> Sequence[TargetKind]:
 @hookimpl
 def annotate(target: Target) -> SupportTable:
     """Return what oneDNN takes; products of 8-bit integers as ``-int8`` says."""
-    wanted = cast("DnnlOptions", target.options).int8
-    if wanted == "off":
-        return support_table(without_products="-int8=off leaves products of 8-bit integers")
-    exact = wanted == "on" or exact_feature()
-    return support_table(without_products="" if exact else INEXACT)
+    options = cast("DnnlOptions", target.options)
+    special = options.special == "exact"
+    if options.int8 == "off":
+        why = "-int8=off leaves products of 8-bit integers"
+        return support_table(without_products=why, exact=special)
+    exact = options.int8 == "on" or exact_feature()
+    return support_table(without_products="" if exact else INEXACT, exact=special)
 
 
 @hookimpl

@@ -11,6 +11,7 @@ from intarsia.errors import ArtifactError
 
 from .assembly import Assembly, Home, Tensor
 from .grouping import grouped_shape, weights_layout
+from .layouts import is_usual
 from .names import (
     BINARY,
     BYTES,
@@ -145,7 +146,7 @@ def _multiplicable(a: Assembly, value: int) -> int:
 
 
 def _eltwise(a: Assembly, node: Node) -> None:
-    dnnl, source = a.dnnl, a.dense(node.args[0])
+    dnnl = a.dnnl
     algorithm = ELTWISE[node.text("algorithm")]
     numbers = (node.number("alpha"), node.number("beta"))
 
@@ -153,23 +154,13 @@ def _eltwise(a: Assembly, node: Node) -> None:
         return dnnl.try_make(
             "eltwise_forward_primitive_desc_create",
             *(dnnl.engine, FORWARD_INFERENCE, algorithm),
-            *(source.desc, candidate[0], *numbers, attribute),
+            *(*candidate, *numbers, attribute),
         )
 
-    _one_operand(a, node, source, create)
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        return [(Arg.SRC, a.in_layout(a.values[node.args[0]], dnnl.queried(made, Query.SRC)))]
 
-
-def _one_operand(
-    a: Assembly, node: Node, source: Tensor, create: Callable[[tuple[int, ...], int], int | None]
-) -> None:
-    """Build a primitive whose result has the layout of its operand, or any."""
-
-    def operands(_made: int) -> list[tuple[int, Tensor]]:
-        return [(Arg.SRC, source)]
-
-    free = a.free(node.result)
-    same = a.shapes[node.args[0]] == a.shapes[node.result]
-    a.build(node, create, operands, [(source.desc,), (free,)] if same else [(free,)])
+    a.build(node, create, operands, [(desc, desc) for desc in a.layouts(node.args[0])])
 
 
 def _binary(a: Assembly, node: Node) -> None:
@@ -181,7 +172,7 @@ def _binary(a: Assembly, node: Node) -> None:
     same = a.shapes[left] == a.shapes[right]
     plains = (a.row_major(left), a.row_major(right))
     candidates = [(*plains, a.row_major(node.result))]
-    if same or a.is_usual(one.desc, a.shapes[left]):
+    if same or is_usual(dnnl, one.desc, a.shapes[left]):
         candidates.insert(0, (one.desc, plains[1], free))
         candidates.insert(0, (one.desc, one.desc if same else two.desc, free))
 
@@ -200,7 +191,7 @@ def _binary(a: Assembly, node: Node) -> None:
 
 
 def _pooling(a: Assembly, node: Node) -> None:
-    dnnl, source = a.dnnl, a.dense(node.args[0])
+    dnnl, free = a.dnnl, a.free(node.result)
     algorithm = POOLING[node.text("algorithm")]
     numbers = (
         longs(node.ints("strides")),
@@ -214,13 +205,21 @@ def _pooling(a: Assembly, node: Node) -> None:
         return dnnl.try_make(
             "pooling_forward_primitive_desc_create",
             *(dnnl.engine, FORWARD_INFERENCE, algorithm),
-            *(source.desc, candidate[0], *numbers, attribute),
+            *(candidate[0], free, *numbers, attribute),
         )
 
-    def operands(_made: int) -> list[tuple[int, Tensor]]:
-        return [(Arg.SRC, source)]
+    _in_any_layout(a, node, create)
 
-    a.build(node, create, operands, [(a.free(node.result),)])
+
+def _in_any_layout(
+    a: Assembly, node: Node, create: Callable[[tuple[int, ...], int], int | None]
+) -> None:
+    """Build a primitive of one operand, in the layout it has or one that a fast kernel reads."""
+
+    def operands(made: int) -> list[tuple[int, Tensor]]:
+        return [(Arg.SRC, a.in_layout(a.values[node.args[0]], a.dnnl.queried(made, Query.SRC)))]
+
+    a.build(node, create, operands, [(desc,) for desc in a.layouts(node.args[0])])
 
 
 def _softmax(a: Assembly, node: Node) -> None:
@@ -274,22 +273,24 @@ def _layer_norm(a: Assembly, node: Node) -> None:
 
 
 def _batch_norm(a: Assembly, node: Node) -> None:
-    dnnl, source = a.dnnl, a.dense(node.args[0])
+    dnnl, free = a.dnnl, a.free(node.result)
     flags = USE_GLOBAL_STATS | USE_SCALE | USE_SHIFT
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
         return dnnl.try_make(
             "batch_normalization_forward_primitive_desc_create",
-            *(dnnl.engine, FORWARD_INFERENCE, source.desc, candidate[0]),
+            *(dnnl.engine, FORWARD_INFERENCE, *candidate),
             *(node.number("epsilon"), flags, attribute),
         )
 
-    def operands(_made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, Tensor]]:
         roles = (Arg.SCALE, Arg.SHIFT, Arg.MEAN, Arg.VARIANCE)
         weights = [(role, a.plain(value)) for role, value in zip(roles, node.args[1:], strict=True)]
+        source = a.in_layout(a.values[node.args[0]], dnnl.queried(made, Query.SRC))
         return [(Arg.SRC, source), *weights]
 
-    a.build(node, create, operands, [(source.desc,), (dnnl.any_layout(a.shapes[node.result]),)])
+    layouts = a.layouts(node.args[0])
+    a.build(node, create, operands, [(desc, to) for desc in layouts for to in (desc, free)])
 
 
 def _lrn(a: Assembly, node: Node) -> None:
@@ -307,20 +308,24 @@ def _lrn(a: Assembly, node: Node) -> None:
 
 
 def _prelu(a: Assembly, node: Node) -> None:
-    dnnl, source = a.dnnl, a.dense(node.args[0])
-    slope = dnnl.any_layout(a.shapes[node.args[1]])
+    dnnl = a.dnnl
+    slope, free = dnnl.any_layout(a.shapes[node.args[1]]), a.free(node.result)
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
+        source, result = candidate
         return dnnl.try_make(
             "prelu_forward_primitive_desc_create",
-            *(dnnl.engine, FORWARD_INFERENCE, source.desc, slope, candidate[0], attribute),
+            *(dnnl.engine, FORWARD_INFERENCE, source, slope, result, attribute),
         )
 
     def operands(made: int) -> list[tuple[int, Tensor]]:
-        weights = a.in_layout(a.values[node.args[1]], dnnl.queried(made, Query.WEIGHTS))
-        return [(Arg.SRC, source), (Arg.WEIGHTS, weights)]
+        return [
+            (Arg.SRC, a.in_layout(a.values[node.args[0]], dnnl.queried(made, Query.SRC))),
+            (Arg.WEIGHTS, a.in_layout(a.values[node.args[1]], dnnl.queried(made, Query.WEIGHTS))),
+        ]
 
-    a.build(node, create, operands, [(source.desc,), (dnnl.any_layout(a.shapes[node.result]),)])
+    layouts = a.layouts(node.args[0])
+    a.build(node, create, operands, [(desc, to) for desc in layouts for to in (desc, free)])
 
 
 def _reduction(a: Assembly, node: Node) -> None:
@@ -342,7 +347,7 @@ def _reduction(a: Assembly, node: Node) -> None:
 
 
 def _resampling(a: Assembly, node: Node) -> None:
-    dnnl, source = a.dnnl, a.dense(node.args[0])
+    dnnl, free = a.dnnl, a.free(node.result)
     algorithm = RESAMPLING[node.text("algorithm")]
     sizes = zip(a.shapes[node.result][2:], a.shapes[node.args[0]][2:], strict=True)
     scales = [to / of for to, of in sizes]
@@ -352,13 +357,10 @@ def _resampling(a: Assembly, node: Node) -> None:
         return dnnl.try_make(
             "resampling_forward_primitive_desc_create",
             *(dnnl.engine, FORWARD_INFERENCE, algorithm),
-            *(factors, source.desc, candidate[0], attribute),
+            *(factors, candidate[0], free, attribute),
         )
 
-    def operands(_made: int) -> list[tuple[int, Tensor]]:
-        return [(Arg.SRC, source)]
-
-    a.build(node, create, operands, [(dnnl.any_layout(a.shapes[node.result]),)])
+    _in_any_layout(a, node, create)
 
 
 def _concat(a: Assembly, node: Node) -> None:
@@ -412,8 +414,7 @@ def _view(a: Assembly, node: Node) -> None:
         desc = _seen(a, node, tensor.desc)
     if desc is None:
         raise ArtifactError(f"the region has a malformed {node.kind}", where=node.label)
-    plain = a.row_major(node.result)
-    desc = plain if a.dnnl.equal(desc, plain) else desc
+    desc = a.canonical(node.result, desc)
     a.values[node.result] = Tensor(desc, tensor.buffer, tensor.offset)
 
 

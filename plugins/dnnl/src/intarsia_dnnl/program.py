@@ -8,7 +8,7 @@ the machine that runs; only of the stored weights it says in which they lie.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import prod
 from types import MappingProxyType
 from typing import Annotated, Any, TypeAlias, cast
@@ -128,6 +128,11 @@ class Program(Struct, frozen=True):
     threads: Annotated[int, Meta(ge=0, le=4096)] = 0
     library: str = ""
     packed: Mapping[Value, PackedWeight] = field(default_factory=dict[int, PackedWeight])
+
+
+def multiplies_integers(nodes: Iterable[Node]) -> bool:
+    """Whether there are products of 8-bit integers."""
+    return any(node.kind in ("qconv", "qdeconv", "qmatmul") for node in nodes)
 
 
 def print_program(program: Program) -> bytes:

@@ -128,6 +128,18 @@ def _distribution_files() -> list[Path]:
     return [Path(str(file.locate())) for file in distribution.files or ()]
 
 
+def check_library(path: str) -> None:
+    """Refuse a library that the loader would refuse, if its file is on this machine.
+
+    The machine that runs may be another one.
+
+    Raises:
+        PluginError: It does not load, or is of another major version.
+    """
+    if Path(path).exists():
+        Dnnl(path).close()
+
+
 class Dnnl:
     """One loaded library with an engine and a stream, and everything made with them.
 

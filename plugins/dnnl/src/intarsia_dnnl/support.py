@@ -42,11 +42,12 @@ INEXACT = (
 """Why products of 8-bit integers are not taken."""
 
 
-def support_table(*, without_products: str = "") -> SupportTable:
+def support_table(*, without_products: str = "", exact: bool = False) -> SupportTable:
     """Return what the plugin takes, for the ``annotate`` hook.
 
     Args:
         without_products: Why products of 8-bit integers are not among it; empty if they are.
+        exact: Refuse what the library does not compute as defined for NaN and infinities.
     """
 
     def refuse(_match: Match) -> Support:
@@ -54,8 +55,9 @@ def support_table(*, without_products: str = "") -> SupportTable:
 
     rows: list[SupportRow] = []
     for row in all_rows():
+        predicate = row.exactly if exact else row.predicate
         refused = without_products and row.name in quantised.PRODUCTS
-        rows.append(SupportRow(row.name, row.pattern, refuse if refused else row.predicate))
+        rows.append(SupportRow(row.name, row.pattern, refuse if refused else predicate))
     return SupportTable(tuple(rows))
 
 
@@ -68,7 +70,7 @@ def support_markdown() -> str:
         if row.name in written:
             continue
         constants = [f"argument {index} constant" for index in row.constant]
-        limits = "; ".join(filter(None, (row.limits, ", ".join(constants))))
+        limits = "; ".join(filter(None, (row.limits, ", ".join(constants), row.special)))
         never = row.limits.startswith("never")
         types = "" if never else "float32, int8, uint8" if row.integers else "float32"
         lines.append(f"| `{row.name}` | {types} | {limits} |")

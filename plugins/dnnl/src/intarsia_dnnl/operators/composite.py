@@ -13,6 +13,7 @@ from intarsia.ir.pattern import Match, Pattern, Wildcard, op
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, label_of, scalar, sizes
+from .elementwise import GELU
 from .row import Row
 
 _X = Wildcard("x")
@@ -77,7 +78,7 @@ def _gelu_rows() -> list[Row]:
             last = ("two", 2.0) if index == 3 else ("half", 0.5)
             spelled = _Spelled("gelu_erf", (("scale", scale), ("one", 1.0), last))
             name = f"gelu_erf_{kind}_{index}"
-            rows.append(Row(name, pattern, spelled.supports, spelled.lower))
+            rows.append(Row(name, pattern, spelled.supports, spelled.lower, special=GELU))
     return rows
 
 
@@ -99,7 +100,7 @@ def _tanh_gelu_rows() -> list[Row]:
             wanted = (("cubic", 0.044715), ("scale", math.sqrt(2 / math.pi)), ("one", 1.0), last)
             spelled = _Spelled("gelu_tanh", (*numbers, *wanted))
             name = f"gelu_tanh_{form}_{index}"
-            rows.append(Row(name, pattern, spelled.supports, spelled.lower))
+            rows.append(Row(name, pattern, spelled.supports, spelled.lower, special=GELU))
     return rows
 
 

@@ -14,7 +14,7 @@ from intarsia.ir.pattern import Match, op
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, label_of, scalar, sizes
-from .row import Row, always
+from .row import Row, always, never
 
 
 class _Function(Struct, frozen=True):
@@ -38,7 +38,6 @@ _FIXED = (
     _Function("nn.relu", "relu"),
     _Function("tanh", "tanh"),
     _Function("sigmoid", "logistic"),
-    _Function("exp", "exp"),
     _Function("sqrt", "sqrt"),
     _Function("rsqrt", "pow", 1.0, -0.5),
     _Function("reciprocal", "pow", 1.0, -1.0),
@@ -76,6 +75,9 @@ def _supports_clip(match: Match) -> Support:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"an empty range: {attrs.min} to {attrs.max}")
     return Support.yes()
 
+
+GELU = "infinity becomes NaN"
+"""What AVX-512 kernels of GELU do."""
 
 _BINARY = {
     "add": "add",
@@ -215,6 +217,7 @@ def _lower_prelu(draft: Draft, match: Match) -> int:
 
 ROWS = (
     *(Row(f.operator, op(f.operator), always, f.lower) for f in _FIXED),
+    never("exp", "the library gives infinity for NaN"),
     Row("nn.leaky_relu", op("nn.leaky_relu"), always, _attr_function("relu", "alpha")),
     Row("nn.elu", op("nn.elu"), always, _attr_function("elu", "alpha")),
     Row(
@@ -222,9 +225,16 @@ ROWS = (
         op("nn.hard_sigmoid"),
         always,
         _attr_function("hardsigmoid", "alpha", "beta"),
+        special="NaN becomes 1",
     ),
-    Row("clip", op("clip"), _supports_clip, _attr_function("clip_v2", "min", "max")),
-    Row("nn.gelu", op("nn.gelu"), always, _lower_gelu),
+    Row(
+        "clip",
+        op("clip"),
+        _supports_clip,
+        _attr_function("clip_v2", "min", "max"),
+        special="NaN becomes the minimum",
+    ),
+    Row("nn.gelu", op("nn.gelu"), always, _lower_gelu, special=GELU),
     *(Row(name, op(name), _supports_binary, _lower_binary) for name in (*_BINARY, "power")),
     Row("nn.prelu", op("nn.prelu"), _supports_prelu, _lower_prelu, constant=(1,)),
 )

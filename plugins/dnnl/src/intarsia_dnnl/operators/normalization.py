@@ -10,15 +10,40 @@ from intarsia.ir.pattern import Match, op
 from intarsia.partition.support import Code, Support
 
 from ..draft import Draft, label_of, sizes
-from .row import Row, always
+from .row import Row, never
+
+
+def _supports_softmax(match: Match) -> Support:
+    attrs: Any = match.attrs
+    if sizes(match.root)[attrs.axis] == 1:
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"axis {attrs.axis} holds one element")
+    return Support.yes()
 
 
 def _lower_softmax(draft: Draft, match: Match) -> int:
+    """Append softmax along rows, and to each row the sum of its results, times 0.
+
+    Of a row that holds NaN, or plus infinity, the library makes NaN and zeros. The sum makes all of
+    it NaN, and is at most 1 for any other row.
+    """
     attrs: Any = match.attrs
-    numbers = {"axis": attrs.axis}
-    numbers["algorithm"] = "log" if match.root.name == "nn.log_softmax" else "accurate"
-    value = draft.value(match.root.args[0])
-    return draft.add("softmax", (value,), sizes(match.root), numbers, label=label_of(match.root))
+    label, value = label_of(match.root), draft.value(match.root.args[0])
+    shape, rank = draft.shape(value), len(draft.shape(value))
+    order = (*(axis for axis in range(rank) if axis != attrs.axis), attrs.axis)
+    moved = tuple(shape[axis] for axis in order)
+    if order != tuple(range(rank)):
+        value = draft.add("transpose", (value,), moved, {"axes": order}, label=label)
+    rows = (prod(moved[:-1]), moved[-1])
+    numbers = {"axis": 1, "algorithm": "accurate"}
+    result = draft.add("softmax", (draft.view(value, rows),), rows, numbers, label=label)
+    each = draft.add("reduction", (result,), (rows[0], 1), {"algorithm": "sum"}, label=label)
+    nothing = draft.eltwise("linear", each, 0.0, 0.0, label=label)
+    result = draft.add("binary", (result, nothing), rows, {"algorithm": "add"}, label=label)
+    result = draft.view(result, moved)
+    if order != tuple(range(rank)):
+        back = tuple(order.index(axis) for axis in range(rank))
+        result = draft.add("transpose", (result,), shape, {"axes": back}, label=label)
+    return result
 
 
 def _supports_layer_norm(match: Match) -> Support:
@@ -58,8 +83,14 @@ def _lower_batch_norm(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row("nn.softmax", op("nn.softmax"), always, _lower_softmax),
-    Row("nn.log_softmax", op("nn.log_softmax"), always, _lower_softmax),
+    Row(
+        "nn.softmax",
+        op("nn.softmax"),
+        _supports_softmax,
+        _lower_softmax,
+        limits="more than one element along the axis",
+    ),
+    never("nn.log_softmax", "the library gives minus infinity where a row holds NaN"),
     Row(
         "nn.layer_norm",
         op("nn.layer_norm"),

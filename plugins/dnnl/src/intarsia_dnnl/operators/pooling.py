@@ -75,7 +75,8 @@ def _is_global_pool(match: Match) -> bool:
     attrs: Any = match.attrs
     rank = len(sizes(match.root.args[0]))
     spatial = tuple(range(2, rank))
-    return match.root.name in ("mean", "max") and 3 <= rank <= 5 and attrs.axes == spatial
+    least = {"mean": 3, "max": 4}.get(match.root.name, 6)  # rows of three axes may be attention's
+    return least <= rank <= 5 and attrs.axes == spatial
 
 
 def _supports_reduction(match: Match) -> Support:
@@ -141,6 +142,7 @@ def _lower_lrn(draft: Draft, match: Match) -> int:
     return draft.add("lrn", (value,), sizes(match.root), numbers, label=label_of(match.root))
 
 
+_LEAST = "NaN is passed over, and minus infinity becomes the least finite number"
 _WINDOWS = "1 to 3 spatial dimensions; no dilation; padding smaller than the kernel"
 
 ROWS = (
@@ -151,6 +153,7 @@ ROWS = (
         _lower_pool,
         integers=True,
         limits=_WINDOWS,
+        special=_LEAST,
     ),
     Row("nn.avg_pool", op("nn.avg_pool"), _supports_pool, _lower_pool, limits=_WINDOWS),
     *(
@@ -159,9 +162,17 @@ ROWS = (
             op(name),
             _supports_reduction,
             _lower_reduction,
-            limits="over all spatial axes" if name == "max" else "rank 5 at most",
+            limits="over two or three spatial axes" if name == "max" else "rank 5 at most",
+            special=_LEAST if name == "max" else "",
         )
         for name in _REDUCTIONS
     ),
-    Row("nn.lrn", op("nn.lrn"), _supports_lrn, _lower_lrn, limits="rank 4, odd windows"),
+    Row(
+        "nn.lrn",
+        op("nn.lrn"),
+        _supports_lrn,
+        _lower_lrn,
+        limits="rank 4, odd windows",
+        special="NaN and infinity reach channels outside of their windows",
+    ),
 )

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from intarsia.dtype import DType
-from intarsia.ir.expr import Constant
+from intarsia.ir.expr import Constant, tensor_type
 from intarsia.ir.pattern import Match, Pattern, op
 from intarsia.ir.types import TensorType
 from intarsia.partition.support import Code, Support
@@ -32,6 +32,8 @@ class Row(Struct, frozen=True):
         constant: Arguments of the root that must be known at compile time.
         integers: Tensors of other types than float32 are taken, as far as ``supports`` says.
         limits: What ``supports`` asks for, in words for the table of what is taken.
+        special: What the library makes of NaN and infinities where the definition gives something
+            else; ``-special=exact`` refuses the row.
     """
 
     name: str
@@ -41,6 +43,14 @@ class Row(Struct, frozen=True):
     constant: tuple[int, ...] = ()
     integers: bool = False
     limits: str = ""
+    special: str = ""
+
+    def exactly(self, match: Match) -> Support:
+        """Say whether the plugin takes ``match`` if NaN and infinities must come out right."""
+        verdict = self.predicate(match)
+        if verdict and self.special and tensor_type(match.root).dtype is DType.FLOAT32:
+            return Support.no(Code.UNSUPPORTED_OP, f"{self.special} (-special=exact)")
+        return verdict
 
     def predicate(self, match: Match) -> Support:
         """Say whether the plugin takes ``match``; the support table's predicate."""
