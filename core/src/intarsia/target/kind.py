@@ -15,7 +15,9 @@ from ..errors import TargetError
 if TYPE_CHECKING:
     from ..artifact.machine import Machine
     from ..artifact.unit import CompiledUnit
+    from ..tir.func import PrimFunc
     from ..tir.target_call import FindFunction
+    from .target import Target
 
 
 class Role(Enum):
@@ -111,6 +113,10 @@ class TargetKind:
             special of the target's keys counts (``default`` for all others).
         loops: Backends only: ``loops(name: str, stages: Stages, target: Target) -> PrimFunc``
             replaces the default loops of groups that no schedule takes.
+        bound_stack: Backends only: ``bound_stack(kernel: PrimFunc, target: Target) -> PrimFunc``
+            moves temporaries that no stack is sure to hold into scratch parameters, before the
+            workspace is planned; see :mod:`intarsia.tir.passes.stack_to_scratch`. Without one,
+            one thread runs the loops of a kernel that has large temporaries.
         tir_codegen: Backends only: ``tir_codegen(module: TensorModule, target: Target) ->
             CompiledUnit``.
         canonicalise: Checks options against each other and fills in what depends on the machine;
@@ -156,6 +162,7 @@ class TargetKind:
         default_factory=lambda: MappingProxyType({})
     )
     loops: Callable[..., object] | None = None
+    bound_stack: Callable[[PrimFunc, Target], PrimFunc] | None = None
     tir_codegen: Callable[..., CompiledUnit] | None = None
     canonicalise: Callable[[Any], Any] | None = None
     env_version: Callable[[], str] | None = None

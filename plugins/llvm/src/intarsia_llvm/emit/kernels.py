@@ -32,6 +32,7 @@ from intarsia.tir.walk import expr_nodes, statements
 from .effort import is_worth_sharing, is_worth_waking
 from .expressions import Expressions
 from .matrix_unit import emit_procedure
+from .slots import all_slots, held_slot, slots_of
 from .spelling import memory_type
 from .writer import Declarations, Writer
 
@@ -207,15 +208,19 @@ class _Kernel(Struct):
             parameters.append(f"i64 %i{number}")
             if var in e.positive:
                 inner.positive.add(var)
+        slots = slots_of(loop.body)
+        inner.slot = "%slot" if slots else ""
+        own = ["i64 %slot"] if slots else []
         self._range(inner, loop, "%low", "%high", parallel=False)
-        self._finish(name, [*parameters, "i64 %low", "i64 %high"], inner.w, "noinline")
-        self._thunk(name, parameters)
+        self._finish(name, [*parameters, *own, "i64 %low", "i64 %high"], inner.w, "noinline")
+        self._thunk(name, parameters, slots)
         w = e.w
         extent = e.value(loop.extent)
         w.values.clear()
-        frame = w.alloca("i64", max(1, len(parameters)), 8)
+        frame = w.alloca("i64", max(1, len(parameters) + len(own)), 8)
         values = [("ptr", e.buffers[b]) for b in buffers]
         values += [("i64", e.variable(v)) for v in variables]
+        values += [("i64", all_slots(slots))] if slots else []
         for number, (kind, value) in enumerate(values):
             slot = w.emit(f"getelementptr i64, ptr {frame}, i64 {number}")
             w.do(f"store {kind} {value}, ptr {slot}, align 8")
@@ -224,16 +229,22 @@ class _Kernel(Struct):
         w.do(f"call void @intarsia.parallel({call})")
         w.loaded.clear()  # what the loop wrote has to be read again
 
-    def _thunk(self, name: str, parameters: list[str]) -> None:
-        """Write the function that unpacks the frame."""
+    def _thunk(self, name: str, parameters: list[str], slots: int) -> None:
+        """Write the function that unpacks the frame, and holds a slot where the body needs one."""
         w = Writer(self.declarations)
         args: list[str] = []
         for number, parameter in enumerate(parameters):
             kind = parameter.split(" ")[0]
             slot = w.emit(f"getelementptr i64, ptr %frame, i64 {number}")
             args.append(f"{kind} " + w.emit(f"load {kind}, ptr {slot}, align 8"))
-        w.do(f"call void @{name}({', '.join([*args, 'i64 %low', 'i64 %high'])})")
-        self._finish(f"{name}.thunk", ["ptr %frame", "i64 %low", "i64 %high"], w, "")
+        limits = ["i64 %low", "i64 %high"]
+        if slots:
+            free = w.emit(f"getelementptr i64, ptr %frame, i64 {len(parameters)}")
+            with held_slot(w, free) as own:
+                w.do(f"call void @{name}({', '.join([*args, f'i64 {own}', *limits])})")
+        else:
+            w.do(f"call void @{name}({', '.join([*args, *limits])})")
+        self._finish(f"{name}.thunk", ["ptr %frame", *limits], w, "")
 
 
 def _only_sums(body: Stmt) -> bool:
