@@ -3,23 +3,31 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import numpy as np
 import onnx
 import pytest
+from intarsia_testkit.expressions import apply, function_of, var
 from onnx import helper, numpy_helper
 
 from intarsia import build
 from intarsia.dtype import DType
+from intarsia.ir.expr import constant
 from intarsia.lower.cpu.loops import load, parallel, seq, serial, store
+from intarsia.lower.lower import lower
 from intarsia.target.target import Target
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.passes.stack_to_scratch import STACK_BYTES, frame_bytes
 from intarsia.tir.stmt import Allocate
+from intarsia_llvm.codegen import llvm_text
+from intarsia_llvm.optimise import compile_assembly
+from intarsia_llvm.plugin import rewrite_relay
 from intarsia_llvm.schedules.table import bound_stack
+from intarsia_llvm.target import machine
 
 RUN = """
 import sys, threading
@@ -100,6 +108,52 @@ def check(folder, x, expected):
     shell = ["sh", "-c", 'ulimit -s 256 && exec "$0" "$@"', sys.executable, "-c", RUN]
     files = [str(folder / "m.intarsia"), str(folder / "arrays.npz")]
     subprocess.run([*shell, *files], check=True, timeout=100)
+
+
+FUNCTIONS = {
+    "nn.conv": ((1, 64, 40, 40), (64, 64, 5, 5)),
+    "a wide convolution": ((1, 64, 1, 20_000), (64, 64, 1, 5)),
+    "a deep convolution": ((1, 4096, 4, 4), (64, 4096, 3, 3)),
+    "a depthwise convolution": ((1, 16, 9, 3000), (16, 1, 3, 3)),
+    "matmul": ((3, 200, 300), (3, 300, 170)),
+    "a deep product": ((64, 65_536), (65_536, 32)),
+    "nn.softmax": ((20, 9000),),
+}
+FRAMES = {
+    "x86-64-v4": r"sub\w*\s+\$(\d+), %rsp",
+    "generic": r"sub\s+sp, sp, #(\d+)(, lsl #12)?",
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("mcpu", FRAMES)
+def test_the_frames_that_llvm_makes_are_small(make_target, name, mcpu):
+    data, *weights = FUNCTIONS[name]
+    options = {"mtriple": "aarch64-unknown-linux-gnu"} if mcpu == "generic" else {}
+    target = make_target(mcpu=mcpu, **options)
+    x, operands = var("x", *data), [constant(np.ones(size, np.float32)) for size in weights]
+    if len(data) == 4:
+        sides = weights[0][2:]
+        attrs = {
+            "strides": (1, 1),
+            "padding": tuple((size // 2, size // 2) for size in sides),
+            "dilation": (1, 1),
+            "groups": data[1] // weights[0][1],
+        }
+        body = apply("nn.conv", x, *operands, **attrs)
+    elif weights:
+        body = apply("matmul", x, *operands)
+    else:
+        body = apply(name, x, axis=1)
+    function = rewrite_relay(function_of(body), target)
+    text = llvm_text(lower(function, (), target=target).module, target.options)
+    assembly = compile_assembly(text, machine(target.options), 1)
+    frames = [
+        int(n.group(1)) << (12 if n.lastindex == 2 else 0)
+        for n in re.finditer(FRAMES[mcpu], assembly)
+    ]
+    assert frames
+    assert max(frames) <= 2 * STACK_BYTES
 
 
 def copying(rows, size):
