@@ -145,6 +145,11 @@ def test_concatenation_is_split_into_copies(graphs):
     assert "if_then_else" not in print_func(lowered.module.functions[0])
 
 
+def test_many_tensors_are_concatenated(graphs):
+    parts = [graphs.var(f"x{n}", 2, 1 + n % 3) for n in range(400)]
+    graphs.check(graphs.apply("concatenate", *parts, axis=1), *parts)
+
+
 def test_views_cost_nothing_and_outputs_are_filled(graphs):
     x = graphs.var("x", 4, 6)
     made = graphs.apply("exp", x)
