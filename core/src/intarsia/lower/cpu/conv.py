@@ -274,32 +274,29 @@ def _fill(
             count * inner, shape.lanes, lambda c: store(strip, (row, c + start * inner), zero)
         )
 
-    def copied(low: PrimExpr) -> Stmt:
-        def at(row: PrimExpr) -> Stmt:
-            source = first + row
+    def copied(row: PrimExpr) -> Stmt:
+        source = first + row
 
-            def pixel(w: PrimExpr) -> Stmt:
-                return copy_rows(
-                    inner,
-                    shape.lanes,
-                    lambda c: store(
-                        strip,
-                        (row, (w + before) * inner + c),
-                        load(conv.data, place.image, source, w, channel + c),
-                    ),
-                )
+        def pixel(w: PrimExpr) -> Stmt:
+            return copy_rows(
+                inner,
+                shape.lanes,
+                lambda c: store(
+                    strip,
+                    (row, (w + before) * inner + c),
+                    load(conv.data, place.image, source, w, channel + c),
+                ),
+            )
 
-            def whole(c: PrimExpr) -> Stmt:
-                value = load(conv.data, place.image, source, index(0), c)
-                return store(strip, (row, c + before * inner), value)
+        def whole(c: PrimExpr) -> Stmt:
+            value = load(conv.data, place.image, source, index(0), c)
+            return store(strip, (row, c + before * inner), value)
 
-            if conv.groups == 1:
-                body = copy_rows(inside * inner, shape.lanes, whole)
-            else:
-                body = serial(inside, pixel, "w")
-            return seq(blank(row, 0, before), body, blank(row, before + inside, after))
-
-        return at(low)
+        if conv.groups == 1:
+            body = copy_rows(inside * inner, shape.lanes, whole)
+        else:
+            body = serial(inside, pixel, "w")
+        return seq(blank(row, 0, before), body, blank(row, before + inside, after))
 
     low = minimum(maximum(index(0) - first, 0), span[0])
     high = maximum(minimum(index(rows) - first, span[0]), low)

@@ -9,7 +9,7 @@ in their caches. Threads take turns where there are fewer slots than threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from intarsia.tir.expr import CallTarget, IntImm
@@ -37,7 +37,7 @@ def all_slots(count: int) -> str:
 
 
 @contextmanager
-def held_slot(w: Writer, free: str) -> Iterator[str]:
+def held_slot(w: Writer, free: str) -> Generator[str]:
     """Hold a slot of the word at ``free``; yields its number."""
     look, take, run = w.fresh_label(), w.fresh_label(), w.fresh_label()
     w.do(f"br label %{look}")
