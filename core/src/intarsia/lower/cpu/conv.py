@@ -185,6 +185,10 @@ class _Place(Struct, frozen=True):
     blocks: int
     column: PrimExpr | None = None  # of the first result, where rows are cut
 
+    def across(self, x: PrimExpr) -> PrimExpr:
+        """Return the column of result number ``x`` of a row."""
+        return x if self.column is None else self.column + x
+
 
 def _plan(shape: Shape, conv: Convolution, pieces: int) -> _Plan:
     window = conv.window
@@ -415,8 +419,7 @@ def _tiles(
 
     def done(y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
         channel = place.group * conv.columns + number * width + c
-        column = x if place.column is None else place.column + x
-        return finish(value, (place.image, place.row + y, column, channel))
+        return finish(value, (place.image, place.row + y, place.across(x), channel))
 
     if shape.unit is not None:
         pixel = conv.inner if conv.is_copied else conv.data.shape[3]
