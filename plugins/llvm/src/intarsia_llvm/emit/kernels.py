@@ -12,8 +12,8 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from intarsia.errors import UnsupportedError
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import IntImm, Load, TirVar
+from intarsia.tir.buffer import Scope
+from intarsia.tir.expr import IntImm
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import (
     Allocate,
@@ -27,10 +27,11 @@ from intarsia.tir.stmt import (
     Stmt,
     Store,
 )
-from intarsia.tir.walk import expr_nodes, statements
+from intarsia.tir.walk import statements
 
 from .effort import is_worth_sharing, is_worth_waking
 from .expressions import Expressions
+from .free_names import free_names
 from .matrix_unit import emit_procedure
 from .slots import all_slots, held_slot, slots_of
 from .spelling import memory_type
@@ -195,7 +196,7 @@ class _Kernel(Struct):
 
     def _parallel(self, e: Expressions, loop: For) -> None:
         """Move the loop into a function, and let the threads run it."""
-        buffers, variables = _free(loop)
+        buffers, variables = free_names(loop)
         self.bodies += 1
         name = f"{self.name}.body{self.bodies}"
         inner = Expressions(Writer(self.declarations), scheduled=self.scheduled)
@@ -258,34 +259,3 @@ def _only_sums(body: Stmt) -> bool:
             case _:
                 pass
     return True
-
-
-def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
-    """Return what the body uses from outside, in order of first use."""
-    buffers: dict[Buffer, None] = {}
-    variables: dict[TirVar, None] = {}
-    own_buffers: set[Buffer] = set()
-    own_variables = {loop.var}
-
-    stmts = list(statements(loop.body))
-    for stmt in stmts:
-        match stmt:
-            case For() | LetStmt():
-                own_variables.add(stmt.var)
-            case Allocate():
-                own_buffers.add(stmt.buffer)
-            case Store():
-                buffers.setdefault(stmt.buffer)
-            case Seq() | If() | Barrier() | Invoke():
-                pass
-            case _:
-                assert_never(stmt)
-    for node in expr_nodes(stmts):
-        if isinstance(node, Load):
-            buffers.setdefault(node.buffer)
-        elif isinstance(node, TirVar):
-            variables.setdefault(node)
-    return (
-        [b for b in buffers if b not in own_buffers],
-        [v for v in variables if v not in own_variables],
-    )
