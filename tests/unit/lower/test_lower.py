@@ -23,6 +23,7 @@ from intarsia.ir.expr import (
 )
 from intarsia.ir.op import Op
 from intarsia.ir.types import TensorType, TupleType
+from intarsia.lower import call_plan
 from intarsia.lower.epilogue import epilogue
 from intarsia.lower.fuse import fuse
 from intarsia.lower.lower import lower
@@ -142,6 +143,11 @@ def test_concatenation_is_split_into_copies(graphs):
     x, y = graphs.var("x", 3, 20), graphs.var("y", 3, 5)
     lowered = graphs.check(graphs.apply("concatenate", x, y, x, axis=1), x, y)
     assert "if_then_else" not in print_func(lowered.module.functions[0])
+
+
+def test_many_tensors_are_concatenated(graphs):
+    parts = [graphs.var(f"x{n}", 2, 1 + n % 3) for n in range(400)]
+    graphs.check(graphs.apply("concatenate", *parts, axis=1), *parts)
 
 
 def test_views_cost_nothing_and_outputs_are_filled(graphs):
@@ -318,6 +324,24 @@ def test_regions_are_called_in_the_plan(graphs):
     )
     with pytest.raises(VerifyError, match="no region 'npu_0'"):
         lower(function, (), target=graphs.target())
+
+
+def test_the_addresses_that_calls_pass_are_bounded(graphs, monkeypatch):
+    x = graphs.var("x", 4, 6)
+    call_of = CallFunction(GlobalVar("npu_0"), (x, x, x), x.type)
+    inner = tuple(graphs.var(f"x{n}", 4, 6) for n in range(3))
+    body = graphs.apply("add", graphs.apply("add", *inner[:2]), inner[2])
+    region = Region("npu_0", "npu", Function(inner, body), {}, ())
+    cases = (
+        ("MOST_REGION_TENSORS", 3, Function((x,), call_of), "the region npu:npu_0 has 4 inputs"),
+        ("MOST_TENSORS", 3, Function(inner, body), "a kernel of add.add has 4 inputs"),
+        ("MOST_TENSORS", 2, Function((x,), make_tuple([x, x])), "the model has 3 inputs"),
+    )
+    for limit, most, function, message in cases:
+        with monkeypatch.context() as patch:
+            patch.setattr(call_plan, limit, most)
+            with pytest.raises(UnsupportedError, match=message):
+                lower(function, (region,), target=graphs.target())
 
 
 def test_says_what_it_cannot_lower(graphs):

@@ -8,16 +8,22 @@ from dataclasses import dataclass
 import pytest
 
 from intarsia.dtype import DType
-from intarsia.errors import PluginError
+from intarsia.errors import PluginError, VerifyError
 from intarsia.ir.expr import Function, Var, call
 from intarsia.ir.types import TensorType
+from intarsia.lower.cpu.loops import parallel, serial, store
 from intarsia.lower.loops import default_loops
 from intarsia.lower.lower import lower
 from intarsia.ops import OPERATORS
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.target import Target
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import const
 from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Seq
+from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
+from intarsia.tir.stmt import Allocate, ForKind, Seq
+
+F32 = DType.FLOAT32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +57,57 @@ def test_the_kinds_own_loops_get_the_stages():
 def test_an_answer_that_is_no_kernel_of_the_group(answer):
     with pytest.raises(PluginError, match="the loops of target kind 'toy' are no kernel"):
         lowered(lambda name, stages, target: answer)
+
+
+def deep(size):
+    """Loops that keep ``size`` numbers for each row."""
+
+    def loops(name, stages, target):
+        x, y = Buffer("x", (3, 4), F32), Buffer("y", (3, 4), F32)
+        kept = Buffer("kept", (size,), F32, Scope.STACK)
+        fill = serial(size, lambda j: store(kept, (j,), const(0, F32)))
+        return PrimFunc("f", (x, y), 1, parallel(3, lambda i: Allocate(kept, fill)))
+
+    return loops
+
+
+def bound(loops, **hooks):
+    kind = TargetKind("toy", Role.BACKEND, Options, loops=loops, **hooks)
+    (kernel,) = lower(function(), (), target=Target(kind, Options())).module.functions
+    return kernel
+
+
+def test_large_temporaries_lie_in_the_workspace():
+    assert bound(deep(8192)).scratch == 0
+    kernel = bound(deep(8193))
+    assert [b.shape for b in kernel.scratch_params] == [(8193,)]
+    assert kernel.body.kind is ForKind.SERIAL  # as no thread has a copy of its own
+
+
+def test_a_kind_says_where_its_temporaries_lie():
+    kernel = bound(deep(100), bound_stack=lambda kernel, target: stack_to_scratch(kernel))
+    assert [b.shape for b in kernel.scratch_params] == [(100,)]
+
+
+def test_a_kind_that_leaves_too_much_on_the_stack_is_refused():
+    with pytest.raises(VerifyError, match="80000 bytes on the stack of a thread, and may keep"):
+        bound(deep(20_000), bound_stack=lambda kernel, target: kernel)
+
+
+def test_threads_of_devices_have_more():
+    assert bound(deep(20_000), main_loader="toy").scratch == 0
+    with pytest.raises(VerifyError, match="bytes on the stack of a thread"):
+        bound(deep(200_000), main_loader="toy")
+
+
+@pytest.mark.parametrize(("size", "taken"), [(1 << 20, True), (17 << 20, False)])
+def test_a_schedule_that_wastes_memory_is_not_used(size, taken):
+    def schedule(group, target):
+        return deep(size)("f", None, target)
+
+    op = OPERATORS["nn.softmax"]
+    x = Var("x", TensorType((3, 4), F32))
+    kind = TargetKind("toy", Role.BACKEND, Options, schedules={"nn.softmax": schedule})
+    softmax = Function((x,), call(op, x, attrs=op.Attrs(axis=1)))
+    (kernel,) = lower(softmax, (), target=Target(kind, Options())).module.functions
+    assert (kernel.scratch == 1) is taken

@@ -21,7 +21,7 @@ from ..artifact.plan import (
     Step,
     TensorSpec,
 )
-from ..errors import VerifyError
+from ..errors import UnsupportedError, VerifyError
 from ..ir.expr import Constant, Function, Var, tensor_type
 from ..ir.types import TensorType
 from .fuse import Fusion, KernelCall, RegionCall
@@ -31,6 +31,13 @@ from .values import Value
 if TYPE_CHECKING:
     from ..partition.region import Region
     from ..tir.func import PrimFunc
+
+
+MOST_TENSORS = 65_536
+"""Most tensors of a kernel or a model: each takes the 8 bytes of its address."""
+
+MOST_REGION_TENSORS = 8_192
+"""Most tensors of a region: each takes 64 bytes, since it is described."""
 
 
 class _Planner(Struct):
@@ -135,6 +142,7 @@ def plan_calls(
             number = called.setdefault(item.name, len(called))
             steps.append(_region_step(planner, item, known[item.name], number, len(steps)))
     steps += _copies(planner, fusion.outputs, len(steps))
+    _check_calls(steps, len(function.params) + len(fusion.outputs))
     offsets, total = plan_memory(planner.lifetimes, alignment)
     plan = CallPlan(
         inputs=tuple(_spec(p.name, tensor_type(p)) for p in function.params),
@@ -148,6 +156,29 @@ def plan_calls(
         steps=tuple(_resolved(step, offsets) for step in steps),
     )
     return plan, Weights(planner.constants)
+
+
+def _check_calls(steps: Sequence[Step], tensors: int) -> None:
+    """Check that the addresses that calls pass take at most 512 KiB of the stack.
+
+    Raises:
+        UnsupportedError: The model, or a step, has more tensors.
+    """
+    for step in steps:
+        if isinstance(step, KernelStep) and len(step.args) > MOST_TENSORS:
+            _refuse(f"a kernel of {step.label}", len(step.args), MOST_TENSORS)
+        if isinstance(step, RegionStep) and len(step.args) > MOST_REGION_TENSORS:
+            _refuse(f"the region {step.label}", len(step.args), MOST_REGION_TENSORS)
+    if tensors > MOST_TENSORS:
+        _refuse("the model", tensors, MOST_TENSORS)
+
+
+def _refuse(what: str, tensors: int, most: int) -> None:
+    raise UnsupportedError(
+        f"{what[:200]} has {tensors} inputs and outputs, and may have {most}: "
+        "a call of it would need too much stack",
+        hint="join tensors, or cut the model into several",
+    )
 
 
 def _names(function: Function) -> tuple[str, ...]:

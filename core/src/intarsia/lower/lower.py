@@ -17,6 +17,14 @@ from ..ir.expr import Call, Constant, Expr, Function, Var, tensor_type
 from ..ir.walk import post_order
 from ..target.dispatch import dispatch
 from ..tir.func import PrimFunc
+from ..tir.passes.stack_to_scratch import (
+    DEVICE_FRAME_BYTES,
+    FRAME_BYTES,
+    STACK_BYTES,
+    frame_bytes,
+    stack_to_scratch,
+    verify_frame,
+)
 from .call_plan import plan_calls
 from .fuse import KernelCall, fuse
 from .kernels import FusedGroup, TensorModule
@@ -27,6 +35,9 @@ from .tensors import stages_of
 if TYPE_CHECKING:
     from ..partition.region import Region
     from ..target.target import Target
+
+_TEMPORARY_BYTES = 64 << 20
+_TEMPORARY_SHARE = 16
 
 
 class Lowered(Struct, frozen=True, eq=False):
@@ -80,7 +91,7 @@ def lower(
         if key not in known:
             group = _renamed(item.group, names)
             kernel = _chosen_kernel(group, target, tuned, chosen)
-            known[key] = _kernel(group, target) if kernel is None else kernel
+            known[key] = _bounded(_kernel(group, target) if kernel is None else kernel, target)
         kernels[item] = known[key]
     plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
     module = TensorModule(tuple(known.values()), plan, name)
@@ -102,7 +113,35 @@ def _kernel(group: FusedGroup, target: Target) -> PrimFunc:
     else:
         schedule = None
     kernel = None if schedule is None else schedule(group, target)
-    return _default_kernel(group, target) if kernel is None else _checked(kernel, group, target)
+    if kernel is None:
+        return _default_kernel(group, target)
+    kernel = _checked(kernel, group, target)
+    return _default_kernel(group, target) if _wastes_memory(kernel) else kernel
+
+
+def _bounded(kernel: PrimFunc, target: Target) -> PrimFunc:
+    """Return a kernel whose temporaries fit every stack.
+
+    Raises:
+        VerifyError: The backend leaves more on the stack than it may.
+    """
+    kind = target.kind
+    if kind.bound_stack is not None:
+        kernel = kind.bound_stack(kernel, target)
+    elif not kind.main_loader:
+        kernel = stack_to_scratch(kernel, STACK_BYTES)
+    verify_frame(kernel, DEVICE_FRAME_BYTES if kind.main_loader else FRAME_BYTES)
+    return kernel
+
+
+def _wastes_memory(kernel: PrimFunc) -> bool:
+    """Whether the temporaries of a schedule are far larger than what it works on.
+
+    A padded copy of a picture is, where the dilation of the window is millions.
+    """
+    used = sum(buffer.bytes for buffer in kernel.params[: len(kernel.params) - kernel.scratch])
+    own = sum(buffer.bytes for buffer in kernel.scratch_params) + frame_bytes(kernel)
+    return own > max(_TEMPORARY_BYTES, _TEMPORARY_SHARE * used)
 
 
 def _schedule(operator: str, target: Target) -> Callable[..., object] | None:

@@ -8,6 +8,7 @@ The injective family is five files: this one, ``slicing``, ``indexing`` (positio
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -203,16 +204,19 @@ class Concatenate(Op):
         shape = list(xs[0].shape)
         shape[at] = sum(x.shape[at] for x in xs)
         parts = [x for x in xs if x.shape[at] > 0] or [xs[0]]
+        starts = [0, *accumulate(x.shape[at] for x in parts)]
 
         def element(*indices: PrimExpr) -> PrimExpr:
-            end = shape[at] - parts[-1].shape[at]
-            value = parts[-1][(*indices[:at], indices[at] - end, *indices[at + 1 :])]
-            for x in reversed(parts[:-1]):
-                start = end - x.shape[at]
-                item = x[(*indices[:at], indices[at] - start, *indices[at + 1 :])]
-                value = if_then_else(indices[at] < end, item, value)
-                end = start
-            return value
+            def among(low: int, high: int) -> PrimExpr:
+                # A tree is as deep as the logarithm of the number of parts, a chain as that number.
+                if high - low == 1:
+                    own = (*indices[:at], indices[at] - starts[low], *indices[at + 1 :])
+                    return parts[low][own]
+                middle = (low + high) // 2
+                first, second = among(low, middle), among(middle, high)
+                return if_then_else(indices[at] < starts[middle], first, second)
+
+            return among(0, len(parts))
 
         return compute(shape, element, name="concatenate")
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..artifact.unit import CompiledUnit
     from ..tir.func import PrimFunc
     from ..tir.target_call import FindFunction
+    from .target import Target
 
 
 class Role(Enum):
@@ -128,6 +129,10 @@ class TargetKind:
             special of the target's keys counts (``default`` for all others).
         loops: Backends only: ``loops(name: str, stages: Stages, target: Target) -> PrimFunc``
             replaces the default loops of groups that no schedule takes.
+        bound_stack: Backends only: ``bound_stack(kernel: PrimFunc, target: Target) -> PrimFunc``
+            moves temporaries that no stack is sure to hold into scratch parameters, before the
+            workspace is planned; see :mod:`intarsia.tir.passes.stack_to_scratch`. Without one,
+            one thread runs the loops of a kernel that has large temporaries.
         tir_codegen: ``tir_codegen(module: TensorModule, target: Target) -> CompiledUnit`` compiles
             loops: for a backend what it is the fallback of, for an accelerator each of its regions
             (the hook ``relay_codegen`` is then not asked).
@@ -174,6 +179,7 @@ class TargetKind:
         str, Callable[..., PrimFunc | None] | Mapping[str, Callable[..., PrimFunc | None]]
     ] = field(default_factory=lambda: MappingProxyType({}))
     loops: Callable[..., PrimFunc] | None = None
+    bound_stack: Callable[..., PrimFunc] | None = None
     tir_codegen: Callable[..., CompiledUnit] | None = None
     canonicalise: Callable[[Any], Any] | None = None
     env_version: Callable[[], str] | None = None

@@ -22,7 +22,7 @@ from intarsia.tir.intrinsic import IntrinsicRule
 from .codegen import tir_codegen
 from .intrinsics import RULES
 from .procedures import target_function
-from .schedules import SCHEDULES, tile_shape
+from .schedules import SCHEDULES, bound_stack, tile_shape
 from .target import COptions, canonicalise, this_machine
 from .toolchain import compiler_version
 
@@ -38,6 +38,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             summary="portable C99, compiled by the system's compiler",
             memory=(Memory("global", 64),),
             schedules=SCHEDULES,
+            bound_stack=bound_stack,
             tir_codegen=tir_codegen,
             canonicalise=canonicalise,
             runtimes=("cpp", "c"),

@@ -18,6 +18,7 @@ from intarsia.plugin import Target
 from intarsia.tir.buffer import Buffer, Scope
 from intarsia.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast
 from intarsia.tir.func import PrimFunc
+from intarsia.tir.passes.stack_to_scratch import SMALL_STACK_BYTES, stack_to_scratch
 from intarsia.tir.stmt import Allocate, Stmt
 
 from .dots import add_dots
@@ -89,6 +90,11 @@ def _square(
     rows = unrolled(size, lambda r: vectorized(size, lambda c: read(r, c)))
     columns = unrolled(size, lambda c: vectorized(size, lambda r: write(c, r)))
     return Allocate(square, seq(rows, columns))
+
+
+def bound_stack(kernel: PrimFunc, _target: Target) -> PrimFunc:
+    """Leave on the stack what a small one holds; a loop runs on one thread."""
+    return stack_to_scratch(kernel, SMALL_STACK_BYTES)
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(

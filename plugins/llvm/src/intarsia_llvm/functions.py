@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from intarsia.dtype import DType
 from intarsia.plugin import Signature
+from intarsia.tir.expr import INDEX
 
 from .amx import PROCEDURES
 
@@ -43,6 +44,12 @@ ANGLE_TURNS = "llvm.angle.turns"
 SCALE = "llvm.scale"
 """``scale(x, n, m)``: ``x * 2**n``, with ``n`` a whole float and ``m`` the integer it is."""
 
+THREAD_SLOT = "llvm.thread.slot"
+"""Number of a slot that no other thread of the parallel loop holds; its argument: how many."""
+
+MOST_SLOTS = 64
+"""Bits of the word in which threads claim slots; more threads than slots take turns."""
+
 FUNCTIONS = {
     "llvm.fma": Signature(3, _REAL),
     "llvm.copysign": Signature(2, _REAL),
@@ -61,6 +68,7 @@ FUNCTIONS = {
     SCALE: Signature(3, result=_REAL),
     QUAD: Signature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
     DOT: Signature(3, frozenset({DType.INT32})),
+    THREAD_SLOT: Signature(1, result=frozenset({INDEX})),
     PREFETCH: Signature(1, result=frozenset({DType.BOOL})),
     **dict.fromkeys((*EXCHANGES, *HALVES), Signature(2)),
 }

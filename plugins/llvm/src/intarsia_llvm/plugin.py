@@ -27,7 +27,7 @@ from .intrinsics.expand import RULES
 from .known import check_processor, known_values
 from .link import linker_text
 from .optimise import llvm_version
-from .schedules.table import SCHEDULES, loops, shape_of, tile_shape
+from .schedules.table import SCHEDULES, bound_stack, loops, shape_of, tile_shape
 from .target import LlvmOptions, canonicalise, least_machine, machine
 
 
@@ -51,6 +51,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             target_function=target_function,
             machine=least_machine,
             loops=loops,
+            bound_stack=bound_stack,
         ),
     )
 

@@ -14,6 +14,10 @@ LARGEST = 1e6
 """Scales and sizes are less than this."""
 
 
+MOST_WEIGHTS = 1 << 27
+"""Elements of a matrix of weights: 1 GiB."""
+
+
 class Resizing(Struct, frozen=True, eq=False):
     """What becomes of one dimension.
 
@@ -115,6 +119,11 @@ def _places(
 def _weights(node: NodeContext, spots: np.ndarray, size: int, scale: float) -> np.ndarray:
     """Return the matrix ``[new, old]`` of one dimension; the border repeats outside."""
     mode = node.string("mode", "nearest")
+    if len(spots) * size > MOST_WEIGHTS:
+        raise node.unsupported(
+            f"resizing {size} elements to {len(spots)} takes a matrix of {len(spots) * size} "
+            f"weights; {MOST_WEIGHTS} is the most"
+        )
     matrix = np.zeros((len(spots), size))
     rows = np.arange(len(spots))
     if mode == "nearest":

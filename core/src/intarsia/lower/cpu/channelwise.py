@@ -59,14 +59,35 @@ def channelwise_loops(work: Channelwise, shape: Shape) -> Stmt:
     return parallel(batch * rows, row)
 
 
+_MOST_UNROLLED = 16
+"""Border columns, and taps of a row of the window, up to which each is written out.
+
+Code is as long as the number of border columns times that of taps: for larger windows it has loops.
+"""
+
+
+class _Taps(Struct, frozen=True):
+    """The taps of a row of a window that exist: the first one, and how many."""
+
+    start: PrimExpr
+    count: PrimExpr | int
+
+
 def _row(work: Channelwise, shape: Shape, image: PrimExpr, row: PrimExpr) -> Stmt:
     """Compute a row of results."""
     window, lanes = work.window, shape.lanes
     low, high = window.interior(1)
-    stmts: list[Stmt] = []
-    for column in range(low):
-        stmts.append(_piece(work, lanes, (image, row, index(column)), 1, window.taps(1, column)))
-    whole = range(window.kernel[1])
+
+    def edge(column: PrimExpr | int) -> Stmt:
+        return _piece(work, lanes, (image, row, index(column)), 1, _taps_at(window, column))
+
+    def border(start: int, end: int) -> list[Stmt]:
+        if low + window.output[1] - high > _MOST_UNROLLED:
+            return [serial(end - start, lambda i: edge(i + start), "x")] if end > start else []
+        return [edge(column) for column in range(start, end)]
+
+    stmts = border(0, low)
+    whole = _Taps(index(0), window.kernel[1])
     for part in cut(high - low, shape.neighbours) if high > low else ():
         first = part.start + low
         stmts.append(
@@ -78,9 +99,24 @@ def _row(work: Channelwise, shape: Shape, image: PrimExpr, row: PrimExpr) -> Stm
                 "x",
             )
         )
-    for column in range(high, window.output[1]):
-        stmts.append(_piece(work, lanes, (image, row, index(column)), 1, window.taps(1, column)))
-    return seq(*stmts)
+    return seq(*stmts, *border(high, window.output[1]))
+
+
+def _taps_at(window: Window, column: PrimExpr | int) -> _Taps:
+    """Return the taps of the window of a column that are inside the input."""
+    if isinstance(column, int):
+        taps = window.taps(1, column)
+        return _Taps(index(taps.start), len(taps))
+    low, high = _inside(window, 1, column)
+    return _Taps(low, maximum(high - low, 0))
+
+
+def _inside(window: Window, axis: int, result: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Return the first tap along an axis that is inside the input, and the one behind the last."""
+    step, first = window.dilation[axis], result * window.strides[axis] - window.padding[axis]
+    low = maximum((index(step - 1) - first) // step, 0)
+    high = minimum((index(window.size[axis] - 1) - first) // step + 1, window.kernel[axis])
+    return low, high
 
 
 def _piece(
@@ -88,7 +124,7 @@ def _piece(
     lanes: int,
     place: tuple[PrimExpr, PrimExpr, PrimExpr],
     results: int,
-    taps: range,
+    taps: _Taps,
 ) -> Stmt:
     """Compute ``results`` neighbours for all channels."""
     channels = work.data.shape[3]
@@ -110,7 +146,7 @@ def _vectors(
     work: Channelwise,
     place: tuple[PrimExpr, PrimExpr, PrimExpr],
     results: int,
-    taps: range,
+    taps: _Taps,
     channels: tuple[PrimExpr, int],
 ) -> Stmt:
     """Compute ``results`` neighbours for one vector of channels."""
@@ -120,9 +156,7 @@ def _vectors(
     (sh, sw), (dh, dw) = window.strides, window.dilation
     acc = Buffer("acc", (results, lanes), work.start.dtype, Scope.REGISTER)
     top = row * sh - window.padding[0]
-    # Taps low...high of the window's rows are inside the input.
-    low = maximum((index(dh - 1) - top) // dh, 0)
-    high = minimum((index(window.size[0] - 1) - top) // dh + 1, window.kernel[0])
+    low, high = _inside(window, 0, row)
     if window.interior(0) == (0, window.output[0]):
         low, high = index(0), index(window.kernel[0])
 
@@ -139,20 +173,25 @@ def _vectors(
         return each(add)
 
     def rows_of(number: PrimExpr) -> Stmt:
-        return unrolled(len(taps), lambda k: tap(low + number, k + taps.start), "kw")
+        def at(k: PrimExpr) -> Stmt:
+            return tap(low + number, k + taps.start)
+
+        if isinstance(taps.count, int) and taps.count <= _MOST_UNROLLED:
+            return unrolled(taps.count, at, "kw")
+        return serial(taps.count, at, "kw")
 
     def sums() -> Stmt:
         clear = each(lambda r, i: store(acc, (r, i), work.start))
-        if not taps:
+        if taps.count == 0:
             return clear
-        if work.sum_up is None:
+        if work.sum_up is None or not isinstance(taps.count, int):
             return seq(clear, serial(high - low, rows_of, "kh"))
         x = column * sw + taps.start * dw - window.padding[1]
         element = load(work.data, image, top + low * dh, x, first)
-        tap_of = (low, index(taps.start), first)
-        return work.sum_up(acc, element, tap_of, (high - low, len(taps)))
+        tap_of = (low, taps.start, first)
+        return work.sum_up(acc, element, tap_of, (high - low, taps.count))
 
-    count = maximum(high - low, 0) * len(taps)
+    count = maximum(high - low, 0) * taps.count
     body = seq(
         sums(),
         each(lambda r, i: work.finish(load(acc, r, i), (image, row, column + r, first + i), count)),

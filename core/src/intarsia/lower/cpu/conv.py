@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...tir.buffer import Buffer, Scope
 from ...tir.expr import PrimExpr, const, index, maximum, minimum
@@ -33,6 +34,7 @@ from .loops import (
 )
 from .matrix_unit import SEGMENTS, configured, segment_rows
 from .panel import Matrix
+from .pieces import PieceCopy, columns_of_pieces
 from .tile import Shape, best_rows, column_parts, register_tile
 from .unit_conv import UnitStrip, unit_tiles
 from .unit_dense import unit_dense_loops
@@ -97,24 +99,54 @@ def conv_loops(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
     """Return the loops; ``finish`` gets indices ``(n, row, column, channel)``."""
     if conv.window.is_point and conv.groups == 1:
         return _as_matrix(shape, conv, finish)
-    plan = _plan(shape, conv)
     batch = conv.data.shape[0]
     written = batch * conv.outputs * prod(conv.window.output)
     with_data = stays_with_data(prod(conv.data.shape), written, conv.weight)
+    columns = conv.window.output[1]
+    conv, pieces = _in_pieces(shape, conv)
+    plan = _plan(shape, conv, pieces)
     stmts: list[Stmt] = []
     for chunk in cut(plan.blocks, plan.blocks_at_once):
 
         def item(p: PrimExpr, chunk: Part = chunk) -> Stmt:
-            pictures, parts = plan.strips * batch, conv.groups * chunk.count
-            rows, columns = (p // parts, p % parts) if with_data else (p % pictures, p // pictures)
-            image, strip = rows // plan.strips, rows % plan.strips
-            group, part = columns % conv.groups, columns // conv.groups
+            strips = plan.strips * pieces
+            pictures, parts = strips * batch, conv.groups * chunk.count
+            rows, blocks = (p // parts, p % parts) if with_data else (p % pictures, p // pictures)
+            image, strip = rows // strips, rows % strips
+            group, part = blocks % conv.groups, blocks // conv.groups
             block = part * chunk.size + chunk.start
-            place = _Place(image, strip * plan.height, group, block, chunk.size)
+            column = None
+            if pieces > 1:
+                width = conv.window.output[1]
+                column = minimum(strip % pieces * width, columns - width)
+                strip = strip // pieces
+            place = _Place(image, strip * plan.height, group, block, chunk.size, column)
             return _strip(shape, conv, plan, place, finish)
 
-        stmts.append(parallel(chunk.count * conv.groups * batch * plan.strips, item))
+        stmts.append(parallel(chunk.count * conv.groups * batch * plan.strips * pieces, item))
     return seq(*stmts)
+
+
+def _in_pieces(shape: Shape, conv: Convolution) -> tuple[Convolution, int]:
+    """Return what computes a piece of each row, all of it unless it is long, and how many."""
+    window = conv.window
+    if not conv.is_copied or shape.unit is not None:
+        return conv, 1
+    rows, columns = window.output
+    tile = shape.rows_for(conv.weight.shape[2] // shape.lanes)
+    wide = columns_of_pieces(window, conv.inner * 4, int(_most_bytes(shape, conv)), tile)
+    if wide == columns:
+        return conv, 1
+    piece = replace(conv, copied=True, window=replace(window, output=(rows, wide)))
+    return piece, -(-columns // wide)
+
+
+def _most_bytes(shape: Shape, conv: Convolution) -> float:
+    """Return how many bytes a strip may have.
+
+    Each strip reads all weights anew: many of them come from memory again for each.
+    """
+    return shape.strip_bytes * (_WIDER if is_large(conv.weight) else 1)
 
 
 def _as_matrix(shape: Shape, conv: Convolution, finish: Finish) -> Stmt:
@@ -151,19 +183,22 @@ class _Place(Struct, frozen=True):
     group: PrimExpr
     block: PrimExpr
     blocks: int
+    column: PrimExpr | None = None  # of the first result, where rows are cut
+
+    def across(self, x: PrimExpr) -> PrimExpr:
+        """Return the column of result number ``x`` of a row."""
+        return x if self.column is None else self.column + x
 
 
-def _plan(shape: Shape, conv: Convolution) -> _Plan:
+def _plan(shape: Shape, conv: Convolution, pieces: int) -> _Plan:
     window = conv.window
     rows, columns = window.output
     width = conv.weight.shape[2]
     blocks = -(-conv.columns // width)
     tile_height, tile_width = _tile_of(shape, window, width)
     padded = window.span(1, columns)
-    items = conv.groups * conv.data.shape[0]
-
-    # Each strip reads all weights anew: many of them come from memory again for each.
-    most = shape.strip_bytes * (_WIDER if is_large(conv.weight) else 1)
+    items = conv.groups * conv.data.shape[0] * pieces
+    most = _most_bytes(shape, conv)
 
     def fits(height: int) -> bool:
         if conv.is_copied:
@@ -230,6 +265,8 @@ def _fill(
     window, inner = conv.window, conv.inner
     rows, columns = window.size
     zero = const(conv.blank, strip.dtype)
+    if place.column is not None:
+        return _piece(conv, place, strip).loops(shape.lanes)
     before = min(window.padding[1], span[1])
     inside = max(0, min(columns, span[1] - before))
     after = span[1] - before - inside
@@ -241,32 +278,29 @@ def _fill(
             count * inner, shape.lanes, lambda c: store(strip, (row, c + start * inner), zero)
         )
 
-    def copied(low: PrimExpr) -> Stmt:
-        def at(row: PrimExpr) -> Stmt:
-            source = first + row
+    def copied(row: PrimExpr) -> Stmt:
+        source = first + row
 
-            def pixel(w: PrimExpr) -> Stmt:
-                return copy_rows(
-                    inner,
-                    shape.lanes,
-                    lambda c: store(
-                        strip,
-                        (row, (w + before) * inner + c),
-                        load(conv.data, place.image, source, w, channel + c),
-                    ),
-                )
+        def pixel(w: PrimExpr) -> Stmt:
+            return copy_rows(
+                inner,
+                shape.lanes,
+                lambda c: store(
+                    strip,
+                    (row, (w + before) * inner + c),
+                    load(conv.data, place.image, source, w, channel + c),
+                ),
+            )
 
-            def whole(c: PrimExpr) -> Stmt:
-                value = load(conv.data, place.image, source, index(0), c)
-                return store(strip, (row, c + before * inner), value)
+        def whole(c: PrimExpr) -> Stmt:
+            value = load(conv.data, place.image, source, index(0), c)
+            return store(strip, (row, c + before * inner), value)
 
-            if conv.groups == 1:
-                body = copy_rows(inside * inner, shape.lanes, whole)
-            else:
-                body = serial(inside, pixel, "w")
-            return seq(blank(row, 0, before), body, blank(row, before + inside, after))
-
-        return at(low)
+        if conv.groups == 1:
+            body = copy_rows(inside * inner, shape.lanes, whole)
+        else:
+            body = serial(inside, pixel, "w")
+        return seq(blank(row, 0, before), body, blank(row, before + inside, after))
 
     low = minimum(maximum(index(0) - first, 0), span[0])
     high = maximum(minimum(index(rows) - first, span[0]), low)
@@ -275,6 +309,23 @@ def _fill(
         serial(high - low, lambda r: copied(low + r), "r"),
         serial(index(span[0]) - high, lambda r: blank(high + r, 0, span[1]), "r"),
     )
+
+
+def _piece(conv: Convolution, place: _Place, strip: Buffer) -> PieceCopy:
+    """Return the copy of what a piece of a row reads."""
+    window, channel = conv.window, place.group * conv.inner
+    assert place.column is not None  # of a row that is cut
+    first = (
+        place.row * window.strides[0] - window.padding[0],
+        place.column * window.strides[1] - window.padding[1],
+    )
+
+    def element(row: PrimExpr, column: PrimExpr, c: PrimExpr) -> PrimExpr:
+        return load(conv.data, place.image, row, column, channel + c)
+
+    blank = const(conv.blank, strip.dtype)
+    joined = conv.groups == 1
+    return PieceCopy(strip, conv.inner, window.size, first, blank, element, joined)
 
 
 _Read = Callable[[PrimExpr, PrimExpr, "tuple[PrimExpr, ...]"], PrimExpr]
@@ -368,7 +419,7 @@ def _tiles(
 
     def done(y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
         channel = place.group * conv.columns + number * width + c
-        return finish(value, (place.image, place.row + y, x, channel))
+        return finish(value, (place.image, place.row + y, place.across(x), channel))
 
     if shape.unit is not None:
         pixel = conv.inner if conv.is_copied else conv.data.shape[3]

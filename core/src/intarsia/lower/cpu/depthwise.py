@@ -33,6 +33,9 @@ _MOST_ROWS = 8
 _MOST_UNROLLED = 9
 """Taps in a row or a column up to which they are written out."""
 
+_MOST_CLEARED = 32
+"""Vectors of zeros up to which they are written out."""
+
 
 def suits_depthwise_planes(node: Call, shape: Shape) -> bool:
     """Whether a convolution is computed so: depthwise, with rows that fill half a vector.
@@ -114,10 +117,10 @@ def depthwise_planes(work: DepthwisePlanes, shape: Shape) -> Stmt:
 
 def _rows_at_once(work: DepthwisePlanes, width: int, most: int) -> int:
     """Return how many rows of results a copy serves: all, or equally large blocks of them."""
-    rows, some = work.output[0], work.output[0]
-    while some > _MOST_ROWS and work.reach(0, some) * width * work.data.dtype.bytes > most:
-        some = -(-rows // (-(-rows // some) + 1))
-    return some
+    rows, (stride, _) = work.output[0], work.windows.strides
+    lines = most // (width * work.data.dtype.bytes)
+    fitting = (lines - work.windows.extents[0]) // stride + 1
+    return -(-rows // -(-rows // max(fitting, _MOST_ROWS)))
 
 
 def _fill(
@@ -132,10 +135,13 @@ def _fill(
     zero = const(0, work.data.dtype)
 
     def clear(line: PrimExpr, start: int, end: int) -> list[Stmt]:
-        return [
-            vectorized(copy.lanes, lambda i, at=at: _put(copy, line, i + at, zero))
-            for at in range(start, end, copy.lanes)
-        ]
+        def vector(at: PrimExpr | int) -> Stmt:
+            return vectorized(copy.lanes, lambda i: _put(copy, line, i + at, zero))
+
+        places = range(start, end, copy.lanes)
+        if len(places) > _MOST_CLEARED:
+            return [serial(len(places), lambda v: vector(v * copy.lanes + start), "v")]
+        return [vector(at) for at in places]
 
     def outside(line: PrimExpr) -> Stmt:
         return seq(*clear(line, copy.lead - left, copy.lead + columns + max(needed, 0)))

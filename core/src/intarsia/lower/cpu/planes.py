@@ -27,6 +27,9 @@ _LINES_BYTES = 8 * 1024
 _MOST_UNROLLED = 9
 """Taps up to which they are written out."""
 
+_MOST_EDGES = 16
+"""Results at the ends of a line, with less taps, up to which they are written out."""
+
 
 class Planes(Struct, frozen=True):
     """A pool.
@@ -205,17 +208,22 @@ def _slide(
         done = finish(index(0)) if lanes == 1 else vectorized(lanes, finish)
         return Allocate(acc, seq(_windows(work, shape, line, start, acc), done))
 
-    def edge(column: int) -> Stmt:
+    def edge(column: PrimExpr | int) -> Stmt:
         first, behind = work.taps(last, column)
         return piece(index(column), 1, rows * maximum(behind - first, 0))
 
-    stmts = [edge(column) for column in range(low)]
+    def border(start: int, end: int) -> list[Stmt]:
+        # Code does not grow with the window: beyond a few columns it is a loop.
+        if low + columns - high > _MOST_EDGES:
+            return [serial(end - start, lambda i: edge(i + start), "x")] if end > start else []
+        return [edge(column) for column in range(start, end)]
+
+    stmts = border(0, low)
     if high > low:
         lanes = power_of_two(min(shape.lanes, high - low))
         taps = rows * work.attrs.kernel[-1]
         stmts.append(_spans(high - low, lanes, lambda at: piece(at, lanes, taps), low))
-    stmts += [edge(column) for column in range(high, columns)]
-    return seq(*stmts)
+    return seq(*stmts, *border(high, columns))
 
 
 def _windows(

@@ -33,6 +33,9 @@ _MOST_PHASES = 4
 _PARAMETERS = 8
 """Operands of a quantised convolution in front of its bias."""
 
+_MOST_WEIGHTS = 1 << 24
+"""Weights, missing ones included, that any transposed convolution may be computed with."""
+
 
 def expand_transposed(function: Function) -> Function:
     """Return an equivalent function with convolutions for the transposed ones that can be.
@@ -137,7 +140,10 @@ def _phases(node: Call, weight: Expr) -> _Phases | None:
     low = [before for before, _ in attrs.padding]
     if not static or set(attrs.dilation) != {1} or min(low) < 0 or not kinds[0].elements:
         return None
-    return _Phases(attrs, *kinds)
+    phases = _Phases(attrs, *kinds)
+    every = prod(kinds[1].static_shape[:2]) * prod(phases.taps) * prod(attrs.strides)
+    # A stride far longer than the window would have weights of nearly nothing but zeros.
+    return phases if every <= max(_MOST_WEIGHTS, 4 * kinds[1].elements) else None
 
 
 class _Phases(Struct, frozen=True):

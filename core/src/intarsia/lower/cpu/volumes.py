@@ -14,6 +14,9 @@ from .moves import moved, reshaped
 _DEPTH_FIRST = (0, 2, 1, 3, 4)
 """Swaps channels and depth."""
 
+_MOST_TAPS = 32
+"""Taps of the depth up to which each becomes a slice of the graph and a copy of the data."""
+
 
 def flatten_volumes(function: Function) -> Function:
     """Return an equivalent function; three-dimensional convolutions of float32 are changed."""
@@ -29,7 +32,7 @@ def _flattened(node: Expr) -> Expr | None:
         return None
     batch, _, depth, *_ = tensor_type(node).static_shape
     outputs, inner, taps, *kernel = tensor_type(weight).static_shape
-    if not kind.elements or not tensor_type(weight).elements:
+    if not kind.elements or not tensor_type(weight).elements or taps > _MOST_TAPS:
         return None
     stacked = _depth_as_channels(data, attrs, taps, depth)
     flat = reshaped(moved(weight, _DEPTH_FIRST), (outputs, taps * inner, *kernel))

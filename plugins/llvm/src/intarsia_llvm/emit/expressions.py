@@ -34,6 +34,7 @@ from intarsia.tir.expr import (
 )
 from intarsia.tir.walk import children
 
+from ..functions import THREAD_SLOT
 from .arithmetic import emit_binary, emit_index_division
 from .builtin import emit_intrinsic, emit_reduction, emit_target_call
 from .conversions import emit_cast
@@ -60,6 +61,7 @@ class Expressions(Struct):
         positions: Where elements lie, by buffer and indices; an unrolled loop asks for each copy.
         summing: Inside a loop that writes registers alone, the value of its variable.
         scheduled: Whether LLVM has no loop of the kernel to vectorise (:mod:`.scheduled`).
+        slot: Number of the slot that the thread holds; empty where one thread runs.
     """
 
     w: Writer
@@ -69,6 +71,7 @@ class Expressions(Struct):
     positions: dict[tuple[Buffer, tuple[PrimExpr, ...]], Position] = field(default_factory=dict)
     summing: str = ""
     scheduled: bool = False
+    slot: str = ""
 
     def value(self, expr: PrimExpr) -> str:
         """Write an expression; a subexpression that occurs twice in a statement is written once."""
@@ -121,6 +124,8 @@ class Expressions(Struct):
                 return emit_intrinsic(w, expr, [self.value(arg) for arg in expr.args])
             case CallTarget(kind="llvm", function="llvm.prefetch", args=(Load() as ahead,)):
                 return self._prefetch(ahead)
+            case CallTarget(kind="llvm", function="llvm.thread.slot"):
+                return self.slot or "0"
             case CallTarget(kind="llvm", function="llvm.quad", args=(Load() as first,)):
                 return self._quad(first)
             case CallTarget():
@@ -189,6 +194,8 @@ class Expressions(Struct):
                 return self.is_natural(expr.b)
             case Binary(op=BinaryOp.MAX):
                 return self.is_natural(expr.a) or self.is_natural(expr.b)
+            case CallTarget():
+                return expr.function == THREAD_SLOT
             case _:
                 return False
 

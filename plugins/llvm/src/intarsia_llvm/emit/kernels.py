@@ -12,8 +12,8 @@ from typing import assert_never
 from msgspec import Struct, field
 
 from intarsia.errors import UnsupportedError
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import IntImm, Load, TirVar
+from intarsia.tir.buffer import Scope
+from intarsia.tir.expr import IntImm
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import (
     Allocate,
@@ -27,11 +27,13 @@ from intarsia.tir.stmt import (
     Stmt,
     Store,
 )
-from intarsia.tir.walk import expr_nodes, statements
+from intarsia.tir.walk import statements
 
 from .effort import is_worth_sharing, is_worth_waking
 from .expressions import Expressions
+from .free_names import free_names
 from .matrix_unit import emit_procedure
+from .slots import all_slots, held_slot, slots_of
 from .spelling import memory_type
 from .writer import Declarations, Writer
 
@@ -194,7 +196,7 @@ class _Kernel(Struct):
 
     def _parallel(self, e: Expressions, loop: For) -> None:
         """Move the loop into a function, and let the threads run it."""
-        buffers, variables = _free(loop)
+        buffers, variables = free_names(loop)
         self.bodies += 1
         name = f"{self.name}.body{self.bodies}"
         inner = Expressions(Writer(self.declarations), scheduled=self.scheduled)
@@ -207,15 +209,19 @@ class _Kernel(Struct):
             parameters.append(f"i64 %i{number}")
             if var in e.positive:
                 inner.positive.add(var)
+        slots = slots_of(loop.body)
+        inner.slot = "%slot" if slots else ""
+        own = ["i64 %slot"] if slots else []
         self._range(inner, loop, "%low", "%high", parallel=False)
-        self._finish(name, [*parameters, "i64 %low", "i64 %high"], inner.w, "noinline")
-        self._thunk(name, parameters)
+        self._finish(name, [*parameters, *own, "i64 %low", "i64 %high"], inner.w, "noinline")
+        self._thunk(name, parameters, slots)
         w = e.w
         extent = e.value(loop.extent)
         w.values.clear()
-        frame = w.alloca("i64", max(1, len(parameters)), 8)
+        frame = w.alloca("i64", max(1, len(parameters) + len(own)), 8)
         values = [("ptr", e.buffers[b]) for b in buffers]
         values += [("i64", e.variable(v)) for v in variables]
+        values += [("i64", all_slots(slots))] if slots else []
         for number, (kind, value) in enumerate(values):
             slot = w.emit(f"getelementptr i64, ptr {frame}, i64 {number}")
             w.do(f"store {kind} {value}, ptr {slot}, align 8")
@@ -224,16 +230,22 @@ class _Kernel(Struct):
         w.do(f"call void @intarsia.parallel({call})")
         w.loaded.clear()  # what the loop wrote has to be read again
 
-    def _thunk(self, name: str, parameters: list[str]) -> None:
-        """Write the function that unpacks the frame."""
+    def _thunk(self, name: str, parameters: list[str], slots: int) -> None:
+        """Write the function that unpacks the frame, and holds a slot where the body needs one."""
         w = Writer(self.declarations)
         args: list[str] = []
         for number, parameter in enumerate(parameters):
             kind = parameter.split(" ")[0]
             slot = w.emit(f"getelementptr i64, ptr %frame, i64 {number}")
             args.append(f"{kind} " + w.emit(f"load {kind}, ptr {slot}, align 8"))
-        w.do(f"call void @{name}({', '.join([*args, 'i64 %low', 'i64 %high'])})")
-        self._finish(f"{name}.thunk", ["ptr %frame", "i64 %low", "i64 %high"], w, "")
+        limits = ["i64 %low", "i64 %high"]
+        if slots:
+            free = w.emit(f"getelementptr i64, ptr %frame, i64 {len(parameters)}")
+            with held_slot(w, free) as own:
+                w.do(f"call void @{name}({', '.join([*args, f'i64 {own}', *limits])})")
+        else:
+            w.do(f"call void @{name}({', '.join([*args, *limits])})")
+        self._finish(f"{name}.thunk", ["ptr %frame", *limits], w, "")
 
 
 def _only_sums(body: Stmt) -> bool:
@@ -247,34 +259,3 @@ def _only_sums(body: Stmt) -> bool:
             case _:
                 pass
     return True
-
-
-def _free(loop: For) -> tuple[list[Buffer], list[TirVar]]:
-    """Return what the body uses from outside, in order of first use."""
-    buffers: dict[Buffer, None] = {}
-    variables: dict[TirVar, None] = {}
-    own_buffers: set[Buffer] = set()
-    own_variables = {loop.var}
-
-    stmts = list(statements(loop.body))
-    for stmt in stmts:
-        match stmt:
-            case For() | LetStmt():
-                own_variables.add(stmt.var)
-            case Allocate():
-                own_buffers.add(stmt.buffer)
-            case Store():
-                buffers.setdefault(stmt.buffer)
-            case Seq() | If() | Barrier() | Invoke():
-                pass
-            case _:
-                assert_never(stmt)
-    for node in expr_nodes(stmts):
-        if isinstance(node, Load):
-            buffers.setdefault(node.buffer)
-        elif isinstance(node, TirVar):
-            variables.setdefault(node)
-    return (
-        [b for b in buffers if b not in own_buffers],
-        [v for v in variables if v not in own_variables],
-    )

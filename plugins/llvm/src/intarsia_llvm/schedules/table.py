@@ -18,12 +18,18 @@ from intarsia.lower.kernels import FusedGroup
 from intarsia.lower.loops import default_loops
 from intarsia.lower.tensors import Stages
 from intarsia.target.target import Target
-from intarsia.tir.expr import CallTarget, PrimExpr, TirVar
+from intarsia.tir.expr import INDEX, CallTarget, PrimExpr, TirVar, index
 from intarsia.tir.func import PrimFunc
+from intarsia.tir.passes.stack_to_scratch import (
+    SMALL_STACK_BYTES,
+    STACK_BYTES,
+    ThreadSlots,
+    stack_to_scratch,
+)
 from intarsia.tir.stmt import LetStmt, Stmt
 
 from ..amx import Amx
-from ..functions import DOT, HALVES, PREFETCH, QUAD
+from ..functions import DOT, HALVES, MOST_SLOTS, PREFETCH, QUAD, THREAD_SLOT
 from ..machine import Machine
 from ..target import machine
 from .transpose import square, turn
@@ -114,6 +120,19 @@ def has_small_stack(target: Target) -> bool:
 def loops(name: str, stages: Stages, target: Target) -> PrimFunc:
     """Default loops; vectors overlap where the machine has some."""
     return default_loops(name, stages, overlap=not machine(target.options).bare)
+
+
+def thread_slot(count: int) -> PrimExpr:
+    """Return the number of the slot, below ``count``, that the thread holds."""
+    return CallTarget("llvm", THREAD_SLOT, (index(count),), INDEX, 1)
+
+
+def bound_stack(kernel: PrimFunc, target: Target) -> PrimFunc:
+    """Leave on the stack what its smallest kind holds: of threads, or of a microcontroller."""
+    if machine(target.options).bare:
+        return stack_to_scratch(kernel, SMALL_STACK_BYTES)
+    threads = min(target.options.num_threads or MOST_SLOTS, MOST_SLOTS)
+    return stack_to_scratch(kernel, STACK_BYTES, ThreadSlots(threads, thread_slot))
 
 
 SCHEDULES: Mapping[str, Schedule] = MappingProxyType(

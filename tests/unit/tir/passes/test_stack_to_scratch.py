@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a kernel may keep on a stack, and where the rest goes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from intarsia.dtype import DType
+from intarsia.errors import VerifyError
+from intarsia.lower.cpu.loops import load, parallel, seq, store, unrolled
+from intarsia.tir.buffer import Buffer, Scope
+from intarsia.tir.expr import INDEX, CallTarget, PrimExpr, index
+from intarsia.tir.func import PrimFunc
+from intarsia.tir.interp import run
+from intarsia.tir.passes.stack_to_scratch import (
+    ThreadSlots,
+    frame_bytes,
+    stack_to_scratch,
+    verify_frame,
+)
+from intarsia.tir.stmt import Allocate, For, ForKind, LetStmt, Stmt
+from intarsia.tir.text.print import print_func
+from intarsia.tir.verify import verify_func
+from intarsia.tir.walk import statements
+
+F32 = DType.FLOAT32
+
+
+def slot(count: int) -> PrimExpr:
+    return CallTarget("loops", "slot", (index(count),), INDEX, 1)
+
+
+def copying(rows: int, *sizes: int) -> PrimFunc:
+    """Return ``y[i] = x[i] + 1`` with temporaries of these sizes for each row."""
+    x, y = Buffer("x", (rows,), F32), Buffer("y", (rows,), F32)
+    buffers = [Buffer(f"copy{n}", (size,), F32, Scope.STACK) for n, size in enumerate(sizes)]
+
+    def row(i: PrimExpr) -> Stmt:
+        body = seq(
+            *(store(b, (0,), load(x, i) + 1.0) for b in buffers),
+            store(y, (i,), load(buffers[0], 0)),
+        )
+        for buffer in buffers:
+            body = Allocate(buffer, body)
+        return body
+
+    return PrimFunc("copying", (x, y), 1, parallel(rows, row))
+
+
+def kinds(function: PrimFunc) -> list[ForKind]:
+    return [s.kind for s in statements(function.body) if isinstance(s, For)]
+
+
+def test_the_largest_temporaries_move() -> None:
+    function = copying(3, 100, 10, 1)
+    moved = stack_to_scratch(function, 44)
+    assert [b.shape for b in moved.scratch_params] == [(100,)]
+    assert frame_bytes(function) == 444
+    assert frame_bytes(moved) == 44
+    verify_func(moved)
+    y = np.zeros(3, np.float32)
+    run(moved, np.arange(3, dtype=np.float32), y, np.zeros(100, np.float32))
+    np.testing.assert_array_equal(y, [1, 2, 3])
+
+
+def test_one_thread_runs_a_loop_whose_memory_it_shares() -> None:
+    assert kinds(stack_to_scratch(copying(3, 100))) == [ForKind.SERIAL]
+    small = copying(3, 100)
+    assert stack_to_scratch(small, 400) is small
+
+
+def test_threads_have_a_slot_each() -> None:
+    moved = stack_to_scratch(copying(3, 100), 0, ThreadSlots(8, slot))
+    assert kinds(moved) == [ForKind.PARALLEL]
+    assert [b.shape for b in moved.scratch_params] == [(3, 112)]  # as many as there are rows
+    assert any(isinstance(s, LetStmt) for s in statements(moved.body))
+    verify_func(moved)
+    assert "slot" in print_func(moved)
+    many = stack_to_scratch(copying(30, 128), 0, ThreadSlots(8, slot))
+    assert [b.shape for b in many.scratch_params] == [(8, 128)]
+
+
+def test_copies_take_bounded_memory() -> None:
+    moved = stack_to_scratch(copying(30, 16 << 20), 0, ThreadSlots(8, slot))
+    assert [b.shape for b in moved.scratch_params] == [(4, 16 << 20)]
+
+
+def test_copies_of_unrolled_loops_count() -> None:
+    y = Buffer("y", (4,), F32)
+    copy = Buffer("copy", (100,), F32, Scope.STACK)
+    body = unrolled(4, lambda i: Allocate(copy, store(y, (i,), load(copy, 0))))
+    function = PrimFunc("f", (y,), 1, body)
+    assert frame_bytes(function) == 1600
+    assert stack_to_scratch(function, 1600) is function
+    assert frame_bytes(stack_to_scratch(function, 1599)) == 0
+
+
+def test_a_temporary_of_two_loops_is_one_parameter() -> None:
+    y = Buffer("y", (8,), F32)
+    copy = Buffer("copy", (16,), F32, Scope.STACK)
+
+    def row(i: PrimExpr) -> Stmt:
+        return Allocate(copy, seq(store(copy, (0,), load(y, i)), store(y, (i,), load(copy, 0))))
+
+    function = PrimFunc("f", (y,), 1, seq(parallel(8, row), parallel(8, row)))
+    moved = stack_to_scratch(function, 0, ThreadSlots(4, slot))
+    assert [b.shape for b in moved.scratch_params] == [(4, 16)]
+    verify_func(moved)
+
+
+def test_the_verifier_names_the_bytes() -> None:
+    with pytest.raises(VerifyError, match=r"copying.* 444 bytes .* may keep 443"):
+        verify_frame(copying(3, 100, 10, 1), 443)
+    verify_frame(copying(3, 100, 10, 1), 444)
