@@ -28,6 +28,7 @@ def run() -> int:
     os.environ.setdefault(*_BLAS_WAIT)
     note = termination = None
     try:
+        from .budget import watched
         from .cli.inherited import mend_inherited  # an interrupt while importing is like any other
         from .cli.supervise import supervise
         from .cli.termination import Termination
@@ -41,7 +42,8 @@ def run() -> int:
         termination.heed()
         from .cli.main import main
 
-        code = main(note=note.write if note is not None else None)
+        with watched(None if note is None else note.watch):
+            code = main(note=note.write if note is not None else None)
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
         code = _INTERRUPTED

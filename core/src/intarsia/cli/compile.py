@@ -127,6 +127,8 @@ def compile_model(
             measure=settings.measure,
             allow_overflow=settings.allow_overflow,
             records=settings.records,
+            time_limit=settings.time_limit,
+            memory_limit=settings.memory_limit,
             mapped=True,
             progress=stage,
             weights_known=weights_known,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..budget import limited
 from ..build.build import measured_costs
 from ..build.config import Executor
 from ..build.dynamic import VM, import_any, is_open
@@ -29,7 +30,7 @@ from ..passes.fuse_quantize import FUSE_QUANTIZE
 from ..target.options import did_you_mean
 from .composed import ComposedCommand
 from .drawing.write import draw
-from .model_options import parse_shape
+from .model_options import limit_options, parse_shape
 from .output import emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options
@@ -69,6 +70,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--netron", type=_FILE, metavar="FILE", help="Write the model with its placement.")
 @click.option("--model-explorer", type=_FILE, metavar="FILE",
               help="Write the graph for Model Explorer, as JSON.")  # fmt: skip
+@limit_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(
@@ -88,6 +90,8 @@ def command(
     netron: Path | None,
     model_explorer: Path | None,
     as_json: bool,
+    time_limit: float | None,
+    memory_limit: int | None,
 ) -> None:
     """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
     host = session.host()
@@ -95,11 +99,12 @@ def command(
     rules = [parse_place_rule(text) for text in place]
     shapes = largest(dict(parse_shape(text) for text in shape))
     chosen = None if executor is None else Executor(executor, host=host)
-    imported = _imported(model, chosen, shapes)
     by_cost = measure and Plan(plan) is Plan.COST
-    placed = place_model(
-        host, imported, parts, Plan(plan), rules, measured_costs if by_cost else None
-    )
+    with limited(time_limit, memory_limit):
+        placed = place_model(
+            host, _imported(model, chosen, shapes), parts, Plan(plan), rules,
+            measured_costs if by_cost else None,
+        )  # fmt: skip
     notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
     placement = placed.placement
     verdicts = _chosen(placement.verdicts, nodes)

@@ -8,6 +8,7 @@ The injective family is five files: this one, ``slicing``, ``indexing`` (positio
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from math import prod
 
 import numpy as np
@@ -30,6 +31,8 @@ from .rules import (
     shape_text,
     total,
 )
+
+_MANY_PARTS = 16  # of a concatenation
 
 
 def _check_sizes(name: str, sizes: Sequence[int]) -> None:
@@ -204,15 +207,20 @@ class Concatenate(Op):
         shape[at] = sum(x.shape[at] for x in xs)
         parts = [x for x in xs if x.shape[at] > 0] or [xs[0]]
 
+        starts = [0, *accumulate(x.shape[at] for x in parts)]
+
         def element(*indices: PrimExpr) -> PrimExpr:
-            end = shape[at] - parts[-1].shape[at]
-            value = parts[-1][(*indices[:at], indices[at] - end, *indices[at + 1 :])]
-            for x in reversed(parts[:-1]):
-                start = end - x.shape[at]
-                item = x[(*indices[:at], indices[at] - start, *indices[at + 1 :])]
-                value = if_then_else(indices[at] < end, item, value)
-                end = start
-            return value
+            def among(first: int, last: int) -> PrimExpr:
+                """Choose between two halves of many parts: a chain of choices would be as deep."""
+                if first == last:
+                    place = indices[at] - starts[first]
+                    return parts[first][(*indices[:at], place, *indices[at + 1 :])]
+                middle = (first + last) // 2 if last - first >= _MANY_PARTS else first
+                return if_then_else(
+                    indices[at] < starts[middle + 1], among(first, middle), among(middle + 1, last)
+                )
+
+            return among(0, len(parts) - 1)
 
         return compute(shape, element, name="concatenate")
 

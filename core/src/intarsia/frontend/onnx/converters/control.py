@@ -131,7 +131,7 @@ def _stacked(
 
 def _check_size(node: NodeContext, turns: int) -> None:
     """Refuse to write out more than a graph should hold; such a loop runs on the host."""
-    written = turns * len(node.graph("body").nodes)
+    written = turns * max(1, len(node.graph("body").nodes))
     if written > MAX_WRITTEN:
         raise node.unsupported(
             f"{node.op_type} of {turns} turns or more, {written} nodes in all", STATIC_HINT

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ....artifact.plan import NARROW
+from ....budget import budget
 from ....dtype import parse_dtype
 from ....errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
 from ....ir.expr import Expr, Function, Var, constant, make_tuple
@@ -28,7 +29,7 @@ from .recipes import NotingFolder, Recipe, Recipes, TooLargeError, Writer
 Scope: TypeAlias = "MutableMapping[str, Value]"
 """Values by name."""
 
-_BROKEN = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
+_BROKEN = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError)
 """What NumPy and Python raise for operands that do not fit."""
 
 MOST_BODIES = 256
@@ -60,8 +61,10 @@ class Evaluator:
             ModelError: A node cannot take these operands.
             UnsupportedError: A node asks for what there is not.
         """
+        limits = budget()
         with np.errstate(all="ignore"):
             for node in nodes:
+                limits.check(node.span)
                 results = self._checked(node, scope, opset)
                 for name, value in zip(node.outputs, results, strict=False):
                     if name:
@@ -208,6 +211,9 @@ def _convert(
     found: dict[str, np.dtype] = {}
     results = unwrapped(node, CONVERTERS[converter_name(node)](context), given, found)
     results = results[: len(node.outputs)]
+    for value in results:
+        if isinstance(value.type, TensorType) and value.type.is_static:
+            budget().reserve(value.type.bytes, node.span)
     return results, [found.get(name) for name in node.outputs[: len(results)]]
 
 

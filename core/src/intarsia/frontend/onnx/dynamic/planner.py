@@ -18,6 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ....artifact.plan import NARROW
+from ....budget import budget
 from ....dtype import DType
 from ....errors import IntarsiaError, UnsupportedError
 from ....ir.expr import Expr, Function, Var, constant, make_tuple
@@ -240,7 +241,8 @@ class _Planner(Importer):
     def _carried_out(
         self, node: Node, scope: Scope, values: dict[str, Value]
     ) -> Sequence[Expr | None]:
-        results = self._evaluator.node(node, dict(values), self._model.opset)
+        with budget().folding("carrying out nodes of constants", keeps=True):
+            results = self._evaluator.node(node, dict(values), self._model.opset)
         found: list[Expr | None] = []
         for name, value in zip(node.outputs, results, strict=False):
             if isinstance(value, np.ndarray) and _is_plain(value):

@@ -3,16 +3,22 @@
 
 from __future__ import annotations
 
-import re
 from types import MappingProxyType
 
 import numpy as np
 
+from ....budget import budget
 from .call import KernelCall, Scalar
+
+_FEW_BYTES = 1 << 16  # of joined strings, which need no asking
 
 
 def string_concat(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Join the strings of two tensors, with NumPy's broadcasting."""
+    count = np.broadcast(a, b).size
+    longest = sum(max(map(len, t.reshape(-1).tolist()), default=0) for t in (a, b))
+    if count * longest > _FEW_BYTES:
+        call.reserve((count, longest), 1)
     return np.asarray(np.add(a, b), object)
 
 
@@ -22,6 +28,7 @@ def string_split(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarra
     most = call.integer("maxsplit", -1)
     rows = [str(text).split(delimiter, most) for text in x.reshape(-1)]
     width = max((len(row) for row in rows), default=0)
+    call.reserve((len(rows), width))
     parts = np.full((len(rows), width), "", object)
     for index, row in enumerate(rows):
         parts[index, : len(row)] = row
@@ -52,11 +59,20 @@ def string_normalizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
 
 
 def regex_full_match(call: KernelCall, x: np.ndarray) -> np.ndarray:
-    """Whether a regular expression matches each whole string."""
+    """Whether a regular expression of RE2, which takes linear time, matches each whole string."""
     try:
-        pattern = re.compile(call.string("pattern"))
-    except re.error as error:
-        raise call.model_error(f"the pattern is no regular expression: {error}") from None
+        import re2  # for this operator alone
+    except ImportError as error:
+        raise call.unsupported(
+            f"regular expressions need the package 'google-re2': {error}",
+            "pip install google-re2",
+        ) from None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        pattern = re2.compile(call.string("pattern"), options)
+    except re2.error as error:
+        raise call.model_error(f"the pattern is no regular expression of RE2: {error}") from None
     found = [pattern.fullmatch(str(text)) is not None for text in x.reshape(-1)]
     return np.array(found, bool).reshape(x.shape)
 
@@ -113,10 +129,15 @@ def tf_idf_vectorizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
     weights = np.array(call.optional_numbers("weights") or [1.0] * len(places), np.float32)
     width = max(places, default=-1) + 1
     rows = x.reshape(-1, x.shape[-1]) if x.ndim > 1 else x.reshape(1, -1)
+    call.reserve((len(rows), width), 4)
     counts = np.zeros((len(rows), width), np.float32)
+    limits = budget()
+    lengths = sorted({len(gram) for gram in pool if shortest <= len(gram) <= longest})
     for row, words in enumerate(rows.tolist()):
-        for length in range(shortest, longest + 1):
-            for skip in range(1 if length == 1 else most_skips + 1):
+        for length in lengths:
+            fitting = (len(words) - 1) // max(length - 1, 1)  # distances at which a gram fits
+            for skip in range(1 if length == 1 else min(most_skips + 1, fitting)):
+                limits.check(call.span)
                 reach = (length - 1) * (skip + 1) + 1
                 for start in range(len(words) - reach + 1):
                     gram = tuple(words[start : start + reach : skip + 1])
