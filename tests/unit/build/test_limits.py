@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.e2e import bombs
 
 from intarsia.budget import Budget, budget, limited, parse_memory
 from intarsia.build.dynamic import import_any
 from intarsia.build.source import Source
 from intarsia.errors import IntarsiaError, ModelError, ResourceError, UsageError
-from tests.e2e import bombs
 
 
 def error_of(
@@ -124,8 +124,7 @@ def test_memory_in_use_counts() -> None:
         Budget(1, 1000).reserve(2000)
     limits = Budget(1, 1000)
     with pytest.raises(ResourceError, match="the limit is 1,000"):
-        for _ in range(1000):
-            limits.check()
+        [limits.check() for _ in range(1000)]
 
 
 @pytest.mark.parametrize(

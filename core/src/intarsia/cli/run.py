@@ -24,15 +24,14 @@ from ..build.shapes import open_shapes
 from ..build.sizes import largest
 from ..build.source import Source
 from ..build.stages import read_target
-from ..errors import UnsupportedError, UsageError
+from ..errors import UsageError
 from ..ir.module import IRModule
 from ..partition.cost import Plan
 from ..runtime.executors.graph import GraphExecutor, ProfileRow
 from ..runtime.executors.sizes import SizesExecutor
 from ..runtime.executors.vm import VmExecutor
 from ..runtime.load import Executable, InProcess, load
-from ..runtime.loading import RunValue
-from .arrays import RANDOM, read_arrays, read_inputs, write_arrays
+from .arrays import RANDOM, plain_arrays, read_arrays, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
@@ -221,23 +220,7 @@ def _timed(
         start = time.perf_counter()
         results = executable.run(arrays)
         times.append(1e3 * (time.perf_counter() - start))
-    return _arrays(results), times
-
-
-def _arrays(results: Mapping[str, RunValue]) -> dict[str, np.ndarray]:
-    """Return results that are all tensors; strings as NumPy's own.
-
-    Raises:
-        UnsupportedError: One is a sequence, or an optional that holds nothing.
-    """
-    arrays: dict[str, np.ndarray] = {}
-    for name, value in results.items():
-        if not isinstance(value, np.ndarray):
-            raise UnsupportedError(
-                f"output '{name}' is no tensor", hint="run the model from Python: intarsia.load"
-            )
-        arrays[name] = value.astype(np.str_) if value.dtype.hasobject else value
-    return arrays
+    return plain_arrays(results), times
 
 
 def _print(said: Said, results: dict[str, np.ndarray]) -> None:

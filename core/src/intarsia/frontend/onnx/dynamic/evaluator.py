@@ -23,6 +23,7 @@ from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
 from ..importer import unwrapped
 from ..kernels import KERNELS, Generators, KernelCall, Value
+from ..kernels.strings import MOVES, Numbered
 from ..names import GRADIENT, converter_name, free_names
 from .recipes import NotingFolder, Recipe, Recipes, TooLargeError, Writer
 
@@ -116,8 +117,20 @@ class Evaluator:
                 return result if isinstance(result, tuple) else (result,)
         arrays = [None if value is None else _tensor(node, value) for value in operands]
         if runs_by_converter(node):
+            if moves_strings(node) and any(x is not None and x.dtype.hasobject for x in arrays):
+                return self._moved(node, arrays, opset)
             return self._converted(node, arrays, opset)
         return self._expanded(node, arrays, opset)
+
+    def _moved(
+        self, node: Node, operands: Sequence[np.ndarray | None], opset: int
+    ) -> tuple[Value, ...]:
+        """Carry out an operator that moves strings, on their numbers in a list."""
+        numbered = Numbered(operands)
+        found = self._converted(node, numbered.operands, opset)
+        if node.op_type in ("Shape", "Size"):
+            return found
+        return tuple(numbered.texts(np.asarray(numbers)) for numbers in found)
 
     def _converted(
         self, node: Node, operands: Sequence[np.ndarray | None], opset: int
@@ -189,6 +202,11 @@ class Evaluator:
         scope: Scope = dict(zip(node.inputs, operands, strict=True))
         self.run(graph.nodes, scope, version)
         return tuple(scope[name] if name else None for name in node.outputs)
+
+
+def moves_strings(node: Node) -> bool:
+    """Whether the operator of a node moves elements, whatever they are."""
+    return not node.domain and node.op_type in MOVES
 
 
 def runs_by_converter(node: Node) -> bool:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
@@ -82,6 +83,40 @@ def equal(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if not a.dtype.hasobject:
         return NotImplemented
     return np.asarray(a == b, bool)
+
+
+MOVES = frozenset(
+    {
+        *("Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Reshape"),
+        *("ReverseSequence", "ScatterElements", "ScatterND", "Shape", "Size", "Slice", "Split"),
+        *("Squeeze", "Tile", "Transpose", "Unsqueeze", "Where", "DepthToSpace", "SpaceToDepth"),
+    }
+)
+"""Operators that move elements and need not know what they are, so strings neither."""
+
+
+class Numbered:
+    """Strings as their numbers in a list, for operators that only move them.
+
+    Args:
+        operands: Of a node; those of strings are numbered.
+    """
+
+    def __init__(self, operands: Sequence[np.ndarray | None]) -> None:
+        texts = [x.reshape(-1) for x in operands if x is not None and x.dtype.hasobject]
+        self._texts = np.concatenate(texts)
+        self.operands: list[np.ndarray | None] = []
+        first = 0
+        for x in operands:
+            if x is None or not x.dtype.hasobject:
+                self.operands.append(x)
+                continue
+            self.operands.append(np.arange(first, first + x.size).reshape(x.shape))
+            first += x.size
+
+    def texts(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the strings with these numbers."""
+        return np.asarray(self._texts[numbers], object)
 
 
 def label_encoder(call: KernelCall, x: np.ndarray) -> np.ndarray:
