@@ -31,7 +31,7 @@ from ..target.options import did_you_mean
 from .composed import ComposedCommand
 from .drawing.write import draw
 from .model_options import limit_options, parse_shape
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options
 from .verdicts import print_verdicts
@@ -171,23 +171,23 @@ def _print(placement: Placement, notes: Sequence[Remark]) -> None:
         regions = [_region(region) for region in placement.regions]
         priced = ("cost", "on the fallback") if placement.cost else ()
         table(regions, ("region", "accelerator", "nodes", "bytes in", "bytes out", *priced))
-        click.echo("")
+        echo("")
     for row in placement.regions:
         if row.turned:
             images = "image is" if row.turned == 1 else "images are"
-            click.echo(f"{row.name}: {row.turned} {images} turned between NCHW and NHWC")
+            echo(f"{row.name}: {row.turned} {images} turned between NCHW and NHWC")
     for pair in placement.apart:
-        click.echo(
+        echo(
             f"'{pair.producer.name}' and '{pair.consumer.name}' are in two regions of "
             f"'{pair.kind}': merged, they would make a cycle through '{pair.via.name}'"
         )
     for note in notes:
-        click.echo(f"{note.span.name}: {note.message}")
+        echo(f"{note.span.name}: {note.message}")
     if placement.cost is not None:
-        click.echo(str(placement.cost))
+        echo(str(placement.cost))
     for row in placement.host:
-        click.echo(f"'{row.node}' ({row.op}) runs on the host: {row.reason}")
-    click.echo(str(placement))
+        echo(f"'{row.node}' ({row.op}) runs on the host: {row.reason}")
+    echo(str(placement))
 
 
 def _region(region: RegionRow) -> tuple[str | int, ...]:

@@ -35,7 +35,7 @@ from .arrays import RANDOM, plain_arrays, read_arrays, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .simulated import say_simulated
 from .verify import OutputCheck, RegionCheck, require_agreement, verify_outputs, verify_regions
 
@@ -149,7 +149,7 @@ def _opener(
         known = ", ".join(settings.host.backends()) or "none is installed"
         raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")
     artifact = compile_model(model, settings)
-    click.echo(str(artifact.placement), err=True)
+    echo(str(artifact.placement), err=True)
 
     def from_memory(executor: str | None) -> Executable:
         return artifact.load(threads=threads, executor=executor)
@@ -193,7 +193,7 @@ def _regions(
         )
         rows = [row.to_json() for row in placed.placement.regions]
         if rows != program.passport.placement.get("regions"):
-            click.echo("the regions cannot be compared: they were cut in another way", err=True)
+            echo("the regions cannot be compared: they were cut in another way", err=True)
             return ()
         return verify_regions(program, placed, arrays)
 
@@ -229,9 +229,9 @@ def _print(said: Said, results: dict[str, np.ndarray]) -> None:
         for name, array in results.items()
     ]
     table(rows, ("output", "dtype", "shape", "range"))
-    click.echo(f"{said['median_ms']:.3f} ms (median of {said['runs']})")
+    echo(f"{said['median_ms']:.3f} ms (median of {said['runs']})")
     if "profile" in said:
-        click.echo("")
+        echo("")
         lines = [
             (f"{row['ms']:.3f}", f"{100 * row['share']:.1f}", row["label"], " ".join(row["nodes"]))
             for row in said["profile"]
@@ -239,9 +239,7 @@ def _print(said: Said, results: dict[str, np.ndarray]) -> None:
         table(lines, ("ms", "%", "step", "nodes"))
     for check in (*said.get("regions", ()), *said.get("verify", ())):
         verdict = "ok" if check["ok"] else "DIFFERS"
-        click.echo(
-            f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}"
-        )
+        echo(f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}")
 
 
 def _range(array: np.ndarray) -> str:

@@ -113,7 +113,7 @@ class FunctionBodies:
         nodes = tuple(
             _renamed(self._convert(inner, version), names, node) for inner in function.node
         )
-        inputs = tuple(ValueInfo(name, None) for name in node.inputs if name)
+        inputs = tuple(ValueInfo(name, None) for name in dict.fromkeys(node.inputs) if name)
         outputs = tuple(ValueInfo(name, None) for name in node.outputs if name)
         return Graph(node.op_type, inputs, outputs, {}, nodes), version
 

@@ -25,6 +25,7 @@ from .fold import ConstantFolder
 from .graph import Graph, Model, Node
 from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
 from .names import affected, converter_name, defines, needed_names, nodes_towards
+from .structure import verify_graph
 from .tensors import check_sizes, named_dtype
 
 NAMES_SHOWN = 10
@@ -209,9 +210,13 @@ class Importer:
             if key in results:
                 continue
             self._problems, trial = [], list(args)
-            for place, operand, part in zip(case.places, operands, case.parts(value), strict=True):
-                given = np.array(part, numpy_dtype(tensor_type(operand).dtype))
-                trial[place] = constant(given.reshape(tensor_type(operand).static_shape))
+            try:
+                parts = zip(case.places, operands, case.parts(value), strict=True)
+                for place, operand, part in parts:
+                    given = np.array(part, numpy_dtype(tensor_type(operand).dtype))
+                    trial[place] = constant(given.reshape(tensor_type(operand).static_shape))
+            except OverflowError:
+                continue  # no value of this operand
             try:
                 found = self._applied(node, converter, trial, stored, scope, used)
             except ModelError:
@@ -356,6 +361,12 @@ class Importer:
             self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
             return None
         graph, opset = body
+        try:
+            verify_graph(graph)
+        except ModelError as error:  # ONNX leaves out what a wrong attribute chooses
+            text = f"operator '{node.op_type}' cannot be expanded: {error.message}"
+            self._problems.append(UnsupportedError(text, where=str(node.span)))
+            return None
         inner = Scope(graph, None, opset)
         inner.values.update(zip(node.inputs, args, strict=True))
         results = iter(self._import(inner))

@@ -24,7 +24,16 @@ from ...ir.types import Dim, TensorType
 from .bodies import FunctionBodies, Schema, locations
 from .external import ExternalFiles, map_file
 from .functions import verify_functions
-from .graph import Attribute, Graph, Model, Node, UnsupportedAttribute, ValueInfo
+from .graph import (
+    ATTRIBUTE_TYPES,
+    Attribute,
+    Graph,
+    Model,
+    Node,
+    UnsupportedAttribute,
+    ValueInfo,
+    has_type,
+)
 from .sniff import describe_bytes, describe_mode, found_kind
 from .structure import sorted_nodes, verify_graph
 from .tensors import (
@@ -447,6 +456,11 @@ class _Reader:
                 raise ModelError(
                     f"{op_type} of opset {opset} has no attribute '{unknown}'", where=str(span)
                 )
+            for name, value in attrs.items():
+                wanted = schema.attributes[name].type.name
+                if not has_type(value, wanted):
+                    text = f"attribute '{name}' is not {ATTRIBUTE_TYPES[wanted]}"
+                    raise ModelError(text, where=str(span))
 
     def _attribute(
         self, attribute: onnx.AttributeProto, span: Span, opset: int, depth: int

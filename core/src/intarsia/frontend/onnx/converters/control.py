@@ -124,6 +124,8 @@ def _stacked(
     """Join what each turn gave along a new first dimension, backwards where ``back`` is set."""
     if count > 0 and not rows:
         raise node.unsupported(f"{node.op_type} of no turns that collects values", STATIC_HINT)
+    if rows and len(rows[0]) != count:
+        raise node.model_error(f"the body gives {len(rows[0])} values to collect, not {count}")
     for number in range(count):
         parts = [node.reshape(row[number], (1, *sizes_of(row[number]))) for row in rows]
         yield node.concat(parts[::-1] if back and back[number] else parts, 0)
