@@ -91,3 +91,13 @@ def test_a_loop_whose_body_gives_too_few_values_is_refused() -> None:
                   weights={"n": np.array(2)}, outputs=("y", "z"))  # fmt: skip
     with pytest.raises(ModelError, match="gives 0 values to collect, not 1"):
         from_onnx(proto)
+
+
+@pytest.mark.parametrize(
+    "x, window, found", [((5,), (4,), 0), ((1, 8, 1, 1), (4,), 0), ((1, 8), (), 2)]
+)
+def test_frames_of_another_rank_are_refused(x: tuple, window: tuple, found: int) -> None:
+    weights = {"s": np.array(2), "w": np.ones(window, np.float32)}
+    proto = model([node("STFT", "x s w")], {"x": x}, weights=weights)
+    with pytest.raises(ModelError, match=f"input {found} must have"):
+        from_onnx(proto)
