@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small model files that ask for much time or memory, one function each: ``build(folder) -> path``.
 
-None is larger than 17 MB; what each would take without limits is in its docstring.
+``python -m tests.e2e.bombs [NAME]...`` runs them with a limit of a minute each, and says how each
+ended. None is larger than 17 MB; what each would take without limits is in its docstring.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -718,3 +723,25 @@ BOMBS: tuple[Builder, ...] = (
     broadcast_of_ranks, deep_branches, trees, tree_targets, many_weights, many_dead_nodes,
     many_inputs, unsorted_chain, shapes_of_shapes,
 )  # fmt: skip
+
+
+def main(names: Sequence[str]) -> None:
+    """Run bombs one by one, and print exit code, seconds and what was said."""
+    for build in BOMBS:
+        if names and build.__name__ not in names:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path = build(Path(folder))
+            command = [sys.executable, "-m", "intarsia", "run", str(path), "--target", "llvm"]
+            start = time.monotonic()
+            run = subprocess.run(
+                [*command, "--no-cache", "--time-limit", "60", "--memory-limit", "6G"],
+                capture_output=True, text=True, check=False,
+            )  # fmt: skip
+        said = next((x for x in run.stderr.splitlines() if x.startswith("error:")), "")
+        seconds = time.monotonic() - start
+        print(f"{build.__name__:40} {run.returncode:4} {seconds:6.1f} s  {said[:120]}", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

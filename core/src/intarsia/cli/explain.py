@@ -108,8 +108,7 @@ def command(
     notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
     placement = placed.placement
     verdicts = _chosen(placement.verdicts, nodes)
-    pictures = {"html": html, "dot": dot, "netron": netron}
-    pictures["model_explorer"] = model_explorer
+    pictures = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
     if any(pictures.values()):
         if "main" not in placed.pieces:
             raise UnsupportedError(

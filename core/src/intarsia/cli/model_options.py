@@ -159,9 +159,11 @@ class _Memory(click.ParamType):
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
         """Return the bytes."""
-        return value if isinstance(value, int) else parse_memory(value)
+        return value if isinstance(value, int) else parse_memory(str(value))
 
 
 TIME, MEMORY = click.FloatRange(0, min_open=True), _Memory()
