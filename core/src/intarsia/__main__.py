@@ -10,6 +10,7 @@ import threading
 from contextlib import suppress
 
 _INTERRUPTED = 130
+_RESOURCE = 8
 _BLAS_WAIT = ("OPENBLAS_THREAD_TIMEOUT", "18")
 """For 2**18 cycles, 0.1 ms, the threads of NumPy's OpenBLAS wait actively for work.
 
@@ -47,7 +48,7 @@ def run() -> int:
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
         code = _INTERRUPTED
-    if termination is not None:
+    if termination is not None and code != _RESOURCE:
         termination.pass_on()
     if note is not None:
         note.finish()

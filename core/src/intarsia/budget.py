@@ -220,6 +220,11 @@ def limited(
     new.tell()
     try:
         yield new
+    except KeyboardInterrupt:  # from whoever watches, if the time is over
+        if time.monotonic() > new.deadline:
+            new.stage = ""
+            raise new.out_of_time() from None
+        raise
     finally:
         _CURRENT.reset(token)
         if new.watch is not None:

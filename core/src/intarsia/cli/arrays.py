@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
@@ -136,14 +136,14 @@ def plain_arrays(results: Mapping[str, RunValue]) -> dict[str, np.ndarray]:
     An optional that holds nothing is left out.
     """
     arrays: dict[str, np.ndarray] = {}
-    pending = list(reversed(results.items()))
+    pending: list[tuple[str, RunValue]] = [*results.items()][::-1]
     while pending:
         name, value = pending.pop()
         if isinstance(value, np.ndarray):
             arrays[name] = value.astype(np.str_) if value.dtype.hasobject else value
         elif value is not None:
-            items = [(f"{name}[{n}]", item) for n, item in enumerate(value)]
-            pending.extend(reversed(items))
+            items = cast("list[RunValue]", value)
+            pending.extend([(f"{name}[{n}]", item) for n, item in enumerate(items)][::-1])
     return arrays
 
 

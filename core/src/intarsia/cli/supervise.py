@@ -145,7 +145,7 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
             last = found.si_signo
         interrupted = interrupted or found.si_signo == signal.SIGINT
     if late:
-        return _end_late()
+        return _RESOURCE if note.finished else _end_late()
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
         if interrupted and code == _INTERRUPTED:

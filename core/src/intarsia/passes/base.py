@@ -81,6 +81,7 @@ class Pipeline(Struct, frozen=True):
         """
         notes = Remarks() if remarks is None else remarks
         limits = budget()
+        before = limits.stage
         for step in self.passes:
             limits.stage = f"the pass {step.name}"
             module = step.run(module, notes)
@@ -89,6 +90,7 @@ class Pipeline(Struct, frozen=True):
                 _check(step, module)
             if observe is not None:
                 observe(step.name, module)
+        limits.stage = before
         return module
 
 

@@ -74,12 +74,14 @@ def import_read(
     """
     shapes = {} if shapes is None else shapes
     constants = {} if constants is None else constants
-    budget().stage = "importing the model"
+    limits = budget()
+    limits.stage = "importing the model"
     try:
         inputs = input_types(read.graph, shapes, constants)
         module = Importer(read, CONVERTERS, inputs, constants).run()
         if not shapes and not constants:
             _check_outputs(read.graph, module.main)
+        limits.stage = ""
     except IntarsiaError as error:
         error.where = place_error(read, error.where)
         raise

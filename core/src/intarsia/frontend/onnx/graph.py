@@ -106,7 +106,7 @@ def has_type(value: Attribute, wanted: str) -> bool:
             return isinstance(value, str)
         case "INTS" | "FLOATS" | "STRINGS":
             item = {"INTS": int, "FLOATS": float, "STRINGS": str}[wanted]
-            return isinstance(value, tuple) and all(isinstance(x, item) for x in value)
+            return isinstance(value, tuple) and {type(x) for x in value} <= {item}
         case "TENSOR" | "GRAPH":
             return not isinstance(value, int | float | str | tuple)
         case _:

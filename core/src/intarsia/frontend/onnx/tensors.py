@@ -243,7 +243,7 @@ def decode_any_tensor(
 def _entries(tensor: _TensorMessage, where: str) -> dict[str, str]:
     """Return where the data of a tensor are; protobuf hands out what is not UTF-8 as bytes."""
     entries = {entry.key: entry.value for entry in tensor.external_data}
-    if not all(isinstance(text, str) for entry in entries.items() for text in entry):
+    if not {type(text) for entry in entries.items() for text in entry} <= {str}:
         raise ModelError("the location of external data is not UTF-8 text", where=where)
     return entries
 
