@@ -13,7 +13,11 @@ from tests.e2e import bombs
 from intarsia.budget import Budget, budget, limited, parse_memory
 from intarsia.build.dynamic import import_any
 from intarsia.build.source import Source
+from intarsia.dtype import DType
 from intarsia.errors import IntarsiaError, ModelError, ResourceError, UsageError
+from intarsia.ops.shape import Concatenate
+from intarsia.tir.expr import IfThenElse
+from intarsia.tir.tensor import placeholder
 
 
 def error_of(
@@ -22,11 +26,11 @@ def error_of(
     time_limit: float | None = None,
     memory_limit: int | None = None,
 ) -> IntarsiaError:
-    """What importing says; within five seconds."""
-    path, start = build(folder), time.monotonic()
+    """What importing says; within five seconds of a processor."""
+    path, start = build(folder), time.process_time()
     with pytest.raises(IntarsiaError) as caught, limited(time_limit, memory_limit):
         import_any(Source(path), None, None, None)
-    assert time.monotonic() - start < 5
+    assert time.process_time() - start < 5
     return caught.value
 
 
@@ -83,18 +87,20 @@ def test_only_expressions_of_re2_are_taken(build: bombs.Builder, tmp_path: Path)
     ids=lambda build: build.__name__,
 )
 def test_expressions_and_n_grams_take_linear_time(build: bombs.Builder, tmp_path: Path) -> None:
-    with limited(4):
+    with limited(20):
         import_any(Source(build(tmp_path)), None, None, None)
 
 
-def test_concatenations_of_many_parts_compile_in_linear_time(tmp_path: Path) -> None:
-    """A choice of one part after the other is as deep as there are parts, 20 s for 1,000."""
-    from intarsia.build.build import build
-
-    path = bombs.wide_split(tmp_path, 1000)
-    start = time.monotonic()
-    build(str(path), "llvm")
-    assert time.monotonic() - start < 10
+def test_a_concatenation_of_many_parts_is_no_deep_choice() -> None:
+    """A choice of one part after the other is as deep as there are parts: 20 s for 1,000."""
+    parts = [placeholder(f"x{n}", (n % 3,), DType.FLOAT32) for n in range(1000)]
+    body = Concatenate.compute(Concatenate.Attrs(axis=0), *parts).body
+    level, depth = [body], 0
+    while level:
+        choices = [node for node in level if isinstance(node, IfThenElse)]
+        level = [side for node in choices for side in (node.a, node.b)]
+        depth += 1
+    assert depth < 30
 
 
 def test_work_inside_work_keeps_the_limit() -> None:
