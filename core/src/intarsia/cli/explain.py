@@ -99,12 +99,10 @@ def command(
     rules = [parse_place_rule(text) for text in place]
     shapes = largest(dict(parse_shape(text) for text in shape))
     chosen = None if executor is None else Executor(executor, host=host)
-    by_cost = measure and Plan(plan) is Plan.COST
+    measured = measured_costs if measure and Plan(plan) is Plan.COST else None
     with limited(time_limit, memory_limit):
-        placed = place_model(
-            host, _imported(model, chosen, shapes), parts, Plan(plan), rules,
-            measured_costs if by_cost else None,
-        )  # fmt: skip
+        imported = _imported(model, chosen, shapes)
+        placed = place_model(host, imported, parts, Plan(plan), rules, measured)
     notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
     placement = placed.placement
     verdicts = _chosen(placement.verdicts, nodes)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import wraps
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 from msgspec import Struct
@@ -35,6 +35,8 @@ from .target_options import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+OptionRow: TypeAlias = tuple[str, str, dict[str, Any], str]
+"""An option: its section, its flag, what click is told of it, and its help."""
 
 
 class BuildSettings(Struct, frozen=True):
@@ -111,7 +113,7 @@ def _build_options() -> list[Decorator]:
     plans = click.Choice([plan.value for plan in Plan])
     percent = click.FloatRange(0, 100)
     model, driver, cut = "Model", "Executor and runtime", "Placement"
-    rows: list[tuple[str, str, dict[str, Any], str]] = [
+    rows: list[OptionRow] = [
         (driver, "--executor", {"metavar": "EXECUTOR", "type": NameType("executor")},
          "What drives the model, e.g. aot.  [env: INTARSIA_EXECUTOR]"),
         (driver, "--runtime", {"metavar": "RUNTIME", "type": NameType("runtime")},
@@ -143,7 +145,7 @@ def _build_options() -> list[Decorator]:
     ]
 
 
-def _limit_options() -> Iterable[tuple[str, str, dict[str, Any], str]]:
+def _limit_options() -> Iterable[OptionRow]:
     yield (
         "Limits", "--time-limit", {"type": TIME, "metavar": "SECONDS"},
         "Of everything; exit code 8 when it is over. Without it, of the host's own work.",
