@@ -25,7 +25,7 @@ BOMBS = (
     bombs.tree_targets, bombs.long_lstm,
 )  # fmt: skip
 """Some of each kind; ``python -m tests.e2e.bombs`` runs all."""
-ON_THE_RUN = (bombs.unrolled_loop, bombs.growing_sequence, bombs.many_random_numbers)
+ON_THE_RUN = (bombs.unrolled_loop, bombs.growing_sequence)
 """Those whose work is the run's: it has no limit unless the user gives one."""
 LONG = (bombs.fan_out, bombs.wide_split_of_a_row)
 """Those that are only long: each takes some milliseconds for a node, and ends."""
