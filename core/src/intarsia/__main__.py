@@ -10,6 +10,7 @@ import threading
 from contextlib import suppress
 
 _INTERRUPTED = 130
+_RESOURCE = 8
 _BLAS_WAIT = ("OPENBLAS_THREAD_TIMEOUT", "18")
 """For 2**18 cycles, 0.1 ms, the threads of NumPy's OpenBLAS wait actively for work.
 
@@ -28,6 +29,7 @@ def run() -> int:
     os.environ.setdefault(*_BLAS_WAIT)
     note = termination = None
     try:
+        from .budget import watched
         from .cli.inherited import mend_inherited  # an interrupt while importing is like any other
         from .cli.supervise import supervise
         from .cli.termination import Termination
@@ -41,11 +43,12 @@ def run() -> int:
         termination.heed()
         from .cli.main import main
 
-        code = main(note=note.write if note is not None else None)
+        with watched(None if note is None else note.watch):
+            code = main(note=note.write if note is not None else None)
     except KeyboardInterrupt:
         sys.stderr.write("error: interrupted\n")
         code = _INTERRUPTED
-    if termination is not None:
+    if termination is not None and code != _RESOURCE:
         termination.pass_on()
     if note is not None:
         note.finish()

@@ -29,7 +29,7 @@ from intarsia.artifact.digest import MemberDigest
 from intarsia.artifact.passport import Passport, UnitEntry
 from intarsia.artifact.plan import Argument, CallPlan, CopyStep, Place, RegionStep, TensorSpec
 from intarsia.artifact.stream import BESIDE
-from intarsia.artifact.tensors import tensor_pieces
+from intarsia.artifact.tensors import read_layout, tensor_pieces
 from intarsia.artifact.unit import CompiledUnit
 from intarsia.artifact.write import write_artifact
 from intarsia.dtype import DType
@@ -513,3 +513,16 @@ def test_large_members_keep_their_alignment(
     write_artifact(path, PASSPORT, UNITS, CONSTANTS)
     weight = open_artifact(path).weights["w"]
     assert np.frombuffer(weight.data, np.uint8).ctypes.data % 64 == 0
+
+
+@pytest.mark.parametrize(
+    "shape", ["Infinity", "1e400", "NaN", "[1e400]", "[2.0]", "[true]", "[-2]"]
+)
+@pytest.mark.parametrize("key", ["shape", "data_offsets"])
+def test_numbers_of_the_weights_header_are_integers(shape: str, key: str) -> None:
+    fields = {"dtype": '"F32"', "shape": "[2]", "data_offsets": "[0,8]", key: shape}
+    entry = ",".join(f'"{name}":{value}' for name, value in fields.items())
+    text = f'{{"w":{{{entry}}}}}'.encode()
+    member = len(text).to_bytes(8, "little") + text + bytes(8)
+    with pytest.raises(ArtifactError, match="damaged header"):
+        read_layout(memoryview(member))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from intarsia import errors
 from intarsia.cli import session
 from intarsia.cli.main import COMMANDS, cli, main
+from intarsia.cli.output import echo, emit_json, table
 
 
 @pytest.fixture
@@ -154,3 +156,22 @@ def test_a_closed_pipe_is_no_error() -> None:
     os.close(write)
     assert run.stderr == ""
     assert run.returncode == 141
+
+
+def test_what_files_hold_does_nothing_to_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "a\x1b[31m\x07\x9b\u202e\ud800\r"
+    echo(evil)
+    table([(evil, "b\nc")], ("x", "y"))
+    emit_json({"name": evil})
+    printed = capsys.readouterr().out
+    assert printed.encode()
+    assert not [c for c in printed if not c.isprintable() and c not in "\n\u202e"]
+    assert "a\\x1b[31m\\x07\\x9b\\u202e\\ud800\\r" in printed
+    assert json.loads(printed[printed.index("{") :])["name"] == evil
+    assert "b\\nc" in printed
+
+
+def test_an_error_does_nothing_to_a_terminal(raising, capsys: pytest.CaptureFixture[str]) -> None:
+    raising(errors.ModelError("\x1b]0;title\x07 is wrong"))
+    assert main(["targets", "list"]) == 3
+    assert capsys.readouterr().err == "error: \\x1b]0;title\\x07 is wrong\n"

@@ -109,3 +109,11 @@ def gone(process: int) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_a_child_that_does_not_see_its_deadline_is_ended() -> None:
+    act = "made.note.watch(time.monotonic() - 2.9); [time.sleep(0.1) for _ in [0] * 600]"
+    run = ended(act)
+    assert run.returncode == 8
+    assert "the limit of time is over" in run.stderr
+    assert "--time-limit" in run.stderr

@@ -96,14 +96,6 @@ ROWS: list[tuple] = [
     ("MaxPool", {"kernel_shape": [2]}, (3, 4), {}, 3, "spatial dimensions"),
     ("MaxPool", {"kernel_shape": [0, 2]}, IMAGE, {}, 3, "kernel_shape"),
     ("MaxPool", {}, IMAGE, {}, 3, "attribute 'kernel_shape' is missing"),
-    (
-        "LpPool",
-        {"kernel_shape": [4, 4], "strides": [3, 3], "ceil_mode": 1},
-        IMAGE,
-        {},
-        4,
-        "ceil_mode",
-    ),
     ("LpPool", {"kernel_shape": [2, 2], "p": 0}, IMAGE, {}, 3, "p=0"),
     ("GlobalMaxPool", {}, (2, 3), {}, 3, "needs spatial dimensions"),
     ("Constant", {"value_string": "a"}, (2,), None, 4, "value_string"),
@@ -236,8 +228,8 @@ LSTM_ROWS: list[tuple] = [
     ({"hidden_size": 7}, {}, 3, "hidden_size=7"),
     ({"activations": ["Tanh"]}, {}, 3, "1 activations"),
     ({"activations": ["Affine", "Tanh", "Tanh"]}, {}, 4, "activation 'affine'"),
-    ({}, {"h": ones(1, 2, 6)}, 3, "is not 5 wide"),
-    ({}, {"l": np.array([4, 3], np.int32)}, 4, "different lengths"),
+    ({}, {"h": ones(1, 2, 6)}, 3, "must have shape (1, 2, 5)"),
+    ({}, {"l": np.array([4, 3, 4], np.int32)}, 3, "are not one for each of 2"),
     ({}, {"p": ones(1, 15)}, 4, "peepholes"),
 ]
 

@@ -114,6 +114,13 @@ def array_bytes(array: np.ndarray) -> memoryview:
     return array.reshape(-1).view("uint8").data
 
 
+def _integer(value: object) -> int:
+    """Return a number of the header; what is written otherwise than as an integer is none."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no size")
+    return value
+
+
 def read_layout(member: memoryview) -> dict[str, StoredTensor]:
     """Read the header of ``params.safetensors``.
 
@@ -127,8 +134,8 @@ def read_layout(member: memoryview) -> dict[str, StoredTensor]:
         for name, entry in header.items():
             if name == _METADATA or name.endswith(_GAP):
                 continue
-            begin, end = (8 + length + int(offset) for offset in entry["data_offsets"])
-            shape = tuple(int(size) for size in entry["shape"])
+            begin, end = (8 + length + _integer(offset) for offset in entry["data_offsets"])
+            shape = tuple(_integer(size) for size in entry["shape"])
             spec = TensorSpec(name, shape, _DTYPES[entry["dtype"]])
             if begin + spec.bytes != end or not 8 + length <= begin <= end <= len(member):
                 raise ArtifactError(f"params.safetensors: tensor '{name}' lies outside of the file")

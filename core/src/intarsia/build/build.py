@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from ..artifact.deferred import Weights
 from ..artifact.unit import CompiledUnit
+from ..budget import budget, limited
 from ..errors import UnsupportedError, UsageError
 from ..host.host import Host
 from ..ir.module import IRModule
@@ -82,8 +83,10 @@ class BuildOptions:
         require_offload: At least this many percent of the nodes must be offloaded.
         max_regions: At most this many regions.
         dump_ir: Folder for each stage's result as numbered text files.
-        memory_budget: Bytes that a tensor, or all weights, may have; the machine's memory if
-            ``None``.
+        time_limit: Seconds that the build may take; if ``None``, the host's own part of it has
+            limits that no usual model reaches (:mod:`intarsia.budget`).
+        memory_limit: Bytes that the build, a tensor, or all weights may have; the machine's memory
+            if ``None``, and less for what is computed of constants.
         allow_overflow: Warn instead of failing if the model does not fit into the memory of the
             device that the target's hardware tag describes.
         measure: Measure what each claim of an accelerator costs, once; the plan by cost uses it.
@@ -103,7 +106,8 @@ class BuildOptions:
     require_offload: float | None = None
     max_regions: int | None = None
     dump_ir: str | os.PathLike[str] | None = None
-    memory_budget: int | None = None
+    time_limit: float | None = None
+    memory_limit: int | None = None
     allow_overflow: bool = False
     measure: bool = False
     records: str | os.PathLike[str] | None = None
@@ -143,22 +147,29 @@ def build(
         UsageError: The target, an option or a combination is wrong.
         ModelError: The model is broken; UnsupportedError: it cannot be compiled.
         PluginError: A plugin failed; ToolchainError: a linker or compiler failed.
-        ResourceError: The model does not fit in memory, this machine's or the device's.
+        ResourceError: The model does not fit in memory, this machine's or the device's, or the
+            build passes a limit of time or memory.
         GateFailed: ``require_offload`` or ``max_regions`` is not met.
     """
     host = Host() if host is None else host
     chosen = _chosen(options)
-    dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
     parts = read_target(host, target or _carried(ir_mod, CompositeTarget), target_host)
     executor = choose(Executor, executor, host)
     driver = _driver(ir_mod, parts, executor, choose(Runtime, runtime, host))
     source = Source(ir_mod, params, mapped=chosen.mapped)
-    order = _Order(source, parts, driver, executor, mod_name, host)
+    with limited(chosen.time_limit, chosen.memory_limit):
+        return _programs(_Order(source, parts, driver, executor, mod_name, host), chosen)
+
+
+def _programs(order: _Order, chosen: BuildOptions) -> Artifact:
+    """Compile the model, for every choice of its sizes."""
+    dump = Dump(None if chosen.dump_ir is None else Path(chosen.dump_ir))
+    source = order.source
     several = find_choices(source, chosen.shapes)
     if several is None:
         several = _open_choices(order, chosen)
     else:
-        check_one_program(driver[1])
+        check_one_program(order.driver[1])
         prove_ranges(source, several)
     if several is None:
         imported = _import(order, chosen, static_shapes(chosen.shapes))
@@ -250,7 +261,7 @@ def _compile(
     stage = chosen.progress or _silent
     dump.module("imported", settings)
     stage("prepare")
-    prepared = _prepare(settings, chosen.memory_budget)
+    prepared = _prepare(settings, chosen.memory_limit)
     dump.module("prepared", prepared)
     prepared = rewrite_for(host, prepared, parts)
     stage("partition")
@@ -260,7 +271,8 @@ def _compile(
     cutting.check(chosen.require_offload, chosen.max_regions)
     dump.module("partitioned", cutting.module)
     stage("regions")
-    regions = compile_regions(host, cutting.regions, parts)
+    with budget().uncounted():
+        regions = compile_regions(host, cutting.regions, parts)
     release_files(prepared)
     stage("lower")
     rest = rewrite_rest(host, cutting.module, parts.fallback)
@@ -280,7 +292,8 @@ def _compile(
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")
-    main = compile_kernels(host, lowered.module, parts.fallback)
+    with budget().uncounted():
+        main = compile_kernels(host, lowered.module, parts.fallback)
     stage("pack")
     said = tuned_json(lowered, tuned)
     return pack(host, mod_name, settings, cutting, (main, *regions), lowered, tuned=said)

@@ -11,7 +11,7 @@ from ..artifact.machine import detect_machine
 from ..artifact.passport import Passport, UnitEntry
 from ..artifact.plan import CallPlan
 from ..artifact.unit import CompiledUnit
-from ..errors import IntarsiaError, ModelError, UnsupportedError
+from ..errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
 from ..ir.module import IRModule
 from ..target.target import CompositeTarget
 from .artifact import Artifact
@@ -57,8 +57,8 @@ def import_any(
         refused = error
     try:
         return _plan(source, source.model, shapes)
-    except ModelError:
-        raise  # it is broken, not just more than what is supported
+    except (ModelError, ResourceError):
+        raise  # it is broken or too large, not just more than what is supported
     except IntarsiaError:
         raise refused from None
 

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..artifact.mapped import release
+from ..budget import physical_memory
 from ..errors import ModelError, ResourceError, UnsupportedError
 from ..ir.expr import Constant, Expr, Var, constant
 from ..ir.module import IRModule
@@ -161,17 +162,10 @@ def check_budget(module: IRModule, budget: int | None = None) -> None:
                 what = "the weights need" if weights > limit else "one tensor needs"
                 raise ResourceError(
                     f"{what} {max(size, weights):,} bytes, the budget is {limit:,}",
-                    hint="use smaller inputs, or a machine with more memory",
+                    hint="use smaller inputs, or a machine with more memory; "
+                    "--memory-limit sets the budget (in Python memory_limit=...)",
                     where=str(node.span),
                 )
-
-
-def physical_memory() -> int:
-    """Return the bytes of memory of this machine; 2**48 where it cannot be told."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 48
 
 
 def is_static(type_: Type) -> bool:

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
@@ -19,6 +19,7 @@ from ..artifact.signature import SizeChoice, ValueSpec
 from ..dtype import DType, parse_dtype
 from ..errors import ModelError, ResourceError, UsageError
 from ..runtime.abi import array_dtype
+from ..runtime.loading import RunValue
 
 Spec: TypeAlias = TensorSpec | ValueSpec
 """An input of an executable."""
@@ -127,6 +128,23 @@ def _random(generator: np.random.Generator, spec: TensorSpec) -> np.ndarray:
     if spec.dtype in (DType.INT8, DType.UINT8):
         low, high = (-128, 128) if spec.dtype is DType.INT8 else (0, 256)
     return np.asarray(generator.integers(low, high, spec.shape)).astype(dtype)
+
+
+def plain_arrays(results: Mapping[str, RunValue]) -> dict[str, np.ndarray]:
+    """Return results as tensors: strings as NumPy's own, ``y[0]`` and so on for a sequence ``y``.
+
+    An optional that holds nothing is left out.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    pending: list[tuple[str, RunValue]] = [*results.items()][::-1]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, np.ndarray):
+            arrays[name] = value.astype(np.str_) if value.dtype.hasobject else value
+        elif value is not None:
+            items = cast("list[RunValue]", value)
+            pending.extend([(f"{name}[{n}]", item) for n, item in enumerate(items)][::-1])
+    return arrays
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:

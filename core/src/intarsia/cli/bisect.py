@@ -30,7 +30,7 @@ from ..errors import (
 from .children import Ended, run_command
 from .composed import ComposedCommand
 from .model_options import parse_shape
-from .output import emit_json
+from .output import echo, emit_json
 from .session import Session
 from .target_options import TargetChoice, target_options
 
@@ -118,7 +118,7 @@ def command(
         ended = run_command([*run, *_without(others)], limit)
         names = ", ".join(s.name for s in offloaded) or "no region"
         tried.append(f"{names}: {ended.state}")
-        click.echo(tried[-1], err=True)
+        echo(tried[-1], err=True)
         return ended
 
     def fails(offloaded: Sequence[Suspect]) -> bool:
@@ -144,7 +144,7 @@ def _conclude(whole: Ended, alone: Ended, culprits: Sequence[Suspect]) -> None:
         GateFailed: Something is wrong.
     """
     if whole.state == "ok":
-        click.echo("nothing differs from the reference", err=True)
+        echo("nothing differs from the reference", err=True)
         return
     if alone.state != "ok":
         raise GateFailed(

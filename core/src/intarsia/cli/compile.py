@@ -14,7 +14,7 @@ from ..target.kinds import GIVEN_NAME
 from .composed import ComposedCommand
 from .idle import say_idle
 from .model_options import BuildSettings, build_options, keep_model
-from .output import emit_json, progress
+from .output import echo, emit_json, progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -85,11 +85,11 @@ def command(
             }
         )
         return
-    click.echo(str(artifact.placement))
+    echo(str(artifact.placement))
     text = float_text(cast("Sequence[str]", artifact.passport.placement.get("in_float", ())))
     if text:
-        click.echo(f"{text} ('intarsia explain' names them)")
-    click.echo(f"wrote {path} ({bytes_text(size)})")
+        echo(f"{text} ('intarsia explain' names them)")
+    echo(f"wrote {path} ({bytes_text(size)})")
 
 
 def _bytes_of(path: Path) -> int:
@@ -120,7 +120,7 @@ def compile_model(
 
     target = settings.target.read(settings.host)
     if settings.target.origin.name != GIVEN_NAME:
-        click.echo(f"target: {settings.target.text} (from {settings.target.origin.name})", err=True)
+        echo(f"target: {settings.target.text} (from {settings.target.origin.name})", err=True)
 
     def make() -> Artifact:
         with progress(f"compiling {model.name}", len(STAGES)) as advance:
@@ -146,6 +146,8 @@ def compile_model(
             measure=settings.measure,
             allow_overflow=settings.allow_overflow,
             records=settings.records,
+            time_limit=settings.time_limit,
+            memory_limit=settings.memory_limit,
             mapped=True,
             progress=stage,
             weights_known=weights_known,

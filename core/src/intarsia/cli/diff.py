@@ -10,7 +10,7 @@ import click
 
 from ..errors import GateFailed
 from .builds import Build, Moved, moved_nodes, read_build
-from .output import emit_json, table
+from .output import echo, emit_json, table
 
 _FALLBACK = "(fallback)"
 
@@ -54,9 +54,9 @@ def _changes(old: Build, new: Build) -> list[tuple[str, str, str]]:
 
 def _print(changes: list[tuple[str, str, str]], moved: list[Moved]) -> None:
     for what, was, now in changes:
-        click.echo(f"{what}:\n  - {was}\n  + {now}")
+        echo(f"{what}:\n  - {was}\n  + {now}")
     if changes:
-        click.echo("")
+        echo("")
     print_moved(moved)
 
 
@@ -68,5 +68,5 @@ def print_moved(moved: Sequence[Moved]) -> None:
     ]
     if rows:
         table(rows, ("node", "before", "after", "because"))
-        click.echo("")
-    click.echo(f"{len(moved)} nodes moved" if moved else "no node moved")
+        echo("")
+    echo(f"{len(moved)} nodes moved" if moved else "no node moved")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..budget import limited
 from ..build.build import measured_costs
 from ..build.config import Executor
 from ..build.dynamic import VM, import_any, is_open
@@ -29,8 +30,8 @@ from ..passes.fuse_quantize import FUSE_QUANTIZE
 from ..target.options import did_you_mean
 from .composed import ComposedCommand
 from .drawing.write import draw
-from .model_options import parse_shape
-from .output import emit_json, table
+from .model_options import limit_options, parse_shape
+from .output import echo, emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options
 from .verdicts import print_verdicts
@@ -71,6 +72,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--netron", type=_FILE, metavar="FILE", help="Write the model with its placement.")
 @click.option("--model-explorer", type=_FILE, metavar="FILE",
               help="Write the graph for Model Explorer, as JSON.")  # fmt: skip
+@limit_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_obj
 def command(
@@ -90,6 +92,8 @@ def command(
     netron: Path | None,
     model_explorer: Path | None,
     as_json: bool,
+    time_limit: float | None,
+    memory_limit: int | None,
 ) -> None:
     """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
     host = session.host()
@@ -97,16 +101,14 @@ def command(
     rules = [parse_place_rule(text) for text in place]
     shapes = largest(dict(parse_shape(text) for text in shape))
     chosen = None if executor is None else Executor(executor, host=host)
-    imported = _imported(model, chosen, shapes)
-    by_cost = measure and Plan(plan) is Plan.COST
-    placed = place_model(
-        host, imported, parts, Plan(plan), rules, measured_costs if by_cost else None
-    )
+    measured = measured_costs if measure and Plan(plan) is Plan.COST else None
+    with limited(time_limit, memory_limit):
+        imported = _imported(model, chosen, shapes)
+        placed = place_model(host, imported, parts, Plan(plan), rules, measured)
     notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
     placement = placed.placement
     verdicts = _chosen(placement.verdicts, nodes)
-    pictures = {"html": html, "dot": dot, "netron": netron}
-    pictures["model_explorer"] = model_explorer
+    pictures = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
     if any(pictures.values()):
         if "main" not in placed.pieces:
             raise UnsupportedError(
@@ -168,23 +170,23 @@ def _print(placement: Placement, notes: Sequence[Remark]) -> None:
         regions = [_region(region) for region in placement.regions]
         priced = ("cost", "on the fallback") if placement.cost else ()
         table(regions, ("region", "accelerator", "nodes", "bytes in", "bytes out", *priced))
-        click.echo("")
+        echo("")
     for row in placement.regions:
         if row.turned:
             images = "image is" if row.turned == 1 else "images are"
-            click.echo(f"{row.name}: {row.turned} {images} turned between NCHW and NHWC")
+            echo(f"{row.name}: {row.turned} {images} turned between NCHW and NHWC")
     for pair in placement.apart:
-        click.echo(
+        echo(
             f"'{pair.producer.name}' and '{pair.consumer.name}' are in two regions of "
             f"'{pair.kind}': merged, they would make a cycle through '{pair.via.name}'"
         )
     for note in notes:
-        click.echo(f"{note.span.name}: {note.message}")
+        echo(f"{note.span.name}: {note.message}")
     if placement.cost is not None:
-        click.echo(str(placement.cost))
+        echo(str(placement.cost))
     for row in placement.host:
-        click.echo(f"'{row.node}' ({row.op}) runs on the host: {row.reason}")
-    click.echo(str(placement))
+        echo(f"'{row.node}' ({row.op}) runs on the host: {row.reason}")
+    echo(str(placement))
 
 
 def _region(region: RegionRow) -> tuple[str | int, ...]:

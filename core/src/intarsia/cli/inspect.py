@@ -13,7 +13,7 @@ from ..artifact.passport import Passport, UnitEntry
 from ..artifact.plan import CallPlan, KernelStep
 from ..artifact.signature import ValueSpec
 from ..artifact.write import part_unit
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .session import Session
 
 
@@ -34,12 +34,12 @@ def command(session: Session, artifact: Path, signed_by: Path | None, as_json: b
         return
     for key, value in _facts(passport).items():
         if value:
-            click.echo(f"{key + ':':14}{value}")
-    click.echo("")
+            echo(f"{key + ':':14}{value}")
+    echo("")
     rows = [("input", *_signature(spec)) for spec in passport.signature.inputs]
     rows += [("output", *_signature(spec)) for spec in passport.signature.outputs]
     table(rows, ("", "name", "dtype", "shape"))
-    click.echo("")
+    echo("")
     units = [(n, u.loader, u.plugin, _bytes(passport, n)) for n, u in _units(passport).items()]
     table(units, ("unit", "loader", "made by", "bytes"))
 

@@ -16,6 +16,7 @@ import click
 
 from ..errors import EXHAUSTED, IntarsiaError
 from ..runtime.installed import installed_version
+from .output import echo
 from .session import Session
 
 COMMANDS = MappingProxyType(
@@ -183,7 +184,7 @@ def _hang_up() -> int:
 
 def _say(message: str, code: int, what: str = "error") -> int:
     with suppress(OSError):  # stderr may be closed
-        click.echo(f"{what}: {message}", err=True)
+        echo(f"{what}: {message}", err=True)
     return code
 
 

@@ -25,7 +25,7 @@ from ..errors import GateFailed, IntarsiaError, ModelError
 from ..host.host import Host
 from .children import LATE, Ended, run_command
 from .composed import ComposedCommand, help_all_option
-from .output import emit_json, progress, table
+from .output import echo, emit_json, progress, table
 from .session import Session
 from .target_options import NameType, read_targets
 
@@ -246,7 +246,7 @@ def _print(rows: Sequence[Result]) -> None:
     table(cells, ("model", *targets))
     for row in rows:
         if row.error:
-            click.echo(f"{row.cell.model.stem} for '{row.cell.target}': {row.error}")
+            echo(f"{row.cell.model.stem} for '{row.cell.target}': {row.error}")
 
 
 def _word(row: Result) -> str:

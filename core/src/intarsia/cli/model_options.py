@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import wraps
+from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 from msgspec import Struct
 
+from ..budget import limited, parse_memory
 from ..build.config import Executor, Runtime, find_kind
 from ..build.sizes import Size, parse_size
 from ..errors import UsageError
@@ -33,6 +35,8 @@ from .target_options import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+OptionRow: TypeAlias = tuple[str, str, dict[str, Any], str]
+"""An option: its section, its flag, what click is told of it, and its help."""
 
 
 class BuildSettings(Struct, frozen=True):
@@ -53,6 +57,8 @@ class BuildSettings(Struct, frozen=True):
     records: str | None
     use_cache: bool
     allow_overflow: bool
+    time_limit: float | None = None
+    memory_limit: int | None = None
 
 
 def keep_model(model: Path, output: Path | None) -> None:
@@ -94,7 +100,8 @@ def build_options() -> Callable[[F], F]:
         def call(*args: Any, **values: Any) -> Any:
             settings = _settings(click.get_current_context(), values)
             kept = {key: value for key, value in values.items() if not key.startswith("build_")}
-            return function(*args, settings=settings, **kept)
+            with limited(settings.time_limit, settings.memory_limit, host_seconds=inf):
+                return function(*args, settings=settings, **kept)
 
         return decorated(call, [*plain_target_options(), *_build_options()])
 
@@ -106,7 +113,7 @@ def _build_options() -> list[Decorator]:
     plans = click.Choice([plan.value for plan in Plan])
     percent = click.FloatRange(0, 100)
     model, driver, cut = "Model", "Executor and runtime", "Placement"
-    rows: list[tuple[str, str, dict[str, Any], str]] = [
+    rows: list[OptionRow] = [
         (driver, "--executor", {"metavar": "EXECUTOR", "type": NameType("executor")},
          "What drives the model, e.g. aot.  [env: INTARSIA_EXECUTOR]"),
         (driver, "--runtime", {"metavar": "RUNTIME", "type": NameType("runtime")},
@@ -134,8 +141,41 @@ def _build_options() -> list[Decorator]:
     ]  # fmt: skip
     return [
         section_option(section, flag, f"build_{flag[2:].replace('-', '_')}", help=text, **named)
-        for section, flag, named, text in rows
+        for section, flag, named, text in (*rows, *_limit_options())
     ]
+
+
+def _limit_options() -> Iterable[OptionRow]:
+    yield (
+        "Limits", "--time-limit", {"type": TIME, "metavar": "SECONDS"},
+        "Of everything; exit code 8 when it is over. Without it, of the host's own work.",
+    )  # fmt: skip
+    yield (
+        "Limits", "--memory-limit", {"type": MEMORY, "metavar": "SIZE"},
+        "E.g. 512M or 2G; exit code 8 when it is not enough. The machine's memory by default.",
+    )  # fmt: skip
+
+
+class _Memory(click.ParamType):
+    """A size such as ``2G``, as a number of bytes."""
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """Return the bytes."""
+        return value if isinstance(value, int) else parse_memory(str(value))
+
+
+TIME, MEMORY = click.FloatRange(0, min_open=True), _Memory()
+
+
+def limit_options(function: F) -> F:
+    """Decorate a command that takes its options one by one: adds those of :func:`limited`."""
+    for _, flag, named, text in _limit_options():
+        function = click.option(flag, help=text, **named)(function)
+    return function
 
 
 def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
@@ -161,6 +201,8 @@ def _settings(ctx: click.Context, values: Mapping[str, Any]) -> BuildSettings:
         # What overflows is warned of at every build, and is not handed to one that shall fail.
         use_cache=not (values["build_no_cache"] or session.trace or overflow),
         allow_overflow=overflow,
+        time_limit=values["build_time_limit"],
+        memory_limit=values["build_memory_limit"],
     )
 
 

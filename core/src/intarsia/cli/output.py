@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,14 +15,36 @@ SCHEMA = 1
 """Version of the form of every JSON output; it changes when a key changes its meaning or goes."""
 
 
+_UNPRINTABLE = re.compile("[\x7f-\x9f\ud800-\udfff]")
+"""What JSON leaves as it is, and a terminal obeys or no encoding has."""
+
+
+def visible(text: str) -> str:
+    """Return text that does nothing to a terminal: control characters as their escapes.
+
+    Names in files may hold any; so may what plugins and tools say.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a line that may hold names of files or plugins."""
+    click.echo(visible(text), err=err)
+
+
 def emit_json(value: Mapping[str, object]) -> None:
     """Print one JSON object on stdout, with ``schema`` as its first key."""
-    click.echo(json.dumps({"schema": SCHEMA, **value}, indent=2, ensure_ascii=False))
+    text = json.dumps({"schema": SCHEMA, **value}, indent=2, ensure_ascii=False)
+    click.echo(_UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
 def table(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> None:
     """Print rows below column names: drawn on a terminal, plain aligned text elsewhere."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[visible(str(cell)).replace("\n", "\\n") for cell in row] for row in rows]
     if sys.stdout.isatty():
         _draw(cells, columns)
         return

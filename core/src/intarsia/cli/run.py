@@ -24,20 +24,19 @@ from ..build.shapes import open_shapes
 from ..build.sizes import largest
 from ..build.source import Source
 from ..build.stages import read_target
-from ..errors import UnsupportedError, UsageError
+from ..errors import UsageError
 from ..ir.module import IRModule
 from ..partition.cost import Plan
 from ..runtime.executors.graph import GraphExecutor, ProfileRow
 from ..runtime.executors.sizes import SizesExecutor
 from ..runtime.executors.vm import VmExecutor
 from ..runtime.load import Executable, InProcess, load
-from ..runtime.loading import RunValue
-from .arrays import RANDOM, read_arrays, read_inputs, write_arrays
+from .arrays import RANDOM, plain_arrays, read_arrays, read_inputs, write_arrays
 from .compile import compile_model
 from .composed import ComposedCommand
 from .idle import say_idle, say_not_compared
 from .model_options import BuildSettings, build_options
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .simulated import say_simulated
 from .verify import OutputCheck, RegionCheck, require_agreement, verify_outputs, verify_regions
 
@@ -157,7 +156,7 @@ def _opener(
         known = ", ".join(settings.host.backends()) or "none is installed"
         raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")
     artifact = compile_model(model, settings)
-    click.echo(str(artifact.placement), err=True)
+    echo(str(artifact.placement), err=True)
 
     def from_memory(executor: str | None) -> Executable:
         return artifact.load(threads=threads, executor=executor)
@@ -214,7 +213,7 @@ def _compared(
         )
         rows = [row.to_json() for row in placed.placement.regions]
         if rows != program.passport.placement.get("regions"):
-            click.echo("the regions cannot be compared: they were cut in another way", err=True)
+            echo("the regions cannot be compared: they were cut in another way", err=True)
             return ()
         return verify_regions(program, placed, arrays)
 
@@ -241,23 +240,7 @@ def _timed(
         start = time.perf_counter()
         results = executable.run(arrays)
         times.append(1e3 * (time.perf_counter() - start))
-    return _arrays(results), times
-
-
-def _arrays(results: Mapping[str, RunValue]) -> dict[str, np.ndarray]:
-    """Return results that are all tensors; strings as NumPy's own.
-
-    Raises:
-        UnsupportedError: One is a sequence, or an optional that holds nothing.
-    """
-    arrays: dict[str, np.ndarray] = {}
-    for name, value in results.items():
-        if not isinstance(value, np.ndarray):
-            raise UnsupportedError(
-                f"output '{name}' is no tensor", hint="run the model from Python: intarsia.load"
-            )
-        arrays[name] = value.astype(np.str_) if value.dtype.hasobject else value
-    return arrays
+    return plain_arrays(results), times
 
 
 def _print(said: Said, results: dict[str, np.ndarray]) -> None:
@@ -266,9 +249,9 @@ def _print(said: Said, results: dict[str, np.ndarray]) -> None:
         for name, array in results.items()
     ]
     table(rows, ("output", "dtype", "shape", "range"))
-    click.echo(f"{said['median_ms']:.3f} ms (median of {said['runs']})")
+    echo(f"{said['median_ms']:.3f} ms (median of {said['runs']})")
     if "profile" in said:
-        click.echo("")
+        echo("")
         lines = [
             (f"{row['ms']:.3f}", f"{100 * row['share']:.1f}", row["label"], " ".join(row["nodes"]))
             for row in said["profile"]
@@ -276,9 +259,7 @@ def _print(said: Said, results: dict[str, np.ndarray]) -> None:
         table(lines, ("ms", "%", "step", "nodes"))
     for check in (*said.get("regions", ()), *said.get("verify", ())):
         verdict = "ok" if check["ok"] else "DIFFERS"
-        click.echo(
-            f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}"
-        )
+        echo(f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}")
 
 
 def _range(array: np.ndarray) -> str:

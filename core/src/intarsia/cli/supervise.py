@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import os
 import signal
+import struct
 import sys
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from mmap import mmap
@@ -28,7 +30,12 @@ _PLUGIN_FAILED = 5
 _INTERRUPTED = 130
 _SIGNALLED = 128  # shells add this to the number
 _GRACE = 5.0  # seconds that a child may take to put away what it began
+_LOOK = 1.0  # seconds between two looks at a deadline
 _SIZE = 4096
+_DEADLINE = struct.Struct("=d")  # behind the text, before the last byte
+_TEXT = _SIZE - 1 - _DEADLINE.size
+_LATE = 3.0  # seconds behind a deadline at which a process counts as one that does not ask
+_RESOURCE = 8
 _PARENT_ENDS = 1  # PR_SET_PDEATHSIG
 
 
@@ -39,12 +46,22 @@ class Note(Struct, frozen=True):
 
     def write(self, line: str) -> None:
         """Take a line of the tracing of hooks."""
-        data = line.encode(errors="replace")[: _SIZE - 2]
+        data = line.encode(errors="replace")[: _TEXT - 1]
         self.memory[: len(data) + 1] = data + b"\0"
 
     def read(self) -> str:
         """The last line."""
-        return self.memory[:_SIZE].partition(b"\0")[0].decode(errors="replace")
+        return self.memory[:_TEXT].partition(b"\0")[0].decode(errors="replace")
+
+    def watch(self, deadline: float) -> None:
+        """Say when the process is to be ended, in seconds of the monotonic clock; 0 for never."""
+        _DEADLINE.pack_into(self.memory, _TEXT, deadline)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the process is well behind its deadline."""
+        (deadline,) = _DEADLINE.unpack_from(self.memory, _TEXT)
+        return 0 < deadline < time.monotonic() - _LATE
 
     def finish(self) -> None:
         """Say that the command came to its own end: an exit code alone says nothing."""
@@ -104,22 +121,31 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
 
     A child that is told to terminate, but is busy in native code, is killed after some seconds.
     """
-    last, interrupted = 0, False
+    last, interrupted, late = 0, False, False
     while True:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
-        found = signal.sigtimedwait(heeded, _GRACE) if last else signal.sigwaitinfo(heeded)
+        found = signal.sigtimedwait(heeded, _GRACE if last else _LOOK)
+        if found is None and not last:
+            late = note.is_late
+            if not late:
+                continue
+            os.kill(child, signal.SIGTERM)
+            last = signal.SIGTERM
+            continue
         if found is None:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return _end_by(last, heeded)
+            return _end_late() if late else _end_by(last, heeded)
         # A terminal sends to the whole group; what a process sent was for this one alone.
         if found.si_signo != signal.SIGCHLD and found.si_pid > 0:
             os.kill(child, found.si_signo)
         if found.si_signo in (signal.SIGTERM, signal.SIGHUP):
             last = found.si_signo
         interrupted = interrupted or found.si_signo == signal.SIGINT
+    if late:
+        return _RESOURCE if note.finished else _end_late()
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
         if interrupted and code == _INTERRUPTED:
@@ -134,6 +160,15 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
         return _end_by(os.WTERMSIG(status), heeded)
     sys.stderr.write(f"error: {_end(f'killed the process (signal {name})', note)}\n")
     return _PLUGIN_FAILED
+
+
+def _end_late() -> int:
+    """Say that the child took too long, and did not see it itself."""
+    sys.stderr.write(
+        "error: the limit of time is over, inside native code or a plugin\n"
+        "  hint: --time-limit allows more (seconds)\n"
+    )
+    return _RESOURCE
 
 
 def _end_by(number: int, blocked: set[signal.Signals]) -> int:

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import click
-
 from ..partition.report import Verdict
-from .output import table
+from .output import echo, table
 
 MOST = 40
 """Rows that are still read one by one."""
@@ -30,8 +28,8 @@ def print_verdicts(verdicts: Sequence[Verdict], *, chosen: bool) -> None:
         table(
             grouped(verdicts), ("nodes", "op", "accelerator", "verdict", "code", "detail", "first")
         )
-        click.echo(f'\n{len(verdicts)} verdicts; name nodes to see them one by one: "*" for all')
-    click.echo("")
+        echo(f'\n{len(verdicts)} verdicts; name nodes to see them one by one: "*" for all')
+    echo("")
 
 
 def grouped(verdicts: Sequence[Verdict]) -> list[tuple[int, str, str, str, str, str, str]]:

@@ -21,6 +21,7 @@ from ..runtime.executors.signature import Inputs
 from ..runtime.executors.vm import VmExecutor
 from ..runtime.load import Executable
 from ..runtime.loading import RunValue, StepSeen
+from .arrays import plain_arrays
 
 if TYPE_CHECKING:
     from ..build.place import Placed
@@ -173,7 +174,9 @@ def _expected(
         return evaluate(model.main, inputs, model)
     from ..frontend.onnx.dynamic import run_reference  # needs no importer if there is no program
 
-    return run_reference(model, [inputs[info.name] for info in model.program.inputs])
+    found = run_reference(model, [inputs[info.name] for info in model.program.inputs])
+    names = model.program.outputs
+    return list(plain_arrays(dict(zip(names, found, strict=True))).values())
 
 
 def _modules(model: IRModule | DynamicModel) -> Mapping[str, IRModule]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TypeAlias, assert_never
 
+from ..budget import budget
 from .expr import (
     Call,
     CallFunction,
@@ -119,9 +120,11 @@ def rewrite_expr(root: Expr, rule: RewriteRule, replaced: dict[Expr, Expr] | Non
             share one rewrite and a caller can substitute nodes.
     """
     memo: dict[Expr, Expr] = {} if replaced is None else replaced
+    limits = budget()
     for node in post_order(root):
         if node in memo:
             continue
+        limits.check()
         rebuilt = with_children(node, tuple(memo[child] for child in children(node)))
         result = rule(rebuilt)
         memo[node] = rebuilt if result is None else result

@@ -12,6 +12,7 @@ from msgspec import Struct, field
 
 from ..artifact.deferred import Weights
 from ..artifact.plan import ALIGNMENT
+from ..budget import budget
 from ..errors import PluginError
 from ..ir.expr import Call, Constant, Expr, Function, Var, tensor_type
 from ..ir.walk import post_order
@@ -87,6 +88,7 @@ def lower(
     for item in fusion.items:
         if not isinstance(item, KernelCall):
             continue
+        budget().check()
         key = _structure(item.group)
         if key not in known:
             group = _renamed(item.group, names)

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import ml_dtypes
 import numpy as np
 
+from ..budget import budget
 from ..errors import ModelError, VerifyError
 from ..ir.expr import (
     Call,
@@ -46,6 +47,7 @@ def evaluate(
     Raises:
         ModelError: An input is missing, unknown, or of another type than its parameter.
         VerifyError: The function calls another one and no module is given.
+        ResourceError: The time or memory of the work in progress is over.
     """
     values = dict[Expr, Value]()
     stored = _stored(function, module)
@@ -105,6 +107,7 @@ class _Run:
         self._values = values
         self._module = module
         self._uses = count_uses((body,))
+        self._budget = budget()
 
     def value(self, body: Expr) -> Value:
         """Evaluate ``body``, operands before users, without recursion."""
@@ -148,6 +151,9 @@ class _Run:
             case Constant():
                 return node.data
             case Call():
+                self._budget.check(node.span)
+                if isinstance(node.type, TensorType) and node.type.is_static:
+                    self._budget.reserve(node.type.bytes, node.span)
                 with np.errstate(all="ignore"):
                     result = node.op.reference(
                         node.attrs, *(self._values[arg] for arg in node.args)

@@ -32,6 +32,8 @@ from .rules import (
     total,
 )
 
+_MANY_PARTS = 16  # of a concatenation
+
 
 def _check_sizes(name: str, sizes: Sequence[int]) -> None:
     if any(size < 0 for size in sizes):
@@ -207,16 +209,17 @@ class Concatenate(Op):
         starts = [0, *accumulate(x.shape[at] for x in parts)]
 
         def element(*indices: PrimExpr) -> PrimExpr:
-            def among(low: int, high: int) -> PrimExpr:
-                # A tree is as deep as the logarithm of the number of parts, a chain as that number.
-                if high - low == 1:
-                    own = (*indices[:at], indices[at] - starts[low], *indices[at + 1 :])
-                    return parts[low][own]
-                middle = (low + high) // 2
-                first, second = among(low, middle), among(middle, high)
-                return if_then_else(indices[at] < starts[middle], first, second)
+            def among(first: int, last: int) -> PrimExpr:
+                """Choose between two halves of many parts: a chain of choices would be as deep."""
+                if first == last:
+                    place = indices[at] - starts[first]
+                    return parts[first][(*indices[:at], place, *indices[at + 1 :])]
+                middle = (first + last) // 2 if last - first >= _MANY_PARTS else first
+                return if_then_else(
+                    indices[at] < starts[middle + 1], among(first, middle), among(middle + 1, last)
+                )
 
-            return among(0, len(parts))
+            return among(0, len(parts) - 1)
 
         return compute(shape, element, name="concatenate")
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from msgspec import Struct, field
 
+from ..budget import budget
 from ..errors import IntarsiaError
 from ..ir.expr import Call, Expr, Function, TupleGetItem
 from ..ir.match import inner_operators, match_pattern, root_operators
@@ -133,6 +134,7 @@ def _final(kind: str, taken: Placed | None, said: Support, kinds: tuple[str, ...
 
 def _ask(question: _Question, call: Call) -> Support:
     """Return what the accelerator says of ``call``; record the match it takes."""
+    budget().check(call.span)
     known = question.excluded.get((call, question.kind))
     if known is not None:
         return known

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from ..budget import budget
 from ..diagnostics import NO_SPAN, Remark, Span
 from ..errors import IntarsiaError
 from ..ir.expr import Call, Expr, Function
@@ -76,14 +77,20 @@ class Pipeline(Struct, frozen=True):
         Raises:
             VerifyError: ``check`` is set and a pass broke a rule of the IR; ``where`` names the
                 pass.
+            ResourceError: The time or memory of the build is over.
         """
         notes = Remarks() if remarks is None else remarks
+        limits = budget()
+        before = limits.stage
         for step in self.passes:
+            limits.stage = f"the pass {step.name}"
             module = step.run(module, notes)
+            limits.check()
             if check:
                 _check(step, module)
             if observe is not None:
                 observe(step.name, module)
+        limits.stage = before
         return module
 
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
+from ..budget import budget
+from ..errors import ResourceError
 from ..ir.expr import Call, Constant, Expr, constant, make_tuple
 from ..ir.module import IRModule
 from ..ir.op import OpKind
@@ -35,8 +37,11 @@ class _Folder(Struct):
             return None
         arrays = [arg.data for arg in operands]
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), budget().folding("folding constants") as limits:
+                limits.check(expr.span)
                 result = expr.op.reference(expr.attrs, *arrays)
+        except ResourceError:
+            raise
         except Exception as error:  # folding is an optimisation: the call itself stays
             self.remarks.add("fold-constants", f"'{expr.name}' is not folded: {error}", expr.span)
             return None

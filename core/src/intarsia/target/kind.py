@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..artifact.unit import CompiledUnit
     from ..tir.func import PrimFunc
     from ..tir.target_call import FindFunction
-    from .target import Target
 
 
 class Role(Enum):

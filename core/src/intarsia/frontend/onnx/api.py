@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ...budget import budget, limited
 from ...errors import IntarsiaError, ModelError, UsageError
 from ...ir.expr import Function
 from ...ir.module import IRModule
@@ -30,6 +31,8 @@ def from_onnx(
     constants: Mapping[str, np.ndarray] | None = None,
     max_bytes: int = MAX_MODEL_BYTES,
     mapped: bool = False,
+    time_limit: float | None = None,
+    memory_limit: int | None = None,
 ) -> IRModule:
     """Import an ONNX model.
 
@@ -40,6 +43,8 @@ def from_onnx(
         constants: Value of an input by its name; such an input is no parameter of the result.
         max_bytes: Limit on the size of the model file itself.
         mapped: Leave large weights in the file, which must then stay as it is while they are used.
+        time_limit: Seconds that it may take; see :func:`intarsia.budget.limited`.
+        memory_limit: Bytes that it may take.
 
     Returns:
         A module whose ``main`` has the graph's inputs as parameters, under their names, in order,
@@ -49,9 +54,10 @@ def from_onnx(
         ModelError: The file is no model, or a broken one.
         UnsupportedError: The model uses what cannot be imported; the message lists all of it.
         UsageError: ``shapes`` or ``constants`` do not fit the model.
-        ResourceError: The model is too large.
+        ResourceError: The model is too large, or passes a limit.
     """
-    return import_read(read_model(model, max_bytes=max_bytes, mapped=mapped), shapes, constants)
+    with limited(time_limit, memory_limit):
+        return import_read(read_model(model, max_bytes=max_bytes, mapped=mapped), shapes, constants)
 
 
 def import_read(
@@ -68,11 +74,14 @@ def import_read(
     """
     shapes = {} if shapes is None else shapes
     constants = {} if constants is None else constants
+    limits = budget()
+    limits.stage = "importing the model"
     try:
         inputs = input_types(read.graph, shapes, constants)
         module = Importer(read, CONVERTERS, inputs, constants).run()
         if not shapes and not constants:
             _check_outputs(read.graph, module.main)
+        limits.stage = ""
     except IntarsiaError as error:
         error.where = place_error(read, error.where)
         raise

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from ...errors import UnsupportedError
+from ...errors import ModelError, UnsupportedError
 from ...ir.types import TensorType
 from .graph import Graph, Node, UnsupportedAttribute, ValueInfo
 from .tensors import element_type, is_element_type, onnx_code
@@ -57,6 +57,10 @@ class FunctionBodies:
         for info in message.graph.input:
             if info.name in inputs and is_element_type(info.type.tensor_type.elem_type):
                 info.type.ParseFromString(self._type(inputs[info.name]))
+        for info in (*message.graph.input, *message.graph.output):
+            for dim in info.type.tensor_type.shape.dim:
+                if dim.dim_value < 0:  # open, as some exporters write it
+                    dim.Clear()
         del message.graph.value_info[:]
         try:
             inferred = self._onnx.shape_inference.infer_shapes(message, data_prop=True)
@@ -109,7 +113,7 @@ class FunctionBodies:
         nodes = tuple(
             _renamed(self._convert(inner, version), names, node) for inner in function.node
         )
-        inputs = tuple(ValueInfo(name, None) for name in node.inputs if name)
+        inputs = tuple(ValueInfo(name, None) for name in dict.fromkeys(node.inputs) if name)
         outputs = tuple(ValueInfo(name, None) for name in node.outputs if name)
         return Graph(node.op_type, inputs, outputs, {}, nodes), version
 
@@ -166,6 +170,29 @@ class FunctionBodies:
         sizes = [size if isinstance(size, int) else str(size) for size in type_.shape]
         proto = self._onnx.helper.make_tensor_type_proto(onnx_code(type_.dtype), sizes)
         return proto.SerializeToString()
+
+
+def locations(message: Message) -> set[str]:
+    """Return the names of the files with weights, of all tensors at any depth of a message.
+
+    Raises:
+        ModelError: A name is not UTF-8 text.
+    """
+    found: set[str] = set()
+    todo = [message]
+    while todo:
+        for field, value in todo.pop().ListFields():
+            if field.message_type is None:
+                continue
+            parts = list(value) if isinstance(value, Iterable) else [value]
+            if field.name != "external_data":
+                todo += parts
+                continue
+            names = [entry.value for entry in parts if entry.key == "location"]
+            if not all(isinstance(name, str) for name in names):
+                raise ModelError("the location of external data is not UTF-8 text")
+            found.update(names)
+    return found
 
 
 def _renaming(formal: Sequence[str], actual: Sequence[str]) -> dict[str, str]:

@@ -117,6 +117,15 @@ class NodeContext(Builder):
             raise self.unsupported(f"the shape {type_} is not known at compile time", STATIC_HINT)
         return type_.static_shape
 
+    def ranked_shape(self, index: int, *ranks: int) -> tuple[int, ...]:
+        """Return the sizes of a required operand, of which there must be one of ``ranks``."""
+        shape = self.static_shape(index)
+        if len(shape) not in ranks:
+            wanted = " or ".join(map(str, ranks))
+            found = self.type_of(index)
+            raise self.model_error(f"input {index} must have {wanted} dimensions, got {found}")
+        return shape
+
     def constant_value(self, index: int) -> np.ndarray | None:
         """Return the value of an operand that is known at compile time, else ``None``."""
         found = self.optional(index)

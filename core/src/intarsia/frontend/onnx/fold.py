@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...errors import IntarsiaError
+from ...budget import budget
+from ...errors import IntarsiaError, ResourceError
 from ...ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from ...ir.op import OpKind
 from ...ir.types import TensorType, Type
@@ -93,8 +94,11 @@ class ConstantFolder:
         if not self._affordable(node.type):
             return None
         try:
-            with np.errstate(all="ignore"):
+            with np.errstate(all="ignore"), budget().folding("folding constants") as limits:
+                limits.check(node.span)
                 result = node.op.reference(node.attrs, *operands)
+        except ResourceError:
+            raise
         except (IntarsiaError, ArithmeticError, ValueError, IndexError):
             return None  # the error belongs to whoever runs the model
         results = result if isinstance(result, tuple) else (result,)

@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
+from ...budget import budget
 from ...errors import ModelError, ResourceError
 
 MAX_EXPANDED_NODES = 1_000_000
+MAX_EXPANDED_BYTES = 256 << 20
+"""Bytes of the nodes after expansion, unless the user allows more memory; a large model may have
+four times its own."""
+_COPIES = 4  # of an expanded model, while it is expanded and read
 
 FunctionKey: TypeAlias = tuple[str, str]
 
@@ -25,6 +30,8 @@ class _AttributeMessage(Protocol):
 
 class _NodeMessage(Protocol):
     """The fields of ``NodeProto`` that are read."""
+
+    def ByteSize(self) -> int: ...
 
     @property
     def domain(self) -> str: ...
@@ -63,11 +70,13 @@ def verify_functions(
 
     Raises:
         ModelError: A function calls itself, directly or through others.
-        ResourceError: More than ``limit`` nodes after expansion.
+        ResourceError: More than ``limit`` nodes after expansion, or more bytes than there may be.
     """
     bodies = {(f.domain, f.name): f for f in functions}
     calls = {key: list(_nested(f.node)) for key, f in bodies.items()}
     sizes: dict[FunctionKey, int] = {}
+    own = {key: _bytes(f.node) for key, f in bodies.items()}
+    weights: dict[FunctionKey, int] = {}
     for root in bodies:
         path: list[FunctionKey] = [root]
         open_keys = {root}
@@ -79,6 +88,7 @@ def verify_functions(
                 path.pop()
                 open_keys.discard(key)
                 sizes[key] = sum(sizes.get(c, 1) for c in calls[key])
+                weights[key] = own[key] + sum(weights.get(c, 0) for c in calls[key])
             elif waiting in open_keys:
                 raise ModelError(f"function '{waiting[1]}' calls itself through '{key[1]}'")
             else:
@@ -87,6 +97,32 @@ def verify_functions(
     total = sum(sizes.get(key, 1) for key in _nested(graph.node))
     if total > limit:
         raise ResourceError(f"{total} nodes once functions are expanded; the limit is {limit}")
+    _check_bytes(sum(weights.get(key, 0) for key in _nested(graph.node)), _bytes(graph.node, own))
+
+
+def _check_bytes(expanded: int, plain: int) -> None:
+    """Refuse a model that becomes much larger once its functions are expanded.
+
+    Raises:
+        ResourceError: It needs more memory than it may have.
+    """
+    limits = budget()
+    limit = max(MAX_EXPANDED_BYTES, _COPIES * plain)
+    if limits.given_memory:
+        limit = int(limits.memory) // _COPIES
+    if expanded > limit:
+        raise ResourceError(
+            f"{expanded:,} bytes once functions are expanded; the limit is {limit:,}",
+            hint=f"--memory-limit {_COPIES * expanded >> 20}M allows as much (in Python "
+            "memory_limit=...)",
+        )
+
+
+def _bytes(
+    nodes: Iterable[_NodeMessage], functions: Mapping[FunctionKey, int] | None = None
+) -> int:
+    """Return the bytes of nodes as they are written, and of functions."""
+    return sum(node.ByteSize() for node in nodes) + sum((functions or {}).values())
 
 
 def _nested(nodes: Iterable[_NodeMessage]) -> Iterable[FunctionKey]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -77,6 +78,39 @@ class Graph(Struct, frozen=True):
 Attribute: TypeAlias = (
     "int | float | str | np.ndarray | tuple[int | float | str, ...] | Graph | UnsupportedAttribute"
 )
+
+
+ATTRIBUTE_TYPES = MappingProxyType(
+    {
+        "INT": "an integer",
+        "FLOAT": "a float",
+        "STRING": "a string",
+        "INTS": "a list of integers",
+        "FLOATS": "a list of floats",
+        "STRINGS": "a list of strings",
+        "TENSOR": "a tensor",
+        "GRAPH": "a graph",
+    }
+)
+"""Types of attributes that are read, by ONNX's names, in words."""
+
+
+def has_type(value: Attribute, wanted: str) -> bool:
+    """Whether an attribute has the type that ONNX calls ``wanted``; types not read are not told."""
+    match wanted:
+        case "INT":
+            return isinstance(value, int)
+        case "FLOAT":
+            return isinstance(value, float)
+        case "STRING":
+            return isinstance(value, str)
+        case "INTS" | "FLOATS" | "STRINGS":
+            item = {"INTS": int, "FLOATS": float, "STRINGS": str}[wanted]
+            return isinstance(value, tuple) and {type(x) for x in value} <= {item}
+        case "TENSOR" | "GRAPH":
+            return not isinstance(value, int | float | str | tuple)
+        case _:
+            return True
 
 
 class Bodies(Protocol):

@@ -132,6 +132,8 @@ def _reshaped(case: Case) -> Iterator[Form]:
 def _expanded(case: Case) -> Iterator[Form]:
     """Sizes of the last dimensions, 1 where the operand has as many elements already."""
     old, new = case.operands[0], case.results[0]
+    if len(old) > len(new) or case.count > len(new):
+        return  # the declared result is none of this node
     padded = (0,) * (len(new) - len(old)) + old
     last = slice(len(new) - case.count, None)
     choices = [
@@ -231,12 +233,18 @@ def declared_shapes(graph: Graph, known: Mapping[str, Shape]) -> dict[str, Shape
 
 
 def forms(case: Case) -> list[Form]:
-    """Return the values that an operand may have; none if there are too many."""
+    """Return the values that an operand may have; none if there are too many.
+
+    The shapes are what a model declares: there are none either if they are none of the operator.
+    """
     found: list[Form] = []
-    for form in FORMS[case.node.op_type][1](case):
-        found.append(form)
-        if len(found) > MOST_FORMS:
-            return []
+    try:
+        for form in FORMS[case.node.op_type][1](case):
+            found.append(form)
+            if len(found) > MOST_FORMS:
+                return []
+    except (ValueError, LookupError, ArithmeticError):  # ranks and sizes that do not fit
+        return []
     return [form for form in found if len(form[0]) == case.count]
 
 

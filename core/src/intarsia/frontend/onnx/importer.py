@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from ...artifact.plan import NARROW
+from ...budget import budget
 from ...errors import ModelError, UnsupportedError
 from ...ir.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
 from ...ir.module import IRModule, OnlyFor, StoredAs
@@ -24,11 +25,15 @@ from .fold import ConstantFolder
 from .graph import Graph, Model, Node
 from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
 from .names import affected, converter_name, defines, needed_names, nodes_towards
+from .structure import verify_graph
 from .tensors import check_sizes, named_dtype
 
 NAMES_SHOWN = 10
 MAX_WRITTEN = 1 << 16
 """Most nodes that are imported once more for derivatives, and for derivatives of these."""
+MAX_INSIDE = 1 << 16
+"""Most nodes of graphs inside one node, turns of loops in each other counted; it may still run on
+the host."""
 MOVE_NARROW = frozenset(
     {
         *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze"),
@@ -110,6 +115,7 @@ class Importer:
         self._shapes: Mapping[str, tuple[int, ...]] | None = None
         self._only: dict[str, tuple[tuple[int, ...], ...]] = {}
         self._written = 0
+        self._inside = 0
 
     def run(self) -> IRModule:
         """Import the entry graph as ``main``.
@@ -154,6 +160,9 @@ class Importer:
 
     def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
+        budget().check(node.span)
+        if scope.outer is None:
+            self._inside = 0
         nothing: list[Expr | None] = [None] * len(node.outputs)
         name = converter_name(node)
         converter = self._converters.get(name)
@@ -201,9 +210,13 @@ class Importer:
             if key in results:
                 continue
             self._problems, trial = [], list(args)
-            for place, operand, part in zip(case.places, operands, case.parts(value), strict=True):
-                given = np.array(part, numpy_dtype(tensor_type(operand).dtype))
-                trial[place] = constant(given.reshape(tensor_type(operand).static_shape))
+            try:
+                parts = zip(case.places, operands, case.parts(value), strict=True)
+                for place, operand, part in parts:
+                    given = np.array(part, numpy_dtype(tensor_type(operand).dtype))
+                    trial[place] = constant(given.reshape(tensor_type(operand).static_shape))
+            except OverflowError:
+                continue  # no value of this operand
             try:
                 found = self._applied(node, converter, trial, stored, scope, used)
             except ModelError:
@@ -265,6 +278,13 @@ class Importer:
             return self._expanded(node, args, scope) or nothing
 
         def branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:
+            self._inside += len(graph.nodes)
+            if self._inside > MAX_INSIDE:
+                raise UnsupportedError(
+                    f"graphs inside come to more than {MAX_INSIDE} nodes",
+                    where=str(node.span),
+                    hint=STATIC_HINT,
+                )
             results = self._import(Scope(graph, scope, scope.opset, {**given}))
             whole = tuple(value for value in results if value is not None)
             if len(whole) < len(results):
@@ -341,6 +361,12 @@ class Importer:
             self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
             return None
         graph, opset = body
+        try:
+            verify_graph(graph)
+        except ModelError as error:  # ONNX leaves out what a wrong attribute chooses
+            text = f"operator '{node.op_type}' cannot be expanded: {error.message}"
+            self._problems.append(UnsupportedError(text, where=str(node.span)))
+            return None
         inner = Scope(graph, None, opset)
         inner.values.update(zip(node.inputs, args, strict=True))
         results = iter(self._import(inner))

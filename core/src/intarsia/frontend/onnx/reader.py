@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -21,12 +21,21 @@ from ...diagnostics import Span
 from ...dtype import DType
 from ...errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
 from ...ir.types import Dim, TensorType
-from .bodies import FunctionBodies, Schema
+from .bodies import FunctionBodies, Schema, locations
 from .external import ExternalFiles, map_file
 from .functions import verify_functions
-from .graph import Attribute, Graph, Model, Node, UnsupportedAttribute, ValueInfo
+from .graph import (
+    ATTRIBUTE_TYPES,
+    Attribute,
+    Graph,
+    Model,
+    Node,
+    UnsupportedAttribute,
+    ValueInfo,
+    has_type,
+)
 from .sniff import describe_bytes, describe_mode, found_kind
-from .structure import verify_graph
+from .structure import sorted_nodes, verify_graph
 from .tensors import (
     check_sizes,
     decode_any_tensor,
@@ -140,25 +149,9 @@ def model_digests(path: Path) -> dict[str, str]:
     if _LOCATION not in (bytes(data) if slim is None else slim.message):
         return found
     message, _ = _parse_slim(_import_onnx(), data, path.name)
-    for location in sorted(_locations(message)):
+    for location in sorted(locations(message)):
         mapped = map_file(path.parent, location, path.name)
         found[location] = member_digest(memoryview(mapped))
-    return found
-
-
-def _locations(message: onnx.ModelProto) -> set[str]:
-    """Names of the files with weights, of all tensors at any depth."""
-    found: set[str] = set()
-    todo = [message]
-    while todo:
-        for field, value in todo.pop().ListFields():
-            if field.message_type is None:
-                continue
-            parts = list(value) if isinstance(value, Iterable) else [value]
-            if field.name == "external_data":
-                found |= {entry.value for entry in parts if entry.key == "location"}
-            else:
-                todo += parts
     return found
 
 
@@ -350,12 +343,13 @@ class _Reader:
         if message.sparse_initializer:
             name = message.sparse_initializer[0].values.name
             raise UnsupportedError(f"weight '{name}' is sparse")
-        nodes = tuple(self._node(node, opset, depth) for node in message.node)
+        nodes = [self._node(node, opset, depth) for node in message.node]
+        nodes = sorted_nodes(nodes, f"{self._source}: graph '{message.name}'")
         inputs = tuple(
             self._value(v, "input") for v in message.input if v.name not in weights or depth
         )
         outputs = tuple(self._value(v, "output") for v in message.output)
-        return Graph(message.name, inputs, outputs, weights, nodes)
+        return Graph(message.name, inputs, outputs, weights, tuple(nodes))
 
     def _value(self, info: onnx.ValueInfoProto, role: str) -> ValueInfo:
         _check_text(info.name)
@@ -378,7 +372,7 @@ class _Reader:
             )
         dims: list[int | Dim] = []
         for dim in tensor.shape.dim:
-            if dim.WhichOneof("value") == "dim_value":
+            if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0:
                 dims.append(dim.dim_value)
             elif dim.dim_param:
                 _check_text(dim.dim_param)
@@ -462,6 +456,11 @@ class _Reader:
                 raise ModelError(
                     f"{op_type} of opset {opset} has no attribute '{unknown}'", where=str(span)
                 )
+            for name, value in attrs.items():
+                wanted = schema.attributes[name].type.name
+                if not has_type(value, wanted):
+                    text = f"attribute '{name}' is not {ATTRIBUTE_TYPES[wanted]}"
+                    raise ModelError(text, where=str(span))
 
     def _attribute(
         self, attribute: onnx.AttributeProto, span: Span, opset: int, depth: int

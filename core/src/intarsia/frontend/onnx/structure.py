@@ -3,10 +3,50 @@
 
 from __future__ import annotations
 
+import heapq
+import warnings
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 
 from ...errors import ModelError
 from .graph import Graph, Node
+from .names import operand_names
+
+
+def sorted_nodes(nodes: Sequence[Node], where: str) -> Sequence[Node]:
+    """Return the nodes of a graph so that each stands behind those it takes values from.
+
+    ONNX asks for that order, and ONNX Runtime does not; a warning says that they were sorted. If
+    there is no order they stay as they are, and :func:`verify_graph` says why.
+
+    Args:
+        nodes: The nodes.
+        where: The graph, for the warning.
+    """
+    producers = {name: n for n, node in enumerate(nodes) for name in node.outputs if name}
+    needs = [
+        {producers[name] for name in operand_names(node) if name in producers} for node in nodes
+    ]
+    if all(max(found, default=-1) < n for n, found in enumerate(needs)):
+        return nodes
+    users: list[list[int]] = [[] for _ in nodes]
+    for n, found in enumerate(needs):
+        for producer in found:
+            users[producer].append(n)
+    missing = [len(found) for found in needs]
+    ready = [n for n, count in enumerate(missing) if not count]
+    order: list[int] = []
+    while ready:
+        n = heapq.heappop(ready)
+        order.append(n)
+        for user in users[n]:
+            missing[user] -= 1
+            if not missing[user]:
+                heapq.heappush(ready, user)
+    if len(order) < len(nodes):
+        return nodes
+    warnings.warn(f"{where}: its nodes are not in order, and were sorted", stacklevel=2)
+    return [nodes[n] for n in order]
 
 
 def verify_graph(graph: Graph, outer: AbstractSet[str] = frozenset()) -> None:

@@ -64,6 +64,7 @@ _NARROW = {
 }
 _BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2}  # of a stored element; 8 for the others
 MAX_RANK = 32  # of arrays here
+MAX_EXTENT = 1 << 58  # elements of an array whose sizes of 0 were 1
 _HALF = (DType.FLOAT16, DType.BFLOAT16)
 
 
@@ -203,7 +204,7 @@ def decode_tensor(
     array_type = numpy_dtype(dtype)
     fields = _sources(tensor, where, raw)
     if tensor.data_location == 1:
-        entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        entries = _entries(tensor, where)
         data = files.read(entries, count * dtype.bytes, where)
     else:
         data = tensor.raw_data if raw is None else raw
@@ -239,13 +240,28 @@ def decode_any_tensor(
     return np.array(texts, object).reshape(dims)
 
 
+def _entries(tensor: _TensorMessage, where: str) -> dict[str, str]:
+    """Return where the data of a tensor are; protobuf hands out what is not UTF-8 as bytes."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    if not {type(text) for entry in entries.items() for text in entry} <= {str}:
+        raise ModelError("the location of external data is not UTF-8 text", where=where)
+    return entries
+
+
 def _checked_dims(tensor: _TensorMessage, where: str) -> tuple[int, ...]:
     dims = tuple(tensor.dims)
     if any(size < 0 for size in dims):
         raise ModelError(f"negative dimension in shape {dims}", where=where)
     if len(dims) > MAX_RANK:
         raise UnsupportedError(f"{len(dims)} dimensions; at most {MAX_RANK}", where=where)
+    _check_extent(dims, where)
     return dims
+
+
+def _check_extent(dims: tuple[int, ...], where: str) -> None:
+    """Refuse sizes that no array has, though it is empty: NumPy's strides are 63-bit numbers."""
+    if 0 in dims and math.prod(max(size, 1) for size in dims) > MAX_EXTENT:
+        raise ResourceError(f"no array has the shape {dims}", where=where)
 
 
 def _sources(tensor: _TensorMessage, where: str, raw: memoryview | None) -> list[str]:
@@ -271,7 +287,7 @@ def _decode_narrow(
     if fields not in ([], ["int32_data"]):
         raise ModelError(f"data in {fields[0]}; expected int32_data", where=where)
     if tensor.data_location == 1:
-        entries = {str(entry.key): str(entry.value) for entry in tensor.external_data}
+        entries = _entries(tensor, where)
         packed = np.frombuffer(files.read(entries, needed, where), np.uint8)
     elif raw is not None or tensor.raw_data:
         packed = np.frombuffer(tensor.raw_data if raw is None else raw, np.uint8)
@@ -309,6 +325,7 @@ def check_sizes(dims: tuple[int, ...], dtype: DType, where: str) -> None:
             f"shape {dims} of {dtype} needs {needed} bytes; the limit is {MAX_TENSOR_BYTES}",
             where=where,
         )
+    _check_extent(dims, where)
 
 
 def _typed_fields(tensor: _TensorMessage) -> list[str]:

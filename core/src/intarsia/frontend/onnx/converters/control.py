@@ -124,6 +124,8 @@ def _stacked(
     """Join what each turn gave along a new first dimension, backwards where ``back`` is set."""
     if count > 0 and not rows:
         raise node.unsupported(f"{node.op_type} of no turns that collects values", STATIC_HINT)
+    if rows and len(rows[0]) != count:
+        raise node.model_error(f"the body gives {len(rows[0])} values to collect, not {count}")
     for number in range(count):
         parts = [node.reshape(row[number], (1, *sizes_of(row[number]))) for row in rows]
         yield node.concat(parts[::-1] if back and back[number] else parts, 0)
@@ -131,7 +133,7 @@ def _stacked(
 
 def _check_size(node: NodeContext, turns: int) -> None:
     """Refuse to write out more than a graph should hold; such a loop runs on the host."""
-    written = turns * len(node.graph("body").nodes)
+    written = turns * max(1, len(node.graph("body").nodes))
     if written > MAX_WRITTEN:
         raise node.unsupported(
             f"{node.op_type} of {turns} turns or more, {written} nodes in all", STATIC_HINT

@@ -33,6 +33,8 @@ def col2im(node: NodeContext) -> Expr:
     taps = math.prod(kernel)
     if len(shape) != 3 or len(kernel) != rank or taps < 1 or shape[1] % taps:
         raise node.model_error(f"blocks of {kernel} in columns {node.type_of(0)}")
+    if not len(strides) == len(dilation) == rank == len(pads) / 2 or min(strides, default=1) < 1:
+        raise node.model_error(f"strides {strides}, dilations {dilation}, pads {pads} of {image}")
     padding = tuple(zip(pads[:rank], pads[rank:], strict=True))
     rows = zip(image, padding, kernel, dilation, strides, strict=True)
     rooms = [(n + sum(p) - d * (k - 1) - 1, s) for n, p, k, d, s in rows]

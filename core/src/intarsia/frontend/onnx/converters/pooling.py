@@ -8,10 +8,11 @@ from types import MappingProxyType
 
 from ....ir.expr import Expr
 from ....ops import binary, pooling, reduce, unary
+from ....ops.windows import Windows
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
 from .folding import max_pool_places
-from .window import read_window
+from .window import Padding, Window, read_window
 
 
 def max_pool(node: NodeContext) -> tuple[Expr, ...]:
@@ -55,12 +56,10 @@ def _ceil_mode(node: NodeContext) -> bool:
 def lp_pool(node: NodeContext) -> Expr:
     """Convert LpPool: the root of the sum of powers, the sum being an average times the window."""
     window = read_window(node, None)
-    if _ceil_mode(node):
-        raise node.unsupported("LpPool with ceil_mode")
     attrs = pooling.AvgPool.Attrs(
         kernel=window.kernel,
         strides=window.strides,
-        padding=window.padding,
+        padding=_ceil_padding(node, window) if _ceil_mode(node) else window.padding,
         dilation=window.dilation,
         ceil_mode=False,
         count_include_pad=True,
@@ -69,6 +68,19 @@ def lp_pool(node: NodeContext) -> Expr:
     average = node.call(pooling.AvgPool, powers, attrs=attrs)
     count = node.scalar(math.prod(window.kernel), dtype_of(average))
     return _root(node, node.call(binary.Multiply, average, count))
+
+
+def _ceil_padding(node: NodeContext, window: Window) -> Padding:
+    """Return a padding with room for the windows that begin inside and end behind it."""
+    sizes = node.static_shape(0)[2:]
+    windows = Windows(window.kernel, window.strides, window.padding, window.dilation, True)
+    counts = windows.output_shape(node.op_type, sizes)
+    rows = zip(sizes, counts, window.strides, window.extent, window.padding, strict=True)
+    return tuple(
+        (low, max(high, (count - 1) * stride + extent - size - low))
+        for size, count, stride, extent, (low, high) in rows
+        if isinstance(count, int)
+    )
 
 
 def global_pool(node: NodeContext) -> Expr:

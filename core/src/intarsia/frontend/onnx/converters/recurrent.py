@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from ....ir.expr import Expr
 from ....ir.op import Op
-from ....ops import activation, binary, nn, unary
+from ....ops import activation, binary, compare, nn, unary
 from ..builder import dtype_of
 from ..context import NodeContext
 
@@ -151,10 +151,8 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
     steps, batch = (second, first) if batch_first else (first, second)
     if not 1 <= steps <= MAX_STEPS:
         raise node.unsupported(f"{steps} steps; 1 to {MAX_STEPS} can be unrolled")
-    if node.optional(4) is not None:
-        lengths = node.constant_value(4)
-        if lengths is None or np.any(lengths != steps):
-            raise node.unsupported("sequences of different lengths")
+    if node.optional(4) is not None and node.static_shape(4) != (batch,):
+        raise node.model_error(f"the lengths {node.type_of(4)} are not one for each of {batch}")
     if node.optional(7) is not None:
         peepholes = node.constant_value(7)
         if peepholes is None or np.any(peepholes):
@@ -227,21 +225,43 @@ def _direction(
         state.append(_initial(node, 6, index, batch, hidden))
     current = tuple(state)
     outputs: list[Expr | None] = [None] * steps
+    lengths, nothing = _lengths(node, steps, batch), node.full((batch, hidden), 0.0, dtype_of(x))
     for step in reversed(range(steps)) if backward else range(steps):
         part = node.slice(gates, 0, step * batch, (step + 1) * batch)
-        current = _STEPS[node.op_type](cell, part, current)
-        outputs[step] = current[0]
+        new = _STEPS[node.op_type](cell, part, current)
+        if lengths is None:
+            current, outputs[step] = new, new[0]
+            continue
+        # Behind its end a sequence keeps its state, and gives zeros.
+        inside = node.call(compare.Greater, lengths, node.scalar(step, dtype_of(lengths)))
+        pairs = zip(new, current, strict=True)
+        current = tuple(node.call(compare.Where, inside, a, b) for a, b in pairs)
+        outputs[step] = node.call(compare.Where, inside, new[0], nothing)
     return [value for value in outputs if value is not None], current
+
+
+def _lengths(node: NodeContext, steps: int, batch: int) -> Expr | None:
+    """Return the lengths of the sequences as a column; ``None`` if all are whole."""
+    if node.optional(4) is None:
+        return None
+    known = node.constant_value(4)
+    if known is not None and np.all(known == steps):
+        return None
+    return node.reshape(node.input(4), (batch, 1))
 
 
 def _initial(node: NodeContext, index: int, direction: int, batch: int, hidden: int) -> Expr:
     if node.optional(index) is None:
         return node.full((batch, hidden), 0.0, dtype_of(node.input(0)))
     value = node.input(index)
+    directions = node.static_shape(1)[0]
+    each = (batch, directions) if node.integer("layout", 0) else (directions, batch)
+    if node.static_shape(index) != (*each, hidden):
+        raise node.model_error(
+            f"the initial state must have shape {(*each, hidden)}, got {node.type_of(index)}"
+        )
     if node.integer("layout", 0):
         value = node.transpose(value, (1, 0, 2))
-    if node.static_shape(index)[-1] != hidden:
-        raise node.model_error(f"the initial state {node.type_of(index)} is not {hidden} wide")
     return node.item(value, 0, direction)
 
 

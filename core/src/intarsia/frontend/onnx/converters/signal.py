@@ -103,14 +103,14 @@ def _transformed(node: NodeContext, x: Expr, factors: np.ndarray, *, parts: int)
 
 def stft(node: NodeContext) -> Expr:
     """Convert STFT of frames of a known length at known places."""
-    shape = node.static_shape(0)
+    shape = node.ranked_shape(0, 2, 3)
     window = node.optional(2)
     hop = node.required_integer(1, "the step")
     if node.optional(3) is not None:
         size = node.required_integer(3, "the length")
     else:
-        size = shape[1] if window is None else node.static_shape(2)[0]
-    if len(shape) not in (2, 3) or hop < 1 or not 1 <= size <= shape[1]:
+        size = shape[1] if window is None else node.ranked_shape(2, 1)[0]
+    if hop < 1 or not 1 <= size <= shape[1]:
         raise node.model_error(f"frames of {size} every {hop} in {node.type_of(0)}")
     x = node.reshape(node.input(0), (*shape[:2], shape[2] if len(shape) == 3 else 1))
     starts = np.arange(0, shape[1] - size + 1, hop)

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ....artifact.plan import NARROW
+from ....budget import budget
 from ....dtype import parse_dtype
 from ....errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
 from ....ir.expr import Expr, Function, Var, constant, make_tuple
@@ -22,13 +23,14 @@ from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
 from ..importer import unwrapped
 from ..kernels import KERNELS, Generators, KernelCall, Value
+from ..kernels.strings import MOVES, Numbered
 from ..names import GRADIENT, converter_name, free_names
 from .recipes import NotingFolder, Recipe, Recipes, TooLargeError, Writer
 
 Scope: TypeAlias = "MutableMapping[str, Value]"
 """Values by name."""
 
-_BROKEN = (ValueError, IndexError, TypeError, ArithmeticError, AttributeError)
+_BROKEN = (ValueError, LookupError, TypeError, ArithmeticError, AttributeError)
 """What NumPy and Python raise for operands that do not fit."""
 
 MOST_BODIES = 256
@@ -60,8 +62,10 @@ class Evaluator:
             ModelError: A node cannot take these operands.
             UnsupportedError: A node asks for what there is not.
         """
+        limits = budget()
         with np.errstate(all="ignore"):
             for node in nodes:
+                limits.check(node.span)
                 results = self._checked(node, scope, opset)
                 for name, value in zip(node.outputs, results, strict=False):
                     if name:
@@ -113,8 +117,20 @@ class Evaluator:
                 return result if isinstance(result, tuple) else (result,)
         arrays = [None if value is None else _tensor(node, value) for value in operands]
         if runs_by_converter(node):
+            if moves_strings(node) and any(x is not None and x.dtype.hasobject for x in arrays):
+                return self._moved(node, arrays, opset)
             return self._converted(node, arrays, opset)
         return self._expanded(node, arrays, opset)
+
+    def _moved(
+        self, node: Node, operands: Sequence[np.ndarray | None], opset: int
+    ) -> tuple[Value, ...]:
+        """Carry out an operator that moves strings, on their numbers in a list."""
+        numbered = Numbered(operands)
+        found = self._converted(node, numbered.operands, opset)
+        if node.op_type in ("Shape", "Size"):
+            return found
+        return tuple(numbered.texts(np.asarray(numbers)) for numbers in found)
 
     def _converted(
         self, node: Node, operands: Sequence[np.ndarray | None], opset: int
@@ -188,6 +204,11 @@ class Evaluator:
         return tuple(scope[name] if name else None for name in node.outputs)
 
 
+def moves_strings(node: Node) -> bool:
+    """Whether the operator of a node moves elements, whatever they are."""
+    return not node.domain and node.op_type in MOVES
+
+
 def runs_by_converter(node: Node) -> bool:
     """Whether a node can be carried out by the operators that its converter makes."""
     name = converter_name(node)
@@ -208,6 +229,9 @@ def _convert(
     found: dict[str, np.dtype] = {}
     results = unwrapped(node, CONVERTERS[converter_name(node)](context), given, found)
     results = results[: len(node.outputs)]
+    for value in results:
+        if isinstance(value.type, TensorType) and value.type.is_static:
+            budget().reserve(value.type.bytes, node.span)
     return results, [found.get(name) for name in node.outputs[: len(results)]]
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ....artifact.plan import NARROW
+from ....budget import budget
 from ....dtype import DType
 from ....errors import IntarsiaError, UnsupportedError
 from ....ir.expr import Expr, Function, Var, constant, make_tuple
@@ -33,7 +34,7 @@ from ..kernels import KERNELS, OWN_DOMAIN
 from ..names import converter_name, operand_names
 from ..reader import MAX_MODEL_BYTES, read_model
 from ..tensors import named_dtype
-from .evaluator import Evaluator, no_branch, runs_by_converter
+from .evaluator import Evaluator, moves_strings, no_branch, runs_by_converter
 from .pieces import Levels, cut_pieces
 from .program import DynamicModel, PieceStep, Program, Step, typed_info
 from .tables import TABLES
@@ -240,7 +241,8 @@ class _Planner(Importer):
     def _carried_out(
         self, node: Node, scope: Scope, values: dict[str, Value]
     ) -> Sequence[Expr | None]:
-        results = self._evaluator.node(node, dict(values), self._model.opset)
+        with budget().folding("carrying out nodes of constants", keeps=True):
+            results = self._evaluator.node(node, dict(values), self._model.opset)
         found: list[Expr | None] = []
         for name, value in zip(node.outputs, results, strict=False):
             if isinstance(value, np.ndarray) and _is_plain(value):
@@ -309,10 +311,12 @@ class _Planner(Importer):
 
     def _check_kind(self, node: Node, operands: Sequence[str]) -> None:
         """Refuse an input that is no tensor of numbers where only those are taken."""
+        moves = moves_strings(node)
         if (node.domain, node.op_type) in KERNELS:
             return
         for info in self._model.graph.inputs:
-            special = info.kind == "tensor(string)" or info.kind.startswith(NOT_TENSORS)
+            texts = info.kind == "tensor(string)" and not moves
+            special = texts or info.kind.startswith(NOT_TENSORS)
             if info.name in operands and special:
                 self._refused.append(
                     UnsupportedError(

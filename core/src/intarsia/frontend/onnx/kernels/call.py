@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from ....budget import budget
 from ....errors import ModelError
 from ....ir.expr import Expr
 from ..context import NodeContext
@@ -68,6 +70,18 @@ class KernelCall(NodeContext):
             seed = int(self.number("seed")) if self.has("seed") else None
             self._generators[key] = np.random.RandomState(seed)
         return self._generators[key]
+
+    def reserve(self, sizes: Iterable[int], itemsize: int = 8) -> None:
+        """Ask for memory for an array whose sizes are data or attributes, before it is made.
+
+        Raises:
+            ModelError: A size is negative.
+            ResourceError: There is not as much.
+        """
+        shape = tuple(int(size) for size in sizes)
+        if any(size < 0 for size in shape):
+            raise self.model_error(f"a result would have the shape {shape}")
+        budget().reserve(math.prod(shape) * itemsize, self.span)
 
     def optional_numbers(self, name: str) -> tuple[float, ...] | None:
         """Return a list-of-floats attribute, ``None`` if it is not set."""

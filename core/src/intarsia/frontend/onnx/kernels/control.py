@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from ....budget import budget
 from ..graph import Graph
 from .call import KernelCall, Value
 
@@ -35,7 +36,9 @@ def loop(
     state: list[Value] = list(carried)
     rows: list[tuple[Value, ...]] = []
     turn = 0
+    limits = budget()
     while going and turn < turns:
+        limits.check(call.span)
         given: list[Value] = [np.array(turn, np.int64), np.array(going), *state]
         results = call.run_graph(body, dict(zip(names, given, strict=True)))
         going = bool(_array(call, results[0]).reshape(()))
@@ -51,7 +54,7 @@ def _stacked(
     """Join what each turn gave along a new first dimension; of no turns, by declared types."""
     if rows:
         columns = zip(*rows, strict=True)
-        return [np.stack([_array(call, item) for item in column]) for column in columns]
+        return [_stack(call, [_array(call, item) for item in column]) for column in columns]
     empty: list[np.ndarray] = []
     for info in body.outputs[first:]:
         sizes = () if info.type is None else info.type.shape
@@ -59,6 +62,11 @@ def _stacked(
         dtype = np.float32 if info.type is None else np.dtype(info.type.dtype.value)
         empty.append(np.empty((0, *known), dtype))
     return empty
+
+
+def _stack(call: KernelCall, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    call.reserve((len(arrays), *arrays[0].shape), arrays[0].itemsize)
+    return np.stack(arrays)
 
 
 def scan(call: KernelCall, *operands: Value) -> tuple[Value, ...]:
@@ -105,7 +113,9 @@ def _scan(
     ]
     current: list[Value] = list(states)
     rows: list[tuple[Value, ...]] = []
+    limits = budget()
     for turn in range(slices[0].shape[0]):
+        limits.check(call.span)
         given = [*current, *(np.asarray(x[turn]) for x in slices)]
         results = call.run_graph(body, dict(zip(names, given, strict=True)))
         current = list(results[: len(current)])

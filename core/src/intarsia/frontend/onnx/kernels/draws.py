@@ -18,6 +18,9 @@ from .call import KernelCall
 _FLOAT, _INT32 = 1, 6  # ONNX's numbers of element types
 
 
+_DRAW_BYTES = 20  # of an element: drawn in float64, then converted, scaled and moved
+
+
 def _dtype(call: KernelCall, default: int) -> np.dtype:
     """Element type of the result."""
     dtype = array_type(call.integer("dtype", default), str(call.span))
@@ -27,12 +30,14 @@ def _dtype(call: KernelCall, default: int) -> np.dtype:
 
 
 def _uniform(call: KernelCall, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    call.reserve(shape, _DRAW_BYTES)
     low, high = call.number("low", 0.0), call.number("high", 1.0)
     drawn = np.asarray(call.generator().random_sample(shape)).astype(dtype)
     return drawn * dtype.type(high - low) + dtype.type(low)
 
 
 def _normal(call: KernelCall, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    call.reserve(shape, _DRAW_BYTES)
     drawn = np.asarray(call.generator().standard_normal(shape)).astype(dtype)
     mean, scale = dtype.type(call.number("mean", 0.0)), dtype.type(call.number("scale", 1.0))
     return drawn * scale + mean
@@ -71,6 +76,7 @@ def multinomial(call: KernelCall, x: np.ndarray) -> np.ndarray:
     dtype = _dtype(call, _INT32)
     logs = widen(x).astype(np.float64)
     sums = np.cumsum(np.exp(logs - logs.max(1, keepdims=True)), 1)
+    call.reserve((len(x), call.integer("sample_size", 1)))
     drawn = call.generator().random_sample((len(x), call.integer("sample_size", 1))) * sums[:, -1:]
     rows = [np.searchsorted(row, wanted, "right") for row, wanted in zip(sums, drawn, strict=True)]
     return np.array(rows, np.int64).reshape(drawn.shape).astype(dtype)

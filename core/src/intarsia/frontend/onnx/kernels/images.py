@@ -28,6 +28,7 @@ def col2im(call: KernelCall, x: np.ndarray, image: np.ndarray, block: np.ndarray
     ]
     channels = x.shape[1] // int(np.prod(kernel))
     columns = x.reshape(x.shape[0], channels, *kernel, *steps)
+    call.reserve((x.shape[0], channels, *padded), x.itemsize)
     result = np.zeros((x.shape[0], channels, *padded), x.dtype)
     for tap in itertools.product(*(range(k) for k in kernel)):
         where = tuple(
@@ -54,6 +55,7 @@ def max_pool(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         for i, n in enumerate(x.shape[2:])
     ]
     order = range(rank) if not call.integer("storage_order", 0) else range(rank - 1, -1, -1)
+    call.reserve((*x.shape[:2], *counts))
     best = np.full((*x.shape[:2], *counts), -np.inf)
     where = np.full(best.shape, -1, np.int64)
     plane = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2]) * int(np.prod(x.shape[2:]))
@@ -96,10 +98,12 @@ def max_unpool(
         (n - 1) * strides[i] + kernel[i] - pads[i] - pads[rank + i]
         for i, n in enumerate(x.shape[2:])
     ]
+    call.reserve((*x.shape[:2], *sizes), x.itemsize)
     natural = np.zeros((*x.shape[:2], *sizes), x.dtype)
     natural.reshape(-1)[places.reshape(-1)] = x.reshape(-1)
     if shape is None:
         return natural
+    call.reserve(shape, x.itemsize)
     result = np.zeros([int(size) for size in shape], x.dtype)
     result[tuple(slice(0, size) for size in natural.shape)] = natural
     return result

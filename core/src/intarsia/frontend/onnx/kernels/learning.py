@@ -138,6 +138,7 @@ _MEMBER = 6
 def tree_ensemble(call: KernelCall, x: np.ndarray) -> np.ndarray:
     """Walk every tree for every row, and sum (or average, or take extremes of) the leaves."""
     targets = call.integer("n_targets")
+    call.reserve((len(x), targets))
     weights = call.tensor("leaf_weights")
     owners = call.integers("leaf_targetids")
     leaves = np.array(

@@ -54,6 +54,8 @@ def pad(
     result = x
     for axis, (low, high) in enumerate(rows):
         size = x.shape[axis]
+        sizes = (size + low + high, *(n for i, n in enumerate(result.shape) if i != axis))
+        call.reserve(sizes, x.itemsize)
         result = np.take(result, np.arange(-low, size + high) % size, axis)
     return result
 

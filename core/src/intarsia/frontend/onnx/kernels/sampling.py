@@ -49,8 +49,10 @@ def roi_align(call: KernelCall, x: np.ndarray, rois: np.ndarray, images: np.ndar
         width, height = right - left, bottom - top
         if not shift:
             width, height = max(width, 1.0), max(height, 1.0)
+        call.reserve((rows, columns))
         ny = ratio or max(int(np.ceil(height / rows)), 1)
         nx = ratio or max(int(np.ceil(width / columns)), 1)
+        call.reserve((rows, ny, columns, nx))
         ys = top + (np.arange(rows * ny) + 0.5) * height / (rows * ny)
         xs = left + (np.arange(columns * nx) + 0.5) * width / (columns * nx)
         y, across = np.meshgrid(ys, xs, indexing="ij")

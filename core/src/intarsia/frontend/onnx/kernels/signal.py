@@ -63,6 +63,7 @@ def stft(
     if hop < 1 or not 1 <= size <= signal.shape[1]:
         raise call.model_error(f"frames of {size} every {hop} in {signal.shape[1]} samples")
     waves = _complex(signal) if signal.ndim == 3 else widen(signal)
+    call.reserve((len(waves), (waves.shape[1] - size) // hop + 1, size), waves.itemsize)
     starts = np.arange(0, waves.shape[1] - size + 1, hop)
     frames = waves[:, starts[:, None] + np.arange(size)]
     if window is not None:
@@ -82,6 +83,7 @@ def mel_weight_matrix(
 ) -> np.ndarray:
     """Triangular filters, evenly spaced on the mel scale, one column a band."""
     count, size = int(bands), int(length)
+    call.reserve((size // 2 + 1, count))
     low, high = (2595 * np.log10(1 + float(edge) / 700) for edge in (lowest, highest))
     edges = np.arange(count + 2) * ((high - low) / (count + 2)) + low
     bins = np.floor((size + 1) * 700 * (10 ** (edges / 2595) - 1) / int(rate)).astype(np.int64)

@@ -3,16 +3,23 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
 
+from ....budget import budget
 from .call import KernelCall, Scalar
+
+_FEW_BYTES = 1 << 16  # of joined strings, which need no asking
 
 
 def string_concat(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Join the strings of two tensors, with NumPy's broadcasting."""
+    count = np.broadcast(a, b).size
+    longest = sum(max(map(len, t.reshape(-1).tolist()), default=0) for t in (a, b))
+    if count * longest > _FEW_BYTES:
+        call.reserve((count, longest), 1)
     return np.asarray(np.add(a, b), object)
 
 
@@ -22,6 +29,7 @@ def string_split(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarra
     most = call.integer("maxsplit", -1)
     rows = [str(text).split(delimiter, most) for text in x.reshape(-1)]
     width = max((len(row) for row in rows), default=0)
+    call.reserve((len(rows), width))
     parts = np.full((len(rows), width), "", object)
     for index, row in enumerate(rows):
         parts[index, : len(row)] = row
@@ -52,11 +60,20 @@ def string_normalizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
 
 
 def regex_full_match(call: KernelCall, x: np.ndarray) -> np.ndarray:
-    """Whether a regular expression matches each whole string."""
+    """Whether a regular expression of RE2, which takes linear time, matches each whole string."""
     try:
-        pattern = re.compile(call.string("pattern"))
-    except re.error as error:
-        raise call.model_error(f"the pattern is no regular expression: {error}") from None
+        import re2  # for this operator alone
+    except ImportError as error:
+        raise call.unsupported(
+            f"regular expressions need the package 'google-re2': {error}",
+            "pip install google-re2",
+        ) from None
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        pattern = re2.compile(call.string("pattern"), options)
+    except re2.error as error:
+        raise call.model_error(f"the pattern is no regular expression of RE2: {error}") from None
     found = [pattern.fullmatch(str(text)) is not None for text in x.reshape(-1)]
     return np.array(found, bool).reshape(x.shape)
 
@@ -66,6 +83,40 @@ def equal(call: KernelCall, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if not a.dtype.hasobject:
         return NotImplemented
     return np.asarray(a == b, bool)
+
+
+MOVES = frozenset(
+    {
+        *("Concat", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Reshape"),
+        *("ReverseSequence", "ScatterElements", "ScatterND", "Shape", "Size", "Slice", "Split"),
+        *("Squeeze", "Tile", "Transpose", "Unsqueeze", "Where", "DepthToSpace", "SpaceToDepth"),
+    }
+)
+"""Operators that move elements and need not know what they are, so strings neither."""
+
+
+class Numbered:
+    """Strings as their numbers in a list, for operators that only move them.
+
+    Args:
+        operands: Of a node; those of strings are numbered.
+    """
+
+    def __init__(self, operands: Sequence[np.ndarray | None]) -> None:
+        texts = [x.reshape(-1) for x in operands if x is not None and x.dtype.hasobject]
+        self._texts = np.concatenate(texts)
+        self.operands: list[np.ndarray | None] = []
+        first = 0
+        for x in operands:
+            if x is None or not x.dtype.hasobject:
+                self.operands.append(x)
+                continue
+            self.operands.append(np.arange(first, first + x.size).reshape(x.shape))
+            first += x.size
+
+    def texts(self, numbers: np.ndarray) -> np.ndarray:
+        """Return the strings with these numbers."""
+        return np.asarray(self._texts[numbers], object)
 
 
 def label_encoder(call: KernelCall, x: np.ndarray) -> np.ndarray:
@@ -113,10 +164,15 @@ def tf_idf_vectorizer(call: KernelCall, x: np.ndarray) -> np.ndarray:
     weights = np.array(call.optional_numbers("weights") or [1.0] * len(places), np.float32)
     width = max(places, default=-1) + 1
     rows = x.reshape(-1, x.shape[-1]) if x.ndim > 1 else x.reshape(1, -1)
+    call.reserve((len(rows), width), 4)
     counts = np.zeros((len(rows), width), np.float32)
+    limits = budget()
+    lengths = sorted({len(gram) for gram in pool if shortest <= len(gram) <= longest})
     for row, words in enumerate(rows.tolist()):
-        for length in range(shortest, longest + 1):
-            for skip in range(1 if length == 1 else most_skips + 1):
+        for length in lengths:
+            fitting = (len(words) - 1) // max(length - 1, 1)  # distances at which a gram fits
+            for skip in range(1 if length == 1 else min(most_skips + 1, fitting)):
+                limits.check(call.span)
                 reach = (length - 1) * (skip + 1) + 1
                 for start in range(len(words) - reach + 1):
                     gram = tuple(words[start : start + reach : skip + 1])
