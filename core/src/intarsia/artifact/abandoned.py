@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -56,6 +55,8 @@ def temporary_folder(what: str) -> Generator[Path]:
     Args:
         what: Goes into its name: ``cc`` gives ``intarsia-cc-....held``.
     """
+    import tempfile  # opening an artifact makes no folder
+
     _remove_abandoned(Path(tempfile.gettempdir()))
     folder, descriptor = _new_folder(what)
     try:
@@ -67,6 +68,8 @@ def temporary_folder(what: str) -> Generator[Path]:
 
 def _new_folder(what: str) -> tuple[Path, int]:
     """Return a folder that is ours, and what holds its lock."""
+    import tempfile
+
     while True:
         path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{what}-", suffix=_SUFFIX))
         try:

@@ -104,10 +104,11 @@ def _likely_sizes(
     that is tried fits.
     """
     names = [choice.name for choice in shapes.choices if choice.name in refused]
-    batches = {sizes[0] for sizes in shapes.shapes.values() if sizes}
+    batches: set[int | str] = {sizes[0] for sizes in shapes.shapes.values() if sizes}
     last = {sizes[-1] for sizes in shapes.shapes.values() if sizes}
     for sizes in shapes.shapes.values():
-        batches.update([size for size in sizes if isinstance(size, str) and size not in last][:1])
+        first = next((size for size in sizes if isinstance(size, str)), "")
+        batches |= {first} - last
     for ones in (batches, set[int | str]()):
         for size in _EXAMPLES:
             likely = {name: 1 if name in ones else size for name in names}

@@ -20,6 +20,7 @@ from typing import Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
+from ..artifact.machine import Machine
 from ..artifact.unit import CompiledUnit
 from ..errors import PluginError
 from ..guarded import Guarded, Owner
@@ -35,7 +36,7 @@ _FREE = object
 
 _LATE: Mapping[str, object] = {
     kind.__name__: kind
-    for kind in (CompiledUnit, KnownValues, Performance, PrimFunc, Signature, Support)
+    for kind in (CompiledUnit, KnownValues, Machine, Performance, PrimFunc, Signature, Support)
 } | {
     "FindFunction": FindFunction,
 }
