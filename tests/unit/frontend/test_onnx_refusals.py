@@ -163,6 +163,7 @@ ROWS: list[tuple] = [
     ("Resize", {"mode": "soft"}, (4,), {"r": f32(), "s": f32(2)}, 3, "mode='soft'"),
     ("Resize", {"antialias": 1}, (4,), {"r": f32(), "s": f32(0)}, 3, "scales (0.0,)"),
     ("Resize", {"antialias": 1}, (40_000,), {"r": f32(), "s": f32(0.5)}, 4, "takes a matrix of"),
+    ("Resize", {"antialias": 1, "mode": "linear"}, (4,), {"r": f32(), "s": f32(0.2)}, 3, "nothing"),
     ("Resize", {"antialias": 1, "mode": "soft"}, (4,), {"r": f32(), "s": f32(2)}, 3, "mode='soft'"),
     ("Resize", {}, (4,), {"r": f32(), "s": f32(0)}, 3, "scales (0.0,)"),
     ("Resize", {}, (4,), {"r": f32(), "s": f32(np.nan)}, 3, "scales (nan,)"),

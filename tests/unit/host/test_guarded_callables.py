@@ -198,6 +198,18 @@ def test_a_good_value_is_the_same_object() -> None:
     assert problem_of("x", int | None) == "str, not int | None"
 
 
+def test_expressions_that_are_keys_are_not_written_out() -> None:
+    """The text of an expression has every path to its operands: it may take for ever."""
+
+    class Node:
+        def __repr__(self) -> str:
+            pytest.fail("was written out")
+
+    assert problem_of({Node(): 1}, dict[Node, int]) == ""
+    assert problem_of({Node(): "x"}, dict[Node, int]) == "dict whose [Node] is str, not int"
+    assert problem_of({"a": "x"}, dict[str, int]) == "dict whose ['a'] is str, not int"
+
+
 def test_errors_raised_on_purpose_keep_their_class() -> None:
     def refuse() -> object:
         raise UnsupportedError("no such kernel")

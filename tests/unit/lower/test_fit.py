@@ -23,7 +23,7 @@ from intarsia.lower.cpu.tile import Quads, Shape
 from intarsia.lower.cpu.volumes import flatten_volumes
 from intarsia.lower.lower import lower
 from intarsia.ops import nn
-from intarsia.ops.binary import Power
+from intarsia.ops.binary import Add, Power
 from intarsia.ops.pooling import MaxPool
 from intarsia.ops.qnn_linear import ConvInteger, MatmulInteger
 from intarsia.ops.reduce import Argmax, Argmin, ArgOp
@@ -139,6 +139,16 @@ def test_a_pool_is_turned_if_it_pays(channels: int, window: int, width: int, poo
     changed = use_channels_last(function, Shape(lanes=16, rows=4))
     assert pool in names(changed)
     same(function, changed)
+
+
+@pytest.mark.parametrize("shape", [(2, 1, 3, 1, 1), (2, 2, 3, 6, 6), (1, 1, 1, 1, 1)])
+def test_a_result_of_five_dimensions_is_not_channels_last(shape: tuple[int, ...]) -> None:
+    x = var(DType.FLOAT32, 1, 3, 6, 6)
+    attrs = nn.Conv.Attrs(strides=(1, 1), padding=((0, 0), (0, 0)), dilation=(1, 1), groups=1)
+    function = function_of(
+        call(Add, call(nn.Conv, x, weights(3, 3, 1, 1), attrs=attrs), weights(*shape))
+    )
+    same(function, use_channels_last(function, Shape(lanes=8, rows=4)))
 
 
 @pytest.mark.parametrize("op", [Argmax, Argmin], ids=["argmax", "argmin"])

@@ -120,8 +120,8 @@ def _parts(value: object, hint: object) -> list[tuple[str, object, object]]:
     args = get_args(hint)
     if isinstance(value, Mapping) and len(args) == 2:
         rows = cast("Mapping[object, object]", value)
-        keys = [(f" key {key!r:.40}", key, args[0]) for key in rows]
-        return keys + [(f"[{key!r:.40}]", item, args[1]) for key, item in rows.items()]
+        keys = [(f" key {_key(key)}", key, args[0]) for key in rows]
+        return keys + [(f"[{_key(key)}]", item, args[1]) for key, item in rows.items()]
     if isinstance(value, list | tuple) and args:
         items = cast("Sequence[object]", value)
         if len(args) == 2 and args[1] is not Ellipsis and get_origin(hint) is tuple:
@@ -138,6 +138,11 @@ def _parts(value: object, hint: object) -> list[tuple[str, object, object]]:
             for name, wanted in hints_of(type(value)).items()
         ]
     return []
+
+
+def _key(key: object) -> str:
+    """Return a key as text; of an expression the type, for its text has every path below it."""
+    return f"{key!r:.40}" if isinstance(key, str | int | float | Enum | None) else _a(key)
 
 
 def _is_ours(value: object) -> bool:

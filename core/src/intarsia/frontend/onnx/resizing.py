@@ -58,8 +58,8 @@ def resizings(
 
     Raises:
         UnsupportedError: It is to keep the aspect ratio.
-        ModelError: Neither scales nor sizes, not one for each axis, one that is not positive, or a
-            region that is not two numbers for each.
+        ModelError: Neither scales nor sizes, not one for each axis, one that is not positive, one
+            that leaves nothing, or a region that is not two numbers for each.
     """
     if node.string("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise node.unsupported("Resize of a region, or antialiased, that keeps the aspect ratio")
@@ -86,6 +86,8 @@ def resizings(
         else:
             wanted = int(given[index])
             scale = wanted / size
+        if wanted < 1:
+            raise node.model_error(f"scale {scale:g} leaves nothing of dimension {axis} of {shape}")
         if wanted == size and scale == 1 and region == (0.0, 1.0):
             continue
         spots = _places(node, size, wanted, scale, region)

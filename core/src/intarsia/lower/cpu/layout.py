@@ -380,8 +380,8 @@ class _Layout(Struct):
         return False
 
     def _elementwise(self, node: Call) -> bool:
-        if node.name == "nn.batch_norm":
-            return False
+        if node.name == "nn.batch_norm" or not _is_picture(node.type):
+            return False  # an operand of higher rank makes a result that has no channels last
         if not all(isinstance(arg.type, TensorType) for arg in node.args):
             return False
         broadcast = node.args[:1] if node.op is Lookup else node.args

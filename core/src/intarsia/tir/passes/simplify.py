@@ -20,6 +20,7 @@ from ..expr import (
     BinaryOp,
     IfThenElse,
     IntImm,
+    Load,
     PrimExpr,
     Select,
     TirVar,
@@ -32,6 +33,8 @@ from .affine import Sum
 from .rebuild import rebuild_stmt, unknown_below
 
 _FAR = 1 << 62
+_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
+"""Range of an index, and of data of type int64, whose arithmetic wraps."""
 
 
 def simplify(function: PrimFunc) -> PrimFunc:
@@ -48,6 +51,7 @@ class _Simplifier(Struct):
     parts: dict[PrimExpr, tuple[BinaryOp, Sum, int]] = field(default_factory=dict)
     memo: dict[int, PrimExpr] = field(default_factory=dict)
     sums: dict[PrimExpr, Sum] = field(default_factory=dict)
+    data: dict[PrimExpr, bool] = field(default_factory=dict)
     keep: list[PrimExpr] = field(default_factory=list)  # identities in memo stay unique
 
     def stmt(self, stmt: Stmt) -> Stmt:
@@ -108,7 +112,7 @@ class _Simplifier(Struct):
         return _logic(new)
 
     def _compare(self, expr: Binary) -> PrimExpr:
-        low, high = self._interval(self._sum(expr.a).plus(self._sum(expr.b), -1))
+        low, high = self._difference(expr)
         match expr.op:
             case BinaryOp.LT if high < 0 or low >= 0:
                 return IntImm(int(high < 0), expr.dtype)
@@ -132,7 +136,7 @@ class _Simplifier(Struct):
             ):
                 return self._build(self._sum(expr))
             case BinaryOp.MIN | BinaryOp.MAX:
-                low, high = self._interval(self._sum(expr.a).plus(self._sum(expr.b), -1))
+                low, high = self._difference(expr)
                 smaller, larger = (
                     (expr.a, expr.b)
                     if high <= 0
@@ -165,12 +169,15 @@ class _Simplifier(Struct):
                 return self._merge(self._sum(a).plus(self._sum(b), -1))
             case (BinaryOp.MUL, a, IntImm(value=factor)) | (BinaryOp.MUL, IntImm(value=factor), a):
                 return Sum(0, {}).plus(self._sum(a), factor)
-            case (BinaryOp.FLOOR_DIV, a, IntImm(value=divisor)) if divisor > 0:
+            case (BinaryOp.FLOOR_DIV, a, IntImm(value=divisor)) if self._divides(divisor, a):
                 return self._divide(self._sum(a), divisor)
-            case (BinaryOp.FLOOR_MOD, a, IntImm(value=divisor)) if divisor > 0:
+            case (BinaryOp.FLOOR_MOD, a, IntImm(value=divisor)) if self._divides(divisor, a):
                 return self._remainder(self._sum(a), divisor)
             case _:
                 return Sum(0, {expr: 1})
+
+    def _divides(self, divisor: int, value: PrimExpr) -> bool:
+        return divisor > 0 and not self._may_wrap(self._sum(value))
 
     def _divide(self, value: Sum, divisor: int) -> Sum:
         quotient, rest = value.split(divisor)
@@ -215,6 +222,33 @@ class _Simplifier(Struct):
                 return self._merge(Sum(value.constant, terms).plus(whole, factor))
         return value
 
+    def _difference(self, expr: Binary) -> tuple[int, int]:
+        """Return the interval of one operand less the other; any if one of them may wrap."""
+        a, b = self._sum(expr.a), self._sum(expr.b)
+        if self._may_wrap(a) or self._may_wrap(b):
+            return _LOW, _HIGH
+        return self._interval(a.plus(b, -1))
+
+    def _may_wrap(self, value: Sum) -> bool:
+        """Whether a sum has terms that are data and may lie beyond int64; indices never do."""
+        if not value.terms or not any(self._is_data(atom) for atom in value.terms):
+            return False
+        low, high = self._interval(value)
+        return low < _LOW or high > _HIGH
+
+    def _is_data(self, expr: PrimExpr) -> bool:
+        """Whether elements of a tensor are part of an expression."""
+        stack = [expr]
+        while stack:
+            node = stack.pop()
+            below = [part for part in children(node) if part not in self.data]
+            if isinstance(node, Load) or not below:
+                found = isinstance(node, Load) or any(self.data[part] for part in children(node))
+                self.data[node] = found
+            elif node not in self.data:
+                stack += [node, *below]
+        return self.data[expr]
+
     def _interval(self, value: Sum) -> tuple[int, int]:
         low = high = value.constant
         for atom, factor in value.terms.items():
@@ -225,14 +259,18 @@ class _Simplifier(Struct):
 
     def _atom_interval(self, atom: PrimExpr) -> tuple[int, int]:
         if isinstance(atom, TirVar):
-            return self.ranges.get(atom, (-_FAR, _FAR))
+            return self.ranges.get(atom, (_LOW, _HIGH))
         if atom in self.bounds:
             return self.bounds[atom]
         if isinstance(atom, Binary) and atom.op in (BinaryOp.MIN, BinaryOp.MAX):
-            (a, b), (c, d) = self._interval(self._sum(atom.a)), self._interval(self._sum(atom.b))
+            (a, b), (c, d) = self._values(atom.a), self._values(atom.b)
             pick = min if atom.op is BinaryOp.MIN else max
             return pick(a, c), pick(b, d)
-        return -_FAR, _FAR
+        return _LOW, _HIGH
+
+    def _values(self, expr: PrimExpr) -> tuple[int, int]:
+        value = self._sum(expr)
+        return (_LOW, _HIGH) if self._may_wrap(value) else self._interval(value)
 
     def _build(self, value: Sum) -> PrimExpr:
         """Return a sum as an expression, in the order its terms came up; constants last."""

@@ -25,6 +25,7 @@ from .arithmetic import emit_binary
 from .conversions import emit_rounded
 from .far_angle import emit_far_angle
 from .scale import emit_scale
+from .signs import copy_sign
 from .spelling import float_text, overload, register_type, splat, vector_type
 from .writer import Writer
 
@@ -106,29 +107,13 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
         return w.emit(f"call {kind} {function}({', '.join(f'{kind} {arg}' for arg in args)})")
     if call.function == "llvm.fptosi":
         return w.emit(f"fptosi {old} {args[0]} to {kind}")
-    if call.function == "llvm.copysign" and call.dtype is DType.FLOAT64:
-        return _copy_sign(w, args[0], args[1], call.lanes)
+    if call.function == "llvm.copysign":
+        return copy_sign(w, (args[0], args[1]), call.dtype, call.lanes)
     suffix = overload(call.dtype, call.lanes)
     if call.function in ("llvm.ctlz", "llvm.cttz"):
         function = w.declarations.use(kind, f"{call.function}.{suffix}", (kind, "i1"))
         return w.emit(f"call {kind} {function}({kind} {args[0]}, i1 false)")
     return _call(w, call.function, kind, suffix, args)
-
-
-def _copy_sign(w: Writer, size: str, sign: str, lanes: int) -> str:
-    """Join the bits of doubles.
-
-    LLVM narrows ``llvm.copysign`` of a double that becomes ``half`` by narrowing the sign from
-    double to half, which on x86 is a call of a function that no library here has.
-    """
-    kind, bits = vector_type("double", lanes), vector_type("i64", lanes)
-    lower, upper = splat(str(2**63 - 1), "i64", lanes), splat(str(-(2**63)), "i64", lanes)
-    first = w.emit(f"bitcast {kind} {size} to {bits}")
-    second = w.emit(f"bitcast {kind} {sign} to {bits}")
-    digits = w.emit(f"and {bits} {first}, {lower}")
-    top = w.emit(f"and {bits} {second}, {upper}")
-    joined = w.emit(f"or {bits} {digits}, {top}")
-    return w.emit(f"bitcast {bits} {joined} to {kind}")
 
 
 def _exchange(w: Writer, call: CallTarget, args: list[str]) -> str:

@@ -8,6 +8,9 @@ and the difference to ``x`` are exact in float64, so what is left to mend is one
 
 from __future__ import annotations
 
+from intarsia.dtype import DType
+
+from .signs import copy_sign
 from .spelling import float_text, splat, vector_type
 from .writer import Writer
 
@@ -47,9 +50,9 @@ def _short(w: Writer, a: str, b: str, lanes: int) -> tuple[str, str]:
     rest = w.emit(f"fsub {wide} {x}, {w.emit(f'fmul {wide} {whole}, {y}')}")
     product = w.emit(f"fmul {wide} {rest}, {x}")
     is_beyond = w.emit(f"fcmp olt {wide} {product}, {zero}")
-    mended = w.emit(f"fadd {wide} {rest}, {_call(w, 'llvm.copysign', lanes, y, x)}")
+    mended = w.emit(f"fadd {wide} {rest}, {copy_sign(w, (y, x), DType.FLOAT64, lanes)}")
     rest = w.emit(f"select {flags} {is_beyond}, {wide} {mended}, {wide} {rest}")
-    signed = _call(w, "llvm.copysign", lanes, rest, x)
+    signed = copy_sign(w, (rest, x), DType.FLOAT64, lanes)
     largest = splat(float_text(_LARGEST, "double"), "double", lanes)
     is_small = w.emit(f"fcmp olt {wide} {_call(w, 'llvm.fabs', lanes, quotient)}, {largest}")
     is_number = w.emit(f"fcmp ord {wide} {rest}, {zero}")

@@ -67,6 +67,8 @@ def hardmax(node: NodeContext) -> Expr:
     """Convert Hardmax: one at the first greatest element, zero elsewhere."""
     x = node.input(0)
     sizes = node.static_shape(0)
+    if 0 in sizes:
+        return x
     if node.opset >= 13:
         axis = node.axis("axis", len(sizes), -1)
     else:

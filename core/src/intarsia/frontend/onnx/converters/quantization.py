@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from ....dtype import DType
 from ....ir.expr import Constant, Expr, tensor_type
-from ....ops import binary, nn, qnn, qnn_linear, reduce, unary
+from ....ops import binary, compare, nn, qnn, qnn_linear, reduce, unary
 from ....ops.arrays import numpy_dtype
 from ..builder import dtype_of, rank_of
 from ..context import Narrow, NodeContext
@@ -180,7 +180,10 @@ def qlinear_conv(node: NodeContext) -> Expr:
 
 
 def dynamic_quantize(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert DynamicQuantizeLinear: scale and zero point from the smallest and largest element."""
+    """Convert DynamicQuantizeLinear: scale and zero point from the smallest and largest element.
+
+    The range of zeros alone counts as 1, as in ONNX's reference: no scale is 0.
+    """
     x = node.input(0)
     axes = tuple(range(rank_of(x)))
     zero = node.scalar(0.0, DType.FLOAT32)
@@ -190,6 +193,8 @@ def dynamic_quantize(node: NodeContext) -> tuple[Expr, ...]:
         limits.append(node.call(bound, found, zero))
     low, high = limits
     span = node.call(binary.Subtract, high, low)
+    flat = node.call(compare.Equal, span, zero)
+    span = node.call(compare.Where, flat, node.scalar(1.0, DType.FLOAT32), span)
     scale = node.call(binary.Divide, span, node.scalar(255.0, DType.FLOAT32))
     start = node.call(binary.Divide, node.call(binary.Subtract, zero, low), scale)
     clipped = node.call(unary.Clip, start, attrs=unary.Clip.Attrs(min=0.0, max=255.0))

@@ -77,17 +77,28 @@ def reduce_l2(node: NodeContext) -> Expr:
 
 
 def reduce_log_sum(node: NodeContext) -> Expr:
-    """Convert ReduceLogSum."""
+    """Convert ReduceLogSum, with the logarithm of integers in float64."""
     x, axes = node.input(0), _axes(node)
     total = x if axes is None else _reduced(node, reduce.Sum, x, axes)
-    return node.call(unary.Log, total)
+    dtype = dtype_of(total)
+    if dtype.is_float:
+        return node.call(unary.Log, total)
+    return node.cast(node.call(unary.Log, node.cast(total, DType.FLOAT64)), dtype)
 
 
 def reduce_log_sum_exp(node: NodeContext) -> Expr:
-    """Convert ReduceLogSumExp, with the greatest element taken out so that nothing overflows."""
+    """Convert ReduceLogSumExp, of integers in float64."""
     x, axes = node.input(0), _axes(node)
+    dtype = dtype_of(x)
     if axes is None:
         return x
+    if dtype.is_float:
+        return _log_sum_exp(node, x, axes)
+    return node.cast(_log_sum_exp(node, node.cast(x, DType.FLOAT64), axes), dtype)
+
+
+def _log_sum_exp(node: NodeContext, x: Expr, axes: tuple[int, ...]) -> Expr:
+    """Logarithm of the sum of exponentials; the maximum is subtracted, so that none overflows."""
     if 0 in node.type_of(0).shape:
         total = _reduced(node, reduce.Sum, node.call(unary.Exp, x), axes)
         return node.call(unary.Log, total)

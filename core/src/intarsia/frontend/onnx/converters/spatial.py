@@ -136,7 +136,14 @@ def _resized(
         cubic_a=node.number("cubic_coeff_a", -0.75),
         exclude_outside=bool(node.integer("exclude_outside", 0)),
     )
-    return node.call(resizing.Resize, node.input(0), attrs=attrs)
+    x = node.input(0)
+    dtype = dtype_of(x)
+    if mode == "nearest" or dtype.is_float:
+        return node.call(resizing.Resize, x, attrs=attrs)
+    # Integers are interpolated in float, then rounded and saturated, as in ONNX's reference.
+    wide = DType.FLOAT32 if dtype.bits <= 16 else DType.FLOAT64
+    result = node.call(resizing.Resize, node.cast(x, wide), attrs=attrs)
+    return node.cast(node.call(unary.Round, result), dtype)
 
 
 def _resized_by_matrices(node: NodeContext) -> Expr:
