@@ -21,12 +21,11 @@ from .cli.configured import read_settings
 from .cli.target_options import TargetChoice
 from .errors import TargetError, UnsupportedError, UsageError
 from .frontend.torch_graph import (
-    Computed,
-    Known,
     View,
     array_of,
     numbers_as_values,
     require_inference,
+    result_of,
     specialise,
     tensors_among,
     version_of,
@@ -40,7 +39,7 @@ from .target.options import did_you_mean
 from .target.scope import current_target
 
 if TYPE_CHECKING:
-    from .frontend.torch_graph import Result, Specialised
+    from .frontend.torch_graph import Specialised
     from .frontend.torch_types import GraphModule, Tensor
     from .ir.module import IRModule
     from .runtime.load import Executable
@@ -283,15 +282,4 @@ class _Compiled:
         if self._executable is not None:
             inputs: list[object] = [array_of(tensors[number]) for number in self._inputs]
             self._executable.run_into(inputs, [array_of(output) for output in outputs])
-        return tuple([_result(item, tensors, outputs) for item in self._results])
-
-
-def _result(item: Result, args: Sequence[Tensor], outputs: Sequence[Tensor]) -> object:
-    match item:
-        case Computed(position):
-            return outputs[position]
-        case Known(value):
-            return value
-        case View(argument, size, stride, offset):
-            tensor = args[argument]
-            return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+        return tuple([result_of(item, tensors, outputs) for item in self._results])

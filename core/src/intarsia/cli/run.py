@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -101,15 +101,7 @@ def command(
         regions = _regions(source, settings, passport, begin, arrays)
     if outputs is not None:
         write_arrays(outputs, results)
-    said: Said = {
-        "outputs": [
-            {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
-            for name, array in results.items()
-        ],
-        "runs": repeat,
-        "median_ms": statistics.median(times),
-        "min_ms": min(times),
-    }
+    said = _timing(results, times)
     if profile:
         said["profile"] = [
             {"label": r.label, "nodes": list(r.nodes), "ms": r.milliseconds, "share": r.share}
@@ -123,6 +115,19 @@ def command(
     else:
         _print(said, results)
     require_agreement(checks, regions)
+
+
+def _timing(results: Mapping[str, np.ndarray], times: Sequence[float]) -> Said:
+    """What is said of every run: its outputs, and how long it took in milliseconds."""
+    return {
+        "outputs": [
+            {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+            for name, array in results.items()
+        ],
+        "runs": len(times),
+        "median_ms": statistics.median(times),
+        "min_ms": min(times),
+    }
 
 
 def _reference(model: Path, reference: Path | None) -> Path:

@@ -160,6 +160,18 @@ def _trace(
     return tuple(results), made
 
 
+def result_of(item: Result, args: Sequence[Tensor], outputs: Sequence[Tensor]) -> object:
+    """Return one result of a graph, from its arguments and what was computed."""
+    match item:
+        case Computed(position):
+            return outputs[position]
+        case Known(value):
+            return value
+        case View(argument, size, stride, offset):
+            tensor = args[argument]
+            return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+
+
 def _memory(tensor: Tensor) -> object:
     return _address_of(tensor.untyped_storage())
 
