@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from intarsia_testkit.expressions import apply, expected, function_of, var
@@ -12,7 +14,7 @@ from intarsia.ir.expr import Expr, constant
 
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v2"])
 @pytest.mark.parametrize("second", ["atan", "asinh", "tanh", "sinh", "trunc_mod"])
-def test_a_sign_is_not_taken_from_a_wider_number(runner, second: str, mcpu: str) -> None:
+def test_a_sign_is_not_taken_from_a_wider_number(runner: Any, second: str, mcpu: str) -> None:
     """The code calls nothing that no library has, which compiling refuses."""
     divisor = constant(np.array(0.3, np.float16))
     first: Expr = apply("sin", var("x", 5, dtype="float16"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of integers, of zeros alone and of nothing."""
+"""Operators of integers, of zeros alone and of nothing; sizes without a name."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ import pytest
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
+from intarsia.dtype import DType
+from intarsia.frontend.onnx import from_onnx
+from intarsia.ir.types import TensorType
+
 from .onnx_models import model, node, ours
 
 
 def check(proto: onnx.ModelProto, x: np.ndarray) -> None:
     """The importer's graph gives what ONNX's reference gives."""
     wanted = ReferenceEvaluator(proto).run(None, {"x": x})
-    for got, want in zip(ours(proto, {"x": x}), wanted, strict=True):
+    for got, value in zip(ours(proto, {"x": x}), wanted, strict=True):
+        want = np.asarray(value)
         assert (got.shape, got.dtype) == (want.shape, want.dtype)
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
@@ -57,3 +62,9 @@ def test_hardmax_of_nothing(axis: int) -> None:
     proto = model([node("Hardmax", "x", axis=axis)], {"x": (0, 3)}, dtype=TensorProto.FLOAT)
     (got,) = ours(proto, {"x": np.zeros((0, 3), np.float32)})
     assert got.shape == (0, 3)
+
+
+def test_sizes_written_as_question_marks_are_not_one() -> None:
+    proto = model([node("Relu", "x")], {"x": ("?", 3, "?")})
+    (parameter,) = from_onnx(proto, shapes={"x": (2, 3, 5)}).main.params
+    assert parameter.type == TensorType((2, 3, 5), DType.FLOAT32)

@@ -374,7 +374,7 @@ class _Reader:
         for dim in tensor.shape.dim:
             if dim.WhichOneof("value") == "dim_value" and dim.dim_value >= 0:
                 dims.append(dim.dim_value)
-            elif dim.dim_param:
+            elif dim.dim_param.strip("?"):  # Paddle writes "?" for every size it does not know
                 _check_text(dim.dim_param)
                 dims.append(Dim(dim.dim_param))
             else:
