@@ -18,6 +18,7 @@ from intarsia.errors import ArtifactError, PluginError
 from intarsia.runtime.abi import ArgumentBlock
 from intarsia.runtime.loading import LoadRequest
 from intarsia_arm_acl.loader import load
+from intarsia_arm_acl.stamp import SYMBOL, stamp_text
 
 UNIT = """
 #include <stdint.h>
@@ -88,6 +89,17 @@ def test_opens_calls_and_closes(library: bytes) -> None:
     assert call.describe_failure() == ""
     del call
     gc.collect()
+
+
+def test_the_stamp_is_exported_as_every_compiler_reads_it(tmp_path: Path) -> None:
+    compiler = shutil.which("c++")
+    if compiler is None:
+        pytest.skip("no C++ compiler to build the unit with")
+    (tmp_path / "unit.cpp").write_text("#include <cstdint>\n" + stamp_text(2**63 + 5))
+    command = [compiler, "-shared", "-fPIC", "-fvisibility=hidden", "-Werror", "-o", "lib.so"]
+    subprocess.run([*command, "unit.cpp"], check=True, cwd=tmp_path)
+    found = ctypes.c_uint64.in_dll(ctypes.CDLL(str(tmp_path / "lib.so")), SYMBOL)
+    assert found.value == 2**63 + 5
 
 
 def test_a_failing_unit_says_why(library: bytes) -> None:
