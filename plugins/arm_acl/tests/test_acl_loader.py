@@ -139,4 +139,4 @@ def test_a_missing_library_has_a_hint(tmp_path: Path, library: bytes) -> None:
     with pytest.raises(ArtifactError, match=r"libarm_compute\.so\.999") as caught:
         load(request((tmp_path / "lib.so").read_bytes()))
     assert caught.value.hint is not None
-    assert "install Arm Compute Library" in caught.value.hint
+    assert "install the release of Arm Compute Library" in caught.value.hint
