@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 
 import pytest
 
 from .source_tree import ROOT
 
 PROPOSALS = ROOT / "docs" / "reference" / "rfcs.md"
+COMMANDS = ROOT / "docs" / "reference" / "cli.md"
 PROMISES = ROOT / "docs" / "reference" / "promises.md"
 LINK = re.compile(r"`((?:tests|plugins)/[\w./-]+\.py)::(\w+)`")
 COMMAND = re.compile(r"`(?:\w+=\S+ )?(?:intarsia|python) [^`]+`")
@@ -49,6 +51,29 @@ def test_every_promise_has_a_command() -> None:
         promise, command, _shown = row.strip("| ").split(" | ")
         assert promise.endswith("."), promise
         assert COMMAND.search(command), promise
+
+
+def test_commands_of_promises_exist_with_their_options() -> None:
+    """As the page of commands has them; options of kinds (``--executor-aot-...``) are left out."""
+    known: dict[str, str] = {}
+    for part in COMMANDS.read_text(encoding="utf-8").split("\n## `intarsia ")[1:]:
+        words = part.partition("`")[0].split()
+        known[" ".join(word for word in words if word.islower())] = part
+    told = 0
+    for line in re.findall(
+        r"`(?:\w+=\S+ )?intarsia ([^`]+)`", PROMISES.read_text(encoding="utf-8")
+    ):
+        words = shlex.split(line)
+        options = [word for word in words if word.startswith("--")]
+        words = [word for word in words if word != "--trace-plugins"]  # of every command
+        two = " ".join(words[:2])
+        page = known.get(two) or known.get(words[0], "")
+        assert page, line
+        for option in options:
+            mine = re.search(rf"`{option}[ `]", page) or option == "--trace-plugins"
+            assert mine or re.match("--(executor|runtime)-", option), line
+            told += 1
+    assert told > 50
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[2:50])
