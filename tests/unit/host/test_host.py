@@ -328,7 +328,11 @@ def test_every_kind_and_alias_of_ours_that_is_not_installed_says_what_to_install
         for extra, texts in core["optional-dependencies"].items()
         for text in texts
     ]
-    monkeypatch.setattr("importlib_metadata.requires", lambda name: requires)
+
+    def read(_name: str) -> list[str]:
+        return requires
+
+    monkeypatch.setattr("importlib_metadata.requires", read)
     host = host_of(LOOPS)
     for path in root.glob("plugins/*/src/*/plugin.toml"):
         manifest = tomllib.loads(path.read_text("utf-8"))
