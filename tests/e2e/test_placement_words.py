@@ -6,7 +6,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.cli.main import main
 
@@ -18,6 +21,62 @@ TARGET = ("--target", "dnnl, llvm")
 def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("INTARSIA_CACHE_DIR", str(tmp_path / "cache"))
     return str(tmp_path / "model.intarsia")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> str:
+    """A model of which one node runs on the host: Conv, Relu, NonZero."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv"),
+        helper.make_node("Relu", ["c"], ["r"], "relu"),
+        helper.make_node("NonZero", ["r"], ["y"], "found"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 4, 4])
+    y = helper.make_tensor_value_info("y", TensorProto.INT64, [4, "n"])
+    w = numpy_helper.from_array(np.ones((2, 2, 1, 1), np.float32), "w")
+    graph = helper.make_graph(nodes, "program", [x], [y], [w])
+    opsets = [helper.make_opsetid("", 17)]
+    path = tmp_path / "program.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    return str(path)
+
+
+@pytest.mark.parametrize("target", ["llvm", "dnnl, llvm"])
+@pytest.mark.parametrize(
+    ("rule", "code", "message"),
+    [
+        ("cnv=llvm", 2, "did you mean 'conv'?"),
+        ("relu#2!=llvm", 2, "names no node of the model"),
+        ("found=llvm", 4, "'found' cannot go to 'llvm', where rule 'found=llvm' sends it: it runs"),
+    ],
+)
+def test_what_cannot_be_placed_in_a_program_is_an_error(
+    target: str,
+    rule: str,
+    code: int,
+    message: str,
+    program: str,
+    out: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for command in (["compile", program, "-o", out], ["explain", program]):
+        assert main([*command, "--target", target, "--place", rule]) == code
+        assert message in capsys.readouterr().err
+    assert not Path(out).exists()
+
+
+def test_rules_of_a_program_without_accelerators_hold(program: str, out: str) -> None:
+    place = ("--place", "conv=llvm", "--place", "found!=llvm")
+    assert main(["compile", program, "--target", "llvm", *place, "-o", out]) == 0
+
+
+def test_an_alias_names_the_accelerator_it_stands_for(
+    out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["compile", DIGITS, *TARGET, "--place", "node_Conv_95=onednn", "-o", out]) == 0
+    assert capsys.readouterr().out.startswith("1/20 nodes offloaded (5 %)")
+    assert main(["compile", DIGITS, *TARGET, "--place", "node_Conv_95=acl", "-o", out]) == 2
+    assert "names 'acl', which is not in the target" in capsys.readouterr().err
 
 
 def test_greedy_offloads_all_that_can_be(out: str, capsys: pytest.CaptureFixture[str]) -> None:

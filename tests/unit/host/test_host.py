@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import sys
+import tomllib
 import types
 from pathlib import Path
 
@@ -315,3 +316,31 @@ def test_a_kind_that_is_released_with_the_host_says_what_to_install() -> None:
         host.target({"kind": "arm_acl"})
     with pytest.raises(TargetError, match="hint: known: loops"):
         host.target("opencl")
+
+
+def test_every_kind_and_alias_of_ours_that_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    root = Path(__file__).parents[3]
+    core = tomllib.loads((root / "core" / "pyproject.toml").read_text("utf-8"))["project"]
+    requires = [
+        f"{text} ; extra == '{extra}'"
+        for extra, texts in core["optional-dependencies"].items()
+        for text in texts
+    ]
+
+    def read(_name: str) -> list[str]:
+        return requires
+
+    monkeypatch.setattr("importlib_metadata.requires", read)
+    host = host_of(LOOPS)
+    for path in root.glob("plugins/*/src/*/plugin.toml"):
+        manifest = tomllib.loads(path.read_text("utf-8"))
+        for row in (*manifest["target-kind"], *manifest.get("alias", ())):
+            wanted = f"pip install {path.parent.name.replace('_', '-')}"
+            with pytest.raises(TargetError) as caught:
+                host.target({"kind": row["name"]})
+            assert caught.value.hint == wanted, row["name"]
+    for extra in ("tune", "all", "onnx"):
+        with pytest.raises(TargetError, match="hint: known: loops"):
+            host.target(extra)

@@ -37,7 +37,7 @@ from .importing import Model, check_budget, check_static, release_files
 from .memory_bounds import check_memory_bounds
 from .open_sizes import open_choices, prove_ranges
 from .pack import pack
-from .place import check_place_rules, rules_of, rules_of_parts
+from .place import check_host_rules, check_place_rules, rules_of, rules_of_parts
 from .shapes import build_shapes, check_one_program, find_choices, static_shapes
 from .sizes import Combination, ShapeChoices, Size
 from .source import Source
@@ -229,6 +229,7 @@ def _build(order: _Order, chosen: BuildOptions, imported: IRModule | DynamicMode
     parts, driver, host = order.target, order.driver, order.host
     program = needs_program(imported, driver[0])
     if program is not None:
+        check_host_rules(program, chosen.rules)
 
         def compile_piece(piece: IRModule, name: str) -> Artifact:
             module = _annotated(piece, parts, (Executor(), driver[1]))
@@ -244,7 +245,7 @@ def _build(order: _Order, chosen: BuildOptions, imported: IRModule | DynamicMode
             return _compile(module, parts, name, host, inner)
 
         made = pack_program(program, order.name, parts, driver[1], compile_piece)
-        check_place_rules(made.placement, chosen.rules)
+        check_place_rules(program, made.placement, chosen.rules)
         check_gates(
             made.placement, require_offload=chosen.require_offload, max_regions=chosen.max_regions
         )

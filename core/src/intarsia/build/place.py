@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from ..artifact.write import part_unit
 from ..diagnostics import Remark
-from ..errors import UsageError
+from ..errors import UnsupportedError, UsageError
 from ..host.host import Host
 from ..ir.module import IRModule
+from ..partition.annotate import annotate
 from ..partition.cost import Plan
+from ..partition.labels import label_calls
 from ..partition.report import HostRow, LeftRow, Placement, PlanCosts, RegionRow, Verdict
-from ..partition.rules import PlaceRule, check_rules, parse_place_rule
+from ..partition.rules import PlaceRule, check_rules, names_node, parse_place_rule
 from ..partition.support import Code
 from ..passes.base import Remarks
 from ..passes.prepare import PREPARE
@@ -70,6 +72,7 @@ def place_model(
 
     Raises:
         PluginError: A plugin failed or broke its contract.
+        UnsupportedError: A rule sends a node to a kind that cannot take it.
         UsageError: A rule names no node.
     """
     remarks = Remarks()
@@ -83,6 +86,7 @@ def place_model(
         cutting = cut_one(prepared, rules)
         found = tuple(remarks.found)
         return Placed({"main": prepared}, {"main": cutting}, cutting.placement, found)
+    check_host_rules(model, rules)
     pieces = {
         name: rewrite_for(host, PREPARE.run(piece, remarks=remarks), target)
         for name, piece in model.pieces.items()
@@ -91,7 +95,7 @@ def place_model(
     cuts = {name: cut_one(piece, inner) for name, piece in pieces.items()}
     kinds = [accelerator.kind.name for accelerator in target.accelerators]
     placement = merge_placements(model, {k: v.placement for k, v in cuts.items()}, kinds)
-    check_place_rules(placement, rules)
+    check_place_rules(model, placement, rules)
     return Placed(pieces, cuts, placement, tuple(remarks.found))
 
 
@@ -121,15 +125,47 @@ def rules_of_parts(rules: Sequence[PlaceRule]) -> tuple[PlaceRule, ...]:
     return tuple(replace(rule, of_a_part=True) for rule in rules)
 
 
-def check_place_rules(placement: Placement, rules: Sequence[PlaceRule]) -> None:
-    """Refuse a rule that names no node of a model with accelerators.
+def check_host_rules(model: DynamicModel, rules: Sequence[PlaceRule]) -> None:
+    """Refuse a rule that sends a node of a program to a target kind, but the host runs that node.
+
+    Raises:
+        UnsupportedError: A rule does; it says why the node is not compiled.
+    """
+    for rule in rules:
+        for node in () if rule.forbid else model.on_host:
+            name = node.span.name
+            if names_node(rule, name):
+                why = model.reasons.get(name, "") or "it is carried out on the host"
+                raise UnsupportedError(
+                    f"'{name}' cannot go to '{rule.kind}', where rule '{rule.text}' sends it: "
+                    f"it runs in NumPy on the host: {why}",
+                    where=str(node.span),
+                    hint=f"narrow the pattern, or leave '{name}' on the host",
+                )
+
+
+def check_place_rules(
+    model: DynamicModel, placement: Placement, rules: Sequence[PlaceRule]
+) -> None:
+    """Refuse a rule that names no node of a program.
+
+    Args:
+        model: The program.
+        placement: Its report; accelerators say something of every node.
+        rules: What the user says.
 
     Raises:
         UsageError: A rule names none.
     """
+    if not rules:
+        return
     names = dict.fromkeys(row.node for row in placement.verdicts)
-    if names:
-        check_rules(rules, names)
+    if not names:
+        names.update((node.span.name, None) for node in model.on_host)
+        for piece in model.pieces.values():
+            prepared = PREPARE.run(piece, remarks=Remarks())
+            names.update(dict.fromkeys(label_calls(annotate(prepared.main, ()).calls).values()))
+    check_rules(rules, names)
 
 
 def merge_placements(

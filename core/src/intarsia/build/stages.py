@@ -28,7 +28,7 @@ from ..partition.cost import Plan, Prices
 from ..partition.partition import Partitioned, codegen_refused, partition
 from ..partition.region import Region
 from ..partition.report import Placement, check_gates, with_simulated, with_turned
-from ..partition.rules import check_kinds
+from ..partition.rules import check_kinds, resolve_kinds
 from ..partition.support import Support, SupportRow, SupportTable
 from ..runtime.compute_weights import compute_all
 from ..target.features import target_features
@@ -141,7 +141,9 @@ def cut(
         PluginError: A plugin failed or broke its contract.
         UsageError: A rule names no node.
     """
-    check_kinds(rules, list(dict.fromkeys(part.kind.name for part in target.targets)))
+    kinds = list(dict.fromkeys(part.kind.name for part in target.targets))
+    rules = resolve_kinds(rules, kinds, host.alias_table())
+    check_kinds(rules, kinds)
     owners = {accelerator.kind.name: accelerator for accelerator in target.accelerators}
     tables = [(kind, support_of(host, owner)) for kind, owner in owners.items()]
     driver = target.host.kind.name

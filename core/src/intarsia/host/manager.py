@@ -348,16 +348,22 @@ class _Attributes(Mapping[str, object]):
 
 
 def _remedy(kind: str) -> str:
-    """How to get a kind that is released together with Intarsia; empty for any other."""
+    """How to get a kind or an alias that is released together with Intarsia; empty for any other.
+
+    Intarsia has an extra of the same name for each of them, which is one plugin.
+    """
     from packaging.requirements import Requirement  # only for the message
 
-    wanted = f"intarsia-{name_key(kind)}"
     try:
         texts = importlib_metadata.requires("intarsia") or []
     except importlib_metadata.PackageNotFoundError:
         return ""
-    names = {name_key(Requirement(text).name) for text in texts}
-    return f"pip install {wanted}" if wanted in names else ""
+    wanted = [Requirement(text) for text in texts]
+    extra = {"extra": name_key(kind)}
+    chosen = [one.name for one in wanted if one.marker and one.marker.evaluate(extra)]
+    if len(chosen) == 1 and chosen[0].startswith("intarsia-"):
+        return f"pip install {chosen[0]}"
+    return ""
 
 
 def _given(plugin: LocalPlugin) -> Found:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..errors import UsageError
 from ..ir.expr import Call
@@ -80,7 +81,7 @@ def apply_rules(
     forced: dict[Call, PlaceRule] = {}
     forbidden: dict[tuple[Call, str], PlaceRule] = {}
     for rule in rules:
-        named = [call for call, label in labels.items() if fnmatchcase(label, rule.nodes)]
+        named = [call for call, label in labels.items() if names_node(rule, label)]
         if not named and not rule.of_a_part:
             raise _names_nothing(rule, labels.values())
         verdict = Support.no(Code.EXCLUDED_BY_USER, f"rule '{rule.text}'")
@@ -95,6 +96,31 @@ def apply_rules(
         if (call, rule.kind) in forbidden:
             raise _contradict(rule, forbidden[call, rule.kind], labels[call])
     return RuledCalls(excluded, forced)
+
+
+def names_node(rule: PlaceRule, name: str) -> bool:
+    """Whether the pattern of a rule names a node."""
+    return fnmatchcase(name, rule.nodes)
+
+
+def resolve_kinds(
+    rules: Iterable[PlaceRule], kinds: Collection[str], aliases: Mapping[str, str]
+) -> tuple[PlaceRule, ...]:
+    """Return the rules with kinds of the target where they name aliases.
+
+    Args:
+        rules: What the user says; an alias means the first kind of what it stands for.
+        kinds: Accelerators and backends of the target; their names come before aliases.
+        aliases: Short names, and the target strings that they stand for.
+    """
+    found: list[PlaceRule] = []
+    for rule in rules:
+        if rule.kind not in kinds and rule.kind in aliases:
+            first = aliases[rule.kind].replace(",", " ").split()[0]
+            found.append(replace(rule, kind=first) if first in kinds else rule)
+        else:
+            found.append(rule)
+    return tuple(found)
 
 
 def check_kinds(rules: Sequence[PlaceRule], kinds: Collection[str]) -> None:
@@ -135,7 +161,7 @@ def check_rules(rules: Sequence[PlaceRule], names: Collection[str]) -> None:
         UsageError: A rule names none of them.
     """
     for rule in rules:
-        if not any(fnmatchcase(name, rule.nodes) for name in names):
+        if not any(names_node(rule, name) for name in names):
             raise _names_nothing(rule, names)
 
 

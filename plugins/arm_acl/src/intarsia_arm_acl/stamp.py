@@ -27,6 +27,6 @@ def unit_stamp(inputs: Described, outputs: Described, constants: Described) -> i
 def stamp_text(stamp: int) -> str:
     """Return the C++ that exports a stamp."""
     return (
-        '\nextern "C" __attribute__((visibility("default"))) extern const uint64_t '
+        '\nextern "C" __attribute__((visibility("default"))) const uint64_t '
         f"{SYMBOL};\nconst uint64_t {SYMBOL} = UINT64_C({stamp});\n"
     )
