@@ -105,11 +105,11 @@ def test_a_mobile_net_is_one_compiled_network(real: SupportLibrary, tmp_path: Pa
     assert "ethos-n-support-library" in str(artifact.passport)
 
 
-def test_nothing_is_compiled_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_simulation_is_not_compiled_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ETHOSN_ROOT", raising=False)
-    unit = compile_region(region_of(chain()), EthosNOptions(performance=True))
+    unit = compile_region(region_of(chain()), EthosNOptions(simulate=True))
     assert set(unit.files) == {"network.json", "weights.bin", "options.json"}
-    assert json.loads(unit.files["options.json"])["performance"] is True
+    assert json.loads(unit.files["options.json"])["performance"] is False
     assert unit.versions == {}
 
 
