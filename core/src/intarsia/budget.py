@@ -4,8 +4,7 @@
 A model is a program, and a small one can ask for any amount of work. Stages ask before they
 allocate (:meth:`Budget.reserve`) and once for each node or iteration (:meth:`Budget.check`, well
 below a microsecond). By default the host's own work has one limit, code generation of kernels
-another, and accelerators' tools have limits of their own. A limit that a user gives counts
-everything.
+another, and accelerators' tools their own. A limit that a user gives counts everything.
 
 What cannot ask, such as one long call of native code, is ended by the command line's parent
 process (:mod:`intarsia.cli.supervise`); a library call has no such net. Address-space limits of
@@ -41,8 +40,7 @@ _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
 Watch = Callable[[float, int], object]
-"""Told when the process is to be ended, in seconds of the monotonic clock, and beyond how many
-bytes; 0 for never."""
+"""Told when the process is to be ended: a time of the monotonic clock, and bytes; 0 for never."""
 
 
 class Budget(Struct):
@@ -152,18 +150,15 @@ class Budget(Struct):
 
     @contextmanager
     def apart(self, stage: str = "", seconds: float = inf) -> Generator[None]:
-        """Leave the block out of a limit that the user did not give; it is a backend's work.
+        """Leave a block, a backend's work, out of a limit that the user did not give.
 
-        Args:
-            stage: What is done, for messages.
-            seconds: Limit of the block itself.
+        ``seconds`` is the limit of the block itself, and ``stage`` says in messages what it does.
         """
         if self.given or self.deadline == inf:
             yield
             return
-        start, left = time.monotonic(), self.deadline - time.monotonic()
-        outside = (self.seconds, self.stage)
-        self.seconds, self.stage, self.deadline = seconds, stage, start + seconds
+        outside, left = (self.seconds, self.stage), self.deadline - time.monotonic()
+        self.seconds, self.stage, self.deadline = seconds, stage, time.monotonic() + seconds
         self.tell()
         try:
             yield
@@ -172,8 +167,7 @@ class Budget(Struct):
                 raise self.out_of_time() from None
             raise
         finally:
-            self.seconds, self.stage = outside
-            self.deadline = time.monotonic() + left
+            self.seconds, self.stage, self.deadline = *outside, time.monotonic() + left
             self.tell()
 
     def tell(self) -> None:

@@ -158,9 +158,7 @@ def show(session: Session, name: str, as_json: bool) -> None:
         ("from", one.tag.owner),
     ]
     echo(one.name)
-    for label, text in rows:
-        if text:
-            echo(f"  {label:<18}{text}")
+    echo("\n".join(f"  {label:<18}{text}" for label, text in rows if text))
 
 
 def _driver(one: Hardware) -> str:
@@ -285,9 +283,7 @@ def check(session: Session, artifact: Path, name: str) -> None:
     one = host.hardware().resolve(name)
     finding = on_target(host, read_passport(artifact), host.target(one.name))
     if not finding.ok:
-        raise ArtifactError(
-            f"'{one.name}' cannot run it: {finding.detail}",
-            where=str(artifact),
-            hint=f"compile the model with --target '{one.name}'",
-        )
+        why = f"'{one.name}' cannot run it: {finding.detail}"
+        hint = f"compile the model with --target '{one.name}'"
+        raise ArtifactError(why, where=str(artifact), hint=hint)
     echo(f"{one.name} has all that {artifact} needs")
