@@ -22,16 +22,13 @@ BOMBS = (
     bombs.constant_in_functions, bombs.names_in_functions, bombs.crossed_diamonds,
     bombs.doubling_constant, bombs.huge_one_hot, bombs.random_numbers, bombs.nested_loops,
     bombs.growing_loop, bombs.polynomial_repetition, bombs.n_grams, bombs.split_text,
-    bombs.tree_targets, bombs.long_lstm,
+    bombs.tree_targets, bombs.long_lstm, bombs.many_random_numbers,
 )  # fmt: skip
 """Some of each kind; ``python -m tests.e2e.bombs`` runs all."""
 ON_THE_RUN = (bombs.unrolled_loop, bombs.growing_sequence)
 """Those whose work is the run's: it has no limit unless the user gives one."""
 LONG = (bombs.fan_out, bombs.wide_split_of_a_row)
 """Those that are only long: each takes some milliseconds for a node, and ends."""
-
-RUN = {bombs.unrolled_loop, bombs.long_scan, bombs.growing_sequence, bombs.folded_product}
-"""Those whose work is the run's: it has no limit unless the user gives one."""
 
 RUN = """
 import resource, subprocess, sys

@@ -3,8 +3,8 @@
 
 A model is a program, and a small one can ask for any amount of work. Stages ask before they
 allocate (:meth:`Budget.reserve`) and once for each node or iteration (:meth:`Budget.check`, well
-below a microsecond). Only what the host itself does is counted by default: code generation of
-backends and their tools have limits of their own. A limit that a user gives counts everything.
+below a microsecond). By default the host's own work has one limit, code generation of kernels
+another, and accelerators' tools their own. A limit that a user gives counts everything.
 
 What cannot ask, such as one long call of native code, is ended by the command line's parent
 process (:mod:`intarsia.cli.supervise`); a library call has no such net. Address-space limits of
@@ -27,6 +27,8 @@ from .errors import ResourceError, UsageError
 
 HOST_SECONDS = 300.0
 """Seconds that the host's own part of a build may take unless the user says otherwise."""
+KERNEL_SECONDS = 600.0
+"""Seconds that code generation of the kernels may take, likewise: large models take tens."""
 FOLD_SECONDS = 10.0
 """Seconds of a build in which operators are carried out on constants, unless the user says more."""
 FOLD_BYTES = 2 << 30
@@ -37,8 +39,8 @@ _TURNS = 64  # checks after which it is read anew
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([KMGT]?)(?:i?B)?", re.IGNORECASE)
 
-Watch = Callable[[float], object]
-"""Told when the process is to be ended, in seconds of the monotonic clock; 0 for never."""
+Watch = Callable[[float, int], object]
+"""Told when the process is to be ended: a time of the monotonic clock, and bytes; 0 for never."""
 
 
 class Budget(Struct):
@@ -147,24 +149,32 @@ class Budget(Struct):
             self.fold_left -= time.monotonic() - start
 
     @contextmanager
-    def uncounted(self) -> Generator[None]:
-        """Leave the block out of a limit that the user did not give; it is somebody else's work."""
+    def apart(self, stage: str = "", seconds: float = inf) -> Generator[None]:
+        """Leave a block, a backend's work, out of a limit that the user did not give.
+
+        ``seconds`` is the limit of the block itself, and ``stage`` says in messages what it does.
+        """
         if self.given or self.deadline == inf:
             yield
             return
-        left = self.deadline - time.monotonic()
-        self.deadline = inf
+        outside, left = (self.seconds, self.stage), self.deadline - time.monotonic()
+        self.seconds, self.stage, self.deadline = seconds, stage, time.monotonic() + seconds
         self.tell()
         try:
             yield
+        except KeyboardInterrupt:  # from whoever watches, if the time is over
+            if time.monotonic() > self.deadline:
+                raise self.out_of_time() from None
+            raise
         finally:
-            self.deadline = time.monotonic() + left
+            self.seconds, self.stage, self.deadline = *outside, time.monotonic() + left
             self.tell()
 
     def tell(self) -> None:
         """Say when this budget ends to whoever watches."""
         if self.watch is not None:
-            self.watch(0.0 if self.deadline == inf else self.deadline)
+            deadline = 0.0 if self.deadline == inf else self.deadline
+            self.watch(deadline, int(self.memory) if self.given_memory else 0)
 
 
 _CURRENT: ContextVar[Budget | None] = ContextVar("intarsia_budget", default=None)
@@ -228,7 +238,7 @@ def limited(
     finally:
         _CURRENT.reset(token)
         if new.watch is not None:
-            new.watch(0.0)
+            new.watch(0.0, 0)
 
 
 @contextmanager
@@ -261,10 +271,10 @@ def _text(size: int) -> str:
     return str(size)
 
 
-def memory_in_use() -> int:
-    """Return the bytes of memory that this process holds for itself; 0 where it cannot be told."""
+def memory_in_use(process: int | str = "self") -> int:
+    """Return the bytes of memory that a process holds for itself; 0 where it cannot be told."""
     try:
-        with open("/proc/self/statm", "rb", buffering=0) as file:
+        with open(f"/proc/{process}/statm", "rb", buffering=0) as file:
             words = file.read().split()
     except OSError:
         return 0

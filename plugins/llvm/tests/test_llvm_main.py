@@ -23,7 +23,9 @@ from intarsia.tir.buffer import Buffer
 from intarsia.tir.expr import IntImm, Load, TirVar
 from intarsia.tir.func import PrimFunc
 from intarsia.tir.stmt import For, ForKind, Store
+from intarsia_llvm import crew
 from intarsia_llvm.codegen import tir_codegen
+from intarsia_llvm.emit import module as emitted
 
 F32 = DType.FLOAT32
 SHAPE = (2, 8)
@@ -88,6 +90,19 @@ def test_main_carries_out_the_plan(main):
     main(context.address, x, y, z)
     np.testing.assert_array_equal(y, 2 * x + context.weight)
     np.testing.assert_array_equal(z, context.weight)
+
+
+def test_a_long_main_is_compiled_without_optimising_it(load_module, monkeypatch):
+    monkeypatch.setattr(emitted, "_LONG", 1)
+    texts: list[str] = []
+    compiled = crew.compile_object
+    monkeypatch.setattr(
+        crew, "compile_object", lambda text, *more: texts.append(text) or compiled(text, *more)
+    )
+    test_main_carries_out_the_plan(
+        load_module([adder()], plan(*STEPS)).get_function("main"),
+    )
+    assert texts[0].count("noinline optnone") == 2
 
 
 @pytest.mark.parametrize(

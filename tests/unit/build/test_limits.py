@@ -117,12 +117,28 @@ def test_work_inside_work_keeps_the_limit() -> None:
 def test_the_work_of_others_counts_only_if_the_user_says_so() -> None:
     with limited() as limits:
         before = limits.deadline
-        with limits.uncounted():
+        with limits.apart():
             assert limits.deadline == float("inf")
             time.sleep(0.05)
         assert limits.deadline > before
-    with limited(5) as limits, limits.uncounted():
+    with limited(5) as limits, limits.apart():
         assert limits.deadline < float("inf")
+
+
+def test_the_work_of_a_backend_has_a_limit_of_its_own() -> None:
+    def work(seconds: float, *, ended: bool) -> None:
+        with limited() as limits, limits.apart("code generation", seconds):
+            time.sleep(0.02)
+            if ended:  # as the parent process asks for
+                raise KeyboardInterrupt
+            limits.check()
+
+    for ended in (False, True):
+        with pytest.raises(ResourceError, match=r"code generation took longer than 0.01 s") as said:
+            work(0.01, ended=ended)
+        assert "--time-limit" in str(said.value)
+    with pytest.raises(KeyboardInterrupt):
+        work(9, ended=True)
 
 
 def test_memory_in_use_counts() -> None:

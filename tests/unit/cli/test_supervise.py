@@ -51,6 +51,14 @@ def test_the_end_of_the_child_is_told(act: str, note: str, code: int, words: str
     assert bool(run.stderr) == bool(words)
 
 
+def test_a_child_that_takes_far_more_memory_than_it_may_is_ended() -> None:
+    act = "made.note.watch(0.0, 64 << 20); held = bytearray(256 << 20)\nfor n in range(0, len(held)"
+    run = ended(f"{act}, 4096): held[n] = 1\ntime.sleep(50)")
+    assert run.returncode == 8
+    assert "the limit of memory was passed" in run.stderr
+    assert "--memory-limit" in run.stderr
+
+
 def test_nobody_waits_when_told_so() -> None:
     run = ended("", INTARSIA_NO_PROBE="1")
     assert "AttributeError" in run.stderr  # there is no note
@@ -112,8 +120,8 @@ def gone(process: int) -> bool:
 
 
 def test_a_child_that_does_not_see_its_deadline_is_ended() -> None:
-    act = "made.note.watch(time.monotonic() - 2.9); [time.sleep(0.1) for _ in [0] * 600]"
+    act = "made.note.watch(time.monotonic() - 2.9, 0); [time.sleep(0.1) for _ in [0] * 600]"
     run = ended(act)
     assert run.returncode == 8
-    assert "the limit of time is over" in run.stderr
+    assert "the limit of time was passed" in run.stderr
     assert "--time-limit" in run.stderr

@@ -344,6 +344,14 @@ def test_the_addresses_that_calls_pass_are_bounded(graphs, monkeypatch):
                 lower(function, (region,), target=graphs.target())
 
 
+def test_a_kernel_of_too_many_tensors_is_refused_before_it_is_made(graphs, monkeypatch):
+    monkeypatch.setattr(call_plan, "MOST_TENSORS", 2)
+    monkeypatch.setattr("intarsia.lower.lower._kernel", lambda *_: pytest.fail("was made"))
+    x, y = graphs.var("x", 4), graphs.var("y", 4)
+    with pytest.raises(UnsupportedError, match="has 3 inputs"):
+        lower(Function((x, y), graphs.apply("add", x, y)), (), target=graphs.target())
+
+
 def test_says_what_it_cannot_lower(graphs):
     x, flag = graphs.var("x", 4), Var("flag", TensorType((), DType.BOOL))
     with pytest.raises(UnsupportedError, match="'If' has no static plan"):

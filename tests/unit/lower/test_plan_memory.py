@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from itertools import pairwise
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.errors import VerifyError
+from intarsia.lower import plan_memory as plan_memory_module
 from intarsia.lower.plan_memory import Lifetime, plan_memory, verify_memory
 
 LIFETIMES = st.builds(
@@ -25,6 +27,27 @@ def test_no_two_live_temporaries_overlap(lifetimes):
     offsets, total = plan_memory(lifetimes)
     verify_memory(lifetimes, offsets, total)
     assert total <= sum(-(-max(life.bytes, 1) // 64) * 64 for life in lifetimes)
+
+
+@given(st.lists(LIFETIMES, max_size=25))
+def test_many_at_one_time_are_placed_in_one_sweep(lifetimes):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_memory_module, "MOST_PAIRS", -1)
+        offsets, total = plan_memory(lifetimes)
+    verify_memory(lifetimes, offsets, total)
+    assert total <= sum(-(-max(life.bytes, 1) // 64) * 64 for life in lifetimes)
+
+
+def test_a_sweep_uses_memory_again(monkeypatch):
+    monkeypatch.setattr(plan_memory_module, "MOST_PAIRS", -1)
+    assert plan_memory([Lifetime(128, step, step + 1) for step in range(50)])[1] == 256
+
+
+def test_twenty_thousand_temporaries_at_one_time_take_no_minutes():
+    start = time.process_time()
+    offsets, total = plan_memory([Lifetime(4, step, 40_000 - step) for step in range(20_000)])
+    assert (len(set(offsets)), total) == (20_000, 20_000 * 64)
+    assert time.process_time() - start < 5
 
 
 def test_a_chain_needs_two_places():

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from ..artifact.deferred import Weights
 from ..artifact.unit import CompiledUnit
-from ..budget import budget, limited
+from ..budget import KERNEL_SECONDS, budget, limited
 from ..errors import UnsupportedError, UsageError
 from ..host.host import Host
 from ..ir.module import IRModule
@@ -272,7 +272,7 @@ def _compile(
     cutting.check(chosen.require_offload, chosen.max_regions)
     dump.module("partitioned", cutting.module)
     stage("regions")
-    with budget().uncounted():
+    with budget().apart():
         regions = compile_regions(host, cutting.regions, parts)
     release_files(prepared)
     stage("lower")
@@ -293,7 +293,7 @@ def _compile(
     dump.functions("lowered", lowered.module.functions)
     dump.plan("plan", lowered.module.plan)
     stage("compile")
-    with budget().uncounted():
+    with budget().apart("code generation", KERNEL_SECONDS):
         main = compile_kernels(host, lowered.module, parts.fallback)
     stage("pack")
     said = tuned_json(lowered, tuned)

@@ -16,7 +16,7 @@ from ..partition.report import bytes_text
 from .cached import Keyed, cache_of
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
-from .output import emit_json, table
+from .output import echo, emit_json, table
 
 
 @click.group("cache")
@@ -35,9 +35,9 @@ def info(as_json: bool) -> None:
         said = {"folder": str(cache.folder), "entries": len(entries), "bytes": size}
         emit_json({**said, "limit": cache.limit})
         return
-    click.echo(f"folder:  {cache.folder}")
-    click.echo(f"entries: {len(entries)}")
-    click.echo(f"size:    {bytes_text(size)} of {bytes_text(cache.limit)} ({LIMIT})")
+    echo(f"folder:  {cache.folder}")
+    echo(f"entries: {len(entries)}")
+    echo(f"size:    {bytes_text(size)} of {bytes_text(cache.limit)} ({LIMIT})")
 
 
 @command.command("list")
@@ -89,7 +89,7 @@ def clear(as_json: bool) -> None:
     if as_json:
         emit_json({"removed": count})
     else:
-        click.echo(f"removed {count} artifact{'' if count == 1 else 's'}")
+        echo(f"removed {count} artifact{'' if count == 1 else 's'}")
 
 
 def differences(old: Key, new: Key) -> list[str]:
@@ -118,9 +118,9 @@ def _say_why(as_json: bool, *, hit: bool, reason: str, differs: Sequence[str]) -
     if as_json:
         emit_json({"hit": hit, "reason": reason, "differs": list(differs)})
         return
-    click.echo(f"{'hit' if hit else 'miss'}: {reason}")
+    echo(f"{'hit' if hit else 'miss'}: {reason}")
     if differs:
-        click.echo(f"differs in: {', '.join(differs)}")
+        echo(f"differs in: {', '.join(differs)}")
 
 
 def _opened() -> BuildCache:

@@ -20,6 +20,7 @@ from ..host.host import Host
 from ..target.options import OptionRow, did_you_mean
 from ..target.universal import target_rows
 from .kind_option import PLAIN, KindOption, SectionOption
+from .output import echo
 from .session import Session
 
 FAMILIES = ("target", "executor", "runtime")
@@ -92,7 +93,7 @@ def help_all_option() -> Callable[[FC], FC]:
 
     def show(ctx: click.Context, param: click.Parameter, value: bool) -> None:
         if value and not ctx.resilient_parsing:
-            click.echo(ctx.get_help())
+            echo(ctx.get_help())
             ctx.exit()
 
     return click.option(

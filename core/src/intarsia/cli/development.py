@@ -11,14 +11,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import click
-
 from ..errors import UsageError
 from ..host.discovery import find_plugins
 from ..host.host import Host
 from ..target.kind import Role
 from .builds import Build, moved_nodes, read_build
 from .diff import print_moved
+from .output import echo
 
 _WATCHED = (".py", ".toml", ".json")
 
@@ -36,10 +35,10 @@ def follow(folder: Path, model: Path, target: str, every: float, times: int | No
     before: Build | None = None
     for number, changed in enumerate(_saves(folder, every), start=1):
         if changed:
-            click.echo(f"\n{', '.join(changed)}")
+            echo(f"\n{', '.join(changed)}")
         after = _placement(model, target)
         if after is not None:
-            click.echo(after.summary)
+            echo(after.summary)
             if before is not None:
                 print_moved(moved_nodes(before, after))
             before = after
@@ -122,7 +121,7 @@ def _placement(model: Path, target: str) -> Build | None:
     ]
     run = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)
     if run.returncode:
-        click.echo(run.stderr.decode(errors="replace").strip(), err=True)
+        echo(run.stderr.decode(errors="replace").strip(), err=True)
         return None
     with tempfile.TemporaryDirectory(prefix="intarsia-dev-") as folder:
         report = Path(folder) / "report.json"

@@ -16,7 +16,7 @@ from ..host.examine import Finding
 from ..runtime.cpu import this_machine
 from ..runtime.threads import available_threads, load_openmp
 from .findings import probe_lines
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .plugin_names import PluginName
 from .session import Session
 
@@ -88,8 +88,8 @@ def _print(
         ("openmp", openmp),
         ("hook api", HOOK_API),
     ):  # fmt: skip
-        click.echo(f"{key + ':':11}{value}")
-    click.echo("")
+        echo(f"{key + ':':11}{value}")
+    echo("")
     rows = [
         (
             f.name,
@@ -105,12 +105,10 @@ def _print(
     table(rows, ("plugin", "version", "hook api", "fits", "state", "import", "distribution"))
     for finding in findings:
         for line in _remarks(finding):
-            click.echo(line)
+            echo(line)
     for name, places in repeated.items():
-        click.echo(f"\n{name} is installed more than once: {', '.join(places)}")
-        click.echo(
-            f"  hint: the first counts; pip uninstall {name} until none is left, then install"
-        )
+        echo(f"\n{name} is installed more than once: {', '.join(places)}")
+        echo(f"  hint: the first counts; pip uninstall {name} until none is left, then install")
 
 
 def _remarks(finding: Finding) -> list[str]:

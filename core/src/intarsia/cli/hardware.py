@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..target.hardware import KINDS
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .session import Session
 
 if TYPE_CHECKING:
@@ -52,16 +52,16 @@ def list_hardware(
         emit_json({"hardware": [_row(found, tag) for tag in tags]})
         return
     if not tags:
-        click.echo("no device fits" if found.tags else "no plugin describes any device")
+        echo("no device fits" if found.tags else "no plugin describes any device")
         return
     table([(t.name, t.kind, _said(t), _short(_target(found, t))) for t in tags],
           ("name", "kind", "device", "target"))  # fmt: skip
-    click.echo("hardware show NAME prints the whole target, with its -mtriple")
+    echo("hardware show NAME prints the whole target, with its -mtriple")
 
 
 def _warn(found: HardwareTable) -> None:
     for problem in found.problems:
-        click.echo(f"warning: {problem}", err=True)
+        echo(f"warning: {problem}", err=True)
 
 
 def _searched(tag: HardwareTag) -> str:
@@ -157,10 +157,8 @@ def show(session: Session, name: str, as_json: bool) -> None:
         ("unverified", one.tag.unverified),
         ("from", one.tag.owner),
     ]
-    click.echo(one.name)
-    for label, text in rows:
-        if text:
-            click.echo(f"  {label:<18}{text}")
+    echo(one.name)
+    echo("\n".join(f"  {label:<18}{text}" for label, text in rows if text))
 
 
 def _driver(one: Hardware) -> str:
@@ -213,7 +211,7 @@ def detect_hardware(session: Session, as_json: bool) -> None:
         }
         emit_json({"tag": name, "reason": result.reason, "machine": machine})
         return
-    click.echo(name or "no tag describes this machine")
+    echo(name or "no tag describes this machine")
     for label, text in (
         ("found by", result.reason),
         ("device", ", ".join(facts.models)),
@@ -222,7 +220,7 @@ def detect_hardware(session: Session, as_json: bool) -> None:
         ("features", " ".join(sorted(facts.features))),
     ):
         if text:
-            click.echo(f"  {label:<18}{text}")
+            echo(f"  {label:<18}{text}")
 
 
 @command.command("export")
@@ -242,11 +240,11 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
     target, tag = _profiled(host, name, text)
     written = json.dumps(profile_json(target, tag), indent=2) + "\n"
     if output is None:
-        click.echo(written, nl=False)
+        echo(written, nl=False)
         return
     with written_beside(output) as file:
         file.write(written.encode())
-    click.echo(f"wrote {output}: {target}", err=True)
+    echo(f"wrote {output}: {target}", err=True)
 
 
 def _profiled(host: Host, name: str | None, text: str | None) -> tuple[CompositeTarget, str]:
@@ -285,9 +283,7 @@ def check(session: Session, artifact: Path, name: str) -> None:
     one = host.hardware().resolve(name)
     finding = on_target(host, read_passport(artifact), host.target(one.name))
     if not finding.ok:
-        raise ArtifactError(
-            f"'{one.name}' cannot run it: {finding.detail}",
-            where=str(artifact),
-            hint=f"compile the model with --target '{one.name}'",
-        )
-    click.echo(f"{one.name} has all that {artifact} needs")
+        why = f"'{one.name}' cannot run it: {finding.detail}"
+        hint = f"compile the model with --target '{one.name}'"
+        raise ArtifactError(why, where=str(artifact), hint=hint)
+    echo(f"{one.name} has all that {artifact} needs")

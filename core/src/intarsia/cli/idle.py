@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, cast
 
-import click
+from .output import echo
 
 if TYPE_CHECKING:
     from ..artifact.passport import Passport
@@ -22,7 +22,7 @@ def say_idle(passport: Passport, beside: str = "") -> None:
     idle = cast("Mapping[str, str]", passport.placement.get("idle", {}))
     for accelerator, reason in idle.items():
         about = f"{beside}: " if beside else ""
-        click.echo(f"note: {about}'{accelerator}' is not used: {reason}", err=True)
+        echo(f"note: {about}'{accelerator}' is not used: {reason}", err=True)
 
 
 def say_not_compared(passport: Passport, regions: int) -> None:
@@ -35,11 +35,9 @@ def say_not_compared(passport: Passport, regions: int) -> None:
     if regions:
         return
     if passport.placement.get("regions"):
-        click.echo(
-            "note: --verify compared outputs only: the regions cannot be run one by one", err=True
-        )
+        echo("note: --verify compared outputs only: the regions cannot be run one by one", err=True)
     elif passport.placement.get("idle"):
-        click.echo(
+        echo(
             "note: --verify compared nothing of an accelerator: no node is offloaded, so these "
             "are the fallback's results",
             err=True,

@@ -86,7 +86,7 @@ class LazyGroup(click.Group):
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:
-        click.echo(f"intarsia {_version()}")
+        echo(f"intarsia {_version()}")
         ctx.exit()
 
 

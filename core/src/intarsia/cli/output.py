@@ -31,9 +31,9 @@ def visible(text: str) -> str:
     )
 
 
-def echo(text: str, *, err: bool = False) -> None:
-    """Print a line that may hold names of files or plugins."""
-    click.echo(visible(text), err=err)
+def echo(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print text as commands do, all of them: names of files and plugins lie in most of it."""
+    click.echo(visible(text), err=err, nl=nl)
 
 
 def emit_json(value: Mapping[str, object]) -> None:

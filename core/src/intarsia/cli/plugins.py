@@ -8,7 +8,7 @@ import click
 from ..host.host import PluginInfo
 from . import plugins_check, plugins_dev, plugins_new
 from .findings import probe_lines
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .plugin_names import PluginName
 from .session import Session
 
@@ -31,19 +31,19 @@ def list_plugins(session: Session, as_json: bool) -> None:
     host = session.host()
     plugins = host.plugins()
     for warning in host.strange_settings():
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
     if as_json:
         emit_json({"plugins": [_row(plugin) for plugin in plugins]})
         return
     if not plugins:
-        click.echo("no plugin is installed; e.g. pip install 'intarsia[all]'")
+        echo("no plugin is installed; e.g. pip install 'intarsia[all]'")
         return
     rows = [(p.name, p.version, p.state, ", ".join(p.kinds), p.distribution) for p in plugins]
     table(rows, ("name", "version", "state", "kinds", "distribution"))
     for plugin in plugins:
         if plugin.reason:
-            click.echo(f"\n{plugin.name} ({plugin.distribution}): {plugin.reason}", err=True)
-            click.echo(f"  hint: {plugin.remedy}", err=True)
+            echo(f"\n{plugin.name} ({plugin.distribution}): {plugin.reason}", err=True)
+            echo(f"  hint: {plugin.remedy}", err=True)
 
 
 @command.command("show")
@@ -80,7 +80,7 @@ def show_plugin(session: Session, name: str, as_json: bool) -> None:
         }
         for key, value in facts.items():
             if value:
-                click.echo(f"{key + ':':14}{value}")
+                echo(f"{key + ':':14}{value}")
 
 
 @command.command("why")
@@ -98,18 +98,18 @@ def why_plugin(session: Session, name: str, as_json: bool) -> None:
         return
     for finding in findings:
         given = ", ".join(f"target kind '{kind}'" for kind in finding.kinds) or "nothing"
-        click.echo(
+        echo(
             f"{finding.name} is {finding.state}; {finding.distribution} {finding.version} "
             f"gives {given}"
         )
         if finding.reason:
-            click.echo(f"  reason: {finding.reason}\n  remedy: {finding.remedy}")
+            echo(f"  reason: {finding.reason}\n  remedy: {finding.remedy}")
         else:
             here = all(answer.get("usable") for answer in finding.probes.values())
             can = "it can be used" if here else "it can be imported"
-            click.echo(f"  {can}; its import takes {1000 * finding.seconds:.0f} ms")
+            echo(f"  {can}; its import takes {1000 * finding.seconds:.0f} ms")
         for line in probe_lines(finding):
-            click.echo(f"  {line}")
+            echo(f"  {line}")
 
 
 def _parts(plugin: PluginInfo) -> dict[str, tuple[str, ...]]:

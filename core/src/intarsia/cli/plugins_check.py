@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, cast
 import click
 
 from ..errors import GateFailed, PluginError, ResourceError, UsageError
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .plugin_names import PluginName
 from .session import Session
 
@@ -122,10 +122,10 @@ def _show(result: Result) -> None:
     )
     for row in shown:
         if row["outcome"] in ("failed", "exempt"):
-            click.echo(f"\n{row['check']}: {row['detail']}")
+            echo(f"\n{row['check']}: {row['detail']}")
     counts = ", ".join(f"{count} {word}" for word, count in result["counts"].items() if count)
     tiers = ", ".join(f"tier {tier} {verdict}" for tier, verdict in result["tiers"].items())
-    click.echo(f"\n{result['distribution']}: {counts}; {tiers}")
+    echo(f"\n{result['distribution']}: {counts}; {tiers}")
 
 
 def _is_quiet(row: Result) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from .output import echo
 from .plugin_names import PluginName
 from .session import Session
 
@@ -30,5 +31,5 @@ def command(
 
     folder = source_folder(name)
     chosen = target or default_target(session.host(), name)
-    click.echo(f"watching {folder} for: intarsia explain {model} --target '{chosen}'")
+    echo(f"watching {folder} for: intarsia explain {model} --target '{chosen}'")
     follow(folder, model.resolve(), chosen, every, times)

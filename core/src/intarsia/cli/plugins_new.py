@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .output import emit_json
+from .output import echo, emit_json
 from .session import Session
 
 
@@ -16,7 +16,7 @@ def _show_templates(context: click.Context, _option: click.Parameter, wanted: bo
     if wanted:
         from ..scaffold.scaffold import templates  # as below
 
-        click.echo(templates())
+        echo(templates())
         context.exit()
 
 
@@ -42,5 +42,5 @@ def command(session: Session, name: str, role: str, folder: Path, as_json: bool)
     if as_json:
         emit_json({"name": name, "role": role, "path": str(made), "files": files})
         return
-    click.echo(f"wrote {len(files)} files to {made}")
-    click.echo(f"  next: pip install -e {made} intarsia-testkit && intarsia plugins check {name}")
+    echo(f"wrote {len(files)} files to {made}")
+    echo(f"  next: pip install -e {made} intarsia-testkit && intarsia plugins check {name}")

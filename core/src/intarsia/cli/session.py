@@ -8,11 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 from msgspec import Struct
 
 from ..host.guard import working_folder
 from ..host.host import Host
+from .output import echo
 
 if TYPE_CHECKING:
     from .configured import Configured
@@ -45,7 +45,7 @@ class Session(Struct, frozen=True):
         return host
 
     def _tell(self, line: str) -> None:
-        click.echo(f"trace: {line}", err=True)
+        echo(f"trace: {line}", err=True)
         if self.note is not None:
             self.note(line)
 

@@ -6,15 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-import click
-
 from ..artifact.passport import Passport
+from .output import echo
 
 
 def say_simulated(passport: Passport) -> None:
     """Print a line on stderr for each target kind that is simulated; nothing if none is."""
     for kind, how in _simulated(passport).items():
-        click.echo(f"SIMULATED: the code of '{kind}' is run {how}, not on its device", err=True)
+        echo(f"SIMULATED: the code of '{kind}' is run {how}, not on its device", err=True)
 
 
 def _simulated(passport: Passport) -> dict[str, str]:

@@ -19,6 +19,8 @@ from mmap import mmap
 
 from msgspec import Struct
 
+from ..budget import memory_in_use
+
 COMMANDS = frozenset({"compile", "explain", "run"})
 """Commands that run code of plugins, or what it compiled."""
 
@@ -30,11 +32,12 @@ _PLUGIN_FAILED = 5
 _INTERRUPTED = 130
 _SIGNALLED = 128  # shells add this to the number
 _GRACE = 5.0  # seconds that a child may take to put away what it began
-_LOOK = 1.0  # seconds between two looks at a deadline
+_LOOK = 0.25  # seconds between two looks at the limits
 _SIZE = 4096
-_DEADLINE = struct.Struct("=d")  # behind the text, before the last byte
-_TEXT = _SIZE - 1 - _DEADLINE.size
+_LIMITS = struct.Struct("=dq")  # behind the text, before the last byte
+_TEXT = _SIZE - 1 - _LIMITS.size
 _LATE = 3.0  # seconds behind a deadline at which a process counts as one that does not ask
+_LARGE = 1.25  # times its limit of memory, likewise
 _RESOURCE = 8
 _PARENT_ENDS = 1  # PR_SET_PDEATHSIG
 
@@ -53,15 +56,20 @@ class Note(Struct, frozen=True):
         """The last line."""
         return self.memory[:_TEXT].partition(b"\0")[0].decode(errors="replace")
 
-    def watch(self, deadline: float) -> None:
-        """Say when the process is to be ended, in seconds of the monotonic clock; 0 for never."""
-        _DEADLINE.pack_into(self.memory, _TEXT, deadline)
+    def watch(self, deadline: float, memory: int) -> None:
+        """Say when the process is to be ended: a time of the monotonic clock, and bytes; or 0."""
+        _LIMITS.pack_into(self.memory, _TEXT, deadline, memory)
 
     @property
     def is_late(self) -> bool:
         """Whether the process is well behind its deadline."""
-        (deadline,) = _DEADLINE.unpack_from(self.memory, _TEXT)
+        deadline, _ = _LIMITS.unpack_from(self.memory, _TEXT)
         return 0 < deadline < time.monotonic() - _LATE
+
+    def is_large(self, process: int) -> bool:
+        """Whether the process, by its id, holds well more memory than it may."""
+        _, limit = _LIMITS.unpack_from(self.memory, _TEXT)
+        return 0 < limit * _LARGE < memory_in_use(process)
 
     def finish(self) -> None:
         """Say that the command came to its own end: an exit code alone says nothing."""
@@ -127,17 +135,20 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
         if ended:
             break
         found = signal.sigtimedwait(heeded, _GRACE if last else _LOOK)
-        if found is None and not last:
+        large = found is None and note.is_large(child)
+        if found is None and not last and not large:
             late = note.is_late
             if not late:
                 continue
             os.kill(child, signal.SIGTERM)
             last = signal.SIGTERM
             continue
-        if found is None:
+        if found is None:  # one that is too large gets no grace: it grows meanwhile
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            return _end_late() if late else _end_by(last, heeded)
+            if large or late:
+                return _end_beyond("memory" if large else "time")
+            return _end_by(last, heeded)
         # A terminal sends to the whole group; what a process sent was for this one alone.
         if found.si_signo != signal.SIGCHLD and found.si_pid > 0:
             os.kill(child, found.si_signo)
@@ -145,7 +156,7 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
             last = found.si_signo
         interrupted = interrupted or found.si_signo == signal.SIGINT
     if late:
-        return _RESOURCE if note.finished else _end_late()
+        return _RESOURCE if note.finished else _end_beyond("time")
     if os.WIFEXITED(status):
         code = os.WEXITSTATUS(status)
         if interrupted and code == _INTERRUPTED:
@@ -162,11 +173,12 @@ def _wait(child: int, heeded: set[signal.Signals], note: Note) -> int:
     return _PLUGIN_FAILED
 
 
-def _end_late() -> int:
-    """Say that the child took too long, and did not see it itself."""
+def _end_beyond(limit: str) -> int:
+    """Say that the child passed a limit, and did not see it itself."""
+    unit = "seconds" if limit == "time" else "such as 8G"
     sys.stderr.write(
-        "error: the limit of time is over, inside native code or a plugin\n"
-        "  hint: --time-limit allows more (seconds)\n"
+        f"error: the limit of {limit} was passed, inside native code or a plugin\n"
+        f"  hint: --{limit}-limit allows more ({unit})\n"
     )
     return _RESOURCE
 

@@ -11,7 +11,7 @@ from ..target.kind import KnownValue, KnownValues
 from ..target.options import OptionRow, find_row, json_value, print_value
 from ..target.universal import target_rows
 from .composed import ComposedCommand
-from .output import emit_json, table
+from .output import echo, emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options
 
@@ -42,14 +42,14 @@ def list_targets(session: Session, as_json: bool) -> None:
         emit_json({"targets": rows, "aliases": dict(aliases)})
         return
     if not kinds:
-        click.echo("no plugin is installed; e.g. pip install 'intarsia[all]'")
+        echo("no plugin is installed; e.g. pip install 'intarsia[all]'")
         return
     table(
         [(k.name, k.role, k.distribution, k.summary) for k in kinds],
         ("kind", "role", "from", "summary"),
     )
     if aliases:
-        click.echo("")
+        echo("")
         table(sorted(aliases.items()), ("alias", "stands for"))
 
 
@@ -86,14 +86,14 @@ def show_target(session: Session, kind: str, flag: str | None, as_json: bool) ->
         }
         emit_json({"target": row})
         return
-    click.echo(f"{found.name}: {found.role.value}, from {owner.distribution} {owner.version}")
+    echo(f"{found.name}: {found.role.value}, from {owner.distribution} {owner.version}")
     if found.summary:
-        click.echo(found.summary)
+        echo(found.summary)
     if rows:
-        click.echo("")
+        echo("")
         table([_option(row) for row in rows], ("option", "type", "default", "meaning"))
     for name in found.known_flags:
-        click.echo(f"values of -{name}: intarsia targets show {found.name} --values {name}")
+        echo(f"values of -{name}: intarsia targets show {found.name} --values {name}")
 
 
 def _show_alias(host: Host, name: str, as_json: bool) -> None:
@@ -109,12 +109,12 @@ def _show_alias(host: Host, name: str, as_json: bool) -> None:
         }
         emit_json({"alias": row})
         return
-    click.echo(f"{name}: alias, from {owner.distribution} {owner.version}")
-    click.echo(f"stands for: {meaning}")
+    echo(f"{name}: alias, from {owner.distribution} {owner.version}")
+    echo(f"stands for: {meaning}")
     target = host.target(name)
-    click.echo(f"here: {target}")
+    echo(f"here: {target}")
     for kind in dict.fromkeys(one.kind.name for one in target.targets):
-        click.echo(f"options of {kind}: intarsia targets show {kind}")
+        echo(f"options of {kind}: intarsia targets show {kind}")
 
 
 def _show_values(host: Host, text: str, flag: str, as_json: bool) -> None:
@@ -137,9 +137,9 @@ def _show_values(host: Host, text: str, flag: str, as_json: bool) -> None:
         emit_json({"values": values, "source": known.source, "machine": known.machine})
         return
     table([(one.value, one.doc) for one in known.rows], (f"-{row.flag}", "meaning"))
-    click.echo(f"{len(known.rows)} values, from {known.source}")
+    echo(f"{len(known.rows)} values, from {known.source}")
     if known.machine:
-        click.echo(f"this machine: {known.machine}")
+        echo(f"this machine: {known.machine}")
 
 
 def _option_json(row: OptionRow) -> dict[str, object]:
@@ -188,7 +188,7 @@ def parse(
         said = {"origin": choice.origin.name, "origins": origins} if origin else {}
         emit_json({"target": found.to_json(), **said})
         return
-    click.echo(str(found))
+    echo(str(found))
     if origin:
         rows = [(k, f"-{flag}", who) for k, set_ in origins.items() for flag, who in set_.items()]
         table([("target", "", choice.origin.name), *rows], ("kind", "option", "set by"))

@@ -27,7 +27,7 @@ from .bench import compare, interleave
 from .composed import ComposedCommand
 from .contestant import Contestant
 from .model_options import parse_shape
-from .output import emit_json, progress, table
+from .output import echo, emit_json, progress, table
 from .session import Session
 from .target_options import TargetChoice, target_options
 from .tune_search import Search
@@ -313,15 +313,15 @@ def _print(
     ]
     table(cells, ("kernel", "uses", "%", "us", "trials", "ratio", "choice"))
     for reason in reasons:
-        click.echo(f"failed: {reason}")
+        echo(f"failed: {reason}")
     if whole["ratio"] is None:
-        click.echo("nothing is faster than the rules' choices")
+        echo("nothing is faster than the rules' choices")
         return
-    click.echo(
+    echo(
         f"model: {whole['rules_ms']:.3f} ms -> {whole['tuned_ms']:.3f} ms, ratio "
         f"{whole['ratio']:.3f} (quartiles {whole['ratio_low']:.3f} .. {whole['ratio_high']:.3f})"
     )
-    click.echo(f"records: {path}")
+    echo(f"records: {path}")
 
 
 def _words(choice: Choice) -> str:

@@ -165,12 +165,22 @@ def _check_calls(steps: Sequence[Step], tensors: int) -> None:
         UnsupportedError: The model, or a step, has more tensors.
     """
     for step in steps:
-        if isinstance(step, KernelStep) and len(step.args) > MOST_TENSORS:
-            _refuse(f"a kernel of {step.label}", len(step.args), MOST_TENSORS)
+        if isinstance(step, KernelStep):
+            check_kernel(step.label, len(step.args))
         if isinstance(step, RegionStep) and len(step.args) > MOST_REGION_TENSORS:
             _refuse(f"the region {step.label}", len(step.args), MOST_REGION_TENSORS)
     if tensors > MOST_TENSORS:
         _refuse("the model", tensors, MOST_TENSORS)
+
+
+def check_kernel(label: str, tensors: int) -> None:
+    """Check that a kernel has no more tensors than a call can pass.
+
+    Raises:
+        UnsupportedError: It has.
+    """
+    if tensors > MOST_TENSORS:
+        _refuse(f"a kernel of {label}", tensors, MOST_TENSORS)
 
 
 def _refuse(what: str, tensors: int, most: int) -> None:

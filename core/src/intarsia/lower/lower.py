@@ -26,7 +26,7 @@ from ..tir.passes.stack_to_scratch import (
     stack_to_scratch,
     verify_frame,
 )
-from .call_plan import plan_calls
+from .call_plan import check_kernel, plan_calls
 from .fuse import KernelCall, fuse
 from .kernels import FusedGroup, TensorModule
 from .loops import default_loops
@@ -89,6 +89,7 @@ def lower(
         if not isinstance(item, KernelCall):
             continue
         budget().check()
+        check_kernel(item.group.label, len(item.args) + len(item.outputs))  # before minutes of work
         key = _structure(item.group)
         if key not in known:
             group = _renamed(item.group, names)

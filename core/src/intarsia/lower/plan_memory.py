@@ -3,13 +3,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
 from itertools import accumulate
 
 from msgspec import Struct
 
 from ..artifact.plan import ALIGNMENT
+from ..budget import budget
 from ..errors import VerifyError
+
+MOST_PAIRS = 1 << 20
+"""Pairs of temporaries alive together up to which several orders are tried: a second or two."""
 
 
 class Lifetime(Struct, frozen=True):
@@ -31,12 +37,15 @@ def plan_memory(
 
     The order decides. Several are tried, the best is kept, and none is tried once the workspace is
     as small as the temporaries that live at one time allow. The last attempt fills exactly that
-    from both ends in turn, which is best for a chain.
+    from both ends in turn, which is best for a chain. All of that asks which temporaries are alive
+    together; where those are more than :data:`MOST_PAIRS`, one sweep over the steps has to do.
 
     Returns:
         The offset of each temporary, a multiple of the alignment, and the size of the workspace.
     """
     sizes = [_aligned(life.bytes, alignment) for life in lifetimes]
+    if _pairs(lifetimes) > MOST_PAIRS:
+        return _place_by_step(lifetimes, sizes)
     neighbours = _neighbours(lifetimes)
     loads = _loads(lifetimes, sizes)
     least = max(loads, default=0)
@@ -82,6 +91,50 @@ def _place_from_both_ends(
             return None
         offsets[number] = place
     return offsets, room
+
+
+def _place_by_step(
+    lifetimes: Sequence[Lifetime], sizes: Sequence[int]
+) -> tuple[tuple[int, ...], int]:
+    """Place the temporaries as the steps go on, each in the first gap that holds it."""
+    offsets, total, limits = [0] * len(sizes), 0, budget()
+    starts, ends = [0], [sum(sizes)]  # of the gaps, by their addresses
+    alive: list[tuple[int, int]] = []
+    for number in sorted(range(len(sizes)), key=lambda n: (lifetimes[n].first, -sizes[n], n)):
+        limits.check()
+        while alive and alive[0][0] < lifetimes[number].first:
+            _, dead = heappop(alive)
+            _free(starts, ends, offsets[dead], offsets[dead] + sizes[dead])
+        gap = next(n for n, start in enumerate(starts) if ends[n] - start >= sizes[number])
+        offsets[number] = starts[gap]
+        starts[gap] += sizes[number]
+        total = max(total, starts[gap])
+        if starts[gap] == ends[gap]:
+            del starts[gap], ends[gap]
+        heappush(alive, (lifetimes[number].last, number))
+    return tuple(offsets), total
+
+
+def _free(starts: list[int], ends: list[int], start: int, end: int) -> None:
+    """Add a gap, joined to those beside it."""
+    gap = bisect_left(starts, start)
+    if gap < len(starts) and starts[gap] == end:
+        end = ends[gap]
+        del starts[gap], ends[gap]
+    if gap and ends[gap - 1] == start:
+        ends[gap - 1] = end
+        return
+    starts.insert(gap, start)
+    ends.insert(gap, end)
+
+
+def _pairs(lifetimes: Sequence[Lifetime]) -> int:
+    """Return how many pairs of temporaries are alive together."""
+    lasts = sorted(life.last for life in lifetimes)
+    firsts = sorted(life.first for life in lifetimes)
+    begun_before = sum(range(len(firsts)))
+    ended_before = sum(bisect_left(lasts, first) for first in firsts)
+    return begun_before - ended_before
 
 
 def _taken(

@@ -6,12 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-import click
-
 from ...artifact.new_file import written_beside
 from ...partition.placed_graph import PlacedGraph
 from ...partition.support import Code
 from ..model_options import keep_model
+from ..output import echo
 
 
 def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path | None]) -> None:
@@ -55,7 +54,7 @@ def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path 
                 data = with_node_properties(model, node_properties(graph))
         with written_beside(path) as file:
             file.write(data)
-        click.echo(f"wrote {path}", err=True)
+        echo(f"wrote {path}", err=True)
 
 
 def node_properties(graph: PlacedGraph) -> dict[str, dict[str, str]]:

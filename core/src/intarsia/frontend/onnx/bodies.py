@@ -21,6 +21,9 @@ Message: TypeAlias = Any
 Schema: TypeAlias = Any
 """An ``onnx.defs.OpSchema``."""
 
+_LONGEST_SHAPE = 1024  # elements of a vector that may be sizes of something
+_HIDDEN = "intarsia.hidden"  # a domain whose operators ONNX does not know
+
 
 class FunctionBodies:
     """Finds the body of a node and fills in its attributes.
@@ -63,6 +66,7 @@ class FunctionBodies:
                     dim.Clear()
         del message.graph.value_info[:]
         try:
+            self._hide_long_vectors(message)
             inferred = self._onnx.shape_inference.infer_shapes(message, data_prop=True)
         except Exception:  # the C++ side raises several unrelated types; types are a bonus
             return {}
@@ -76,6 +80,26 @@ class FunctionBodies:
                 sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
                 found[info.name] = TensorType(sizes, element_type(tensor.elem_type, info.name))
         return found
+
+    def _hide_long_vectors(self, message: Message) -> None:
+        """Keep ONNX from following values of vectors too long to be shapes.
+
+        It would spell them out element by element: 60 bytes for each, per node. So nodes that read
+        or make one become nodes of an unknown operator, with the types that ONNX infers without.
+        """
+        plain = self._onnx.shape_inference.infer_shapes(message)
+        graph, types = plain.graph, {info.name: info for info in plain.graph.value_info}
+        infos = (*graph.input, *graph.output, *graph.value_info)
+        shapes = {info.name: info.type.tensor_type.shape.dim for info in infos}
+        long = {name for name, dims in shapes.items() if len(dims) == 1}
+        long = {name for name in long if shapes[name][0].dim_value > _LONGEST_SHAPE}
+        for node in message.graph.node if long else ():
+            if long.isdisjoint((*node.input, *node.output)):
+                continue
+            node.domain = _HIDDEN
+            message.graph.value_info.extend(types[name] for name in node.output if name in types)
+        if long:
+            message.opset_import.add(domain=_HIDDEN, version=1)
 
     def knows(self, node: Node, opset: int) -> bool:
         """Whether ONNX defines the operator of ``node`` by a function, for some types."""

@@ -98,10 +98,20 @@ def _exported(module: TensorModule, model: Machine, threads: int, kernels: _Part
     """Return a module of the exported functions, and of kernels or their declarations."""
     statics, declarations = Statics(), kernels.declarations
     texts = [emit_wrapper(function, statics, declarations) for function in module.functions]
-    texts.append(emit_main(module, statics, declarations))
+    texts = [_quickly_compiled(text) for text in (*texts, emit_main(module, statics, declarations))]
     stamp = f"@{PLAN_STAMP} = constant i64 {plan_stamp(module.plan)}"
     frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT, stamp)
     return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), kernels)
+
+
+def _quickly_compiled(text: str) -> str:
+    """Have LLVM compile a long function without optimising it: it only calls kernels.
+
+    Its passes take superlinear time for one block of 100,000 instructions, to save some loads.
+    """
+    if len(text) < _LONG:
+        return text
+    return text.replace(_ATTRIBUTES, f" noinline optnone{_ATTRIBUTES}", 1)
 
 
 def emit_module(module: TensorModule, model: Machine, threads: int) -> str:
@@ -126,6 +136,8 @@ def emit_program(module: TensorModule, face: Interface, model: Machine) -> str:
     return _text(face.prefix, model, (*part.texts, run, weights), part)
 
 
+_LONG = 1 << 18  # characters of a function that calls kernels: a thousand calls
+_ATTRIBUTES = " #0 {"
 _PARALLEL = "declare hidden void @intarsia.parallel(ptr, ptr, i64, i1)"
 
 

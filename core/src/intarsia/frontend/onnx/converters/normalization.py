@@ -13,6 +13,7 @@ from ....ops import softmax as softmaxes
 from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .indexing import hot
+from .wide import in_float32
 
 FLOAT16_MAX = 65504
 
@@ -190,6 +191,7 @@ def lrn(node: NodeContext) -> Expr:
     return node.call(pooling.Lrn, node.input(0), attrs=attrs)
 
 
+@in_float32
 def lp_normalization(node: NodeContext) -> Expr:
     """Convert LpNormalization; a vector of norm zero stays zero."""
     x = node.input(0)
@@ -208,6 +210,7 @@ def lp_normalization(node: NodeContext) -> Expr:
     return node.call(binary.Divide, x, node.call(compare.Where, is_zero, one, norm))
 
 
+@in_float32
 def mean_variance_normalization(node: NodeContext) -> Expr:
     """Convert MeanVarianceNormalization, over all dimensions but the channels by default."""
     x = node.input(0)

@@ -12,6 +12,7 @@ from ....ops.windows import Windows
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
 from .folding import max_pool_places
+from .wide import in_float32
 from .window import Padding, Window, read_window
 
 
@@ -53,6 +54,7 @@ def _ceil_mode(node: NodeContext) -> bool:
     return bool(node.integer("ceil_mode", 0)) and node.string("auto_pad", "NOTSET") == "NOTSET"
 
 
+@in_float32
 def lp_pool(node: NodeContext) -> Expr:
     """Convert LpPool: the root of the sum of powers, the sum being an average times the window."""
     window = read_window(node, None)
@@ -90,6 +92,7 @@ def global_pool(node: NodeContext) -> Expr:
     return node.call(op, node.input(0), attrs=op.Attrs(axes=axes, keepdims=True))
 
 
+@in_float32
 def global_lp_pool(node: NodeContext) -> Expr:
     """Convert GlobalLpPool."""
     powers = _powers(node, node.input(0))

@@ -11,6 +11,7 @@ from ....ir.op import Op
 from ....ops import binary, compare, reduce, unary
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
+from .wide import in_float32
 
 _PLAIN: MappingProxyType[str, type[Op]] = MappingProxyType(
     {
@@ -60,6 +61,7 @@ def reduce_l1(node: NodeContext) -> Expr:
     return size if axes is None else _reduced(node, reduce.Sum, size, axes)
 
 
+@in_float32
 def reduce_sum_square(node: NodeContext) -> Expr:
     """Convert ReduceSumSquare."""
     x, axes = node.input(0), _axes(node)
@@ -67,6 +69,7 @@ def reduce_sum_square(node: NodeContext) -> Expr:
     return square if axes is None else _reduced(node, reduce.Sum, square, axes)
 
 
+@in_float32
 def reduce_l2(node: NodeContext) -> Expr:
     """Convert ReduceL2: the root of the sum of squares, in float for integers."""
     total = reduce_sum_square(node)
@@ -76,6 +79,7 @@ def reduce_l2(node: NodeContext) -> Expr:
     return node.cast(node.call(unary.Sqrt, node.cast(total, DType.FLOAT64)), dtype)
 
 
+@in_float32
 def reduce_log_sum(node: NodeContext) -> Expr:
     """Convert ReduceLogSum, with the logarithm of integers in float64."""
     x, axes = node.input(0), _axes(node)
@@ -86,6 +90,7 @@ def reduce_log_sum(node: NodeContext) -> Expr:
     return node.cast(node.call(unary.Log, node.cast(total, DType.FLOAT64)), dtype)
 
 
+@in_float32
 def reduce_log_sum_exp(node: NodeContext) -> Expr:
     """Convert ReduceLogSumExp, of integers in float64."""
     x, axes = node.input(0), _axes(node)
