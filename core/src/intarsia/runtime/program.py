@@ -307,6 +307,7 @@ def _unit_plan(unit: UnitEntry, data: bytes, constants: Mapping[str, np.ndarray]
 
 def _planned(code: NativeCode, plan: CallPlan, constants: Mapping[str, np.ndarray]) -> NativeCall:
     """Return a region that carries out a plan of its own, on a workspace of its own."""
+    code.check_stamp(PLAN_STAMP, plan_stamp(plan), "plan")
     workspace = _allocate(plan.workspace_bytes)
     arrays = [workspace, *(constants[name] for name in plan.constants)]
     context = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
