@@ -15,10 +15,10 @@ import pytest
 from intarsia_testkit.hostile import fuzz, mutate, read_members, write_members
 
 import intarsia
-from intarsia.errors import ArtifactError
+from intarsia.errors import ArtifactError, PluginError
 from intarsia.runtime.load import load
 
-from .hostile_units import FORMATS, NEEDS_CC, float_model, native_loops
+from .hostile_units import FORMATS, NEEDS_CC, float_model, native_loops, open_model
 
 SAMPLE, WHOLE = 40, 5000
 REFUSED = {0, 3, 4, 5, 6, 7, 8, 9}
@@ -83,6 +83,22 @@ def test_another_plan_of_a_region_is_refused(tmp_path: Path) -> None:
     write_members(members, tmp_path / "other.intarsia")
     with pytest.raises(ArtifactError, match="'products_0' was compiled for another plan"):
         load(tmp_path / "other.intarsia")
+
+
+def test_a_program_for_the_loader_of_a_region_is_refused(tmp_path: Path) -> None:
+    intarsia.build(open_model(), target="llvm").save(tmp_path / "good.intarsia")
+    members = read_members(tmp_path / "good.intarsia")
+    passport = json.loads(members["passport.json"])
+    unit = next(unit for unit in passport["units"] if unit["loader"] == "onnx-program")
+    unit.update(loader="dnnl", plugin="intarsia-dnnl")
+    for unit["format"] in range(1, 9):
+        members["passport.json"] = json.dumps(passport).encode()
+        write_members(members, tmp_path / "other.intarsia")
+        with pytest.raises((PluginError, ArtifactError), match="the loader 'dnnl'") as caught:
+            load(tmp_path / "other.intarsia")
+        if isinstance(caught.value, PluginError):
+            return
+    pytest.fail("no format is read")
 
 
 @pytest.mark.parametrize("part", [0.0, 1 / 64, 1 / 4, 1 / 2, 63 / 64, 1.0])
