@@ -94,7 +94,7 @@ def test_temporary_folders_are_known_when_their_process_was_killed(source: Sourc
     made = [
         call.lineno
         for call in calls
-        if ast.unparse(call.func).rpartition(".")[2] in {"TemporaryDirectory", "mkdtemp", "mkstemp"}
+        if ast.unparse(call.func).rpartition(".")[2] in {"TemporaryDirectory", "mkdtemp"}
         and "dir" not in {keyword.arg for keyword in call.keywords}
     ]
     assert made == [] or source.name.endswith("intarsia/artifact/abandoned.py"), made

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.artifact.elf import check_object
+from intarsia.artifact.elf_object import check_object
 from intarsia.errors import ArtifactError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")

@@ -4,15 +4,13 @@
 The dynamic linker maps what the program headers say and trusts it: a page behind the end of the
 file is a ``SIGBUS`` at the first access, a table at a wild address a ``SIGSEGV``. So headers,
 segments, sections and the addresses in the dynamic section must lie within the file. Instructions,
-symbols and relocations are code, and code is trusted: an artifact *is* a program. A just-in-time
-linker ends the process where an index leads nowhere, so those of an object file are checked.
+symbols and relocations are code, and code is trusted: an artifact *is* a program.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from itertools import pairwise
 
 from msgspec import Struct
 
@@ -20,14 +18,12 @@ from ..errors import ArtifactError
 
 MAGIC = b"\x7fELF"
 
-_RELOCATABLE, _SHARED = 1, 3  # e_type
+RELOCATABLE, _SHARED = 1, 3  # e_type
 _LOAD, _DYNAMIC, _TLS = 1, 2, 7  # p_type
-_SYMBOLS, _STRINGS, _ADDENDS, _NO_BITS, _PLAIN, _GROUP = 2, 3, 4, 8, 9, 17  # sh_type
-_RESERVED, _ABSOLUTE, _COMMON = 0xFF00, 0xFFF1, 0xFFF2  # st_shndx
-_ALLOCATED, _OF_THREAD = 2, 0x400  # sh_flags
-_HEADER_BYTES = 52  # and 64 in the wide class
-_MAX_MEMORY = 1 << 34  # no code with its data is larger than 16 GiB
-_MAX_ALIGNMENT = 1 << 24
+NO_BITS = 8  # sh_type of a section without bytes in the file
+ALLOCATED, _OF_THREAD = 2, 0x400  # sh_flags
+MAX_MEMORY = 1 << 34  # no code with its data is larger than 16 GiB
+MAX_ALIGNMENT = 1 << 24
 
 # Tags of the dynamic section: those whose value is an address, and what gives the bytes there.
 _STRTAB, _STRSZ, _RELA, _RELASZ, _REL, _RELSZ = 5, 10, 7, 8, 17, 18
@@ -44,7 +40,7 @@ _ADDRESSES = {3: "PLTGOT", 4: "HASH", 6: "SYMTAB", 12: "INIT", 13: "FINI", 0x6FF
 _NAMES = {1: "NEEDED", 14: "SONAME", 15: "RPATH", 29: "RUNPATH"}  # offsets in the string table
 
 
-class _Layout(Struct, frozen=True):
+class Layout(Struct, frozen=True):
     """How headers are laid out in one class and byte order of ELF."""
 
     order: str
@@ -69,7 +65,7 @@ class _Segment(Struct, frozen=True):
     alignment: int
 
 
-class _Section(Struct, frozen=True):
+class Section(Struct, frozen=True):
     """A section header."""
 
     name: int
@@ -86,7 +82,7 @@ class _Section(Struct, frozen=True):
     @property
     def is_loaded(self) -> bool:
         """Whether it has a place in memory."""
-        return bool(self.flags & _ALLOCATED and self.size)
+        return bool(self.flags & ALLOCATED and self.size)
 
 
 def is_elf(content: bytes) -> bool:
@@ -101,45 +97,15 @@ def check_shared_library(content: bytes) -> None:
         ArtifactError: A header, segment or section lies outside of the file, or contradicts
             another. The message says which; who calls adds whose library it is.
     """
-    layout, header = _header(content, _SHARED, "a shared library")
+    layout, header = read_header(content, _SHARED, "a shared library")
     segments = _segments(content, layout, header)
     _check_loads([segment for segment in segments if segment.kind == _LOAD])
-    sections = _sections(content, layout, header)
+    sections = read_sections(content, layout, header)
     _check_places([section for section in sections if section.is_loaded], segments)
     dynamics = [segment for segment in segments if segment.kind == _DYNAMIC]
     if len(dynamics) != 1:
         raise ArtifactError(f"the library has {len(dynamics)} dynamic sections, not one")
     _check_dynamic(content, layout, dynamics[0], segments)
-
-
-def check_object(content: bytes) -> None:
-    """Check that the sections of an object file lie within it, and that all indices lead somewhere.
-
-    Raises:
-        ArtifactError: One does not.
-    """
-    layout, header = _header(content, _RELOCATABLE, "an object")
-    sections = _sections(content, layout, header)
-    if header[3]:
-        raise ArtifactError("the object has program headers")
-    _check_overlaps(sections)
-    names = _of_kind(sections, header[6], _STRINGS, "the names of sections")
-    if sum(section.size for section in sections if section.is_loaded) > _MAX_MEMORY:
-        raise ArtifactError(f"the object needs more than {_MAX_MEMORY} bytes")
-    for number, section in enumerate(sections):
-        if section.name >= names.size:
-            raise ArtifactError(f"the name of section {number} lies behind the names")
-        is_power = section.alignment.bit_count() == 1 or section.kind == 0
-        if not is_power or section.alignment > _MAX_ALIGNMENT:
-            raise ArtifactError(f"section {number} cannot be at a multiple of {section.alignment}")
-        if section.kind == _STRINGS and content[section.offset + section.size - 1] != 0:
-            raise ArtifactError(f"the names in section {number} have no end")
-        if section.kind == _SYMBOLS:
-            _check_symbols(content, layout, section, sections)
-        elif section.kind in (_ADDENDS, _PLAIN):
-            _check_relocations(content, layout, section, sections)
-        elif section.kind == _GROUP:
-            _check_group(content, layout, section, sections)
 
 
 def _cut(what: str, needed: int, size: int) -> ArtifactError:
@@ -149,11 +115,11 @@ def _cut(what: str, needed: int, size: int) -> ArtifactError:
     )
 
 
-def _header(content: bytes, kind: int, called: str) -> tuple[_Layout, list[int]]:
+def read_header(content: bytes, kind: int, called: str) -> tuple[Layout, list[int]]:
     """Return the layout, and: e_phoff, e_shoff, and the six fields of headers behind e_ehsize."""
     if not is_elf(content) or len(content) < 20 or content[4] not in (1, 2):
         raise ArtifactError(f"the file is not {called} of ELF", hint="compile the model again")
-    layout = _Layout({1: "<", 2: ">"}.get(content[5], "<"), content[4] == 2)
+    layout = Layout({1: "<", 2: ">"}.get(content[5], "<"), content[4] == 2)
     fields = layout.read(
         content, 16, what="the ELF header", wide="HHIQQQIHHHHHH", narrow="HHIIIIIHHHHHH"
     )
@@ -162,7 +128,7 @@ def _header(content: bytes, kind: int, called: str) -> tuple[_Layout, list[int]]
     return layout, [fields[4], fields[5], *fields[8:13]]
 
 
-def _segments(content: bytes, layout: _Layout, header: Sequence[int]) -> list[_Segment]:
+def _segments(content: bytes, layout: Layout, header: Sequence[int]) -> list[_Segment]:
     start, _, entry, count, *_ = header
     if entry != (56 if layout.wide else 32):
         raise ArtifactError(f"program headers of {entry} bytes are none of ELF")
@@ -182,116 +148,31 @@ def _segments(content: bytes, layout: _Layout, header: Sequence[int]) -> list[_S
     return segments
 
 
-def _sections(content: bytes, layout: _Layout, header: Sequence[int]) -> list[_Section]:
+def read_sections(content: bytes, layout: Layout, header: Sequence[int]) -> list[Section]:
     """Return all sections, which lie within the file."""
     _, start, _, _, entry, count, _ = header
     if entry != (64 if layout.wide else 40):
         raise ArtifactError(f"section headers of {entry} bytes are none of ELF")
-    sections: list[_Section] = []
+    sections: list[Section] = []
     for number in range(count):
         what = f"section header {number}"
         row = layout.read(
             content, start + number * entry, what=what, wide="IIQQQQIIQQ", narrow="IIIIIIIIII"
         )
-        section = _Section(*row)
+        section = Section(*row)
         end = section.offset + section.size
-        if section.kind not in (0, _NO_BITS) and end > len(content):
+        if section.kind not in (0, NO_BITS) and end > len(content):
             raise _cut(f"section {number}", end, len(content))
         sections.append(section)
     return sections
 
 
-def _check_overlaps(sections: Sequence[_Section]) -> None:
-    """Check that no byte belongs to two sections."""
-    held = [one for one in sections if one.kind not in (0, _NO_BITS) and one.size]
-    held.sort(key=lambda section: section.offset)
-    if held and held[0].offset < _HEADER_BYTES:
-        raise ArtifactError("a section of the object holds its header")
-    for before, after in pairwise(held):
-        if before.offset + before.size > after.offset:
-            raise ArtifactError(f"two sections of the object hold byte {after.offset}")
-
-
-def _of_kind(sections: Sequence[_Section], number: int, kind: int, what: str) -> _Section:
-    """Return a section that another one refers to."""
-    if number >= len(sections) or sections[number].kind != kind or not sections[number].size:
-        raise ArtifactError(f"section {number} does not hold {what}")
-    return sections[number]
-
-
-def _rows(content: bytes, layout: _Layout, section: _Section, form: str) -> list[tuple[int, ...]]:
-    """Return the rows of a table."""
-    row = struct.Struct(layout.order + form)
-    if section.entry != row.size or section.size % row.size:
-        raise ArtifactError(f"a table of {section.size} bytes has rows of {section.entry} bytes")
-    return list(row.iter_unpack(content[section.offset : section.offset + section.size]))
-
-
-def _symbols(content: bytes, layout: _Layout, table: _Section) -> list[tuple[int, int, int, int]]:
-    """Return the name, section, value and size of every symbol."""
-    if layout.wide:
-        rows = _rows(content, layout, table, "IBBHQQ")
-        return [(name, place, value, size) for name, _, _, place, value, size in rows]
-    rows = _rows(content, layout, table, "IIIBBH")
-    return [(name, place, value, size) for name, value, size, _, _, place in rows]
-
-
-def _check_symbols(
-    content: bytes, layout: _Layout, table: _Section, sections: Sequence[_Section]
-) -> None:
-    """Check that symbols have names, and places in sections."""
-    names = _of_kind(sections, table.link, _STRINGS, "the names of symbols")
-    rows = _symbols(content, layout, table)
-    if table.info > len(rows):
-        raise ArtifactError(f"the first global symbol is {table.info} of {len(rows)}")
-    for number, (name, place, value, size) in enumerate(rows):
-        known = place < len(sections) or place in (_ABSOLUTE, _COMMON)
-        if name >= names.size or not known:
-            raise ArtifactError(f"symbol {number} has no name or no section")
-        if 0 < place < _RESERVED and value + size > sections[place].size:
-            raise ArtifactError(f"symbol {number} lies behind the end of its section")
-
-
-def _check_relocations(
-    content: bytes, layout: _Layout, table: _Section, sections: Sequence[_Section]
-) -> None:
-    """Check that relocations are of symbols, and within a section."""
-    symbols = _of_kind(sections, table.link, _SYMBOLS, "symbols")
-    if table.info >= len(sections):
-        raise ArtifactError(f"there is no section {table.info} to relocate")
-    addend = {True: "q", False: "i"}[layout.wide] if table.kind == _ADDENDS else ""
-    rows = _rows(content, layout, table, ("QQ" if layout.wide else "II") + addend)
-    target = sections[table.info]
-    known = [place for _, place, _, _ in _symbols(content, layout, symbols)]
-    for offset, info, *_ in rows:
-        symbol = info >> (32 if layout.wide else 8)
-        if offset >= target.size or symbol >= len(known):
-            raise ArtifactError(f"section {table.info} is relocated where it has no bytes")
-        place = known[symbol]
-        is_ours = 0 < place < min(_RESERVED, len(sections))
-        if target.is_loaded and is_ours and not sections[place].flags & _ALLOCATED:
-            raise ArtifactError(f"section {table.info} needs section {place}, which is not loaded")
-
-
-def _check_group(
-    content: bytes, layout: _Layout, group: _Section, sections: Sequence[_Section]
-) -> None:
-    """Check that the members of a group are there."""
-    symbols = _of_kind(sections, group.link, _SYMBOLS, "symbols")
-    rows = _rows(content, layout, group, "I")
-    members = [number for (number,) in rows[1:]]
-    if group.info * max(1, symbols.entry) >= symbols.size or max(members, default=0) >= len(
-        sections
-    ):
-        raise ArtifactError("a group of sections names what is not there")
-
-
-def _check_places(sections: Sequence[_Section], segments: Sequence[_Segment]) -> None:
+def _check_places(sections: Sequence[Section], segments: Sequence[_Segment]) -> None:
     """Check that segments put every section where its addresses say that it is."""
     if not sections:
         raise ArtifactError("the library has no sections that are loaded")
     for section in sections:
-        if section.kind != _NO_BITS:
+        if section.kind != NO_BITS:
             fits = _bytes_at(section.address, section.size, segments) == section.offset
         else:
             kinds = (_TLS,) if section.flags & _OF_THREAD else (_LOAD,)
@@ -316,10 +197,10 @@ def _check_loads(loads: Sequence[_Segment]) -> None:
         fits = (
             segment.in_file <= segment.in_memory
             and alignment & (alignment - 1) == 0
-            and alignment <= _MAX_ALIGNMENT
+            and alignment <= MAX_ALIGNMENT
             and segment.address % alignment == segment.offset % alignment
             and segment.address >= end
-            and segment.address + segment.in_memory <= _MAX_MEMORY
+            and segment.address + segment.in_memory <= MAX_MEMORY
         )
         if not fits:
             raise ArtifactError(f"the segment at {segment.address:#x} cannot be mapped")
@@ -338,7 +219,7 @@ def _bytes_at(address: int, size: int, segments: Sequence[_Segment]) -> int | No
 
 
 def _check_dynamic(
-    content: bytes, layout: _Layout, dynamic: _Segment, segments: Sequence[_Segment]
+    content: bytes, layout: Layout, dynamic: _Segment, segments: Sequence[_Segment]
 ) -> None:
     """Check that every table which the dynamic section names is loaded from the file."""
     if _bytes_at(dynamic.address, dynamic.in_memory, segments) != dynamic.offset:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from types import FunctionType
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -28,6 +29,7 @@ from ..loading import (
     ProgramRequest,
     RunValue,
     StepSeen,
+    UnitLoader,
     WatchSteps,
 )
 from ..threads import choose_threads
@@ -165,7 +167,8 @@ def _loaded(unit: UnitEntry, loader: Loader, request: ProgramRequest) -> tuple[H
         PluginError: The loader fails, or makes something else.
     """
     load = cast("ProgramLoader", loader)
-    if getattr(getattr(loader, "load", loader), "__module__", "").startswith(_OURS):
+    function = loader.load if isinstance(loader, UnitLoader) else loader
+    if isinstance(function, FunctionType) and function.__module__.startswith(_OURS):
         program = load(request)
         return program, program.run
     owner = Owner(loader_label(unit))
