@@ -87,6 +87,19 @@ def test_core_quotes_no_backend(word: str) -> None:
     assert [s.name for s in CORE_SOURCES if pattern.search(s.text)] == []
 
 
+@pytest.mark.parametrize("source", ALL_SOURCES, ids=lambda source: source.name)
+def test_temporary_folders_are_known_when_their_process_was_killed(source: Source) -> None:
+    """What :func:`intarsia.artifact.abandoned.temporary_folder` makes, or beside the result."""
+    calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+    made = [
+        call.lineno
+        for call in calls
+        if ast.unparse(call.func).rpartition(".")[2] in {"TemporaryDirectory", "mkdtemp"}
+        and "dir" not in {keyword.arg for keyword in call.keywords}
+    ]
+    assert made == [] or source.name.endswith("intarsia/artifact/abandoned.py"), made
+
+
 def test_layers_are_kept() -> None:
     run = subprocess.run(
         [sys.executable, "-c", "from importlinter.cli import lint_imports_command as f; f()"],

@@ -9,107 +9,34 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from intarsia_testkit.hostile import fuzz, mutate, read_members, write_members
-from intarsia_testkit.qdq_models import channelled_residual_net, residual_net
-from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia.errors import ArtifactError
+from intarsia.errors import ArtifactError, PluginError
 from intarsia.runtime.load import load
 
+from .hostile_units import FORMATS, NEEDS_CC, float_model, native_loops, open_model
+
 SAMPLE, WHOLE = 40, 5000
-REFUSED = {0, 3, 4, 5, 7, 8}
-"""How a mutation may end. 3 and 4: a program says what no operator does. 5: a library says no."""
-
-MODELS = Path(__file__).parents[1] / "e2e" / "models"
-
-
-def float_model() -> ModelProto:
-    """Every kind of primitive that dnnl has in float32, and what surrounds them."""
-    dice = np.random.default_rng(0)
-
-    def weight(name: str, *shape: int) -> TensorProto:
-        return numpy_helper.from_array(dice.normal(size=shape).astype(np.float32), name)
-
-    make = helper.make_node
-    nodes = [
-        make("Conv", ["x", "w1", "b1"], ["c"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
-        make("LRN", ["c"], ["l"], size=3),
-        make("PRelu", ["l", "slope"], ["r"]),
-        make("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
-        make("Conv", ["p", "w2"], ["d"], kernel_shape=[1, 1]),
-        make("Add", ["d", "p"], ["s"]),
-        make("ConvTranspose", ["s", "w4"], ["t"], kernel_shape=[2, 2], strides=[2, 2]),
-        make("AveragePool", ["t"], ["a"], kernel_shape=[3, 3], strides=[2, 2]),
-        make("Split", ["a"], ["a1", "a2"], axis=1, num_outputs=2),
-        make("Concat", ["a2", "a1"], ["k"], axis=1),
-        make("Transpose", ["k"], ["n"], perm=[0, 2, 3, 1]),
-        make("LayerNormalization", ["n", "g1", "g2"], ["o"]),
-        make("ReduceMean", ["o", "axes"], ["q"], keepdims=0),
-        make("Gemm", ["q", "w3", "b3"], ["m"]),
-        make("Softmax", ["m"], ["y"]),
-    ]
-    weights = [
-        *(weight("w1", 16, 8, 3, 3), weight("b1", 16), weight("slope", 16, 1, 1)),
-        *(weight("w2", 16, 16, 1, 1), weight("w4", 16, 16, 2, 2), weight("w3", 16, 10)),
-        *(weight("b3", 10), weight("g1", 16), weight("g2", 16)),
-        numpy_helper.from_array(np.array([1, 2], np.int64), "axes"),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 16, 16])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])
-    graph = helper.make_graph(nodes, "g", [x], [y], weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-
-
-def open_model() -> ModelProto:
-    """A model of which a part is known at run time only: a program for the ``vm`` executor."""
-    make = helper.make_node
-    nodes = [
-        make("NonZero", ["x"], ["i"]),
-        make("Transpose", ["i"], ["j"], perm=[1, 0]),
-        make("GatherND", ["x", "j"], ["k"]),
-        make("Relu", ["k"], ["y"]),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 5])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])
-    graph = helper.make_graph(nodes, "g", [x], [y])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-
-
-Format = tuple[Callable[[], object], str, str]
-FORMATS: dict[str, Format] = {
-    "shared-library": (float_model, "llvm", ""),
-    "c": (float_model, "c", ""),
-    "dnnl": (float_model, "dnnl, llvm", "dnnl"),
-    "dnnl-int8": (residual_net, "dnnl, llvm", "dnnl"),
-    "ethos-u": (channelled_residual_net, "ethos-u -simulate, llvm", "ethos-u-simulator"),
-    "ethos-n": (
-        lambda: channelled_residual_net("uint8"),
-        "ethos-n -simulate, llvm",
-        "ethos-n-simulator",
-    ),
-    "onnx-program": (open_model, "llvm", "onnx-program"),
-    "cuda-emulated": (float_model, "cuda -emulate", "cuda"),
-}
-"""Kind of unit to a model, a target, and the loader that one of its units must have."""
+REFUSED = {0, 3, 4, 5, 6, 7, 8, 9}
+"""How a mutation may end. 3 and 4: a program says what no operator does. 5: a library says no. 6
+and 9: a driver or a device is not here."""
 
 
 @pytest.fixture(scope="session", params=FORMATS)
 def artifact(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A good artifact with units of one format."""
-    model, target, loader = FORMATS[request.param]
-    if target != "llvm" and shutil.which("cc") is None and "llvm" not in target:
+    make, loader = FORMATS[request.param]
+    if request.param in NEEDS_CC and shutil.which("cc") is None:
         pytest.skip("needs a C compiler")
     path = tmp_path_factory.mktemp("hostile") / f"{request.param}.intarsia"
-    built = intarsia.build(model(), target=target, plan="greedy")
+    built = make()
     built.save(path)
     made = {unit.loader for unit in built.passport.units}
-    assert not loader or loader in made, f"{target} gave {made}"
+    assert loader in made, f"{request.param} gave {made}"
     return path
 
 
@@ -145,6 +72,33 @@ def test_a_smaller_workspace_is_refused(float_artifact: Path, tmp_path: Path) ->
     with pytest.raises(ArtifactError, match="'main' was compiled for another plan") as caught:
         load(tmp_path / "small.intarsia")
     assert caught.value.exit_code == 7
+
+
+def test_another_plan_of_a_region_is_refused(tmp_path: Path) -> None:
+    native_loops().save(tmp_path / "good.intarsia")
+    members = read_members(tmp_path / "good.intarsia")
+    plan = json.loads(members["units/products_0/plan.json"])
+    plan["workspace_bytes"] += 64
+    members["units/products_0/plan.json"] = json.dumps(plan).encode()
+    write_members(members, tmp_path / "other.intarsia")
+    with pytest.raises(ArtifactError, match="'products_0' was compiled for another plan"):
+        load(tmp_path / "other.intarsia")
+
+
+def test_a_program_for_the_loader_of_a_region_is_refused(tmp_path: Path) -> None:
+    intarsia.build(open_model(), target="llvm").save(tmp_path / "good.intarsia")
+    members = read_members(tmp_path / "good.intarsia")
+    passport = json.loads(members["passport.json"])
+    unit = next(unit for unit in passport["units"] if unit["loader"] == "onnx-program")
+    unit.update(loader="dnnl", plugin="intarsia-dnnl")
+    for unit["format"] in range(1, 9):
+        members["passport.json"] = json.dumps(passport).encode()
+        write_members(members, tmp_path / "other.intarsia")
+        with pytest.raises((PluginError, ArtifactError), match="the loader 'dnnl'") as caught:
+            load(tmp_path / "other.intarsia")
+        if isinstance(caught.value, PluginError):
+            return
+    pytest.fail("no format is read")
 
 
 @pytest.mark.parametrize("part", [0.0, 1 / 64, 1 / 4, 1 / 2, 63 / 64, 1.0])

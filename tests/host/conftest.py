@@ -43,7 +43,7 @@ def site(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
 def run_python(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run Python with the fixture plugins installed; returns output and exit code."""
 
-    def run(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
+    def run(*arguments: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
         path = os.pathsep.join(
             [str(site), str(CORE), *filter(None, [os.environ.get("PYTHONPATH")])]
         )
@@ -53,7 +53,7 @@ def run_python(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=timeout,
         )
 
     return run

@@ -68,3 +68,27 @@ def test_a_real_model_runs_with_its_product_tensorized(run_python: Run, tmp_path
     assert run.returncode == 0, run.stderr
     assert "verify tilemul_0: ok" in run.stdout
     assert "tile_mma" in log.read_text()
+
+
+FUZZ = """
+import sys
+from pathlib import Path
+from intarsia_testkit.hostile import fuzz
+outcome = fuzz(Path(sys.argv[1]), int(sys.argv[2]), seed=int(sys.argv[3]), batch=500)
+print(*sorted(outcome.exits.items()))
+sys.exit("\\n".join(outcome.faults) or 0)
+"""
+
+
+@pytest.mark.parametrize("count", [40, pytest.param(5000, marks=pytest.mark.exhaustive)])
+def test_mutations_of_a_region_of_loops_end_well(
+    run_python: Run, model: Path, tmp_path: Path, count: int
+) -> None:
+    """Its plan is a file of the unit: the host checks it before the plugin's loader sees it."""
+    artifact = tmp_path / "two.intarsia"
+    target = ("--target", "tilemul, llvm")
+    run = run_python("-m", "intarsia", "compile", str(model), *target, "-o", str(artifact))
+    assert run.returncode == 0, run.stderr
+    run = run_python("-c", FUZZ, str(artifact), str(count), "2000", timeout=600)
+    assert run.returncode == 0, run.stderr
+    assert "(7, " in run.stdout

@@ -13,6 +13,7 @@ import dis
 import functools
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from types import CodeType, TracebackType
 from typing import TypeAlias
 
@@ -26,6 +27,10 @@ Foreign: TypeAlias = "Callable[..., object]"
 _RAISES = frozenset({"RAISE_VARARGS", "RERAISE"})
 
 
+class OutOfTime(BaseException):
+    """The time is over; not an ``Exception``, so that nobody catches it by accident."""
+
+
 class Owner(Struct, frozen=True):
     """Whose a callable is.
 
@@ -34,12 +39,15 @@ class Owner(Struct, frozen=True):
         hint: What the user can do about a failure.
         upgrade: What the user can do about an answer of another type.
         say: Called with a line for every call; ``None`` if nobody listens.
+        limit: Raises :class:`OutOfTime` in a block that takes too long for what is done in it;
+            ``None`` for no limit.
     """
 
     label: str
     hint: str = ""
     upgrade: str = ""
     say: Callable[[str], object] | None = None
+    limit: Callable[[str], AbstractContextManager[None]] | None = None
 
 
 class Guarded:
@@ -71,7 +79,8 @@ class Guarded:
         """Call the function.
 
         Raises:
-            PluginError: It raised what is no error of Intarsia, or answered with another type.
+            PluginError: It raised what is no error of Intarsia, took too long, or answered with
+                another type.
         """
         if self.owner.say is not None:
             return self._traced(self.owner.say, arguments, named)
@@ -79,9 +88,10 @@ class Guarded:
 
     def _call(self, arguments: tuple[object, ...], named: Mapping[str, object]) -> object:
         try:
-            answer = self.__wrapped__(*arguments, **named)
+            with nullcontext() if self.owner.limit is None else self.owner.limit(self.doing):
+                answer = self.__wrapped__(*arguments, **named)
         except BaseException as cause:
-            if not is_plugins_own(cause):
+            if not isinstance(cause, OutOfTime) and not is_plugins_own(cause):
                 raise
             raise explain(cause, self.owner, self.doing) from cause
         if self.answers and not isinstance(answer, self.answers):

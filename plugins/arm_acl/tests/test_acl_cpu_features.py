@@ -13,9 +13,9 @@ from intarsia.ir.expr import Function, Var, call
 from intarsia.ir.module import IRModule
 from intarsia.ir.types import TensorType
 from intarsia.ops import OPERATORS
+from intarsia_arm_acl.validate import CPU
 
 from .aarch64_python import Unavailable, make_python
-from .emulation import CPU
 
 LOAD = """\
 import sys

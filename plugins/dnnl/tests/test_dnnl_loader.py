@@ -168,6 +168,30 @@ def test_what_the_library_lacks_is_named() -> None:
         _with_nodes(Node("pool", (0,), 1, {**attrs, "padding_low": (0,), "padding_high": (0,)}))
 
 
+def test_what_this_machine_lacks_is_no_fault_of_the_plugin(monkeypatch) -> None:
+    function = function_of(apply("nn.relu", var("x", 2, 3)))
+    unit = compile_region(region_of(function), DnnlOptions(library="/nowhere/libdnnl.so.3"))
+    with pytest.raises(ArtifactError, match="no oneDNN library at '/nowhere/libdnn") as raised:
+        load(request_for(function, unit))
+    assert raised.value.exit_code == 7
+    assert "compile again without" in raised.value.hint
+    unit = compile_region(region_of(function), DnnlOptions())
+    monkeypatch.setattr(sdk.Dnnl, "try_make", without_descriptors(sdk.Dnnl.try_make))
+    with pytest.raises(
+        ArtifactError, match=r"has no kernel for eltwise .* on this machine"
+    ) as none:
+        load(request_for(function, unit))
+    assert none.value.exit_code == 7
+    assert "compile the model again on this machine" in none.value.hint
+
+
+def without_descriptors(try_make):
+    """A library that has no kernels; what it makes of layouts and engines stays."""
+    return lambda self, name, *given: (
+        None if name.endswith("primitive_desc_create") else try_make(self, name, *given)
+    )
+
+
 def test_a_library_given_by_a_wrong_path() -> None:
     with pytest.raises(
         PluginError, match=r"there is no oneDNN library at '/nowhere/libdnnl\.so\.3'"

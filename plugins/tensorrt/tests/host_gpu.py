@@ -71,7 +71,9 @@ class Engine:
         *,
         works: bool = True,
         context: bool = True,
+        dtypes: Mapping[str, str] | None = None,
     ) -> None:
+        self.dtypes = dict(dtypes or {})
         self.function, self.shapes, self.works, self.context = function, shapes, works, context
         self.places: dict[str, int] = {}
         self.told: list[str] = []
@@ -88,6 +90,12 @@ class Engine:
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
         return self.shapes.get(name) == shape
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return self.shapes.get(name, ())
+
+    def get_tensor_dtype(self, name: str) -> str:
+        return self.dtypes.get(name, "float")
 
     def execute_async_v3(self, stream: int) -> bool:
         assert stream == 7
@@ -120,4 +128,5 @@ def module(engine: Engine | None) -> SimpleNamespace:
                 return None
             return engines.pop()
 
-    return SimpleNamespace(ILogger=Logger, Runtime=Runtime)
+    dtypes = SimpleNamespace(FLOAT="float", HALF="half")
+    return SimpleNamespace(ILogger=Logger, Runtime=Runtime, DataType=dtypes)

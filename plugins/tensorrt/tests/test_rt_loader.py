@@ -92,6 +92,23 @@ def test_an_engine_with_other_tensors_is_refused() -> None:
         loaded(Engine(np.add, {"input_0": (2, 3), "output_0": (2, 3)}))
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [
+        Engine(np.add, {**SHAPES, "output_0": (2, 4)}),
+        Engine(np.add, {**SHAPES, "output_0": (6,)}),
+        Engine(np.add, SHAPES, dtypes={"input_1": "half"}),
+        Engine(np.add, SHAPES, dtypes={"output_0": "half"}),
+    ],
+)
+def test_an_engine_that_writes_more_than_the_artifact_says_is_refused(engine: Engine) -> None:
+    with pytest.raises(
+        ArtifactError, match=r"has the tensor \w+ of .*; the artifact says"
+    ) as raised:
+        loaded(engine)
+    assert raised.value.hint == "compile the model again"
+
+
 def test_a_run_that_fails_is_an_error() -> None:
     region = loaded(Engine(np.add, SHAPES, works=False))
     with pytest.raises(WorkerLost, match="the engine of region 'tensorrt_0' failed"):

@@ -166,23 +166,40 @@ def test_the_folder_of_a_trial_is_removed(tmp_path: Path) -> None:
     assert list(temporary.iterdir()) == []
 
 
-def test_folders_that_a_killed_process_left_are_removed_a_day_later(
+def test_the_folder_of_a_killed_trial_is_removed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = ("intarsia-trial-old", "intarsia-trial-new", "intarsia-tune-old")
-    folders = [tmp_path / name for name in names]
-    for folder in folders:
-        folder.mkdir()
-        (folder / "stdout").write_bytes(b"")
-    for folder in (folders[0], folders[2]):
-        set_age(folder, 90_000)
     package = install(tmp_path / "site", "npu")
-    (tmp_path / "site" / package / "plugin.py").write_text("")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    module = tmp_path / "site" / package / "plugin.py"
+    pid, temporary = tmp_path / "pid", tmp_path / "tmp"
+    lines = ("import os, time", "from pathlib import Path")
+    says = f"Path({str(pid)!r}).write_text(str(os.getpid()))"
+    module.write_text("\n".join((*lines, says, "time.sleep(60)", "")))
+    temporary.mkdir()
+    script = (
+        "import sys\nfrom intarsia.host.discovery import find_plugins\n"
+        "from intarsia.host.trial import try_plugin\ntry_plugin(find_plugins(sys.argv[1:])[0], 60)"
+    )
+    command = [sys.executable, "-c", script, str(tmp_path / "site")]
+    env = {**os.environ, "TMPDIR": str(temporary), "PYTHONPATH": str(tmp_path / "site")}
+    with subprocess.Popen(command, env=env) as process:
+        wait_for(lambda: pid.exists() and pid.read_text())
+        process.kill()
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert len(list(temporary.iterdir())) == 1
+    module.write_text("")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     (found,) = find_plugins([str(tmp_path / "site")])
     try_plugin(found, 30)
-    assert [folder.exists() for folder in folders] == [False, True, True]
+    assert list(temporary.iterdir()) == []
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import signal
+import time
 from collections.abc import Callable
 from typing import Any, get_args, get_origin
 
@@ -23,6 +24,7 @@ from intarsia.host.discovery import Found
 from intarsia.host.host import Host
 from intarsia.host.received import hints_of, problem_of, receive
 from intarsia.host.routing import _SEVERAL, _WANTED, owner_of  # pyright: ignore[reportPrivateUsage] # the table under test
+from intarsia.host.trial import LIMIT
 from intarsia.ir.op import Op, OpAttrs, operator
 from intarsia.lower.space import ScheduleSpace, ScheduleSpaces
 from intarsia.partition.support import SupportRow, SupportTable
@@ -56,6 +58,13 @@ def recurse(*arguments: object, **named: object) -> object:
 
 def answer_nonsense(*_: object, **__: object) -> object:
     return object()
+
+
+def hang(*_: object, **__: object) -> object:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        time.sleep(0.01)
+    return None
 
 
 FAULTS = {
@@ -137,6 +146,18 @@ def test_a_callable_that_fails_names_its_plugin(kind: type, field: str, fault: s
     assert field in caught.value.message
     assert fault in caught.value.message
     assert "acme-npu" in caught.value.hint
+
+
+@pytest.mark.parametrize(("kind", "field"), CASES)
+def test_a_callable_that_never_ends_is_ended(
+    kind: type, field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(LIMIT, "0.004")  # sixty times that for what compiles
+    given, wanted = sample(kind, field, hang)
+    (function,) = guarded_in(receive(given, wanted, OWNER, doing="the hook"))
+    with pytest.raises(PluginError, match=rf"npu.* failed in {field}.*: OutOfTime: it took longer"):
+        function()
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
 
 
 HOOKS = [name for name, hook in vars(hookspecs).items() if hasattr(hook, "intarsia_spec")]

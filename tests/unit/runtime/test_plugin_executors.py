@@ -52,6 +52,7 @@ def give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str]
         (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-web\nVersion: 1.0\n")
         lines = [f"[{group}]\n{rest}\n" for group, _, rest in (p.partition(": ") for p in points)]
         (facts / "entry_points.txt").write_text("\n".join(lines))
+        (facts / "RECORD").write_text("acme_web.py,,\n")
         (tmp_path / "acme_web.py").write_text(source)
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.delitem(__import__("sys").modules, "acme_web", raising=False)
@@ -112,3 +113,46 @@ def test_a_bad_executor_is_named(
     give(source, "intarsia.executors: odd = acme_web:drive")
     with pytest.raises(error, match=words):
         load(save(executor={"kind": "odd"}))
+
+
+FAULTY = """
+class Faulty:
+    outputs = passport = threads = ()
+    def __init__(self, opened, threads, options):
+        pass
+    @property
+    def inputs(self): raise FAULT
+    def run(self, inputs): raise FAULT
+    def run_into(self, inputs, outputs): raise FAULT
+    def close(self): raise FAULT
+    def __dir__(self): return [*super().__dir__(), "inputs"]
+
+def open(opened, *, threads, options):
+    return Faulty(opened, threads, options)
+"""
+
+
+@pytest.mark.parametrize("fault", ["ZeroDivisionError()", "SystemExit(0)", "KeyboardInterrupt()",
+                                   "AttributeError('x')"])  # fmt: skip
+@pytest.mark.parametrize("method", ["inputs", "run", "run_into", "close"])
+def test_what_a_runtime_raises_names_it(save: Save, give, method: str, fault: str) -> None:
+    give(FAULTY.replace("FAULT", fault), "intarsia.runtimes: page = acme_web:open")
+    made = load(save(runtime={"kind": "page"}))
+    arguments = {"run": ({},), "run_into": ({}, {}), "close": ()}
+    with pytest.raises(PluginError) as caught:
+        getattr(made, method)(*arguments[method])
+    assert caught.value.exit_code == 5
+    assert f"package 'acme_web' (acme-web 1.0) failed in {method}" in caught.value.message
+    assert "of the runtime 'page': " + fault.partition("(")[0] in caught.value.message
+
+
+def test_an_answer_of_another_type_names_the_runtime(save: Save, give) -> None:
+    source = ELSEWHERE.replace('{"page": self.options["kind"]}', "None")
+    give(source, "intarsia.runtimes: page = acme_web:open")
+    with pytest.raises(PluginError, match=r"acme-web 1\.0.* answered run\(\) of .* with NoneType"):
+        load(save(runtime={"kind": "page"})).run({})
+
+
+def test_an_attribute_that_a_runtime_does_not_have_is_none_of_its_faults(save: Save, give) -> None:
+    give(ELSEWHERE, "intarsia.runtimes: page = acme_web:open")
+    assert not hasattr(load(save(runtime={"kind": "page"})), "spin")

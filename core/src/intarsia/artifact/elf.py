@@ -18,12 +18,12 @@ from ..errors import ArtifactError
 
 MAGIC = b"\x7fELF"
 
-_RELOCATABLE, _SHARED = 1, 3  # e_type
+RELOCATABLE, _SHARED = 1, 3  # e_type
 _LOAD, _DYNAMIC, _TLS = 1, 2, 7  # p_type
-_NO_BITS = 8  # sh_type of a section without bytes in the file
-_ALLOCATED, _OF_THREAD = 2, 0x400  # sh_flags
-_MAX_MEMORY = 1 << 34  # no code with its data is larger than 16 GiB
-_MAX_ALIGNMENT = 1 << 24
+NO_BITS = 8  # sh_type of a section without bytes in the file
+ALLOCATED, _OF_THREAD = 2, 0x400  # sh_flags
+MAX_MEMORY = 1 << 34  # no code with its data is larger than 16 GiB
+MAX_ALIGNMENT = 1 << 24
 
 # Tags of the dynamic section: those whose value is an address, and what gives the bytes there.
 _STRTAB, _STRSZ, _RELA, _RELASZ, _REL, _RELSZ = 5, 10, 7, 8, 17, 18
@@ -40,7 +40,7 @@ _ADDRESSES = {3: "PLTGOT", 4: "HASH", 6: "SYMTAB", 12: "INIT", 13: "FINI", 0x6FF
 _NAMES = {1: "NEEDED", 14: "SONAME", 15: "RPATH", 29: "RUNPATH"}  # offsets in the string table
 
 
-class _Layout(Struct, frozen=True):
+class Layout(Struct, frozen=True):
     """How headers are laid out in one class and byte order of ELF."""
 
     order: str
@@ -65,14 +65,24 @@ class _Segment(Struct, frozen=True):
     alignment: int
 
 
-class _Section(Struct, frozen=True):
-    """A section that is loaded."""
+class Section(Struct, frozen=True):
+    """A section header."""
 
+    name: int
     kind: int
     flags: int
     address: int
     offset: int
     size: int
+    link: int
+    info: int
+    alignment: int
+    entry: int
+
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it has a place in memory."""
+        return bool(self.flags & ALLOCATED and self.size)
 
 
 def is_elf(content: bytes) -> bool:
@@ -87,25 +97,15 @@ def check_shared_library(content: bytes) -> None:
         ArtifactError: A header, segment or section lies outside of the file, or contradicts
             another. The message says which; who calls adds whose library it is.
     """
-    layout, header = _header(content, _SHARED, "a shared library")
+    layout, header = read_header(content, _SHARED, "a shared library")
     segments = _segments(content, layout, header)
     _check_loads([segment for segment in segments if segment.kind == _LOAD])
-    sections = _check_sections(content, layout, header)
-    _check_places(sections, segments)
+    sections = read_sections(content, layout, header)
+    _check_places([section for section in sections if section.is_loaded], segments)
     dynamics = [segment for segment in segments if segment.kind == _DYNAMIC]
     if len(dynamics) != 1:
         raise ArtifactError(f"the library has {len(dynamics)} dynamic sections, not one")
     _check_dynamic(content, layout, dynamics[0], segments)
-
-
-def check_object(content: bytes) -> None:
-    """Check that the sections of an object file lie within it.
-
-    Raises:
-        ArtifactError: One does not.
-    """
-    layout, header = _header(content, _RELOCATABLE, "an object")
-    _check_sections(content, layout, header)
 
 
 def _cut(what: str, needed: int, size: int) -> ArtifactError:
@@ -115,21 +115,21 @@ def _cut(what: str, needed: int, size: int) -> ArtifactError:
     )
 
 
-def _header(content: bytes, kind: int, called: str) -> tuple[_Layout, list[int]]:
-    """Return the layout, and: e_phoff, e_shoff, e_phentsize, e_phnum, e_shentsize, e_shnum."""
+def read_header(content: bytes, kind: int, called: str) -> tuple[Layout, list[int]]:
+    """Return the layout, and: e_phoff, e_shoff, and the six fields of headers behind e_ehsize."""
     if not is_elf(content) or len(content) < 20 or content[4] not in (1, 2):
         raise ArtifactError(f"the file is not {called} of ELF", hint="compile the model again")
-    layout = _Layout({1: "<", 2: ">"}.get(content[5], "<"), content[4] == 2)
+    layout = Layout({1: "<", 2: ">"}.get(content[5], "<"), content[4] == 2)
     fields = layout.read(
         content, 16, what="the ELF header", wide="HHIQQQIHHHHHH", narrow="HHIIIIIHHHHHH"
     )
     if fields[0] != kind:
         raise ArtifactError(f"the ELF file has type {fields[0]}, {called} has {kind}")
-    return layout, [fields[4], fields[5], *fields[8:12]]
+    return layout, [fields[4], fields[5], *fields[8:13]]
 
 
-def _segments(content: bytes, layout: _Layout, header: Sequence[int]) -> list[_Segment]:
-    start, _, entry, count, _, _ = header
+def _segments(content: bytes, layout: Layout, header: Sequence[int]) -> list[_Segment]:
+    start, _, entry, count, *_ = header
     if entry != (56 if layout.wide else 32):
         raise ArtifactError(f"program headers of {entry} bytes are none of ELF")
     segments: list[_Segment] = []
@@ -148,31 +148,31 @@ def _segments(content: bytes, layout: _Layout, header: Sequence[int]) -> list[_S
     return segments
 
 
-def _check_sections(content: bytes, layout: _Layout, header: Sequence[int]) -> list[_Section]:
-    """Check that all sections lie within the file, and return those that are loaded."""
-    _, start, _, _, entry, count = header
-    loaded: list[_Section] = []
+def read_sections(content: bytes, layout: Layout, header: Sequence[int]) -> list[Section]:
+    """Return all sections, which lie within the file."""
+    _, start, _, _, entry, count, _ = header
     if entry != (64 if layout.wide else 40):
         raise ArtifactError(f"section headers of {entry} bytes are none of ELF")
+    sections: list[Section] = []
     for number in range(count):
         what = f"section header {number}"
         row = layout.read(
             content, start + number * entry, what=what, wide="IIQQQQIIQQ", narrow="IIIIIIIIII"
         )
-        kind, flags, address, offset, size = row[1:6]
-        if flags & _ALLOCATED and size:
-            loaded.append(_Section(kind, flags, address, offset, size))
-        if kind not in (0, _NO_BITS) and offset + size > len(content):
-            raise _cut(f"section {number}", offset + size, len(content))
-    return loaded
+        section = Section(*row)
+        end = section.offset + section.size
+        if section.kind not in (0, NO_BITS) and end > len(content):
+            raise _cut(f"section {number}", end, len(content))
+        sections.append(section)
+    return sections
 
 
-def _check_places(sections: Sequence[_Section], segments: Sequence[_Segment]) -> None:
+def _check_places(sections: Sequence[Section], segments: Sequence[_Segment]) -> None:
     """Check that segments put every section where its addresses say that it is."""
     if not sections:
         raise ArtifactError("the library has no sections that are loaded")
     for section in sections:
-        if section.kind != _NO_BITS:
+        if section.kind != NO_BITS:
             fits = _bytes_at(section.address, section.size, segments) == section.offset
         else:
             kinds = (_TLS,) if section.flags & _OF_THREAD else (_LOAD,)
@@ -197,10 +197,10 @@ def _check_loads(loads: Sequence[_Segment]) -> None:
         fits = (
             segment.in_file <= segment.in_memory
             and alignment & (alignment - 1) == 0
-            and alignment <= _MAX_ALIGNMENT
+            and alignment <= MAX_ALIGNMENT
             and segment.address % alignment == segment.offset % alignment
             and segment.address >= end
-            and segment.address + segment.in_memory <= _MAX_MEMORY
+            and segment.address + segment.in_memory <= MAX_MEMORY
         )
         if not fits:
             raise ArtifactError(f"the segment at {segment.address:#x} cannot be mapped")
@@ -219,7 +219,7 @@ def _bytes_at(address: int, size: int, segments: Sequence[_Segment]) -> int | No
 
 
 def _check_dynamic(
-    content: bytes, layout: _Layout, dynamic: _Segment, segments: Sequence[_Segment]
+    content: bytes, layout: Layout, dynamic: _Segment, segments: Sequence[_Segment]
 ) -> None:
     """Check that every table which the dynamic section names is loaded from the file."""
     if _bytes_at(dynamic.address, dynamic.in_memory, segments) != dynamic.offset:

@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
+from ..artifact.abandoned import temporary_folder
 from ..dtype import DType
 from ..errors import IntarsiaError, ResourceError
 from ..host.trial import cache_folder
@@ -128,10 +128,10 @@ def _seconds(host: Host, make: Make, jobs: Sequence[Job]) -> Mapping[Job, float 
     path = costs_path(os.environ)
     known = {} if path is None else read_costs(path)
     missing = [job for job in jobs if keys[job] not in known]
-    with tempfile.TemporaryDirectory(prefix="intarsia-claims-") as folder:
-        files = [_compiled(make, job, Path(folder, f"{at}")) for at, job in enumerate(missing)]
+    with temporary_folder("claims") as folder:
+        files = [_compiled(make, job, folder / f"{at}") for at, job in enumerate(missing)]
         built = [file for file in files if file is not None]
-        times = dict(zip(built, _timed(built, Path(folder)), strict=True))
+        times = dict(zip(built, _timed(built, folder), strict=True))
         lines: list[str] = []
         for job, file in zip(missing, files, strict=True):
             seconds = None if file is None else times[file]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import platform
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from typing import Protocol
 
 import click
 
+from ..artifact.abandoned import temporary_folder
 from ..build.build import build
 from ..build.sizes import largest
 from ..errors import UsageError
@@ -118,7 +118,7 @@ def _measure(
     seed: int,
 ) -> list[BenchRow]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="intarsia-bench-")))
+        folder = stack.enter_context(temporary_folder("bench"))
         inputs = folder / "inputs.npz"
         contestants: dict[tuple[str, str], Timed] = {}
         for index, (target, parts) in enumerate(targets.items()):

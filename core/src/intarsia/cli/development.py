@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..artifact.abandoned import temporary_folder
 from ..errors import UsageError
 from ..host.discovery import find_plugins
 from ..host.host import Host
@@ -123,7 +123,7 @@ def _placement(model: Path, target: str) -> Build | None:
     if run.returncode:
         echo(run.stderr.decode(errors="replace").strip(), err=True)
         return None
-    with tempfile.TemporaryDirectory(prefix="intarsia-dev-") as folder:
-        report = Path(folder) / "report.json"
+    with temporary_folder("dev") as folder:
+        report = folder / "report.json"
         report.write_bytes(run.stdout)
         return read_build(report)

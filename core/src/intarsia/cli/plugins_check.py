@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, cast
 
 import click
 
+from ..artifact.abandoned import temporary_folder
 from ..errors import GateFailed, PluginError, ResourceError, UsageError
 from .output import echo, emit_json, table
 from .plugin_names import PluginName
@@ -89,10 +90,9 @@ def _run(options: list[str], time_limit: int) -> Result:
         ResourceError: It took too long.
     """
     import subprocess
-    import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="intarsia-check-") as folder:
-        place = Path(folder) / "result.json"
+    with temporary_folder("check") as folder:
+        place = folder / "result.json"
         command = [sys.executable, "-m", "pytest", "--pyargs", KIT, "-q", "-p", "no:cacheprovider"]
         command += ["-c", os.devnull, f"--rootdir={folder}", f"--intarsia-json={place}", *options]
         path = os.pathsep.join(entry or str(Path.cwd()) for entry in sys.path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import functools
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ import click
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from ..artifact.abandoned import temporary_folder
 from ..build.build import build
 from ..build.open_sizes import example_shapes
 from ..build.records import Record, append_record, read_records, records_path
@@ -273,7 +273,7 @@ def _whole_model(
     if not any(row.found and row.found.choice for row in rows):
         return dict.fromkeys(names)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="intarsia-tune-")))
+        folder = stack.enter_context(temporary_folder("tune"))
         runs: dict[tuple[str, str], Contestant] = {}
         for name, records in (("tuned", str(path)), ("rules", "none")):
             file = folder / f"{name}.intarsia"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Generator, Mapping, Sequence
@@ -20,6 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
+from ..artifact.abandoned import temporary_folder
 from ..errors import ModelError, UnsupportedError, UsageError
 from ..ir.module import IRModule
 from .onnx import from_onnx
@@ -216,8 +216,8 @@ def onnx_model(torch: ModuleType, exported: Exported) -> Generator[ModelSource]:
     if size <= LARGEST_IN_MEMORY:
         yield program.model_proto
         return
-    with tempfile.TemporaryDirectory(prefix="intarsia-") as folder:
-        path = Path(folder) / "model.onnx"
+    with temporary_folder("torch") as folder:
+        path = folder / "model.onnx"
         program.save(str(path), external_data=True)
         yield path
 

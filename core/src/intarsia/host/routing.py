@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TypeVar, cast
 
 import pluggy
 
 from ..artifact.unit import CompiledUnit
 from ..errors import IntarsiaError, PluginError
-from ..guarded import Owner, explain, is_plugins_own
+from ..guarded import OutOfTime, Owner, explain, is_plugins_own
 from ..ir.expr import Function
 from ..lower.space import ScheduleSpaces
 from ..partition.region import Region
@@ -26,7 +27,7 @@ from .guard import quiet_stdout
 from .probe import Probe
 from .received import receive
 from .requirements import missing_requirements
-from .time_limit import OutOfTime, time_limit
+from .time_limit import time_limit
 from .trial import time_limit_of
 
 T = TypeVar("T")
@@ -52,6 +53,10 @@ _WANTED: Mapping[str, object] = {
     "lower_intrinsic": Mapping[Intrinsic, Callable[..., object]],
 }
 _COMPILING = frozenset({"relay_codegen", "rewrite_relay", "rewrite_tir"})
+_SLOW = frozenset(
+    {"tir_codegen", "loops", "bound_stack", "schedule", "schedules", "lower_intrinsic()"}
+)
+"""Callables that compile; all others only answer a question."""
 _COMPILING_FACTOR = 60  # generating code for a large region may take long
 
 
@@ -122,7 +127,13 @@ def wrapped(cause: BaseException, owner: Found, doing: str) -> IntarsiaError:
 def owner_of(plugin: Found) -> Owner:
     """Return a plugin as the owner of what it hands over."""
     hint = f"report it to {plugin.distribution}, or go on without: --no-plugin {plugin.name}"
-    return Owner(plugin.label, hint, _upgrade(plugin), plugin.say)
+    return Owner(plugin.label, hint, _upgrade(plugin), plugin.say, _limit)
+
+
+def _limit(doing: str) -> AbstractContextManager[None]:
+    """Return what ends a callable that takes too long; ``doing`` begins with its name."""
+    factor = _COMPILING_FACTOR if doing.partition(" ")[0] in _SLOW else 1
+    return time_limit(time_limit_of(os.environ) * factor)
 
 
 def _quoted(requirement: str) -> str:

@@ -9,9 +9,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from types import FrameType
 
-
-class OutOfTime(BaseException):
-    """The time is over; not an ``Exception``, so that nobody catches it by accident."""
+from ..guarded import OutOfTime
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from typing import cast
 
 from msgspec import Struct
 
+from ..artifact.abandoned import temporary_folder
 from ..errors import PluginError, ResourceError, UsageError
 from .discovery import Found
 from .fingerprint import fingerprint
@@ -34,8 +35,6 @@ CACHE = "INTARSIA_CACHE_DIR"
 DEFAULT_LIMIT = 60.0
 
 _ANSWER_BYTES = 1 << 16
-_FOLDER = "intarsia-trial-"
-_ABANDONED = 86400.0  # seconds; a trial ends long before
 
 _CHILD = (
     "import json, sys; job = json.load(sys.stdin); sys.path[:] = job['path']; "
@@ -128,11 +127,9 @@ def _try_plugin(plugin: Found, seconds: float, probe: bool) -> Trial:
     """Do so; raises OSError."""
     import secrets
     import subprocess  # 8 ms that a remembered plugin does not cost
-    import tempfile
 
-    _sweep(Path(tempfile.gettempdir()))
-    with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
-        answer, said = Path(folder, "answer.json"), Path(folder, "stdout")
+    with temporary_folder("trial") as folder:
+        answer, said = folder / "answer.json", folder / "stdout"
         answer.write_bytes(bytes(_ANSWER_BYTES))  # a full disk is not the plugin's fault
         answer.unlink()
         token = secrets.token_hex(8)
@@ -160,20 +157,6 @@ def _try_plugin(plugin: Found, seconds: float, probe: bool) -> Trial:
             finally:
                 _end(child)
         return _judge(answer, token, said.stat().st_size, seconds if late else None, child)
-
-
-def _sweep(folder: Path) -> None:
-    """Remove the folders of trials of this user's that were killed, a day ago and more."""
-    import shutil
-    import time
-
-    oldest = time.time() - _ABANDONED
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(_FOLDER) and entry.is_dir(follow_symlinks=False):
-                found = entry.stat(follow_symlinks=False)
-                if found.st_mtime < oldest:  # others keep theirs: their folders refuse
-                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _end(child: object) -> None:

@@ -82,6 +82,11 @@ def find_loader(unit: UnitEntry) -> Loader:
     return cast("Loader", loader)
 
 
+def loader_label(unit: UnitEntry) -> str:
+    """Return what the loader of a unit is called in messages."""
+    return f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'})"
+
+
 def check_format(unit: UnitEntry, formats: Iterable[int]) -> None:
     """Refuse a unit whose format its loader does not read.
 

@@ -9,7 +9,6 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 
 from ..artifact.elf import check_shared_library
 from ..errors import ArtifactError, ResourceError
@@ -94,10 +93,10 @@ def _open(content: bytes, name: str) -> tuple[ctypes.CDLL, int]:
 
 
 def _open_file(content: bytes, name: str) -> ctypes.CDLL:
-    import tempfile  # the usual way needs no file
+    from ..artifact.abandoned import temporary_folder  # the usual way needs no file
 
-    with tempfile.TemporaryDirectory(prefix="intarsia-", ignore_cleanup_errors=True) as path:
-        file = Path(path) / "lib.so"
+    with temporary_folder("code") as folder:
+        file = folder / "lib.so"
         file.write_bytes(content)
         return _dlopen(str(file), name)
 

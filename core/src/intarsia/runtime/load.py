@@ -16,6 +16,7 @@ from ..guarded import is_plugins_own
 from .cpu import this_machine
 from .discovery import find_executor, find_runtime
 from .executors.aot import AotExecutor
+from .executors.foreign import ForeignExecutable
 from .executors.graph import GraphExecutor
 from .executors.sizes import SizesExecutor
 from .executors.vm import VmExecutor
@@ -169,4 +170,4 @@ def _made(
     lacks = [name for name in _MEMBERS if name not in dir(made)]
     if lacks:
         raise PluginError(f"the {what} made {type(made).__name__}, which has no {lacks[0]}")
-    return cast("PlanExecutable", made)
+    return cast("PlanExecutable", ForeignExecutable(cast("PlanExecutable", made), what))

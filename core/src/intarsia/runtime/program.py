@@ -27,7 +27,7 @@ from ..errors import (
 )
 from ..guarded import Guarded, Owner, is_plugins_own
 from .abi import call_with_leading, hosted_call, numpy_dtype
-from .discovery import check_format, find_loader, has_loader, is_installed
+from .discovery import check_format, find_loader, has_loader, is_installed, loader_label
 from .forking import ends_threads_to_fork, renew_lock_in_children
 from .library import NativeLibrary
 from .loading import (
@@ -283,7 +283,9 @@ class Program:
             loaded = loaded.run
         if not callable(loaded):
             kind = type(loaded).__name__
-            raise PluginError(f"{_who(unit)} returned {kind}, not a NativeCall or a function")
+            raise PluginError(
+                f"{loader_label(unit)} returned {kind}, not a NativeCall or a function"
+            )
         return self._host(cast("HostedCall", _guarded(unit, loaded, what)), specs)
 
     def _host(self, function: Callable[..., None], specs: tuple[TensorSpec, ...]) -> NativeCall:
@@ -307,6 +309,7 @@ def _unit_plan(unit: UnitEntry, data: bytes, constants: Mapping[str, np.ndarray]
 
 def _planned(code: NativeCode, plan: CallPlan, constants: Mapping[str, np.ndarray]) -> NativeCall:
     """Return a region that carries out a plan of its own, on a workspace of its own."""
+    code.check_stamp(PLAN_STAMP, plan_stamp(plan), "plan")
     workspace = _allocate(plan.workspace_bytes)
     arrays = [workspace, *(constants[name] for name in plan.constants)]
     context = (ctypes.c_void_p * len(arrays))(*(array.ctypes.data for array in arrays))
@@ -342,7 +345,7 @@ def _open(opened: OpenedArtifact, unit: UnitEntry) -> NativeCode | LoadFunction:
         return loader
     code = _asked(unit, loader.open, files, unit.name)
     if not isinstance(code, NativeCode):
-        raise PluginError(f"{_who(unit)} returned {type(code).__name__}, not a NativeCode")
+        raise PluginError(f"{loader_label(unit)} returned {type(code).__name__}, not a NativeCode")
     return code
 
 
@@ -364,17 +367,13 @@ def _asked(unit: UnitEntry, function: Callable[..., object], *given: object) -> 
         if isinstance(error, MemoryError) or not is_plugins_own(error):
             raise
         what = "the model" if unit.name == "main" else f"region '{unit.name}'"
-        raise PluginError(f"{_who(unit)} fails on {what}: {error!r}") from error
+        raise PluginError(f"{loader_label(unit)} fails on {what}: {error!r}") from error
 
 
 def _guarded(
     unit: UnitEntry, function: Callable[..., object], doing: str, *answers: type
 ) -> Guarded:
-    return Guarded(function, Owner(_who(unit)), doing=doing, answers=answers)
-
-
-def _who(unit: UnitEntry) -> str:
-    return f"the loader '{unit.loader}' ({unit.plugin or 'unknown plugin'})"
+    return Guarded(function, Owner(loader_label(unit)), doing=doing, answers=answers)
 
 
 def _allocate(size: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from intarsia.errors import PluginError, ToolchainError, UnsupportedError
+from intarsia.errors import ArtifactError, PluginError, ToolchainError, UnsupportedError
 from intarsia.runtime.loading import LoadRequest, NativeCall, reads_formats
 
 from .arena import Lifetime, aligned_bytes, plan_arena
@@ -33,9 +33,9 @@ def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
     The result is native if the artifact brings ``intarsia_run_steps``, else a Python function.
 
     Raises:
-        ArtifactError: The unit is damaged, or does not fit the request.
+        ArtifactError: The unit is damaged, does not fit the request, needs a kernel that the
+            library does not have on this machine, or names a library that is not here.
         PluginError: There is no usable library.
-        UnsupportedError: The library has no implementation of a node on this machine.
     """
     with request.interpreting(FILE):
         program = parse_program(request.file(FILE))
@@ -50,11 +50,41 @@ def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
             region = LoadedRegion(program, request)
         except ToolchainError as error:
             raise request.damaged(f"oneDNN does not build it: {error.message}") from error
+        except UnsupportedError as error:
+            raise _not_for_here(error) from error
     if request.run_steps == 0:
         return region.run
     return NativeCall(
         request.run_steps, ctypes.addressof(region.table), region, region.describe_failure
     )
+
+
+def _not_for_here(error: UnsupportedError) -> ArtifactError:
+    """Return the error for a kernel that the artifact needs and the library here does not have."""
+    return ArtifactError(
+        error.message,
+        where=error.where,
+        hint="compile the model again on this machine, or install a newer libdnnl.so.3",
+    )
+
+
+def _open_library(path: str) -> Dnnl:
+    """Open the library that the artifact names, or else the one that is here.
+
+    Raises:
+        ArtifactError: It names one that this machine does not have, or that is none.
+        PluginError: It names none, and there is no usable one.
+    """
+    try:
+        return Dnnl(path)
+    except PluginError as error:
+        if not path:
+            raise
+        raise ArtifactError(
+            f"the artifact was compiled for a library of its own: {error.message}",
+            where=error.where,
+            hint="put the library there, or compile again without 'dnnl -library=PATH'",
+        ) from error
 
 
 class LoadedRegion:
@@ -71,7 +101,7 @@ class LoadedRegion:
         self.name = request.name
         if multiplies_integers(program.nodes):
             check_limit()
-        self._dnnl = Dnnl(program.library)
+        self._dnnl = _open_library(program.library)
         try:
             # Heavy primitives split their work by the thread count at their creation, light ones by
             # that at the run; so the count stays set.

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from intarsia.artifact.elf import check_object
+from intarsia.artifact.elf_object import check_object
 from intarsia.errors import ArtifactError
 from intarsia.runtime.loading import CodeLoader, NativeCode
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +21,7 @@ from intarsia.ir.expr import Call, Constant, Expr, TupleGetItem, tensor_type
 from intarsia.ops.arrays import numpy_dtype
 
 from .sdk import Library, Messages
+from .signature import TYPE_NAMES
 
 _SHAPE_INPUT, _FILL_INPUT = 2, 4
 """Which inputs of a slice layer hold the shape, and what lies outside."""
@@ -31,20 +31,6 @@ Layer: TypeAlias = Any
 
 Tensor: TypeAlias = Any
 """A tensor of a network."""
-
-TYPE_NAMES = MappingProxyType(
-    {
-        DType.FLOAT32: "FLOAT",
-        DType.FLOAT16: "HALF",
-        DType.BFLOAT16: "BF16",
-        DType.INT32: "INT32",
-        DType.INT64: "INT64",
-        DType.INT8: "INT8",
-        DType.UINT8: "UINT8",
-        DType.BOOL: "BOOL",
-    }
-)
-"""Element types that networks have, as the library calls them."""
 
 
 def sizes(expr: Expr) -> tuple[int, ...]:
@@ -102,7 +88,9 @@ class Draft:
         self._values: dict[tuple[Expr, int], Tensor] = {}
         self._cast: dict[tuple[Expr, DType], Tensor] = {}
         self._arrays: list[np.ndarray] = []
-        self._types = {dtype: member(self.trt.DataType, name) for dtype, name in TYPE_NAMES.items()}
+        self._types = {
+            DType(dtype): member(self.trt.DataType, name) for dtype, name in TYPE_NAMES.items()
+        }
 
     def refused(self) -> ToolchainError:
         """Return the error for what the library said last."""

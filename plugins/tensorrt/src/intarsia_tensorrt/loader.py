@@ -12,7 +12,7 @@ from intarsia.runtime.loading import LoadRequest, reads_formats
 
 from .device import Gpu
 from .sdk import Library, Messages, find_library
-from .signature import FILE, PLAN_FILE, SCHEMA, Border, Signature, parse_signature
+from .signature import FILE, PLAN_FILE, SCHEMA, TYPE_NAMES, Border, Signature, parse_signature
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,8 +104,22 @@ class LoadedRegion:
         for border in signature.inputs:
             if not self._opened.context.set_input_shape(border.name, border.shape):
                 raise self._misfit(border)
+        for border in borders:
+            self._check(border, library.module.DataType)
         self._places = [self._place(border) for border in borders]
         self._close = weakref.finalize(self, _close, opened, gpu)
+
+    def _check(self, border: Border, dtypes: Any) -> None:
+        """Compare a tensor of the engine, which writes as far as its own sizes go."""
+        has = tuple(self._opened.context.get_tensor_shape(border.name))
+        dtype = self._opened.engine.get_tensor_dtype(border.name)
+        name = TYPE_NAMES.get(border.dtype, "")
+        if has != border.shape or not name or dtype != getattr(dtypes, name, None):
+            raise ArtifactError(
+                f"the engine of region '{self.name}' has the tensor {border.name} of {has},"
+                f" {dtype}; the artifact says {border.shape}, {border.dtype}",
+                hint="compile the model again",
+            )
 
     def _place(self, border: Border) -> int:
         size = _item_bytes(border.dtype)

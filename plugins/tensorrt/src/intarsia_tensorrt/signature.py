@@ -8,16 +8,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from intarsia.artifact.unit_json import Dims, read_unit_json
+from intarsia.dtype import DType
 from intarsia.errors import ArtifactError
 
 SCHEMA = 1
 FILE = "signature.json"
 PLAN_FILE = "engine.plan"
+
+TYPE_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        DType.FLOAT32.value: "FLOAT",
+        DType.FLOAT16.value: "HALF",
+        DType.BFLOAT16.value: "BF16",
+        DType.INT32.value: "INT32",
+        DType.INT64.value: "INT64",
+        DType.INT8.value: "INT8",
+        DType.UINT8.value: "UINT8",
+        DType.BOOL.value: "BOOL",
+    }
+)
+"""Element types that networks have, NumPy's name to the library's."""
 
 
 class Border(Struct, frozen=True):

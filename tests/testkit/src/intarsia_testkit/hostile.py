@@ -198,7 +198,10 @@ def _edit_bytes(members: Members, name: str, dice: random.Random) -> str:
 
 
 def _edit_elf(members: Members, name: str, dice: random.Random) -> str:
-    """Change a number of the ELF header or of a program header; 64 bits, little endian."""
+    """Change a number of the headers: of the program's, or, where there are none, of sections'.
+
+    The file has 64 bits, little endian.
+    """
     data = bytearray(members[name])
     if len(data) < 64:
         return f"{name} is none any more"
@@ -208,6 +211,13 @@ def _edit_elf(members: Members, name: str, dice: random.Random) -> str:
         at = start + row * 56
         if at + 56 <= len(data) and struct.unpack_from("<I", data, at)[0] in (1, 2):
             fields += [(at + offset, "<Q") for offset in (8, 16, 32, 40, 48)] * 2
+    sections, rows = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<H", data, 60)[0]
+    for row in range(0 if count else rows):
+        at = sections + row * 64
+        if at + 64 <= len(data):
+            # Which bytes are code, how they are aligned, and what is relocated, is code itself.
+            fields += [(at + offset, "<Q") for offset in (24, 56)]
+            fields += [(at + offset, "<I") for offset in (0, 40)]
     at, form = dice.choice(fields)
     (before,) = struct.unpack_from(form, data, at)
     top = (1 << 8 * struct.calcsize(form)) - 1

@@ -9,17 +9,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
+from types import FunctionType
 from typing import TypeAlias, cast
 
 import numpy as np
 
 from ...artifact.archive import OpenedArtifact
-from ...artifact.passport import Passport
+from ...artifact.passport import Passport, UnitEntry
 from ...artifact.signature import ValueSpec
-from ...errors import ModelError, UsageError
+from ...errors import ModelError, PluginError, UsageError
+from ...guarded import Guarded, Owner
 from ..closing import Closing
-from ..discovery import find_loader
-from ..loading import PieceCall, ProgramLoader, ProgramRequest, RunValue, StepSeen, WatchSteps
+from ..discovery import find_loader, loader_label
+from ..loading import (
+    HostedProgram,
+    Loader,
+    PieceCall,
+    ProgramLoader,
+    ProgramRequest,
+    RunValue,
+    StepSeen,
+    UnitLoader,
+    WatchSteps,
+)
 from ..threads import choose_threads
 from .aot import AotExecutor
 from .graph import GraphExecutor, ProfileRow
@@ -27,6 +39,11 @@ from .signature import Inputs, as_array, ordered_values
 
 OpenPiece: TypeAlias = Callable[[OpenedArtifact], "AotExecutor | GraphExecutor"]
 """Makes a part of the artifact ready to run."""
+
+Run: TypeAlias = "Callable[[Sequence[RunValue], WatchSteps | None], list[RunValue]]"
+"""Carries out a program."""
+
+_OURS = "intarsia."
 
 
 class VmExecutor(Closing):
@@ -48,8 +65,8 @@ class VmExecutor(Closing):
         parts = opened.passport.parts
         self._pieces = {part.name: open_piece(opened.part(part)) for part in parts}
         calls = {name: _caller(piece) for name, piece in self._pieces.items()}
-        load = cast("ProgramLoader", find_loader(unit))
-        self._program = load(ProgramRequest(opened.unit_files("main"), calls))
+        request = ProgramRequest(opened.unit_files("main"), calls)
+        self._program, self._run = _loaded(unit, find_loader(unit), request)
         self._closed = False
 
     @property
@@ -79,7 +96,7 @@ class VmExecutor(Closing):
         """
         self._check_open()
         values = self._checked(inputs)
-        results = _own(self._program.run(values), values)
+        results = _own(self._run(values, None), values)
         return dict(zip(self.outputs, results, strict=True))
 
     def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
@@ -118,7 +135,7 @@ class VmExecutor(Closing):
     def watch(self, inputs: Inputs, see: WatchSteps) -> dict[str, RunValue]:
         """Run, and show what every step took and gave; errors as :meth:`run`."""
         self._check_open()
-        results = self._program.run(self._checked(inputs), see)
+        results = self._run(self._checked(inputs), see)
         return dict(zip(self.outputs, results, strict=True))
 
     @property
@@ -141,6 +158,27 @@ class VmExecutor(Closing):
         self._closed = True
         for piece in self._pieces.values():
             piece.close()
+
+
+def _loaded(unit: UnitEntry, loader: Loader, request: ProgramRequest) -> tuple[HostedProgram, Run]:
+    """Return a program, and what runs it; both guarded if the loader is of another package.
+
+    Raises:
+        PluginError: The loader fails, or makes something else.
+    """
+    load = cast("ProgramLoader", loader)
+    function = loader.load if isinstance(loader, UnitLoader) else loader
+    if isinstance(function, FunctionType) and function.__module__.startswith(_OURS):
+        program = load(request)
+        return program, program.run
+    owner = Owner(loader_label(unit))
+    made = Guarded(load, owner, doing="the program of 'main'")(request)
+    lacks = [name for name in ("inputs", "outputs", "run") if not hasattr(made, name)]
+    if lacks:
+        raise PluginError(f"{owner.label} made {type(made).__name__}, which has no {lacks[0]}")
+    program = cast("HostedProgram", made)
+    run = Guarded(program.run, owner, doing="the run of 'main'", answers=(list,))
+    return program, cast("Run", run)
 
 
 def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
