@@ -16,7 +16,7 @@ def _show_templates(context: click.Context, _option: click.Parameter, wanted: bo
     if wanted:
         from ..scaffold.scaffold import templates  # as below
 
-        echo(templates())
+        echo(str(templates()))
         context.exit()
 
 
