@@ -79,9 +79,11 @@ def test_a_limit_of_time_counts_for_long_models(build: bombs.Builder, tmp_path: 
 def test_a_loop_of_the_run_can_be_interrupted(tmp_path: Path) -> None:
     path = bombs.unrolled_loop(tmp_path)
     command = [sys.executable, "-m", "intarsia", "run", str(path), "--target", "llvm"]
-    with subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as process:
+    # Who starts the tests in the background has interrupts ignored, and children inherit that.
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    signal.signal(signal.SIGINT, ignored)
+    try:
         assert process.stderr is not None
         process.stderr.readline()  # where the nodes run is said before they do
         time.sleep(1)
@@ -90,3 +92,6 @@ def test_a_loop_of_the_run_can_be_interrupted(tmp_path: Path) -> None:
         assert process.wait(timeout=10) == 130
         assert time.monotonic() - start < 2
         assert "interrupted" in process.stderr.read()
+    finally:
+        process.kill()
+        process.wait()

@@ -156,14 +156,14 @@ FAULTS = {
     ),
     "too-new": Fault(
         "raise RuntimeError('imported')",
-        says="it needs hook API >=9,<10; this intarsia has 1.0",
-        doctor="it needs hook API >=9,<10; this intarsia has 1.0",
+        says="it needs hook API >=9,<10; this intarsia has 1.1",
+        doctor="it needs hook API >=9,<10; this intarsia has 1.1",
         api=">=9,<10",
     ),
     "too-old": Fault(
         "raise RuntimeError('imported')",
-        says="it needs hook API <1.0; this intarsia has 1.0",
-        doctor="it needs hook API <1.0; this intarsia has 1.0",
+        says="it needs hook API <1.0; this intarsia has 1.1",
+        doctor="it needs hook API <1.0; this intarsia has 1.1",
         api="<1.0",
     ),
     "bad-manifest": Fault(

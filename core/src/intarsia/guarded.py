@@ -31,6 +31,10 @@ class OutOfTime(BaseException):
     """The time is over; not an ``Exception``, so that nobody catches it by accident."""
 
 
+class UserInterrupt(KeyboardInterrupt):
+    """A signal that the command line heeded, raised wherever the main thread was."""
+
+
 class Owner(Struct, frozen=True):
     """Whose a callable is.
 
@@ -141,6 +145,8 @@ def is_plugins_own(cause: BaseException) -> bool:
     """
     if isinstance(cause, IntarsiaError):
         return type(cause) is IntarsiaError
+    if isinstance(cause, UserInterrupt):
+        return False
     if isinstance(cause, KeyboardInterrupt):
         return _is_raised_by_code(cause.__traceback__)
     return isinstance(cause, Exception | SystemExit)

@@ -7,7 +7,7 @@ What loads a plugin's units at run time imports ``intarsia.runtime.loading`` and
 
 from __future__ import annotations
 
-from .artifact.unit import SHARED_LIBRARY, CompiledUnit
+from .artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
 from .dtype import DType
 from .errors import (
     ArtifactError,
@@ -56,6 +56,7 @@ __all__ = [
     "ANY",
     "CONST",
     "SHARED_LIBRARY",
+    "SHARED_LIBRARY_FORMAT",
     "ArtifactError",
     "Call",
     "Code",

@@ -130,19 +130,19 @@ MUTANTS = (
     Mutant("says what the host should say", SUPPORT, '"unsupported-dtype"', '"too-small"',
            "contract_every_no_has_its_reason", "too-small"),
     Mutant("answers a bool", SUPPORT, "    return Support.yes()", "    return True",
-           "contract_every_no_has_its_reason", "not a Support"),
+           "contract_every_no_has_its_reason", "with bool, not Support"),
     Mutant("names an operator that does not exist", SUPPORT, 'op("nn.relu")', 'op("nn.reloo")',
            "contract_rows_name_operators", "nn.reloo"),
-    Mutant("adds calls to a region", HOOKS, "    return [region for region in regions if",
+    Mutant("adds calls to a region", HOOKS, "    return drop_regions(regions, objection",
            "    from dataclasses import replace\n"
            "    return [replace(r, function=regions[-1].function) for r in regions]\n"
-           "    return [region for region in regions if", "partition_hook_only_drops", "adds"),
+           "    return drop_regions(regions, objection", "partition_hook_only_drops", "adds"),
     Mutant("returns a region that is not convex", HOOKS,
-           "    return [region for region in regions if",
+           "    return drop_regions(regions, objection",
            "    from dataclasses import replace\n"
            "    both = {k: v for r in regions for k, v in r.origins.items()}\n"
            "    return [replace(regions[0], origins={**both, regions[0].function: regions})]\n"
-           "    return [region for region in regions if",
+           "    return drop_regions(regions, objection",
            "partition_random_graphs_are_cut_into_convex_regions", "added calls"),
     Mutant("claims another's kind", MANIFEST, 'name = "sample"\nrole', 'name = "llvm"\nrole',
            "contract_names_have_one_owner", "llvm"),

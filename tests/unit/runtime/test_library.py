@@ -68,7 +68,7 @@ def test_without_anonymous_files_a_temporary_one_serves(
     assert call(NativeLibrary(machine_code, "a"), "__tvm_ffi_calls") == 1
     monkeypatch.setattr(sys, "platform", "other")
     assert call(NativeLibrary(machine_code, "a"), "__tvm_ffi_calls") == 1
-    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
     with pytest.raises(ResourceError, match="the code of 'a' cannot be loaded: not here"):
         NativeLibrary(machine_code, "a")
 

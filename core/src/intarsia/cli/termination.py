@@ -16,6 +16,8 @@ import signal
 import threading
 from types import FrameType
 
+from ..guarded import UserInterrupt
+
 _IMPORTING = "<frozen importlib._bootstrap>"
 _LATER = 0.01  # seconds
 _HEEDED = (signal.SIGTERM, signal.SIGHUP) if os.name == "posix" else (signal.SIGTERM,)
@@ -32,7 +34,7 @@ class Termination:
         self.number = 0
 
     def heed(self) -> None:
-        """Raise KeyboardInterrupt in the main thread when the first such signal comes.
+        """Raise UserInterrupt in the main thread when the first such signal comes.
 
         A signal that is ignored already, as ``nohup`` has it, stays so.
         """
@@ -46,7 +48,7 @@ class Termination:
         if _drops_exceptions(frame):
             _send_later(number)
         else:
-            raise KeyboardInterrupt
+            raise UserInterrupt
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         if _drops_exceptions(frame):
@@ -55,7 +57,7 @@ class Termination:
         self.number = number
         for each in _HEEDED:  # one more would stop the putting away
             signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise UserInterrupt
 
     def pass_on(self) -> None:
         """End this process by the signal, if one came, so that whoever waits knows of it."""

@@ -39,6 +39,7 @@ class _Folder(Struct):
         try:
             with np.errstate(all="ignore"), budget().folding("folding constants") as limits:
                 limits.check(expr.span)
+                limits.reserve(_static_bytes(expr.type) or 0, expr.span)
                 result = expr.op.reference(expr.attrs, *arrays)
         except ResourceError:
             raise
