@@ -36,10 +36,14 @@ class _Folder(Struct):
         if len(operands) != len(expr.args) or not self._affordable(expr, operands):
             return None
         arrays = [arg.data for arg in operands]
+        made = _static_bytes(expr.type) or 0
+        # A constant joined to itself over and over grows, though no result is above its operands.
+        grows = made > max(RESULT_BUDGET, sum(one.data.nbytes for one in set(operands)))
+        folding = budget().folding("folding constants", keeps=grows)
         try:
-            with np.errstate(all="ignore"), budget().folding("folding constants") as limits:
+            with np.errstate(all="ignore"), folding as limits:
                 limits.check(expr.span)
-                limits.reserve(_static_bytes(expr.type) or 0, expr.span)
+                limits.reserve(made, expr.span)
                 result = expr.op.reference(expr.attrs, *arrays)
         except ResourceError:
             raise
