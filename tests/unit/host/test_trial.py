@@ -267,7 +267,7 @@ def test_a_closed_stdout_is_no_error() -> None:
         "import os, sys\n"
         "from intarsia.host.guard import quiet_stdout\n"
         "os.close(1)\n"
-        "with quiet_stdout():\n    sys.stderr.write('fine')\n"
+        "with quiet_stdout():\n    print('fine', end='', file=sys.stderr, flush=True)\n"
         "os._exit(0)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
