@@ -39,7 +39,9 @@ def expected_of(name: str) -> dict[str, np.ndarray]:
 def test_agrees_with_onnxruntime(tmp_path: Path, model: RealModel, target: str) -> None:
     module = intarsia.from_onnx(model.path, shapes=model.shapes or None)
     artifact = intarsia.build(module, target=target)
-    assert artifact.placement.percent > 80 or target != ALL_TO_DNNL
+    # oneDNN loses special values in maxima and exponentials: the fallback has Magika's softmax.
+    least = 80 if model.name == "magika" else 85
+    assert artifact.placement.percent > least or target != ALL_TO_DNNL
     path = artifact.save(tmp_path / "model.intarsia")
     found = intarsia.load(path).run(model.random_inputs())
     want = expected_of(model.name)
