@@ -43,9 +43,12 @@ import nox  # noqa: E402  (nox may not be installed before bootstrap() has run)
 nox.options.reuse_existing_virtualenvs = True
 nox.options.sessions = ["lint", "types", "tests", "docs"]
 
-PLUGINS = tuple(f"./plugins/{p.parent.name}" for p in sorted(ROOT.glob("plugins/*/pyproject.toml")))
-CORE = "./core[onnx,images]"
-PACKAGES = (CORE, *PLUGINS, "./tests/testkit")
+FOLDERS = {p.parent.name: p for p in sorted(ROOT.glob("plugins/*/pyproject.toml"))}
+PLUGINS = tuple(f"./plugins/{name}" for name in FOLDERS if name not in ("onnx", "torch"))
+CORE = tuple(f"./core/{p.parent.name}" for p in sorted(ROOT.glob("core/*/pyproject.toml")))
+ONNX, TORCH = "./plugins/onnx[images]", "./plugins/torch"
+PACKAGES = (*CORE, ONNX, *PLUGINS, "./tests/testkit")
+MEMBERS = (*CORE, "./plugins/onnx", TORCH, *PLUGINS, "./tests/testkit")
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits"
 TOSA_TOOLS = "tosa-tools==2026.8.*"
 MODEL_PACKAGES = ("magika~=1.0", "silero-vad~=6.2")  # for the models inside, not for the code
@@ -63,6 +66,8 @@ def install(session: nox.Session, *groups: str, distributions: tuple[str, ...] =
     wanted = [item for group in groups for item in nox.project.dependency_groups(GROUPS, group)]
     session.install("--upgrade", "pip")
     session.install(*wanted, *distributions)
+    if TORCH not in distributions and ONNX in distributions:
+        session.install("--no-deps", TORCH)  # what it says without PyTorch is tested too
 
 
 @nox.session
@@ -80,7 +85,7 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run every test: unit, plugins, host, end to end, architecture."""
-    install(session, "test", "torch")
+    install(session, "test", "torch", distributions=(*PACKAGES, TORCH))
     session.install("--no-deps", *MODEL_PACKAGES)
     session.env.update(reference_model(session))
     pytest = ("python", "-m", "pytest", "-n", "2", "--dist", "worksteal")
@@ -113,8 +118,9 @@ def reference_model(session: nox.Session) -> dict[str, str]:
 @nox.session
 def raises(session: nox.Session) -> None:
     """Name every ``raise`` of core that no test runs; works on the source tree itself."""
-    install(session, "test", "torch")
-    session.install("--no-deps", "--force-reinstall", "-e", "./core")
+    install(session, "test", "torch", distributions=(*PACKAGES, TORCH))
+    editable = [word for member in (*CORE, ONNX, TORCH) for word in ("-e", member)]
+    session.install("--no-deps", "--force-reinstall", *editable)
     watch = ("-n", "2", "-p", "tests.architecture.raises")
     torch = ("tests/e2e/test_torch_compile.py", "tests/e2e/test_torch_importing.py")
     outside = (*torch, "tests/conformance/test_node_imports.py")
@@ -171,7 +177,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types of core, strictly."""
+    """Check the types of core and of the frontends, strictly."""
     install(session, "types", "test")
     session.run("pyright", *session.posargs)
 
@@ -200,7 +206,7 @@ def pages(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Build the documentation; warnings are errors."""
-    install(session, "docs", distributions=(CORE,))
+    install(session, "docs", distributions=(*CORE, ONNX))
     session.run("sphinx-build", "-W", "-q", "-b", "html", "docs", "docs/_build/html")
 
 
@@ -208,8 +214,53 @@ def docs(session: nox.Session) -> None:
 def build(session: nox.Session) -> None:
     """Build the wheels of all distributions into dist/."""
     session.install("build", "hatchling")
-    for member in ("./core", *PLUGINS, "./tests/testkit"):
+    for member in MEMBERS:
         session.run("python", "-m", "build", "--wheel", "--outdir", "dist", member)
+
+
+@nox.session
+def release(session: nox.Session) -> None:
+    """Release all distributions: ``-- 0.2.0`` sets the version, the changelog, and builds dist/."""
+    if len(session.posargs) != 1:
+        session.error("name the new version: nox -s release -- 0.2.0")
+    (version,) = session.posargs
+    session.install(*nox.project.dependency_groups(GROUPS, "release"), "packaging", "twine")
+    session.run("python", "-m", "tests.architecture.versions", version)
+    session.run("towncrier", "build", "--yes", "--version", version)
+    folder = f"dist/{version}"
+    for member in MEMBERS:
+        session.run("python", "-m", "build", "--outdir", folder, member)
+    built = sorted(str(path) for path in (ROOT / folder).iterdir())
+    session.run("twine", "check", "--strict", *built)
+    session.log(f"read the changelog, commit, tag v{version}; then: twine upload {folder}/*")
+
+
+@nox.session
+def minimums(session: nox.Session) -> None:
+    """Run the unit tests with the lowest version of every dependency that we say works."""
+    session.install("uv")
+    tests = nox.project.dependency_groups(GROUPS, "test")
+    uv = ("uv", "pip", "install", "--python", session.virtualenv.bin + "/python")
+    session.run(*uv, "--resolution", "lowest-direct", *PACKAGES, *tests)
+    session.run(*uv, "--no-deps", TORCH)
+    session.run("python", "-m", "pytest", "-n", "2", "tests/unit", *session.posargs)
+
+
+@nox.session
+def downstream(session: nox.Session) -> None:
+    """Run the kit of this host on plugins as they were released: ``-- FOLDER`` of their wheels."""
+    if not session.posargs:
+        session.error("name a folder with wheels of plugins: nox -s downstream -- dist/0.1.0")
+    folder, *words = session.posargs
+    names = {Path(member).name for member in PLUGINS}
+    wheels = sorted(
+        p for n in names for p in Path(folder).glob(f"intarsia_{n.replace('-', '_')}-*.whl")
+    )
+    if not wheels:
+        session.error(f"there is no wheel of a plugin in '{folder}'")
+    install(session, "test", distributions=(*CORE, ONNX, "./tests/testkit"))
+    session.install("--no-deps", *map(str, wheels))
+    session.run("python", "-m", "pytest", "tests/conformance/shipped_plugins.py", *words)
 
 
 @nox.session
@@ -242,7 +293,7 @@ def zig(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure against other runtimes, in turn; hold ratios against those committed, write them."""
-    install(session, "test", "torch", "bench")
+    install(session, "test", "torch", "bench", distributions=(*PACKAGES, TORCH))
     session.run("python", "-m", "pytest", "-s", "-p", "no:xdist", "tests/bench")
     if os.environ.get("INTARSIA_MODELS"):
         session.run("python", "-m", "tests.bench.report", *session.posargs)

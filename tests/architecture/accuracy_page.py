@@ -12,7 +12,7 @@ from .source_tree import ROOT
 RESULTS = ROOT / "docs" / "reference" / "intrinsics.json"
 HEAD = """# Machine functions and their accuracy
 
-The {count} machine functions of the loop IR (`intarsia.tir.intrinsic.Intrinsic`) on the backends
+The {count} machine functions of the loop IR (`intarsia_ir.tir.intrinsic.Intrinsic`) on the backends
 that compile loops, and the largest error found, in units of the last place: 0.5 is the exact value
 rounded, 0 is for what rounds nothing. Exact values are mpmath's. Every function was called with
 {points} operands of each element type, a part over all patterns of bits and the rest where people

@@ -53,7 +53,7 @@ def measure(named: Sequence[str] = ()) -> None:
     found: dict[str, dict[str, Any]] = json.loads(RESULTS.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:
         wheels = Path(folder, "dist")
-        members = ("core", *(f"plugins/{path.name}" for path in (ROOT / "plugins").iterdir()))
+        members = (f"{f}/{path.name}" for f in ("core", "plugins") for path in (ROOT / f).iterdir())
         for member in (*members, "tests/testkit"):
             command = (sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(wheels))
             subprocess.run(command, cwd=ROOT / member, check=True, capture_output=True)

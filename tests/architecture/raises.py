@@ -36,7 +36,9 @@ class RaiseWatch:
         self.reached: set[str] = set()
         self.missed: dict[str, str] = {}
         self.output: dict[str, Any] | None = getattr(config, "workeroutput", None)
-        self.trace = coverage.Coverage(data_file=None, config_file=False, source=[str(CORE)])
+        self.trace = coverage.Coverage(
+            data_file=None, config_file=False, source=[str(folder) for folder in CORE]
+        )
         # The controller of workers runs no test itself.
         self.trace.set_option("run:disable_warnings", ["no-data-collected"])
         self.trace.start()

@@ -17,18 +17,18 @@ from typing import Any
 import click
 from msgspec import NODEFAULT
 
-import intarsia.ir.text
-import intarsia.tir.text
-from intarsia import errors
-from intarsia.artifact import passport, plan
-from intarsia.artifact.passport import Passport, UnitEntry
-from intarsia.cli.main import COMMANDS, LazyGroup
+import intarsia_ir.graph.text
+import intarsia_ir.tir.text
+from intarsia.cli.main import LazyGroup
 from intarsia.cli.output import SCHEMA
 from intarsia.host.host import Host
-from intarsia.ir.op import attr_defaults
-from intarsia.ops import OPERATORS
 from intarsia.target.options import OptionRow, option_rows
 from intarsia.target.universal import COMMON
+from intarsia_ir.graph.op import attr_defaults
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime import errors
+from intarsia_runtime.artifact import passport, plan
+from intarsia_runtime.artifact.passport import Passport, UnitEntry
 
 from . import accuracy_page, compatibility, nodes_page, support_page
 from .source_tree import ROOT
@@ -48,6 +48,7 @@ def pages() -> dict[Path, Callable[[], str]]:
         "artifact.md": artifact,
         "text-formats.md": text_formats,
         "support.md": support_page.render,
+        "accelerators.md": support_page.render_rows,
         "intrinsics.md": accuracy_page.render,
         "onnx-nodes.md": nodes_page.render,
     }
@@ -150,7 +151,7 @@ def commands() -> str:
     ]  # fmt: skip
     group = LazyGroup("intarsia")
     context = click.Context(group, info_name="intarsia")
-    for name in COMMANDS:
+    for name in group.list_commands(context):
         command = group.get_command(context, name)
         assert command is not None
         for path, one in _leaves(f"intarsia {name}", command):
@@ -241,7 +242,7 @@ def text_formats() -> str:
         "Printing and parsing are inverses; tests hold that for every operator and golden file.",
         "",
     ]
-    for title, module in (("Graph IR", intarsia.ir.text), ("Loop IR", intarsia.tir.text)):
+    for title, module in (("Graph IR", intarsia_ir.graph.text), ("Loop IR", intarsia_ir.tir.text)):
         head, _, rest = (module.__doc__ or "").partition("\n")
         parts += [f"## {title}", "", head, *_fenced(rest), ""]
     return "\n".join(parts)

@@ -10,7 +10,14 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-CORE = ROOT / "core" / "src" / "intarsia"
+HOST = ROOT / "core" / "host" / "src" / "intarsia"
+FRONTENDS = ("onnx", "torch")
+CORE = [
+    *sorted((ROOT / "core").glob("*/src/*")),
+    *(ROOT / "plugins" / name / "src" / f"intarsia_{name}" for name in FRONTENDS),
+]
+"""The packages of Intarsia itself: core's distributions and the frontends."""
+
 LIMITS = tomllib.loads((Path(__file__).parent / "limits.toml").read_text())
 
 
@@ -24,6 +31,11 @@ class Source:
     def name(self) -> str:
         """Path from the root of the repository."""
         return self.path.relative_to(ROOT).as_posix()
+
+    @property
+    def module(self) -> str:
+        """Path within its source folder: ``intarsia_ir/graph/expr.py``."""
+        return self.name.partition("/src/")[2]
 
     @cached_property
     def text(self) -> str:
@@ -52,9 +64,10 @@ def sources(*folders: Path) -> list[Source]:
 
 
 def plugin_folders() -> list[Path]:
-    """Return the source folder of every plugin."""
-    return sorted(path for path in (ROOT / "plugins").glob("*/src") if path.is_dir())
+    """Return the source folder of every backend and accelerator."""
+    found = sorted(path for path in (ROOT / "plugins").glob("*/src") if path.is_dir())
+    return [path for path in found if path.parent.name not in FRONTENDS]
 
 
-CORE_SOURCES = sources(CORE)
+CORE_SOURCES = sources(*CORE)
 ALL_SOURCES = CORE_SOURCES + sources(*plugin_folders())

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
+from intarsia.host.host import Host
+from intarsia.partition.support import support_markdown
 from intarsia_testkit.matrix import Cell, support_cells
 from intarsia_testkit.subject import open_subject
-
-from intarsia.host.host import Host
 
 from .source_tree import ROOT
 
@@ -36,9 +36,32 @@ def render() -> str:
     return "\n".join([HEAD, *(section(name, cells(name)) for name in plugins())])
 
 
+TARGETS = {"dnnl": "dnnl -int8=on, llvm"}
+"""Of a plugin whose default depends on the processor: what the page says it is asked with."""
+
+
+ROWS_HEAD = """# What accelerators take
+
+The rows of each accelerator of this project, as its `annotate` hook gives them: pattern, element
+types of the data, and what the row asks for beyond the limits that all rows share. The verdicts,
+the code generator and this page derive from the same table. [The measured matrix](support.md) says
+the same from outside.
+"""
+
+
+def render_rows() -> str:
+    """The page with the rows of every accelerator."""
+    parts = [ROWS_HEAD]
+    for plugin in plugins():
+        subject = open_subject(plugin)
+        rows = subject.table(subject.host()).rows
+        parts.append(f"## `{plugin}`\n\n{support_markdown(rows)}")
+    return "\n".join(parts)
+
+
 def cells(plugin: str) -> dict[Cell, str]:
-    """What a plugin says now."""
-    return support_cells(open_subject(plugin))
+    """What a plugin says now, the same on every processor."""
+    return support_cells(open_subject(plugin, TARGETS.get(plugin, "")))
 
 
 def section(plugin: str, found: dict[Cell, str]) -> str:

@@ -25,7 +25,7 @@ from tests.bench.report import (
     with_means,
 )
 
-from intarsia.cli.bench_row import BenchRow
+from intarsia_tools.bench_row import BenchRow
 
 ROW = BenchRow("net", "llvm", "onnxruntime", 1, 2.0, 4.0, 0.5, 0.4, 0.6)
 OPENED = Opened(Cost(0.2, 0.01, 2e6), Cost(0.4, 0.04, 4e6), 0.5, 0.25, 0.5)

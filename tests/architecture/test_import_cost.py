@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
 import sys
+
+import pytest
 
 from .source_tree import LIMITS
 
@@ -26,21 +29,10 @@ def test_importing_intarsia_loads_nothing_heavy() -> None:
 
 
 def test_the_runtime_loads_no_compiler() -> None:
-    compiler = (
-        "ir",
-        "tir",
-        "ops",
-        "passes",
-        "lower",
-        "partition",
-        "frontend",
-        "build",
-        "host",
-        "target",
-    )
+    compiler = ("intarsia", "intarsia_ir", "intarsia_loops", "intarsia_onnx", "intarsia_torch")
     program = (
-        "import sys, intarsia.runtime.load\n"
-        f"loaded = [m for m in {compiler!r} if 'intarsia.' + m in sys.modules]\n"
+        "import sys, intarsia_runtime.load\n"
+        f"loaded = [m for m in {compiler!r} if m in sys.modules]\n"
         "print(*loaded, 'onnx' in sys.modules)"
     )
     run = subprocess.run(
@@ -63,3 +55,33 @@ def test_importing_intarsia_is_quick() -> None:
 
     extra = 1000 * (seconds("import intarsia") - seconds("pass"))
     assert extra <= LIMITS["import_milliseconds"]
+
+
+_LOADED = """
+import contextlib, io, json, sys
+before = set(sys.modules)
+from intarsia.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()):
+    code = main({arguments!r})
+print(json.dumps([code, sorted(set(sys.modules) - before)]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limit"),
+    [(["targets", "parse", "dnnl, llvm -mcpu=haswell"], 66), (["plugins", "list"], 40)],
+    ids=["parse", "list"],
+)
+def test_commands_that_compile_nothing_load_no_compiler(arguments: list[str], limit: int) -> None:
+    """Parsing loads the options of two kinds; ``limit`` counts modules of ours and of plugins."""
+    run = subprocess.run(
+        [sys.executable, "-c", _LOADED.format(arguments=arguments)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    code, loaded = json.loads(run.stdout)
+    assert code == 0, run.stderr
+    heavy = ("numpy", "llvmlite", "onnx", "torch", "ml_dtypes", "intarsia_loops")
+    compiler = ("intarsia_ir.graph", "intarsia_ir.ops", "intarsia_ir.tir", "intarsia.partition")
+    assert [name for name in loaded if name in heavy or name.startswith(compiler)] == []
+    ours = [name for name in loaded if name.startswith("intarsia")]
+    assert len(ours) <= limit, ours

@@ -19,7 +19,7 @@ import numpy as np
 import onnxruntime
 
 import intarsia
-from intarsia.build.artifact import Artifact
+from intarsia.driver.artifact import Artifact
 
 _BAR = 40
 

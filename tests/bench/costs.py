@@ -23,10 +23,10 @@ from .chains import write_chain
 _OURS = """
 import json, sys, time
 import numpy as np
-from intarsia.runtime.load import load
+from intarsia_runtime.load import load
 model = load(sys.argv[1], threads=1)
 cold = time.process_time()
-from intarsia.cli.arrays import random_inputs
+from intarsia.driver.arrays import random_inputs
 inputs = random_inputs(model.inputs, 0)
 for _ in range(3): model.run(inputs)
 kib = next(int(l.split()[1]) for l in open("/proc/self/status") if l.startswith("VmHWM"))

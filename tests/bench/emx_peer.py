@@ -24,8 +24,8 @@ import onnx
 import safetensors.numpy
 
 import intarsia
-from intarsia.artifact.passport import Passport
-from intarsia.errors import IntarsiaError
+from intarsia_runtime.artifact.passport import Passport
+from intarsia_runtime.errors import IntarsiaError
 
 CC = ("gcc", "-O3", "-march=native", "-ffast-math", "-fno-math-errno", "-fPIC", "-shared")
 SECONDS = 900

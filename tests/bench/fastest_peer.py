@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import geometric_mean
 
-from intarsia.cli.bench_row import BenchRow
+from intarsia_tools.bench_row import BenchRow
 
 from .gate import regressions
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from intarsia.build.stages import read_target, spaces_of
+from intarsia.driver.stages import read_target, spaces_of
 from intarsia.host.host import Host
 
 TOLERANCE = 0.15

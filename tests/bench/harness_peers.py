@@ -23,7 +23,7 @@ class Intarsia(Peer):  # noqa: F821
     variants = ("static",)
 
     def imports(self):
-        import intarsia.runtime.load  # noqa: F401
+        import intarsia_runtime.load  # noqa: F401
 
     def version(self):
         import intarsia
@@ -52,7 +52,7 @@ class Conformance:
 
     def prepare(self, model):
         import intarsia
-        from intarsia.errors import IntarsiaError
+        from intarsia_runtime.errors import IntarsiaError
 
         try:
             built = intarsia.build(intarsia.from_onnx(model), target=self.target)

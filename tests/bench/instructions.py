@@ -23,8 +23,8 @@ import numpy as np
 import onnx
 
 import intarsia
-from intarsia.artifact.archive import OpenedArtifact, open_artifact
-from intarsia.artifact.plan import TensorSpec
+from intarsia_runtime.artifact.archive import OpenedArtifact, open_artifact
+from intarsia_runtime.artifact.plan import TensorSpec
 
 COUNTER = Path(__file__).resolve().parents[2] / "plugins" / "c" / "tests" / "mcu" / "counter.c"
 

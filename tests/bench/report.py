@@ -24,8 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from intarsia.cli.bench_plot import plot_rows
 from intarsia.target.detect import machine_facts
+from intarsia_tools.bench_plot import plot_rows
 
 from .costs import Opened, compare_opening, compile_seconds, compile_times, growth
 from .fastest_peer import (

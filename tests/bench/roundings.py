@@ -24,21 +24,21 @@ import numpy as np
 import onnxruntime
 
 import intarsia
-from intarsia.build.artifact import Artifact
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, Function, Var, make_tuple, tensor_type
-from intarsia.ir.module import IRModule
-from intarsia.ir.walk import calls
-from intarsia.ops.evaluate import evaluate
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
+from intarsia.driver.artifact import Artifact
+from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, make_tuple, tensor_type
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.dtype import DType
 
 Array = np.ndarray
 
 _ELSEWHERE = """
 import sys
 import numpy as np
-from intarsia.runtime.load import load
+from intarsia_runtime.load import load
 found = load(sys.argv[1]).run(dict(np.load(sys.argv[2])))
 np.savez(sys.argv[3], **{str(place): value for place, value in enumerate(found.values())})
 """

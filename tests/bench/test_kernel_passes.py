@@ -9,20 +9,20 @@ from collections.abc import Callable
 
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import IntImm, Load, PrimExpr, TirVar, intrinsic
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.passes.merge_lanes import merge_lanes
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.split_registers import split_registers
-from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
-from intarsia.tir.passes.unroll import unroll
-from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.stmt import Allocate, For, ForKind, Seq, Stmt, Store
-from intarsia.tir.text import parse_func, print_func
-from intarsia.tir.verify import verify_func
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, TirVar, intrinsic
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.passes.merge_lanes import merge_lanes
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.split_registers import split_registers
+from intarsia_ir.tir.passes.stack_to_scratch import stack_to_scratch
+from intarsia_ir.tir.passes.unroll import unroll
+from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, Seq, Stmt, Store
+from intarsia_ir.tir.text import parse_func, print_func
+from intarsia_ir.tir.verify import verify_func
+from intarsia_runtime.dtype import DType
 
 pytestmark = pytest.mark.bench
 

@@ -11,10 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.source_path import CORE
 
 LIMIT = 3.5
 EMPTY = "import click\n@click.command()\ndef main():\n    click.echo('')\nmain()\n"
-CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 
 
 def distributions(folder: Path, plugins: int, others: int) -> None:
@@ -31,7 +31,7 @@ def distributions(folder: Path, plugins: int, others: int) -> None:
             )
             (folder / name).mkdir()
             (folder / name / "plugin.toml").write_text(
-                f'schema = 1\nname = "p{number}"\napi = ">=1.0,<2"\n'
+                f'schema = 1\nname = "p{number}"\napi = ">=2.0,<3"\n'
                 f'summary = "s"\nhooks = "{name}.x"\n'
                 f'[[target-kind]]\nname = "k{number}"\nrole = "accelerator"\nsummary = "s"\n'
                 f'[[alias]]\nname = "a{number}"\ntarget = "k{number}, loops"\n'
@@ -50,7 +50,7 @@ def seconds(arguments: list[str], env: dict[str, str]) -> float:
 def test_listing_fifty_plugins_is_quick(tmp_path: Path) -> None:
     distributions(tmp_path / "site", 50, 250)
     (tmp_path / "empty.py").write_text(EMPTY)
-    path = os.pathsep.join([str(CORE), str(tmp_path / "site")])
+    path = os.pathsep.join([CORE, str(tmp_path / "site")])
     env = {**os.environ, "PYTHONPATH": path, "PYTHONPYCACHEPREFIX": str(tmp_path / "pyc")}
     env.pop("PYTHONDONTWRITEBYTECODE", None)
     empty, listing = [str(tmp_path / "empty.py")], ["-m", "intarsia", "plugins", "list"]

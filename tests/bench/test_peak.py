@@ -19,7 +19,7 @@ import onnx
 import pytest
 
 import intarsia
-from intarsia.runtime.cpu import this_machine
+from intarsia_runtime.cpu import this_machine
 
 LEAST = 0.85
 ROUNDS = 100

@@ -8,17 +8,17 @@ import time
 
 import pytest
 
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.ir.expr import Expr, Function, Var, call
-from intarsia.ir.module import IRModule
-from intarsia.ir.pattern import ANY, Match, op
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS
 from intarsia.partition.cost import Plan, Prices
 from intarsia.partition.partition import partition
 from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia.target.kind import Performance
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import Expr, Function, Var, call
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.pattern import ANY, Match, op
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
 
 LIMIT = 10.0  # seconds
 NODES = 2000

@@ -10,8 +10,8 @@ from typing import Any
 import mpmath
 import numpy as np
 
-from intarsia.tir.evaluate_intrinsic import apply_intrinsic
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.evaluate_intrinsic import apply_intrinsic
+from intarsia_ir.tir.intrinsic import Intrinsic
 
 PRECISION = 160  # bits: three times those of float64
 EDGES = (

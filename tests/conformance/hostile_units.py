@@ -17,17 +17,13 @@ from typing import TypeAlias
 from unittest.mock import patch
 
 import numpy as np
-from intarsia_testkit.qdq_models import channelled_residual_net, residual_net
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia.build.artifact import Artifact as Built
+from intarsia.driver.artifact import Artifact as Built
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import KindRow, Manifest
-from intarsia.ir.expr import tensor_type
-from intarsia.ir.types import TensorType
-from intarsia.lower.kernels import TensorModule
 from intarsia.plugin import (
     CompiledUnit,
     Constant,
@@ -43,8 +39,14 @@ from intarsia.plugin import (
 )
 from intarsia_arm_acl.stamp import FORMAT as ACL_FORMAT
 from intarsia_arm_acl.stamp import unit_stamp
+from intarsia_ir.graph.expr import Function, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.tir.module import Lowered, TensorModule
+from intarsia_ir.tir.space import Tuned
 from intarsia_llvm.codegen import tir_codegen
+from intarsia_loops.lower import lower
 from intarsia_tensorrt.signature import FILE, PLAN_FILE, SCHEMA, Border, Signature
+from intarsia_testkit.qdq_models import channelled_residual_net, residual_net
 
 Loops: TypeAlias = Callable[[TensorModule, Target], CompiledUnit]
 Regions: TypeAlias = Callable[[Region], CompiledUnit]
@@ -130,7 +132,8 @@ class Products:
     """An accelerator that takes matrix products; what compiles them is given."""
 
     def __init__(self, *, loops: Loops | None = None, region: Regions | None = None) -> None:
-        self.kind = TargetKind("products", Role.ACCELERATOR, NoOptions, tir_codegen=loops)
+        self.kind = TargetKind("products", Role.ACCELERATOR, NoOptions)
+        self.loops = loops
         self.region = region
 
     @hookimpl
@@ -142,15 +145,31 @@ class Products:
         return SupportTable((SupportRow("matmul", op("matmul"), lambda match: Support.yes()),))
 
     @hookimpl
-    def relay_codegen(self, region: Region, target: Target) -> CompiledUnit:
-        assert self.region is not None
-        return self.region(region)
+    def relay_codegen(self, region: Region, target: Target) -> CompiledUnit | None:
+        return None if self.region is None else self.region(region)
+
+    @hookimpl
+    def lower(
+        self,
+        main: Function,
+        regions: Sequence[Region],
+        target: Target,
+        alignment: int,
+        tuned: Tuned | None,
+        name: str,
+    ) -> Lowered:
+        return lower(main, regions, target=target, alignment=alignment, tuned=tuned, name=name)
+
+    @hookimpl
+    def tir_codegen(self, module: TensorModule, target: Target) -> CompiledUnit:
+        assert self.loops is not None
+        return self.loops(module, target)
 
 
 def with_products(hooks: Products) -> Built:
     """Compile the small model with its products on an accelerator."""
     row = KindRow("products", Role.ACCELERATOR, "products")
-    manifest = Manifest("products", ">=1.0,<2", "", "", (row,), (), ())
+    manifest = Manifest("products", ">=2.0,<3", "", "", (row,), (), ())
     host = Host(local=[LocalPlugin(manifest, hooks, "intarsia-products")])
     return intarsia.build(small_model(), target="products, llvm", plan="greedy", host=host)
 

@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 import intarsia
-from intarsia.dtype import DType
-from intarsia.ir.expr import Function, Var, call, make_tuple
-from intarsia.ir.module import IRModule
-from intarsia.ir.op import Op, OpAttrs, OpKind
-from intarsia.ir.types import TensorType
-from intarsia.tir.expr import intrinsic
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.tensor import Tensor, compute
+from intarsia_ir.graph.expr import Function, Var, call, make_tuple
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.op import Op, OpAttrs, OpKind
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.tir.expr import intrinsic
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.tensor import Tensor, compute
+from intarsia_runtime.dtype import DType
 
 from .exact_functions import exact, sweep, units
 

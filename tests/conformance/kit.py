@@ -50,7 +50,7 @@ import sys
 from intarsia_testkit.blocks import choose_blocks, sample_graph
 from intarsia_testkit.running import compile_module
 from intarsia_testkit.subject import open_subject
-from intarsia.errors import ArtifactError, TargetError, ToolchainError, WorkerLost
+from intarsia_runtime.errors import ArtifactError, TargetError, ToolchainError, WorkerLost
 
 subject = open_subject(sys.argv[1], sys.argv[2])
 found = {"compiles": "", "runs": ""}

@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from intarsia.errors import UnsupportedError
-from intarsia.frontend.onnx import from_onnx
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import UnsupportedError
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2}
 

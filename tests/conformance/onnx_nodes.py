@@ -30,7 +30,7 @@ from .onnx_cases import KINDS, OnnxCase, collect
 def run_case(case: OnnxCase, target: str) -> Outcome:
     """Build and run one test in this process."""
     import intarsia
-    from intarsia.errors import IntarsiaError, UnsupportedError
+    from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
     start = time.perf_counter()
 

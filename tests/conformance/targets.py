@@ -8,19 +8,19 @@ from dataclasses import fields
 
 import numpy as np
 
-from intarsia.build.artifact import Artifact
-from intarsia.build.build import build
-from intarsia.build.stages import read_target
-from intarsia.dtype import DType
-from intarsia.errors import IntarsiaError
+from intarsia.driver.artifact import Artifact
+from intarsia.driver.build import build
+from intarsia.driver.stages import read_target
 from intarsia.host.host import Host
-from intarsia.ir.expr import Function, Var, call, constant
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS
-from intarsia.ops.nn import Matmul
 from intarsia.partition.cost import Plan
 from intarsia.target.kind import Role
+from intarsia_ir.graph.expr import Function, Var, call, constant
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.nn import Matmul
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import IntarsiaError
 
 WEIGHT = np.ones((64, 64), np.float32)
 

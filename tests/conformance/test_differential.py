@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
+
+from intarsia_ir.graph.op import OpKind
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.tir.interp import evaluate
+from intarsia_ir.tir.tensor import placeholder
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError
 from intarsia_testkit.cases.case import Case, difference, random_array, run_cases
 from intarsia_testkit.cases.elementwise_cases import ATTRS, BINARY, INTERVALS, UNARY, accepts
-
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
-from intarsia.ir.op import OpKind
-from intarsia.ops import OPERATORS
-from intarsia.tir.interp import evaluate
-from intarsia.tir.tensor import placeholder
 
 from .targets import EMULATED, TARGETS
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant, get_item, make_tuple
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.cases.case import difference, random_array, run_graph
 from intarsia_testkit.cases.elementwise_cases import ATTRS, BINARY, UNARY, accepts
-
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, Function, Var, call, constant, get_item, make_tuple
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS
-from intarsia.ops.evaluate import evaluate
 
 from .targets import TARGETS
 

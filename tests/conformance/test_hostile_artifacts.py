@@ -12,11 +12,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from intarsia_testkit.hostile import fuzz, mutate, read_members, write_members
 
 import intarsia
-from intarsia.errors import ArtifactError, PluginError
-from intarsia.runtime.load import load
+from intarsia_runtime.errors import ArtifactError, PluginError
+from intarsia_runtime.load import load
+from intarsia_testkit.hostile import fuzz, mutate, read_members, write_members
 
 from .hostile_units import FORMATS, NEEDS_CC, float_model, native_loops, open_model
 

@@ -8,8 +8,8 @@ import math
 
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_runtime.dtype import DType
 
 from .intrinsic_accuracy import DTYPES, RESULTS, TARGETS, measure
 from .targets import EMULATED

@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import pytest
+
+from intarsia.driver.stages import read_target
+from intarsia.host.host import Host
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.text import parse_func, print_func
+from intarsia_ir.tir.verify import verify_func
+from intarsia_loops.lower import lower
 from intarsia_testkit.cases.case import graph_of, module_of
 from intarsia_testkit.kernel_structure import kernel_structure
-
-from intarsia.build.stages import read_target
-from intarsia.host.host import Host
-from intarsia.lower.lower import lower
-from intarsia.ops import OPERATORS
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.text import parse_func, print_func
-from intarsia.tir.verify import verify_func
 
 from .targets import EMULATED, TARGETS
 from .test_operators import cases_by_operator

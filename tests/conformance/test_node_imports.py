@@ -7,8 +7,8 @@ from collections import Counter
 
 import pytest
 
-from intarsia.errors import ResourceError, UnsupportedError
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.errors import ResourceError, UnsupportedError
 
 from .node_tensors import all_agree, imported_with, node_cases, tensors_of
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.errors import GateFailed, ResourceError, UnsupportedError
 from intarsia.partition.cost import Plan
+from intarsia_runtime.errors import GateFailed, ResourceError, UnsupportedError
 
 from .node_tensors import all_agree, imported_with, node_cases, tensors_of
 from .onnx_cases import collect

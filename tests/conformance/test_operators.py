@@ -12,17 +12,17 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+
+from intarsia.driver.stages import partition_module, read_target
+from intarsia.host.host import Host
+from intarsia.partition.cost import Plan
+from intarsia_ir.graph.text.printer import print_module
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.errors import UnsupportedError
 from intarsia_testkit.cases import every_case
 from intarsia_testkit.cases.case import Case, graph_of, module_of, run_cases
-
-from intarsia.build.stages import cut, read_target
-from intarsia.errors import UnsupportedError
-from intarsia.host.host import Host
-from intarsia.ir.text.printer import print_module
-from intarsia.ops import OPERATORS
-from intarsia.partition.cost import Plan
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
 
 from .targets import COMPOSITES, TARGETS, fallback_has_a_test
 
@@ -37,7 +37,7 @@ _SPECIAL = {
     "nn.hard_sigmoid(float32[31])": _SKIPS_NAN,
     "nn.hard_sigmoid(float32[31], alpha=0.5, beta=0.6)": _SKIPS_NAN,
     "nn.relu(float32[31])": _SKIPS_NAN,
-    "nn.gelu(float32[31])": "oneDNN multiplies in another order, and overflows at 3e38",
+    "nn.gelu(float32[31])": "oneDNN multiplies in another order, and overflows at 3e38 (AVX-512)",
     "rsqrt(float32[31])": "oneDNN takes a power, which of a negative zero is positive",
 }
 DEVIATES: dict[tuple[str, str], str] = {
@@ -58,6 +58,9 @@ DEVIATES: dict[tuple[str, str], str] = {
     for case, why in _SPECIAL.items()
 }
 """Where a vendor's library computes otherwise, and why; a call that no longer does must leave."""
+
+BY_PROCESSOR = {"nn.gelu(float32[31])"}
+"""Calls that deviate with the kernels of some processors alone."""
 
 
 COMPILED_FOR: dict[str, str] = {
@@ -89,7 +92,7 @@ def is_the_fallbacks_alone(cases: list[Case], target: str) -> bool:
     module = module_of(params, [one for group in results for one in group])
     prepared = PREPARE.run(module, remarks=Remarks())
     host = Host()
-    cutting = cut(host, prepared, read_target(host, target, None), Plan.GREEDY)
+    cutting = partition_module(host, prepared, read_target(host, target, None), Plan.GREEDY)
     return not cutting.regions and print_module(cutting.module) == print_module(prepared)
 
 
@@ -112,7 +115,8 @@ def test_operator(name: str, target: str) -> None:
             continue
         message = case.differs(found)
         if (target, str(case)) in DEVIATES:
-            message = "" if message else f"{case}: deviates no longer"
+            is_old = not message and str(case) not in BY_PROCESSOR
+            message = f"{case}: deviates no longer" if is_old else ""
         wrong.append(message)
     wrong = [message for message in wrong if message]
     assert not wrong, f"{len(wrong)} of {len(cases)}:\n" + "\n".join(wrong[:20])
@@ -137,7 +141,9 @@ def test_matrix(golden: Callable[..., None]) -> None:
         for target in shipped.values():
             params, results, _ = graph_of(cases)
             module = module_of(params, [one for group in results for one in group])
-            report = cut(host, module, read_target(host, target, None), Plan.GREEDY).placement
+            report = partition_module(
+                host, module, read_target(host, target, None), Plan.GREEDY
+            ).placement
             row += f"{sum(v.verdict == 'yes' for v in report.verdicts):>12}"
             reasons.update(v.code for v in report.verdicts if v.verdict == "no")
         listed = ", ".join(f"{count} {code}" for code, count in sorted(reasons.items()))

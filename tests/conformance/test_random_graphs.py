@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intarsia.ir.expr import Expr
+from intarsia_ir.graph.expr import Expr
 
 from .targets import TARGETS
 from .test_fusion import PADDED, Graph

@@ -19,13 +19,13 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
-from intarsia.budget import limited
-from intarsia.build.dynamic import import_any
-from intarsia.build.source import Source
-from intarsia.errors import IntarsiaError
-from intarsia.ir.module import IRModule
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
+from intarsia.driver.dynamic import import_any
+from intarsia.driver.source import Source
+from intarsia_ir.budget import limited
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.errors import IntarsiaError
 
 LARGEST = 1 << 16  # bytes of a model that is mutated
 NUMBERS = (0, 1, -1, 2, -2, 3, 7, 99, -99, 1 << 31, -(1 << 31), 1 << 62, (1 << 63) - 1)

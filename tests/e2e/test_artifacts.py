@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.artifact.archive import open_artifact
+from intarsia_runtime.artifact.archive import open_artifact
 
 from .real_models import DIGITS
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.build.importing import import_model
-from intarsia.build.stages import cut, read_target
+from intarsia.driver.importing import import_model
+from intarsia.driver.stages import partition_module, read_target
 from intarsia.host.host import Host
 from intarsia.partition.cost import Plan
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
 
 from .real_models import MODELS, RealModel
 
@@ -24,8 +24,8 @@ def test_placing_by_cost_is_never_dearer_than_greedy(model: RealModel, target: s
     imported = import_model(model.path, model.shapes)
     module = PREPARE.run(imported, remarks=Remarks())
     parts = read_target(host, target, None)
-    placement = cut(host, module, parts, Plan.COST).placement
+    placement = partition_module(host, module, parts, Plan.COST).placement
     assert placement.cost is not None
     assert placement.cost.chosen <= placement.cost.greedy
     assert placement.cost.chosen <= placement.cost.fallback
-    assert cut(host, module, parts, Plan.GREEDY).placement.cost is None
+    assert partition_module(host, module, parts, Plan.GREEDY).placement.cost is None

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia.artifact.signature import SizeChoice, ValueSpec
-from intarsia.build.parts import Piece, join
-from intarsia.build.sizes import Sizes
-from intarsia.errors import ArtifactError, ModelError, UnsupportedError, UsageError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.runtime.executors.sizes import SizesExecutor
+from intarsia.driver.parts import Piece, join
+from intarsia.driver.sizes import Sizes
+from intarsia_onnx import from_onnx
+from intarsia_runtime.artifact.signature import SizeChoice, ValueSpec
+from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError, UsageError
+from intarsia_runtime.executors.sizes import SizesExecutor
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 

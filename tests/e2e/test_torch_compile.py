@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia import dynamo
-from intarsia.errors import TargetError, UnsupportedError, UsageError
-from intarsia.frontend import torch_graph
+from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError
+from intarsia_torch import dynamo
+from intarsia_torch import graph as torch_graph
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: torch.onnx needs it")

@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.build.dynamic import import_any
-from intarsia.build.importing import import_model
-from intarsia.build.source import Source
 from intarsia.cli.main import main
-from intarsia.errors import ModelError, UnsupportedError, UsageError
-from intarsia.frontend import torch as frontend
-from intarsia.frontend.torch_attention import encoder_layer, self_attention
-from intarsia.ir.walk import post_order
-from intarsia.ops.evaluate import evaluate
+from intarsia.driver.dynamic import import_any
+from intarsia.driver.importing import import_model
+from intarsia.driver.source import Source
+from intarsia_ir.graph.walk import post_order
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.errors import ModelError, UnsupportedError, UsageError
+from intarsia_torch import importing as frontend
+from intarsia_torch.attention import encoder_layer, self_attention
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: torch.onnx needs it")
@@ -237,7 +237,7 @@ def test_without_torch_the_error_names_the_extra() -> None:
 
 
 def test_the_front_end_loads_no_torch() -> None:
-    program = "import sys, intarsia.dynamo; print('torch' in sys.modules)"
+    program = "import sys, intarsia_torch.dynamo; print('torch' in sys.modules)"
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )

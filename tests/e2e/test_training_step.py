@@ -8,8 +8,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import intarsia
-from intarsia.frontend.onnx import from_onnx
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
 
 TRAINING = "ai.onnx.preview.training"
 WEIGHTS = {"kernel": (4, 1, 3, 3), "shift": (4,), "matrix": (64, 3)}

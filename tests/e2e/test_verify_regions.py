@@ -11,28 +11,30 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia.build.dynamic import import_any, is_open
-from intarsia.build.place import place_model
-from intarsia.build.source import Source
-from intarsia.build.stages import read_target
-from intarsia.cli.verify import (
+from intarsia.driver.build import request_build
+from intarsia.driver.dynamic import import_any, is_open
+from intarsia.driver.model_partition import ModelPartition, partition_model, prepare_module
+from intarsia.driver.source import Source
+from intarsia.driver.stages import read_target
+from intarsia.host.host import Host
+from intarsia.partition.cost import Plan
+from intarsia.partition.rules import PlaceRule, parse_place_rule
+from intarsia_ir.graph.expr import call
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.errors import GateFailed, ModelError, UsageError
+from intarsia_runtime.executors.vm import VmExecutor
+from intarsia_tools.verify import (
     OutputCheck,
     RegionCheck,
+    built_regions,
     require_agreement,
     verify_outputs,
     verify_regions,
 )
-from intarsia.errors import GateFailed, ModelError, UsageError
-from intarsia.host.host import Host
-from intarsia.ir.expr import call
-from intarsia.ops import OPERATORS
-from intarsia.partition.cost import Plan
-from intarsia.partition.rules import parse_place_rule
-from intarsia.runtime.executors.vm import VmExecutor
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 pytest.importorskip("intarsia_dnnl", reason="needs an accelerator")
@@ -76,18 +78,19 @@ def checked(data: bytes, *, wrong: str = "") -> tuple[RegionCheck, ...]:
     host = Host()
     target = read_target(host, "dnnl, llvm", None)
     imported = import_any(Source(data), None, None, None)
-    placed = place_model(host, imported, target, Plan.GREEDY)
-    if wrong:
-        cutting = placed.cuts[wrong]
-        first, *others = cutting.regions
-        body = call(OPERATORS["negative"], first.function.body)
-        other = dataclasses.replace(first, function=dataclasses.replace(first.function, body=body))
-        tampered = {**placed.cuts, wrong: replace(cutting, regions=(other, *others))}
-        placed = replace(placed, cuts=tampered)
+    modules = {"main": imported} if isinstance(imported, IRModule) else imported.pieces
+    prepared = {name: prepare_module(host, m, target).module for name, m in modules.items()}
     artifact = intarsia.build(data, "dnnl, llvm", plan=Plan.GREEDY)
     x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
     with artifact.load(executor="graph", threads=1) as executable:
-        return verify_regions(executable, placed, {"x": x})
+        regions = built_regions(executable, prepared)
+        assert regions is not None
+        if wrong:
+            name, first = next(iter(regions[wrong].items()))
+            body = call(OPERATORS["negative"], first.function.body)
+            function = dataclasses.replace(first.function, body=body)
+            regions[wrong][name] = dataclasses.replace(first, function=function)
+        return verify_regions(executable, prepared, regions, {"x": x})
 
 
 def test_a_region_is_compared_on_what_it_was_given() -> None:
@@ -175,17 +178,24 @@ def test_the_command_line(tmp_path: Path) -> None:
     inspected = run("inspect", out)
     assert "input   x     float32  4x64" in inspected.stdout
     assert "piece0.dnnl_0" in inspected.stdout
-    differently = run("run", out, "--model", model, "--verify")
+    verified = run("run", out, "--model", model, "--verify", "--json")
+    assert verified.returncode == 0, verified.stderr
+    names = [row["name"] for row in json.loads(verified.stdout)["regions"]]
+    assert "piece0.dnnl_0" in names  # the regions of the artifact, whatever would be cut now
+    other = tmp_path / "other.onnx"
+    other.write_bytes(model.read_bytes().replace(b"relu", b"ulre"))
+    differently = run("run", out, "--model", other, "--verify")
     assert differently.returncode == 0, differently.stderr
     assert "cut in another way" in differently.stderr
 
 
 def test_rules_and_gates_hold_for_a_program_as_a_whole() -> None:
-    host = Host()
-    target = read_target(host, "dnnl, llvm", None)
-    program = import_any(Source(ranking()), None, None, None)
+    def placed_by(rules: list[PlaceRule]) -> ModelPartition:
+        chosen = {"plan": Plan.GREEDY, "rules": rules}
+        return partition_model(request_build(ranking(), "dnnl, llvm", **chosen))
+
     rules = [parse_place_rule("second!=dnnl"), parse_place_rule("tanh!=dnnl")]
-    placed = place_model(host, program, target, Plan.GREEDY, rules)
+    placed = placed_by(rules)
     assert [row.name for row in placed.placement.regions] == ["piece0.dnnl_0"]
     built = intarsia.build(ranking(), "dnnl, llvm", plan=Plan.GREEDY, rules=rules, max_regions=1)
     assert str(built.placement) == str(placed.placement)
@@ -193,7 +203,7 @@ def test_rules_and_gates_hold_for_a_program_as_a_whole() -> None:
         intarsia.build(ranking(), "dnnl, llvm", plan=Plan.GREEDY, max_regions=1)
     wrong = [parse_place_rule("secnd!=dnnl")]
     for attempt in (
-        lambda: place_model(host, program, target, Plan.GREEDY, wrong),
+        lambda: placed_by(wrong),
         lambda: intarsia.build(ranking(), "dnnl, llvm", plan=Plan.GREEDY, rules=wrong),
     ):
         with pytest.raises(UsageError, match="names no node") as caught:
@@ -205,7 +215,5 @@ def test_open_sizes_are_explained_if_the_executor_is_chosen(tmp_path: Path) -> N
     path = tmp_path / "m.onnx"
     path.write_bytes(ranking("N"))
     assert is_open(import_any(Source(path), None, None, None))
-    imported = import_any(Source(path), intarsia.Executor("vm"), None, None)
-    host = Host()
-    placed = place_model(host, imported, read_target(host, "dnnl, llvm", None))
+    placed = partition_model(request_build(path, "dnnl, llvm", executor="vm"))
     assert {row.verdict for row in placed.placement.verdicts if row.node == "first"} == {"no"}

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia.artifact.signature import ValueSpec
-from intarsia.build.parts import Piece, join
-from intarsia.errors import ArtifactError, ModelError, UnsupportedError, UsageError
-from intarsia.runtime.executors.vm import VmExecutor
-from intarsia.runtime.program import Program
+from intarsia.driver.parts import Piece, join
+from intarsia_runtime.artifact.signature import ValueSpec
+from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError, UsageError
+from intarsia_runtime.executors.vm import VmExecutor
+from intarsia_runtime.program import Program
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 
@@ -129,7 +129,7 @@ def test_pieces_know_whether_one_of_them_brings_a_library(
     graph = helper.make_graph(nodes, "g", [info("x", F, (2, 4))], [info("y", F, None)], weights)
     imports = [helper.make_opsetid("", 18), helper.make_opsetid(ML, 3)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-    monkeypatch.setattr("intarsia.runtime.load.Program", Seen)
+    monkeypatch.setattr("intarsia_runtime.load.Program", Seen)
     with intarsia.build(model.SerializeToString(), target).load(threads=2) as executable:
         (y,) = executable.run([X]).values()
     np.testing.assert_array_equal(y, np.full((2, 64), 4, np.float32))
@@ -239,7 +239,7 @@ def test_unknown_sizes_need_the_executor_to_be_asked_for() -> None:
 
 
 def test_a_module_runs_as_a_program_too() -> None:
-    from intarsia.frontend.onnx import from_onnx
+    from intarsia_onnx import from_onnx
 
     proto = top()
     del proto.graph.node[1:]

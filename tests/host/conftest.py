@@ -10,9 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.source_path import CORE
 
 PLUGINS = Path(__file__).parent / "plugins"
-CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 
 
 @pytest.fixture(scope="session")
@@ -44,9 +44,7 @@ def run_python(site: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run Python with the fixture plugins installed; returns output and exit code."""
 
     def run(*arguments: str, timeout: float = 60, **env: str) -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join(
-            [str(site), str(CORE), *filter(None, [os.environ.get("PYTHONPATH")])]
-        )
+        path = os.pathsep.join([str(site), CORE, *filter(None, [os.environ.get("PYTHONPATH")])])
         return subprocess.run(
             [sys.executable, *arguments],
             env={**os.environ, "PYTHONPATH": path, "COLUMNS": "200", **env},

@@ -58,14 +58,14 @@ class Fault:
     code: int = 5
     breaks: bool = True
     doctor: str = ""
-    api: str = ">=1.0,<2"
+    api: str = ">=2.0,<3"
     kind: str = ""
     manifest: str = ""
     entry: str = ""
     slow: bool = False
 
 
-NO_CODE = "does not implement relay_codegen()"
+NO_CODE = "does not implement relay_codegen() or lower()"
 
 FAULTS = {
     "no-sdk": Fault(
@@ -156,15 +156,15 @@ FAULTS = {
     ),
     "too-new": Fault(
         "raise RuntimeError('imported')",
-        says="it needs hook API >=9,<10; this intarsia has 1.1",
-        doctor="it needs hook API >=9,<10; this intarsia has 1.1",
+        says="it needs hook API >=9,<10; this intarsia has 2.0",
+        doctor="it needs hook API >=9,<10; this intarsia has 2.0",
         api=">=9,<10",
     ),
     "too-old": Fault(
         "raise RuntimeError('imported')",
-        says="it needs hook API <1.0; this intarsia has 1.1",
-        doctor="it needs hook API <1.0; this intarsia has 1.1",
-        api="<1.0",
+        says="it needs hook API >=1.0,<2; this intarsia has 2.0",
+        doctor="it needs hook API >=1.0,<2; this intarsia has 2.0",
+        api=">=1.0,<2",
     ),
     "bad-manifest": Fault(
         manifest="schema = 1\nname = ",

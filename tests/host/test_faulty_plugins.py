@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.source_path import CORE
 
 from .faulty_wheels import FAULTS, Fault, write_wheel
 
-CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 LIMIT = "4"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -54,7 +54,7 @@ def intarsia(faulty_site: Path, tmp_path_factory: pytest.TempPathFactory) -> Run
     cache = tmp_path_factory.mktemp("cache")
 
     def run(*arguments: str, script: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-        path = os.pathsep.join([str(faulty_site), str(CORE), os.environ.get("PYTHONPATH", "")])
+        path = os.pathsep.join([str(faulty_site), CORE, os.environ.get("PYTHONPATH", "")])
         settings = {"PYTHONPATH": path, "COLUMNS": "300", "INTARSIA_CACHE_DIR": str(cache)}
         return subprocess.run(
             [sys.executable, *(["-c", script] if script else ["-m", "intarsia"]), *arguments],
@@ -233,7 +233,7 @@ def test_two_copies_of_a_plugin_are_one_with_a_word_from_doctor(
     wheel = write_wheel(tmp_path, "thread", FAULTS["thread"], version="2.0")
     command += ["--disable-pip-version-check", "--target", str(tmp_path / "second"), str(wheel)]
     subprocess.run(command, check=True, capture_output=True)
-    path = os.pathsep.join([str(tmp_path / "second"), str(faulty_site), str(CORE)])
+    path = os.pathsep.join([str(tmp_path / "second"), str(faulty_site), CORE])
     env = {"PYTHONPATH": path, "INTARSIA_PLUGINS": "thread"}
     rows = json.loads(intarsia("plugins", "show", "thread", "--json", **env).stdout)["plugins"]
     assert [row["version"] for row in rows] == ["2.0"]
@@ -249,7 +249,7 @@ def test_a_process_ends_although_a_thread_of_a_plugin_runs(intarsia: Run, model:
 
 
 def test_an_interrupt_ends_a_trial_at_once(faulty_site: Path, model: Path, tmp_path: Path) -> None:
-    path = os.pathsep.join([str(faulty_site), str(CORE), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(faulty_site), CORE, os.environ.get("PYTHONPATH", "")])
     env = {**os.environ, "PYTHONPATH": path, "INTARSIA_CACHE_DIR": str(tmp_path / "cache")}
     command = ["explain", str(model), "--target", "endless, llvm"]
     started = subprocess.Popen(
@@ -310,7 +310,7 @@ def test_a_hook_that_ends_the_process_is_named(
     intarsia: Run, crashing_site: Path, model: Path, tmp_path: Path, name: str
 ) -> None:
     out = tmp_path / "out.intarsia"
-    path = os.pathsep.join([str(crashing_site), str(CORE), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join([str(crashing_site), CORE, os.environ.get("PYTHONPATH", "")])
     command = ("compile", str(model), "--target", f"{name}, llvm", "--plan", "greedy")
     run = intarsia(*command, "-o", str(out), PYTHONPATH=path)
     assert run.returncode == 5, run.stderr

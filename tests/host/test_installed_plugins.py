@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-FIXTURES = {"acme", "broken", "future", "acme-dnnl", "greedy"}
+FIXTURES = {"acme", "broken", "future", "former", "notes", "acme-dnnl", "greedy"}
 ONLY = {"INTARSIA_PLUGINS": ",".join(sorted(FIXTURES)), "INTARSIA_DISABLE_PLUGINS": ""}
 
 
@@ -32,7 +32,7 @@ def backend(tmp_path_factory: pytest.TempPathFactory) -> Path:
             f"[intarsia.plugins]\n{name} = {name}_plugin:plugin.toml\n"
         )
         (package / "plugin.toml").write_text(
-            f'schema = 1\nname = "{name}"\napi = ">=1.0,<2"\n'
+            f'schema = 1\nname = "{name}"\napi = ">=2.0,<3"\n'
             f'summary = "s"\nhooks = "{name}_plugin"\n'
             f'[[target-kind]]\nname = "{kind}"\nrole = "{role}"\nsummary = "s"\n'
         )
@@ -58,13 +58,19 @@ def listed(run: subprocess.CompletedProcess[str]) -> dict[str, dict[str, object]
     return {row["distribution"]: row for row in value["plugins"]}
 
 
+OWN = ("intarsia_runtime", "intarsia_ir")
+"""Packages of the host's own floors; a listing imports neither operators nor loops."""
+
+
 def test_listing_reads_manifests_only(run_python: Run) -> None:
     code = (
         "import sys\n"
         "from intarsia.cli.main import main\n"
         "code = main(['plugins', 'list', '--json'])\n"
         "heavy = {'numpy', 'onnx', 'pluggy', 'rich', 'tvm_ffi', 'safetensors', 'llvmlite'}\n"
+        f"own = {OWN}\n"
         "plugins = {m for m in sys.modules if m.startswith(('intarsia_', 'acme_'))}\n"
+        "plugins = {m for m in plugins if not m.startswith(own)}\n"
         "print(code, sorted(plugins | (heavy & set(sys.modules))), file=sys.stderr)\n"
     )
     run = run_python("-c", code, **ONLY)
@@ -74,13 +80,15 @@ def test_listing_reads_manifests_only(run_python: Run) -> None:
         "intarsia-acme": "discovered",
         "intarsia-broken": "discovered",
         "intarsia-future": "incompatible",
+        "intarsia-former": "incompatible",
+        "intarsia-notes": "discovered",
         "acme-dnnl": "discovered",
         "intarsia-greedy": "discovered",
     }
     assert rows["intarsia-acme"]["version"] == "0.3.0"
     assert rows["intarsia-acme"]["kinds"] == ["acme"]
-    assert rows["intarsia-future"]["reason"] == "it needs hook API >=2.0,<3; this intarsia has 1.1"
-    assert "hook API 1.1" in str(rows["intarsia-future"]["remedy"])
+    assert rows["intarsia-future"]["reason"] == "it needs hook API >=3.0,<4; this intarsia has 2.0"
+    assert "hook API 2.0" in str(rows["intarsia-future"]["remedy"])
 
 
 @pytest.mark.parametrize("command", [["targets", "list"], ["--help"], ["plugins", "show", "acme"]])
@@ -90,7 +98,7 @@ def test_other_listings_import_no_plugin_either(run_python: Run, command: list[s
         "from intarsia.cli.main import main\n"
         f"main({command!r})\n"
         "plugins = [m for m in sys.modules if m.startswith(('intarsia_', 'acme_'))]\n"
-        "print(plugins, file=sys.stderr)\n"
+        f"print([m for m in plugins if not m.startswith({OWN})], file=sys.stderr)\n"
         "print('numpy' in sys.modules, 'pluggy' in sys.modules, file=sys.stderr)\n"
     )
     assert run_python("-c", code, **ONLY).stderr == "[]\nFalse False\n"
@@ -122,7 +130,54 @@ def program(target: str, path: str) -> str:
 def test_an_incompatible_plugin_is_never_imported(run_python: Run, backend: Path) -> None:
     run = run_python("-c", program("future, loops", str(backend)), **env_with(backend, "loops"))
     assert run.returncode == 5
-    assert "is incompatible: it needs hook API >=2.0,<3" in run.stderr
+    assert "is incompatible: it needs hook API >=3.0,<4" in run.stderr
+
+
+def test_a_plugin_for_hook_api_1_is_listed_with_the_remedy(run_python: Run, backend: Path) -> None:
+    row = listed(run_python("-m", "intarsia", "plugins", "list", "--json", **ONLY))[
+        "intarsia-former"
+    ]
+    assert row["state"] == "incompatible"
+    assert row["reason"] == "it needs hook API >=1.0,<2; this intarsia has 2.0"
+    assert row["remedy"] == "install a version of intarsia-former made for hook API 2.0"
+    run = run_python("-c", program("former", str(backend)), **env_with(backend, "loops"))
+    assert run.returncode == 5
+    assert "hint: install a version of intarsia-former made for hook API 2.0" in run.stderr
+
+
+def test_a_plugins_command_is_in_the_help_and_runs(run_python: Run, tmp_path: Path) -> None:
+    shown = run_python("-m", "intarsia", "--help", **ONLY)
+    assert "hum" in shown.stdout.partition("Commands of plugins:")[2]
+    (tmp_path / "a.notes").write_text("notes 4\nexp\nnegative\n")
+    run = run_python("-m", "intarsia", "hum", str(tmp_path / "a.notes"), **ONLY)
+    assert (run.returncode, run.stdout) == (0, "exp negative\n")
+    gone = run_python("-m", "intarsia", "hum", str(tmp_path / "b.notes"), **ONLY)
+    assert gone.returncode == 5
+    assert "plugin 'notes' (intarsia-notes 0.2) failed in command 'hum'" in gone.stderr
+    assert run_python("-m", "intarsia", "hum", **ONLY).returncode == 2  # click's own usage error
+    assert run_python("-m", "intarsia", "--no-plugin", "notes", "hum", **ONLY).returncode == 2
+
+
+def test_a_plugins_format_is_found_by_suffix_and_by_its_first_bytes(
+    run_python: Run, tmp_path: Path
+) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from intarsia.host.host import Host\n"
+        "host = Host()\n"
+        "print(host.frontends(), 'intarsia_notes' in sys.modules)\n"
+        "text = b'notes 4\\nexp\\n'\n"
+        "for model in (Path('a.notes.txt'), text):\n"
+        "    frontend = host.frontend_for(model)\n"
+        "    module = frontend.importer(text, {'x': (3,)}, False)\n"
+        "    print(frontend.name, module.main.params[0].type)\n"
+    )
+    run = run_python("-c", code, **ONLY)
+    first, *rows = run.stdout.splitlines()
+    assert "name='notes', suffixes=('.notes', '.notes.txt')" in first
+    assert first.endswith("False")
+    assert [row.split()[0] for row in rows] == ["notes", "notes"], run.stderr
 
 
 def test_two_owners_of_a_kind_are_named_with_the_setting_that_decides(
@@ -141,7 +196,7 @@ def test_two_owners_of_a_kind_are_named_with_the_setting_that_decides(
 def test_a_greedy_plugin_cannot_answer_for_others(run_python: Run) -> None:
     code = (
         "from intarsia.host.host import Host\n"
-        "from intarsia.errors import PluginError\n"
+        "from intarsia_runtime.errors import PluginError\n"
         "host = Host()\n"
         "host.kind('greedy')\n"
         "target = host.kind('acme')\n"
@@ -206,9 +261,9 @@ def test_the_running_half_imports_no_compiler(run_python: Run) -> None:
     code = (
         "import json, sys\n"
         "import numpy as np\n"
-        "from intarsia.artifact.plan import TensorSpec\n"
-        "from intarsia.dtype import DType\n"
-        "from intarsia.runtime.loading import LoadRequest\n"
+        "from intarsia_runtime.artifact.plan import TensorSpec\n"
+        "from intarsia_runtime.dtype import DType\n"
+        "from intarsia_runtime.loading import LoadRequest\n"
         "from importlib_metadata import entry_points\n"
         "(entry,) = entry_points(group='intarsia.loaders', name='acme')\n"
         "spec = TensorSpec('x', (3,), DType.FLOAT32)\n"
@@ -220,7 +275,7 @@ def test_the_running_half_imports_no_compiler(run_python: Run) -> None:
         "call = entry.load()(LoadRequest('r', files, weights, (spec,), (spec,), 1, 0))\n"
         "out = np.zeros(3, 'float32')\n"
         "call(np.array([-3, 0, 2], 'float32'), out)\n"
-        "compiler = ('intarsia.ir', 'intarsia.host', 'pluggy')\n"
+        "compiler = ('intarsia_ir.graph', 'intarsia.host', 'pluggy')\n"
         "print(out.tolist(), [m for m in compiler if m in sys.modules])"
     )
     run = run_python("-c", code, **ONLY)

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.source_path import CORE
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-CORE = Path(__file__).resolve().parents[2] / "core" / "src"
 MODEL = Path(__file__).resolve().parents[1] / "e2e" / "models" / "digits" / "digits.onnx"
 
 
@@ -39,7 +39,7 @@ def test_its_regions_run_and_agree_with_the_reference(
     assert "ok" in run.stdout + run.stderr
     code = (
         "import sys\n"
-        "from intarsia.runtime.load import load\n"
+        "from intarsia_runtime.load import load\n"
         f"load({artifact!r})\n"
         "compiler = ('intarsia_acme.plugin', 'intarsia.host', 'pluggy')\n"
         "print([m for m in compiler if m in sys.modules])\n"
@@ -89,7 +89,7 @@ def test_an_artifact_without_its_plugin_says_what_to_install(
     options = ("--target", target, "--plan", "greedy")
     run = run_python("-m", "intarsia", "compile", str(MODEL), *options, "-o", artifact)
     assert run.returncode == 0, run.stderr
-    without = {"PYTHONPATH": str(CORE), "COLUMNS": "200"}
+    without = {"PYTHONPATH": CORE, "COLUMNS": "200"}
     run = run_python("-m", "intarsia", "run", artifact, **without)
     assert run.returncode == 7
     assert "needs intarsia-acme==0.3.0, which is not installed" in run.stderr

@@ -102,7 +102,7 @@ def _do(command: list[str], folder: Path) -> None:
 
 def _sources(*plugins: str) -> list[Path]:
     """Return what the runtime imports from this environment: pure Python, whatever the machine."""
-    names = ("intarsia", "intarsia_arm_acl", *plugins)
+    names = ("intarsia", "intarsia_runtime", "intarsia_arm_acl", *plugins)
     packages = [Path(import_module(name).__path__[0]).parent for name in names]
     installed = Path(str(distribution("intarsia-arm-acl").locate_file("")))
     libraries = Path(str(distribution("importlib-metadata").locate_file("")))

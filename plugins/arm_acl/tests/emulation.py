@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.errors import ToolchainError
 from intarsia_arm_acl import validate
 from intarsia_arm_acl.toolchain import find_toolchain
+from intarsia_runtime.errors import ToolchainError
 
 ROOT = os.environ.get("INTARSIA_ACL_ROOT", "")
 """Another release of the library to test: a folder with its headers, and all that it runs on."""

@@ -13,19 +13,20 @@ from itertools import permutations
 from pathlib import Path
 
 import numpy as np
-from intarsia_testkit.expressions import apply, number, var, weight
 
-from intarsia.dtype import DType
-from intarsia.errors import TypeRuleError
-from intarsia.ir.expr import Call, Constant, Expr, Var, constant, tensor_type
-from intarsia.ir.match import match_pattern
-from intarsia.ir.pattern import Match
-from intarsia.ir.walk import count_uses
-from intarsia_arm_acl.draft import Draft, sizes
+from intarsia.plugin.accelerator import sizes
+from intarsia_arm_acl.draft import Draft
 from intarsia_arm_acl.emit import description, headers_of, own_functions, validation
 from intarsia_arm_acl.operators.row import Row
 from intarsia_arm_acl.prelude import ADAPTERS, INCLUDES
-from intarsia_arm_acl.support import all_rows
+from intarsia_arm_acl.support import TABLE
+from intarsia_ir.graph.expr import Call, Constant, Expr, Var, constant, tensor_type
+from intarsia_ir.graph.match import match_pattern
+from intarsia_ir.graph.pattern import Match
+from intarsia_ir.graph.walk import count_uses
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TypeRuleError
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from .emulation import compile_program, emulator
 from .regions import integers
@@ -58,9 +59,9 @@ class Case:
 
 def cases(body: Call) -> Iterator[Case]:
     """Return a case for every row that matches a call and can say what it means."""
-    for row in all_rows():
+    for row in TABLE.rows:
         match = match_pattern(row.pattern, body, count_uses((body,)))
-        if match is None or not row.expresses(match):
+        if match is None or not TABLE.check(row, match):
             continue
         draft = Draft("grid")
         for expr in match.inputs:

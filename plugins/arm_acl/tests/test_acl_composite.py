@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 import intarsia
-from intarsia.artifact.archive import open_artifact
-from intarsia.errors import ArtifactError
-from intarsia.ir.expr import Call
-from intarsia.ir.module import IRModule
+from intarsia_ir.graph.expr import Call
+from intarsia_ir.graph.module import IRModule
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.errors import ArtifactError
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 from .aarch64_python import Unavailable, make_python
 from .emulation import ROOT, missing
@@ -24,7 +24,7 @@ TARGET = "arm_acl, llvm -mtriple=aarch64-linux-gnu"
 RUN = """
 import sys
 import numpy as np
-from intarsia.runtime.load import load
+from intarsia_runtime.load import load
 executable = load(sys.argv[1])
 for name in sys.argv[2].split(","):
     inputs = dict(np.load(name))

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 import intarsia
-from intarsia.dtype import DType
-from intarsia.ir.expr import Function, Var, call
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS
 from intarsia_arm_acl.validate import CPU
+from intarsia_ir.graph.expr import Function, Var, call
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
 
 from .aarch64_python import Unavailable, make_python
 
@@ -21,10 +21,11 @@ LOAD = """\
 import sys
 import numpy as np
 import intarsia
+import intarsia_runtime.errors
 try:
     made = intarsia.load(sys.argv[1]).run({"x": np.zeros((2, 3), np.float32)})
     print({name: array.tolist() for name, array in made.items()})
-except intarsia.errors.ArtifactError as error:
+except intarsia_runtime.errors.ArtifactError as error:
     print(error.exit_code, error)
 """
 

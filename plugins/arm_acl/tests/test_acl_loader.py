@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, PluginError
-from intarsia.runtime.abi import ArgumentBlock
-from intarsia.runtime.loading import LoadRequest
 from intarsia_arm_acl.loader import load
 from intarsia_arm_acl.stamp import SYMBOL, stamp_text
+from intarsia_runtime.abi import ArgumentBlock
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, PluginError
+from intarsia_runtime.loading import LoadRequest
 
 UNIT = """
 #include <stdint.h>

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from intarsia_testkit.expressions import apply, number, var, weight
 
-from intarsia.ir.expr import constant
+from intarsia_ir.graph.expr import constant
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from .regions import Bench
 

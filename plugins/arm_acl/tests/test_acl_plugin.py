@@ -8,15 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, function_of, var, weight
 
-from intarsia.dtype import DType
-from intarsia.errors import PluginError, ResourceError, ToolchainError
 from intarsia.host.host import Host
-from intarsia.ir.expr import Expr
-from intarsia.ir.match import match_pattern
-from intarsia.ir.types import Dim, TensorType
-from intarsia.ir.walk import count_uses
 from intarsia.partition.region import Region
 from intarsia.partition.support import Code
 from intarsia.plugin import Probe, Var
@@ -24,9 +17,16 @@ from intarsia_arm_acl import validate
 from intarsia_arm_acl.codegen import compile_region, write_region
 from intarsia_arm_acl.draft import Draft, real
 from intarsia_arm_acl.operators import elementwise
-from intarsia_arm_acl.support import all_rows, support_markdown
+from intarsia_arm_acl.support import TABLE
 from intarsia_arm_acl.target import ArmAclOptions
 from intarsia_arm_acl.toolchain import Toolchain, compile_unit, find_toolchain
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.match import match_pattern
+from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.walk import count_uses
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import PluginError, ResourceError, ToolchainError
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 from .emulation import missing
 from .regions import region_of, verdicts
@@ -124,11 +124,11 @@ def test_refuses_with_a_code_and_words(body: Expr, code: Code, words: str) -> No
 
 
 def test_the_readme_shows_the_table() -> None:
-    assert support_markdown() in README.read_text()
+    assert TABLE.markdown() in README.read_text()
 
 
 def test_rows_have_names_of_their_own() -> None:
-    names = [row.name for row in all_rows()]
+    names = [row.name for row in TABLE.rows]
     assert len(names) == len(set(names))
 
 
@@ -249,7 +249,7 @@ def test_without_an_emulator_the_table_alone_decides(
 
 
 def test_what_is_refused_is_never_lowered() -> None:
-    (row,) = (row for row in all_rows() if row.name == "log")
+    (row,) = (row for row in TABLE.rows if row.name == "log")
     body = apply("log", IMAGE)
     match = match_pattern(row.pattern, body, count_uses((body,)))
     assert match is not None

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, function_of, number, var
 
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
 from intarsia.host.host import Host
-from intarsia.ir.expr import Call, Constant, Expr, constant
 from intarsia_arm_acl.codegen import write_region
 from intarsia_arm_acl.plugin import partition
+from intarsia_ir.graph.expr import Call, Constant, Expr, constant
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError
+from intarsia_testkit.expressions import apply, function_of, number, var
 
 from .regions import Bench, integers, region_of, verdicts
 

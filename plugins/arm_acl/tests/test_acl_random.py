@@ -11,8 +11,8 @@ import random
 
 import pytest
 
-from intarsia.errors import TypeRuleError
-from intarsia.ir.expr import Call
+from intarsia_ir.graph.expr import Call
+from intarsia_runtime.errors import TypeRuleError
 
 from .grid import MAKERS, Maker
 from .regions import Bench, verdicts

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var
 
 import intarsia
-from intarsia.errors import TargetError
-from intarsia.ir.expr import Constant, Expr, constant
-from intarsia.ir.module import IRModule
 from intarsia.partition.cost import Plan
+from intarsia_ir.graph.expr import Constant, Expr, constant
+from intarsia_ir.graph.module import IRModule
+from intarsia_runtime.errors import TargetError
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var
 
 from .aarch64_python import Unavailable, make_python
 from .emulation import ROOT, missing

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.artifact.plan import CallPlan
-from intarsia.lower.kernels import TensorModule
 from intarsia.target.target import Target
 from intarsia_c.codegen import tir_codegen
 from intarsia_c.plugin import register_target_kind
-from intarsia_c.target import COptions, canonicalise
+from intarsia_c.target import COptions, canonicalize
+from intarsia_ir.tir.module import TensorModule
+from intarsia_runtime.artifact.plan import CallPlan
 
 from .calling import STRICT, Library
 
@@ -22,7 +22,7 @@ def make_target():
     kind = register_target_kind()[0]
 
     def make(**options):
-        return Target(kind, canonicalise(COptions(**options)))
+        return Target(kind, canonicalize(COptions(**options)))
 
     return make
 

@@ -37,7 +37,7 @@ def separable():
     return nodes, weights, (1, 1, 49, 10), (1, 12)
 
 
-def quantised():
+def quantized():
     """8-bit weights and activations around a convolution and a product."""
     levels = {
         "w": RNG.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8),

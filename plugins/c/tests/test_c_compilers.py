@@ -16,12 +16,12 @@ import pytest
 
 import intarsia
 from intarsia import Executor, Runtime
-from intarsia.artifact.plan import CallPlan
-from intarsia.lower.kernels import TensorModule
 from intarsia.target.target import Target
 from intarsia_c.codegen import c_sources
 from intarsia_c.plugin import register_target_kind
 from intarsia_c.target import COptions
+from intarsia_ir.tir.module import TensorModule
+from intarsia_runtime.artifact.plan import CallPlan
 
 from .calling import STRICT
 from .mcu.tiny_nets import NETS, save_net

@@ -7,11 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import (
+from intarsia_c.codegen import c_sources
+from intarsia_c.target import COptions
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import (
     COMPARISONS,
     INDEX,
     Binary,
@@ -33,10 +32,11 @@ from intarsia.tir.expr import (
     minimum,
     select,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import (
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.stmt import (
     Allocate,
     Barrier,
     For,
@@ -48,8 +48,8 @@ from intarsia.tir.stmt import (
     Store,
     Thread,
 )
-from intarsia_c.codegen import c_sources
-from intarsia_c.target import COptions
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError
 
 from .calling import numpy_type
 from .conftest import NO_PLAN

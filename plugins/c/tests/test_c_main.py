@@ -10,7 +10,15 @@ import subprocess
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import (
+from intarsia_c.codegen import SOURCES_ONLY, c_sources, tir_codegen
+from intarsia_c.plugin import lower_intrinsic, probe
+from intarsia_c.target import COptions, canonicalize
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm, Load, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.stmt import For, ForKind, Store
+from intarsia_runtime.artifact.plan import (
     Argument,
     CallPlan,
     CopyStep,
@@ -19,16 +27,8 @@ from intarsia.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia.dtype import DType
-from intarsia.errors import TargetError, ToolchainError
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import IntImm, Load, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import For, ForKind, Store
-from intarsia_c.codegen import SOURCES_ONLY, c_sources, tir_codegen
-from intarsia_c.plugin import lower_intrinsic, probe
-from intarsia_c.target import COptions, canonicalise
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TargetError, ToolchainError
 
 from .calling import STRICT, AnyValue, Tensor, described
 from .conftest import NO_PLAN
@@ -287,9 +287,9 @@ def test_features_of_the_processor_are_declared(make_target):
 
 def test_options_are_checked():
     with pytest.raises(TargetError, match="'9x' cannot start a name"):
-        canonicalise(COptions(prefix="9x"))
+        canonicalize(COptions(prefix="9x"))
     with pytest.raises(TargetError, match="-cc is empty"):
-        canonicalise(COptions(cc=""))
+        canonicalize(COptions(cc=""))
 
 
 def test_probe_and_rules(make_target):

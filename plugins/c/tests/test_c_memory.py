@@ -6,9 +6,9 @@ from __future__ import annotations
 import pytest
 
 import intarsia
-import intarsia.lower.call_plan
+import intarsia_loops.call_plan
 from intarsia import Executor, Runtime
-from intarsia.lower.plan_memory import plan_memory
+from intarsia_loops.plan_memory import plan_memory
 
 from .mcu.tiny_nets import NETS, save_net
 
@@ -23,7 +23,7 @@ def test_the_workspace_is_near_the_lower_bound(tmp_path, monkeypatch, name, mcpu
         planned.append(lifetimes)
         return plan_memory(lifetimes, alignment)
 
-    monkeypatch.setattr(intarsia.lower.call_plan, "plan_memory", plan)
+    monkeypatch.setattr(intarsia_loops.call_plan, "plan_memory", plan)
     artifact = intarsia.build(
         path, target=f"c -freestanding{mcpu}", runtime=Runtime("c"),
         executor=Executor("aot", {"workspace-byte-alignment": 8}),

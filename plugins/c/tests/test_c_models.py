@@ -7,22 +7,21 @@ import importlib.util
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import intarsia
 
-from .calling import STRICT
-from .made_models import quantised, saved, separable
+from .calling import STRICT, exact_session
+from .made_models import quantized, saved, separable
 
 DIGITS = Path(__file__).resolve().parents[3] / "tests" / "e2e" / "models" / "digits"
 C = f"c -opt-level=2 -cflags={','.join(STRICT)}"
 
 
-@pytest.mark.parametrize("make", [separable, quantised])
+@pytest.mark.parametrize("make", [separable, quantized])
 def test_agrees_with_onnxruntime(tmp_path, make):
     path, x = saved(tmp_path, make)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = exact_session(str(path))
     (want,) = session.run(None, {"x": x})
     artifact = intarsia.build(path, target=C).save(tmp_path / "model.intarsia")
     got = intarsia.load(artifact).run({"x": x})["y"]
@@ -30,7 +29,7 @@ def test_agrees_with_onnxruntime(tmp_path, make):
 
 
 @pytest.mark.parametrize("accelerator", ["", "dnnl"])
-def test_digits_are_recognised(tmp_path, accelerator):
+def test_digits_are_recognized(tmp_path, accelerator):
     if accelerator and importlib.util.find_spec(f"intarsia_{accelerator}") is None:
         pytest.skip(f"intarsia-{accelerator} is not installed, so nothing can stand in front of C")
     target = f"{accelerator}, {C}" if accelerator else C

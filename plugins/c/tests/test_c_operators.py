@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Function, Var, call, get_item, make_tuple
-from intarsia.ir.types import TensorType, TupleType
-from intarsia.lower.lower import lower
-from intarsia.ops import OPERATORS
+from intarsia_c.lowering import lower_function as lower
+from intarsia_ir.graph.expr import Function, Var, call, get_item, make_tuple
+from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
 
 from .calling import walk
 

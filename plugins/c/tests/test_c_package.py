@@ -11,12 +11,15 @@ import sys
 import tarfile
 
 import numpy as np
-import onnxruntime
 import pytest
 
 import intarsia
 from intarsia import Executor, Runtime
-from intarsia.artifact.plan import (
+from intarsia_c.package import name_after_model, package
+from intarsia_c.target import COptions
+from intarsia_ir.tir.module import CodegenContext, TensorModule
+from intarsia_loops.codegen.c_interface import identifier
+from intarsia_runtime.artifact.plan import (
     Argument,
     CallPlan,
     CopyStep,
@@ -25,15 +28,11 @@ from intarsia.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia.codegen.c_interface import identifier
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
-from intarsia.lower.kernels import Delivery, TensorModule
-from intarsia_c.package import name_after_model, package
-from intarsia_c.target import COptions
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError
 
-from .calling import STRICT, AnyValue, described
-from .made_models import quantised, saved, separable
+from .calling import STRICT, AnyValue, described, exact_session
+from .made_models import quantized, saved, separable
 from .test_c_main import MODULE, SHAPE, at, plan
 
 PLAIN = {"unpacked-api": True, "interface-api": "c"}
@@ -79,7 +78,7 @@ def build_folder(folder, path, executor=None, **runtime):
     return artifact.save(f"{folder}/"), artifact
 
 
-@pytest.mark.parametrize("make", [separable, quantised])
+@pytest.mark.parametrize("make", [separable, quantized])
 @pytest.mark.parametrize("compiler", compilers(), ids=lambda argv: argv[-1])
 def test_a_program_around_the_folder(tmp_path, make, compiler):
     """The struct of the model, weights in the code, memory that the program gives: no heap."""
@@ -101,7 +100,7 @@ def test_a_program_around_the_folder(tmp_path, make, compiler):
     ]
     subprocess.run([*argv, "-o", "program", "-lm"], cwd=folder, check=True)
     run = subprocess.run([folder / "program"], input=x.tobytes(), capture_output=True, check=True)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = exact_session(str(path))
     (want,) = session.run(None, {"x": x})
     got = np.frombuffer(run.stdout, np.float32).reshape(want.shape)
     np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-5)
@@ -109,19 +108,19 @@ def test_a_program_around_the_folder(tmp_path, make, compiler):
 
 @pytest.mark.skipif(not shutil.which("nm"), reason="binutils are not installed: nm lists symbols")
 def test_nothing_is_needed_but_the_mathematics(tmp_path):
-    path, _ = saved(tmp_path, quantised)
+    path, _ = saved(tmp_path, quantized)
     folder, _ = build_folder(tmp_path / "out", path, {}, link_params=True, system_lib=True)
-    argv = ["cc", *CFLAGS, "-ffreestanding", "-Iinclude", "-c", "-o", "model.o", "src/quantised.c"]
+    argv = ["cc", *CFLAGS, "-ffreestanding", "-Iinclude", "-c", "-o", "model.o", "src/quantized.c"]
     subprocess.run(argv, cwd=folder, check=True)
     listed = subprocess.run(
         ["nm", "-u", "model.o"], cwd=folder, capture_output=True, text=True, check=True
     )
     needed = {line.split()[-1] for line in listed.stdout.splitlines()}
     # A compiler may turn loops into calls of mem*, which every freestanding one brings along.
-    assert needed - {"memset", "memcpy", "memmove"} <= {"quantised_parameters", "rintf"}
+    assert needed - {"memset", "memcpy", "memmove"} <= {"quantized_parameters", "rintf"}
     includes = [
         line
-        for line in (folder / "src" / "quantised.c").read_text().splitlines()
+        for line in (folder / "src" / "quantized.c").read_text().splitlines()
         if "#include <" in line
     ]
     assert includes == ["#include <math.h>"]
@@ -136,7 +135,7 @@ class Row(ctypes.Structure):
 
 def packed_library(folder, *, linked, unpacked=False):
     weight = np.arange(16, dtype=np.float32).reshape(SHAPE)
-    delivery = Delivery(
+    context = CodegenContext(
         "kws",
         {
             "kind": "aot",
@@ -149,7 +148,7 @@ def packed_library(folder, *, linked, unpacked=False):
         freestanding=True,
         constants={"layer.1/w": weight},
     )
-    unit = package(TensorModule(MODULE.functions, MODULE.plan, "main", delivery), COptions())
+    unit = package(TensorModule(MODULE.functions, MODULE.plan, "main", context), COptions())
     for name, content in unit.files.items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -218,11 +217,11 @@ def test_weights_are_exact(tmp_path, key):
         Argument(Place.CONSTANT, 0, spec.shape, spec.dtype),
         Argument(Place.OUTPUT, 0, spec.shape, spec.dtype),
     )
-    delivery = Delivery(
+    context = CodegenContext(
         "kws", {"interface-api": "c", "unpacked-api": True, "constant-byte-alignment": 64},
         {"link-params": True}, freestanding=True, constants={key: array},
     )  # fmt: skip
-    module = TensorModule((), CallPlan((), (spec,), (key,), (), 0, (step,)), "main", delivery)
+    module = TensorModule((), CallPlan((), (spec,), (key,), (), 0, (step,)), "main", context)
     for name, content in package(module, COptions()).files.items():
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -250,7 +249,9 @@ def test_weights_are_exact(tmp_path, key):
 
 def test_regions_are_refused():
     step = RegionStep(0, (at(Place.INPUT, 0), at(Place.OUTPUT, 0)))
-    module = TensorModule((), plan(step, regions=("npu_0",)), "main", Delivery(freestanding=True))
+    module = TensorModule(
+        (), plan(step, regions=("npu_0",)), "main", CodegenContext(freestanding=True)
+    )
     with pytest.raises(
         UnsupportedError, match="cannot call npu_0: the accelerator gives no C sources"
     ) as error:
@@ -281,7 +282,7 @@ int32_t npu_0_call(void *handle, const struct intarsia_value *args, int32_t n,
 def test_regions_with_sources_are_called(tmp_path, executor):
     """The region is given its own pointer; weights and workspace are the host's as ever."""
     sources = {"npu_0": {"npu_0.c": REGION, "npu_0.h": b"#include <stdint.h>\n"}}
-    delivery = Delivery(
+    context = CodegenContext(
         "kws", executor, {"link-params": True}, freestanding=True, sources=sources,
         constants={"layer.1/w": np.arange(16, dtype=np.float32).reshape(SHAPE)},
     )  # fmt: skip
@@ -290,7 +291,7 @@ def test_regions_with_sources_are_called(tmp_path, executor):
         RegionStep(0, (at(Place.WORKSPACE, 0), at(Place.OUTPUT, 0))),
         CopyStep(at(Place.CONSTANT, 0), at(Place.OUTPUT, 1)),
     )
-    module = TensorModule(MODULE.functions, plan(*steps, regions=("npu_0",)), "main", delivery)
+    module = TensorModule(MODULE.functions, plan(*steps, regions=("npu_0",)), "main", context)
     for name, content in package(module, COptions()).files.items():
         target = tmp_path / name
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -340,7 +341,7 @@ def test_names():
         MODULE.functions,
         plan(*steps),
         "main",
-        Delivery(
+        CodegenContext(
             "my model",
             {"interface-api": "c"},
             freestanding=True,

@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia
-from intarsia.tir.passes.stack_to_scratch import SMALL_STACK_BYTES
+from intarsia_ir.tir.passes.stack_to_scratch import SMALL_STACK_BYTES
 
 SHAPES = {
     "a long sequence": ("Conv", (1, 64, 50_000), (32, 64, 3), {"pads": [1, 1]}),

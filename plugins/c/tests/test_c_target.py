@@ -7,7 +7,7 @@ import pytest
 
 from intarsia.plugin import TargetError
 from intarsia_c import target
-from intarsia_c.target import COptions, canonicalise
+from intarsia_c.target import COptions, canonicalize
 from intarsia_c.toolchain import processor_flags
 
 
@@ -30,13 +30,13 @@ def machine(monkeypatch, request):
     indirect=["machine"],
 )  # fmt: skip
 def test_flags_of_the_processor(machine, options, flags):
-    assert processor_flags(canonicalise(options)) == flags
+    assert processor_flags(canonicalize(options)) == flags
 
 
 @pytest.mark.parametrize("machine", ["x86_64"], indirect=True)
 def test_two_instruction_sets_are_refused(machine):
     with pytest.raises(TargetError, match="-march: x86-64 compilers read -mcpu as -march"):
-        canonicalise(COptions(march="x86-64-v3", mcpu="haswell"))
+        canonicalize(COptions(march="x86-64-v3", mcpu="haswell"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from intarsia.target.target import Target
 from intarsia_cuda.plugin import register_target_kind
-from intarsia_cuda.target import CudaOptions, canonicalise
+from intarsia_cuda.target import CudaOptions, canonicalize
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +15,6 @@ def make_target():
     kind = register_target_kind()[0]
 
     def make(**options):
-        return Target(kind, canonicalise(CudaOptions(**options)))
+        return Target(kind, canonicalize(CudaOptions(**options)))
 
     return make

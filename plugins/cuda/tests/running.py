@@ -9,18 +9,18 @@ from dataclasses import replace
 import ml_dtypes
 import numpy as np
 
-from intarsia.codegen.c_source import kernel_name
-from intarsia.dtype import DType
-from intarsia.ir.expr import Function, Var, call, get_item, make_tuple
-from intarsia.ir.types import TensorType, TupleType
-from intarsia.lower.lower import lower
-from intarsia.ops import OPERATORS
-from intarsia.runtime.loading import LoadRequest
 from intarsia_cuda.emulate import compile_emulated
 from intarsia_cuda.emulated import EmulatedDevice
 from intarsia_cuda.loader import LoadedModel
+from intarsia_cuda.lowering import lower_function as lower
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations
 from intarsia_cuda.source import print_source
+from intarsia_ir.graph.expr import Function, Var, call, get_item, make_tuple
+from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.ops import OPERATORS
+from intarsia_loops.codegen.c_source import kernel_name
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.loading import LoadRequest
 
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 4e-5, "float64": 1e-10}
 

@@ -26,9 +26,9 @@ RUN = """
 import sys
 import numpy as np
 from pathlib import Path
-from intarsia.artifact.archive import open_artifact
-from intarsia.artifact.plan import Place
-from intarsia.runtime.loading import LoadRequest
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.artifact.plan import Place
+from intarsia_runtime.loading import LoadRequest
 from intarsia_cuda.driver import CudaDevice, device_name
 from intarsia_cuda.loader import LoadedModel
 from intarsia_cuda.program import program_from_json

@@ -12,13 +12,20 @@ import sys
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place, TensorSpec
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, ResourceError, ToolchainError, WorkerLost
-from intarsia.runtime.loading import LoadRequest
 from intarsia_cuda.driver import CudaDevice, device_name
 from intarsia_cuda.loader import LoadedModel, load
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations, program_from_json
+from intarsia_runtime.artifact.plan import (
+    Argument,
+    CallPlan,
+    CopyStep,
+    KernelStep,
+    Place,
+    TensorSpec,
+)
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, ResourceError, ToolchainError, WorkerLost
+from intarsia_runtime.loading import LoadRequest
 
 
 class Mode:

@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
+from intarsia_runtime.dtype import DType
 
 from .running import Module, assert_close, lowered, reference
 

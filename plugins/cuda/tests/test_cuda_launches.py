@@ -9,27 +9,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.artifact.plan import Argument, CallPlan, CopyStep, Place, RegionStep, TensorSpec
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, PluginError, ToolchainError, UnsupportedError
-from intarsia.runtime.abi import hosted_call
-from intarsia.runtime.loading import LoadRequest, NativeCall
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import (
-    INDEX,
-    CallTarget,
-    IntImm,
-    Load,
-    TirVar,
-    cast,
-    const,
-    intrinsic,
-)
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import Allocate, Barrier, For, ForKind, If, Seq, Store, Thread
-from intarsia.tir.target_call import verify_target_calls
 from intarsia_cuda.device import Launch
 from intarsia_cuda.emulate import compile_emulated
 from intarsia_cuda.emulated import EmulatedDevice
@@ -40,6 +19,34 @@ from intarsia_cuda.schedules.build import bound
 from intarsia_cuda.source import print_source
 from intarsia_cuda.spelling import spelling, target_function
 from intarsia_cuda.target import CudaOptions
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import (
+    INDEX,
+    CallTarget,
+    IntImm,
+    Load,
+    TirVar,
+    cast,
+    const,
+    intrinsic,
+)
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.stmt import Allocate, Barrier, For, ForKind, If, Seq, Store, Thread
+from intarsia_ir.tir.target_call import verify_target_calls
+from intarsia_runtime.abi import hosted_call
+from intarsia_runtime.artifact.plan import (
+    Argument,
+    CallPlan,
+    CopyStep,
+    Place,
+    RegionStep,
+    TensorSpec,
+)
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, PluginError, ToolchainError, UnsupportedError
+from intarsia_runtime.loading import LoadRequest, NativeCall
 
 F32 = DType.FLOAT32
 OPTIONS = CudaOptions()

@@ -24,8 +24,8 @@ def weight(name, *shape):
     return numpy_helper.from_array(data.astype(np.float32), name)
 
 
-def normalised(node, source, channels, name):
-    """A batch normalisation behind a convolution."""
+def normalized(node, source, channels, name):
+    """A batch normalization behind a convolution."""
     values = [
         numpy_helper.from_array(RNG.uniform(0.5, 1.5, channels).astype(np.float32), f"{name}_{n}")
         for n in ("scale", "shift", "mean", "variance")
@@ -50,7 +50,7 @@ def block(name, source, channels, outputs, stride):
                 pads=[k // 2] * 4,
             )
         )
-        node, values = normalised(f"{name}{part}n", f"{name}{part}c", o, f"{name}{part}")
+        node, values = normalized(f"{name}{part}n", f"{name}{part}c", o, f"{name}{part}")
         nodes.append(node)
         weights += values
         if part == "a":
@@ -103,7 +103,7 @@ def test_a_residual_network_agrees_with_onnxruntime(tmp_path, options, limit):
         np.testing.assert_allclose(got, want, rtol=limit, atol=limit)
 
 
-def test_digits_are_recognised(tmp_path):
+def test_digits_are_recognized(tmp_path):
     samples = np.load(DIGITS / "samples.npz")
     built = intarsia.build(DIGITS / "digits.onnx", target=EMULATED)
     with intarsia.load(built.save(tmp_path / "digits.intarsia")) as model:

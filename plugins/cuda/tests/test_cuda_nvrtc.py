@@ -10,11 +10,17 @@ from pathlib import Path
 import pytest
 
 import intarsia
-from intarsia.errors import ToolchainError, UnsupportedError
-from intarsia_cuda.nvrtc import Resources, compile_cuda, env_version, nvrtc_version, read_resources
+from intarsia_cuda.nvrtc import (
+    Resources,
+    compile_cuda,
+    environment_version,
+    nvrtc_version,
+    read_resources,
+)
 from intarsia_cuda.occupancy import occupancy, print_resources
 from intarsia_cuda.source import print_source
 from intarsia_cuda.target import CudaOptions
+from intarsia_runtime.errors import ToolchainError, UnsupportedError
 
 from .running import lowered
 from .test_cuda_kernels import CASES, product
@@ -158,7 +164,7 @@ def test_says_that_nvrtc_is_missing(monkeypatch):
 def test_a_build_without_nvrtc_has_a_key(monkeypatch):
     """Emulation needs none: what a build depends on is then that there is none."""
     monkeypatch.setitem(sys.modules, "cuda.bindings.nvrtc", None)
-    assert env_version() == "no NVRTC"
+    assert environment_version() == "no NVRTC"
 
 
 class Broken:

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.ops import OPERATORS
+from intarsia_ir.ops import OPERATORS
 
 from .running import Module, assert_close, lowered, reference
 

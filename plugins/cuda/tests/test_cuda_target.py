@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from intarsia.errors import TargetError
 from intarsia.host.host import Host
 from intarsia_cuda.nvrtc import supported_architectures
 from intarsia_cuda.occupancy import limits_of
-from intarsia_cuda.target import ARCHITECTURES, LEGACY, CudaOptions, canonicalise
+from intarsia_cuda.target import ARCHITECTURES, LEGACY, CudaOptions, canonicalize
+from intarsia_runtime.errors import TargetError
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_needs_a_host_only_for_driving(host):
 )
 def test_options_that_do_not_go_together(options, message):
     with pytest.raises(TargetError, match=message):
-        canonicalise(CudaOptions(**options))
+        canonicalize(CudaOptions(**options))
 
 
 def test_unknown_architecture(host):

@@ -15,10 +15,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var, weight
 
-from intarsia.ir.expr import Constant, Expr, Function, tensor_type
-from intarsia.runtime.loading import LoadRequest
 from intarsia_dnnl.assembly import Assembly
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import LoadedRegion
@@ -27,6 +24,9 @@ from intarsia_dnnl.primitives import build_node
 from intarsia_dnnl.program import FILE, Program, parse_program
 from intarsia_dnnl.sdk import Dnnl, longs
 from intarsia_dnnl.target import DnnlOptions
+from intarsia_ir.graph.expr import Constant, Expr, Function, tensor_type
+from intarsia_runtime.loading import LoadRequest
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var, weight
 
 from .regions import region_of, request_for, verdicts
 

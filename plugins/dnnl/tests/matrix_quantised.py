@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from intarsia_testkit.expressions import apply, expected, function_of, number
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Constant, Expr, Var, constant
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
+from intarsia_ir.graph.expr import Constant, Expr, Var, constant
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_runtime.dtype import DType
+from intarsia_testkit.expressions import apply, expected, function_of, number
 
 from .matrix import LAYOUTS, Shape, in_layouts, sizes
 from .regions import verdicts

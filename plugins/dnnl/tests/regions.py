@@ -3,23 +3,30 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 
 import numpy as np
-from intarsia_testkit.expressions import expected, fresh, function_of, verdicts_of, whole_region
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.ir.expr import Expr, Function
-from intarsia.ir.types import TensorType
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
-from intarsia.runtime.loading import LoadRequest, NativeCall
 from intarsia_dnnl.codegen import compile_region
+from intarsia_dnnl.isa import usable_features
 from intarsia_dnnl.loader import LoadedRegion, load
 from intarsia_dnnl.program import FILE, Program, parse_program
 from intarsia_dnnl.support import support_table
 from intarsia_dnnl.target import DnnlOptions
+from intarsia_ir.graph.expr import Expr, Function
+from intarsia_ir.graph.types import TensorType
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.loading import LoadRequest, NativeCall
+from intarsia_testkit.expressions import expected, fresh, function_of, verdicts_of, whole_region
+
+
+def lacks_avx512() -> bool:
+    """Whether this is an x86 processor on which the library may not use AVX-512."""
+    return platform.machine() == "x86_64" and "avx512bw" not in usable_features()
 
 
 @dataclass(frozen=True)

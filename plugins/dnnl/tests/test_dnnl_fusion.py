@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, fresh, number, var, weight
 
-from intarsia.ir.expr import Call, Expr, make_tuple
 from intarsia_dnnl.program import Program
+from intarsia_ir.graph.expr import Call, Expr, make_tuple
+from intarsia_testkit.expressions import apply, fresh, number, var, weight
 
 from .regions import Made, check
 from .test_dnnl_operators import convolution

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from intarsia.errors import PluginError
-from intarsia.runtime.cpu import this_machine
 from intarsia_dnnl import isa
 from intarsia_dnnl.isa import describes_tiles, keep_from_hidden_tiles, usable_features
+from intarsia_runtime.cpu import this_machine
+from intarsia_runtime.errors import PluginError
 
 AMX = 0xFEF
 VECTORS = 0x1EF
@@ -102,7 +102,7 @@ from pathlib import Path
 for name in ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
     os.environ.pop(name, None)
 from intarsia_dnnl import isa, sdk
-from intarsia.runtime.cpu import this_machine
+from intarsia_runtime.cpu import this_machine
 from msgspec.structs import replace
 machine = replace(this_machine(), cpu_features=frozenset({"amx_tile"}))
 isa.this_machine = lambda: machine
@@ -143,7 +143,7 @@ def test_a_limit_takes_features_away(
 QUANTIZED = """
 import sys
 import numpy as np
-from intarsia.errors import PluginError
+from intarsia_runtime.errors import PluginError
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import load
 from intarsia_dnnl.target import DnnlOptions

@@ -15,14 +15,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 from msgspec.structs import replace
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, PluginError, ResourceError, UnsupportedError
-from intarsia.ir.expr import Call
-from intarsia.runtime.loading import NativeCall
 from intarsia_dnnl import sdk
 from intarsia_dnnl.arena import Lifetime, Pool, plan_arena
 from intarsia_dnnl.codegen import compile_region
@@ -32,6 +26,12 @@ from intarsia_dnnl.sdk import Dnnl
 from intarsia_dnnl.steps import Step
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_dnnl.worth import count_flops
+from intarsia_ir.graph.expr import Call
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, PluginError, ResourceError, UnsupportedError
+from intarsia_runtime.loading import NativeCall
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 from .regions import make, region_of, request_for
 

@@ -12,12 +12,12 @@ import sys
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, fresh, var, weight
 
-from intarsia.ir.expr import Expr
 from intarsia_dnnl import faults
 from intarsia_dnnl.faults import FAULTS
 from intarsia_dnnl.isa import EXACT, VARIABLES, exact_feature, usable_features
+from intarsia_ir.graph.expr import Expr
+from intarsia_testkit.expressions import apply, expected, fresh, var, weight
 
 from . import matrix_quantised
 from .matrix import BASES, Case, run, sampled

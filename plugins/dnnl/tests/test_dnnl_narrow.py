@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, fresh, function_of, var, weight
 from msgspec.structs import replace
 
-from intarsia.ir.expr import Expr
-from intarsia.runtime.cpu import this_machine
 from intarsia_dnnl import isa, loader, narrow
 from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
 from intarsia_dnnl.program import Node, Program
 from intarsia_dnnl.tall import with_tall_windows
+from intarsia_ir.graph.expr import Expr
+from intarsia_runtime.cpu import this_machine
+from intarsia_testkit.expressions import apply, fresh, function_of, var, weight
 
-from .regions import Made, make, region_of
+from .regions import Made, lacks_avx512, make, region_of
 from .test_dnnl_fusion import attention, conv, dense
 from .test_dnnl_plugin import kept_of, target
 from .test_dnnl_random import random_graph
@@ -85,6 +85,11 @@ def test_vectors_instead_of_a_matrix_unit_that_hides_gain_nothing(
     assert multiplies_narrow(program_of(outputs=(0,), mode="bf16")) is not hidden
 
 
+needs_bfloat16 = pytest.mark.skipif(
+    lacks_avx512(), reason="the library multiplies bfloat16 on x86 with AVX-512 only"
+)
+
+
 def asked(program: Program) -> bool:
     """Narrow products on any processor."""
     return program.fpmath_mode == "bf16"
@@ -106,11 +111,12 @@ def network() -> Expr:
     return dense(apply("reshape", apply("nn.max_pool", x, **pool), shape=(1, 512)), 10)
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("kind", ["convolutions", "attention"])
 def test_a_network_in_bfloat16_is_near_that_in_fp32(
     monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    # Without the processor's instructions the library emulates them.
+    # AVX-512 without bfloat16 instructions: the library emulates them.
     monkeypatch.setattr(loader, "multiplies_narrow", asked)
     masked = attention(var("y", 2, 16, 64), var("mask", 2, 1, 1, 16), 4)
     body = network() if kind == "convolutions" else dense(masked, 8)
@@ -125,6 +131,7 @@ def test_random_graphs_in_bfloat16(monkeypatch: pytest.MonkeyPatch, seed: int) -
     assert deviation(make(body, fpmath_mode="bf16"), make(body)) < 0.05
 
 
+@needs_bfloat16
 @pytest.mark.parametrize(("rows", "reads_columns"), [(1, True), (2, False)])
 def test_a_product_of_one_row_reads_its_weights_by_columns(
     monkeypatch: pytest.MonkeyPatch, rows: int, reads_columns: bool
@@ -165,6 +172,7 @@ def test_pictures_and_lines_of_few_channels_stay(body: Expr) -> None:
     assert with_tall_windows(program) == program
 
 
+@needs_bfloat16
 @pytest.mark.parametrize("unit", [True, False])
 def test_lines_in_bfloat16_are_near_those_in_fp32(
     monkeypatch: pytest.MonkeyPatch, unit: bool

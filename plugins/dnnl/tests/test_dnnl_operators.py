@@ -10,9 +10,9 @@ from math import inf
 from pathlib import Path
 
 import pytest
-from intarsia_testkit.expressions import apply, number, var, weight
 
-from intarsia.ir.expr import make_tuple
+from intarsia_ir.graph.expr import make_tuple
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from .regions import check
 

@@ -9,17 +9,19 @@ from collections.abc import Sequence
 from importlib import resources
 
 import pytest
-from intarsia_testkit.expressions import apply, function_of, var, weight
 from msgspec.structs import replace
 
-from intarsia.ir.expr import Expr
-from intarsia.ir.walk import calls
-from intarsia.plugin import Region, Target
-from intarsia.runtime.cpu import this_machine
+from intarsia.plugin import Region, Role, Target, TargetKind
 from intarsia.target.options import option_rows
 from intarsia_dnnl import isa, plugin
+from intarsia_dnnl.environment import environment_version
 from intarsia_dnnl.program import FILE
-from intarsia_dnnl.target import DNNL, DnnlOptions, env_version
+from intarsia_dnnl.target import DNNL, DnnlOptions
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.reduced import WINOGRAD, ReducedConvolution
+from intarsia_runtime.cpu import this_machine
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 from .regions import region_of
 
@@ -30,9 +32,17 @@ def target(**options: object) -> Target:
     return Target(DNNL, DnnlOptions(**options))
 
 
-def kept_of(regions: Sequence[Region], wanted: Target) -> tuple[Region, ...]:
+def fallback(*, reduced: ReducedConvolution | None = WINOGRAD) -> Target:
+    """A backend that computes some convolutions with fewer multiplications, or does not."""
+    kind = TargetKind("any", Role.BACKEND, DnnlOptions, "any", reduced_convolution=reduced)
+    return Target(kind, DnnlOptions())
+
+
+def kept_of(
+    regions: Sequence[Region], wanted: Target, behind: Target | None = None
+) -> tuple[Region, ...]:
     """The regions that are not given back; why one is must be said."""
-    answer = plugin.partition(regions, wanted)
+    answer = plugin.partition(regions, wanted, behind or fallback())
     assert len(answer) == len(regions)
     return tuple(region for region in answer if not region.why)
 
@@ -112,6 +122,7 @@ def test_windows_that_winograd_suits_are_left_to_the_fallback(
     assert kept_of([region], target()) == ((region,) if kept else ())
     assert kept_of([region], target(max_windows=100)) == (region,)
     assert kept_of([region], target(fpmath_mode="bf16")) == (region,)
+    assert kept_of([region], target(), fallback(reduced=None)) == (region,)
 
 
 @pytest.mark.parametrize(
@@ -161,11 +172,11 @@ def test_a_large_product_for_a_matrix_unit_is_kept_without_the_rest(
         rest = apply("multiply", rest, rest)
     region = region_of(function_of(rest))
     region = dataclasses.replace(region, origins={call: call for call in calls(region.function)})
-    (answer,) = plugin.partition([region], target(fpmath_mode="bf16"))
+    (answer,) = plugin.partition([region], target(fpmath_mode="bf16"), fallback())
     names = ["matmul", "reshape", "add", "nn.gelu"] if kept else []
     assert [call.name for call in answer.origins] == names
     assert "less than -min-grain" in answer.why
-    (answer,) = plugin.partition([region], target(fpmath_mode="bf16", min_flops=10**12))
+    (answer,) = plugin.partition([region], target(fpmath_mode="bf16", min_flops=10**12), fallback())
     assert not answer.origins  # who asks for more work gets all or nothing
 
 
@@ -194,15 +205,16 @@ def test_probe_says_which_library_there_is_or_why_not() -> None:
 def test_probe_says_if_the_matrix_unit_is_not_used(
     monkeypatch: pytest.MonkeyPatch, hidden: bool
 ) -> None:
-    monkeypatch.setattr(plugin, "hides_tiles", lambda: hidden)
+    monkeypatch.setattr(isa, "hides_tiles", lambda: hidden)
+    monkeypatch.setattr("intarsia_dnnl.sdk.keep_from_hidden_tiles", lambda _: None)
     assert ("without AMX" in plugin.probe(target()).detail) is hidden
 
 
 def test_the_build_depends_on_what_chooses_the_layouts_of_weights(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    here = env_version()
+    here = environment_version()
     assert here.startswith("program 3, onednn-cpu-gomp 2023.")
 
-    monkeypatch.setattr("intarsia_dnnl.target.installed_version", lambda name: None)
-    assert env_version().startswith("program 3, onednn-cpu-gomp none, ")
+    monkeypatch.setattr("intarsia_dnnl.environment.installed_version", lambda name: None)
+    assert environment_version().startswith("program 3, onednn-cpu-gomp none, ")

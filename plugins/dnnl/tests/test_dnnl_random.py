@@ -10,9 +10,9 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from intarsia_testkit.expressions import apply, number, var, weight
 
-from intarsia.ir.expr import Call, Expr, make_tuple
+from intarsia_ir.graph.expr import Call, Expr, make_tuple
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from .regions import check, verdicts
 

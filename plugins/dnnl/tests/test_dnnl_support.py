@@ -7,18 +7,18 @@ import itertools
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, number, var, weight
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Expr, Var, constant
-from intarsia.ir.match import match_pattern
-from intarsia.ir.types import Dim, TensorType
-from intarsia.ir.walk import count_uses
 from intarsia.partition.support import Code
 from intarsia_dnnl.names import BINARY
 from intarsia_dnnl.operators.elementwise import fast_broadcast
 from intarsia_dnnl.sdk import Dnnl
-from intarsia_dnnl.support import all_rows
+from intarsia_dnnl.support import TABLE
+from intarsia_ir.graph.expr import Expr, Var, constant
+from intarsia_ir.graph.match import match_pattern
+from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.walk import count_uses
+from intarsia_runtime.dtype import DType
+from intarsia_testkit.expressions import apply, number, var, weight
 
 from .regions import verdicts
 from .test_dnnl_operators import convolution
@@ -215,22 +215,24 @@ def test_a_gelu_with_another_constant_is_not_taken_as_one() -> None:
 
 def test_a_composite_refuses_constants_in_words() -> None:
     x = var("x", 2, 8)
-    row = next(row for row in all_rows() if row.name == "hard_swish_0")
+    row = next(row for row in TABLE.rows if row.name == "hard_swish_0")
     clipped = apply("clip", apply("add", x, number(2.0)), min=0.0, max=6.0)
     body = apply("divide", apply("multiply", x, clipped), number(6.0))
     match = match_pattern(row.pattern, body, count_uses((body,)))
     assert match is not None
-    assert row.predicate(match).detail == "the constant 2.0 is not the 3 that hardswish has there"
+    assert (
+        TABLE.check(row, match).detail == "the constant 2.0 is not the 3 that hardswish has there"
+    )
     wide_three = constant(np.full((2, 8), 3, np.float32))
     clipped = apply("clip", apply("add", x, wide_three), min=0.0, max=6.0)
     body = apply("divide", apply("multiply", x, clipped), number(6.0))
     match = match_pattern(row.pattern, body, count_uses((body,)))
     assert match is not None
-    assert row.predicate(match).code is Code.UNSUPPORTED_ATTRIBUTE
+    assert TABLE.check(row, match).code is Code.UNSUPPORTED_ATTRIBUTE
 
 
 def test_rows_have_unique_names() -> None:
-    names = [row.name for row in all_rows()]
+    names = [row.name for row in TABLE.rows]
     assert len(set(names)) == len(names)
 
 

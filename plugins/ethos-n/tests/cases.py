@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
+
+from intarsia_ethos_n.curves import function
+from intarsia_ir.graph.expr import Call, Expr, constant, get_item
 from intarsia_testkit.expressions import apply
 from intarsia_testkit.quantised_expressions import numbers, scale, var, weights, zero
-
-from intarsia.ir.expr import Call, Expr, constant, get_item
-from intarsia_ethos_n.curves import function
 
 from .quantized import KEPT, averaged, binary, conv, conv_transpose, mean, pooled, product
 

@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import numpy as np
-from intarsia_testkit.expressions import apply, function_of, whole_region
-from intarsia_testkit.quantised_expressions import scale, zero
 
-from intarsia.ir.expr import Call, Constant, Expr, constant
 from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
 from intarsia_ethos_n.support import support_table
 from intarsia_ethos_n.target import EthosNOptions
+from intarsia_ir.graph.expr import Call, Constant, Expr, constant
+from intarsia_testkit.expressions import apply, function_of, whole_region
+from intarsia_testkit.quantised_expressions import scale, zero
 
 KEPT = ((1, 1), (1, 1))
 WINDOW = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}

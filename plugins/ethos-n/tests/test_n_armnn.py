@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import numpy as np
-from intarsia_testkit.quantised_expressions import inputs_for
 
 from intarsia_ethos_n.codegen import emit
 from intarsia_ethos_n.execute import execute
 from intarsia_ethos_n.network import Network
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from .armnn import KINDS, ArmNN
 from .cases import CASES

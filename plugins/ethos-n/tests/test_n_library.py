@@ -9,11 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from intarsia_testkit.qdq_models import mobile_net
 
 import intarsia
-from intarsia.errors import ResourceError, ToolchainError
-from intarsia.ir.expr import Expr
 from intarsia_ethos_n import library
 from intarsia_ethos_n.codegen import compile_region
 from intarsia_ethos_n.constraints import check
@@ -22,6 +19,9 @@ from intarsia_ethos_n.network import print_network
 from intarsia_ethos_n.target import EthosNOptions
 from intarsia_ethos_n.variants import VARIANTS
 from intarsia_ethos_n.verdict import Level
+from intarsia_ir.graph.expr import Expr
+from intarsia_runtime.errors import ResourceError, ToolchainError
+from intarsia_testkit.qdq_models import mobile_net
 
 from .cases import CASES, chain, parts
 from .grid import grid

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import expected
-from intarsia_testkit.quantised_expressions import inputs_for
 
-from intarsia.errors import ArtifactError
-from intarsia.ir.expr import Expr
 from intarsia.partition.region import Region
 from intarsia_ethos_n.codegen import emit
 from intarsia_ethos_n.execute import execute
 from intarsia_ethos_n.network import Border, Network, Operation, Tensor
+from intarsia_ir.graph.expr import Expr
+from intarsia_runtime.errors import ArtifactError
+from intarsia_testkit.expressions import expected
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from .cases import CASES, doubled, parts, spread, widened, widened_far
 from .quantized import region_of

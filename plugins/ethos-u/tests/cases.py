@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+
+from intarsia_ir.graph.expr import Expr, constant
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply
 from intarsia_testkit.quantised_expressions import numbers, scale, var, weights, zero
-
-from intarsia.dtype import DType
-from intarsia.ir.expr import Expr, constant
 
 from .quantized import conv
 

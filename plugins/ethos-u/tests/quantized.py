@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 import numpy as np
-from intarsia_testkit.expressions import apply, expected, function_of, whole_region
-from intarsia_testkit.quantised_expressions import inputs_for, scale, zero
 
-from intarsia.ir.expr import Call, Constant, Expr, constant
 from intarsia.partition.annotate import annotate
 from intarsia.partition.region import Region
 from intarsia.partition.support import Support
 from intarsia_ethos_u.codegen import emit
-from intarsia_ethos_u.support import support_table
+from intarsia_ethos_u.support import TABLE
 from intarsia_ethos_u.tosa.execute import execute
+from intarsia_ir.graph.expr import Call, Constant, Expr, constant
+from intarsia_testkit.expressions import apply, expected, function_of, whole_region
+from intarsia_testkit.quantised_expressions import inputs_for, scale, zero
 
 
 def conv(
@@ -48,12 +48,12 @@ def conv(
 
 def verdict(body: Call) -> Support:
     """Return what the plugin says of the last operator."""
-    return annotate(function_of(body), [("ethos-u", support_table())]).verdicts[body][0]
+    return annotate(function_of(body), [("ethos-u", TABLE.support())]).verdicts[body][0]
 
 
 def region_of(body: Expr) -> Region:
     """Return the whole function as a region; every call must be taken."""
-    return whole_region(function_of(body), "ethos-u", support_table())
+    return whole_region(function_of(body), "ethos-u", TABLE.support())
 
 
 def differences(body: Expr) -> np.ndarray:

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from intarsia_testkit.qdq_models import channelled_residual_net
-from intarsia_testkit.quantised_expressions import inputs_for
 
 import intarsia
-from intarsia.ir.expr import Expr
 from intarsia_ethos_u.codegen import compile_region, emit
 from intarsia_ethos_u.target import EthosUOptions
 from intarsia_ethos_u.tosa.execute import inwards, outwards
 from intarsia_ethos_u.vela import Place
+from intarsia_ir.graph.expr import Expr
+from intarsia_testkit.qdq_models import channelled_residual_net
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from .cases import binary, chain, unsigned_conv
 from .quantized import region_of

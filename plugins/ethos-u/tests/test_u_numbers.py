@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from intarsia_testkit.quantised_expressions import inputs_for
 
-from intarsia.errors import ArtifactError
-from intarsia.ir.expr import Expr
 from intarsia_ethos_u.codegen import emit
 from intarsia_ethos_u.operators.convolution import whole_windows
 from intarsia_ethos_u.tosa.execute import execute
 from intarsia_ethos_u.tosa.program import Border, Program, TosaNode, TosaTensor
 from intarsia_ethos_u.tosa.scale import MAX_SHIFT, fits, multiplier_and_shift
+from intarsia_ir.graph.expr import Expr
+from intarsia_runtime.errors import ArtifactError
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from .cases import CASES
 from .quantized import differences, region_of

@@ -9,12 +9,13 @@ from importlib import resources
 
 import pytest
 
-from intarsia.errors import TargetError
 from intarsia.partition.region import Region
 from intarsia.plugin import Target
 from intarsia.target.hardware_file import read_hardware
 from intarsia_ethos_u import plugin
-from intarsia_ethos_u.target import ETHOS_U, EthosUOptions, canonicalise, env_version
+from intarsia_ethos_u.environment import environment_version
+from intarsia_ethos_u.target import ETHOS_U, EthosUOptions, canonicalize
+from intarsia_runtime.errors import TargetError
 
 from .cases import chain, requantized
 from .quantized import region_of
@@ -57,12 +58,12 @@ def test_light_regions_are_left_to_the_fallback() -> None:
 
 def test_a_configuration_file_is_needed() -> None:
     with pytest.raises(TargetError, match="-config is empty"):
-        canonicalise(EthosUOptions(config=""))
-    assert canonicalise(EthosUOptions()) == EthosUOptions()
+        canonicalize(EthosUOptions(config=""))
+    assert canonicalize(EthosUOptions()) == EthosUOptions()
 
 
 def test_the_build_depends_on_the_program_and_vela() -> None:
-    assert env_version().startswith("program 1, vela ")
+    assert environment_version().startswith("program 1, vela ")
 
 
 def test_every_row_is_offered() -> None:

@@ -7,16 +7,16 @@ import json
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import expected
-from intarsia_testkit.quantised_expressions import inputs_for
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, WorkerLost
-from intarsia.runtime.loading import LoadRequest
 from intarsia_ethos_u.codegen import emit
 from intarsia_ethos_u.loader import load, simulate
 from intarsia_ethos_u.tosa.program import FILE, parse_program, print_program
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, WorkerLost
+from intarsia_runtime.loading import LoadRequest
+from intarsia_testkit.expressions import expected
+from intarsia_testkit.quantised_expressions import inputs_for
 
 from .cases import chain, unsigned_conv
 from .quantized import region_of

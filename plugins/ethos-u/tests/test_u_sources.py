@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from intarsia_testkit.qdq_models import channelled_residual_net
 
 import intarsia
 from intarsia import Artifact, Executor, Runtime
 from intarsia_ethos_u.tosa.execute import execute, inwards
 from intarsia_ethos_u.tosa.program import FILE, parse_program
+from intarsia_testkit.qdq_models import channelled_residual_net
 
 from .test_u_glue import DRIVER, STRICT, places
 from .tools import needs_vela

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply
-from intarsia_testkit.quantised_expressions import scale, var, weights, zero
 
-from intarsia.dtype import DType
-from intarsia.errors import PluginError
-from intarsia.ir.expr import Call, Expr, Function, Var, constant
-from intarsia.ir.types import TensorType
 from intarsia.partition.region import Region
 from intarsia.partition.support import Code
 from intarsia_ethos_u.codegen import emit
-from intarsia_ethos_u.support import support_text
+from intarsia_ethos_u.support import TABLE
+from intarsia_ir.graph.expr import Call, Expr, Function, Var, constant
+from intarsia_ir.graph.types import TensorType
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import PluginError
+from intarsia_testkit.expressions import apply
+from intarsia_testkit.quantised_expressions import scale, var, weights, zero
 
 from .cases import SAME
 from .quantized import conv, verdict
@@ -178,4 +178,4 @@ def test_a_region_of_something_else_is_the_hosts_mistake() -> None:
 
 def test_the_readme_shows_the_table() -> None:
     readme = Path(__file__).parents[1] / "README.md"
-    assert support_text() in readme.read_text()
+    assert TABLE.markdown() in readme.read_text()

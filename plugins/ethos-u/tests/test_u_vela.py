@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.errors import ResourceError, ToolchainError
-from intarsia.ir.expr import Expr
 from intarsia_ethos_u import vela
 from intarsia_ethos_u.codegen import compile_region, emit
 from intarsia_ethos_u.target import ACCELERATORS, EthosUOptions
 from intarsia_ethos_u.tosa.flatbuffer import to_flatbuffer
 from intarsia_ethos_u.vela import compile_tosa, find_vela, parse_summary, version_of
+from intarsia_ir.graph.expr import Expr
+from intarsia_runtime.errors import ResourceError, ToolchainError
 
 from .cases import CASES, binary, chain
 from .quantized import region_of

@@ -9,13 +9,13 @@ import os
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import CallPlan
-from intarsia.lower.kernels import TensorModule
-from intarsia.lower.lower import lower
 from intarsia.target.target import Target
+from intarsia_ir.tir.module import TensorModule
 from intarsia_llvm.codegen import tir_codegen
+from intarsia_llvm.lowering import lower_function as lower
 from intarsia_llvm.plugin import register_target_kind, rewrite_relay
-from intarsia_llvm.target import LlvmOptions, canonicalise
+from intarsia_llvm.target import LlvmOptions, canonicalize
+from intarsia_runtime.artifact.plan import CallPlan
 
 NO_PLAN = CallPlan((), (), (), (), 0, ())
 
@@ -32,7 +32,7 @@ def make_target():
     kind = register_target_kind()[0]
 
     def make(**options):
-        return Target(kind, canonicalise(LlvmOptions(**options)))
+        return Target(kind, canonicalize(LlvmOptions(**options)))
 
     return make
 

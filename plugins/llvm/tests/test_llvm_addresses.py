@@ -8,22 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.artifact.plan import CallPlan
-from intarsia.dtype import DType
-from intarsia.lower.cpu.loops import load, parallel, seq, serial, store, unrolled, vectorized
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import IntImm, PrimExpr, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.stmt import Allocate, If
-from intarsia.tir.walk import substitute
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import IntImm, PrimExpr, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.stmt import Allocate, If
+from intarsia_ir.tir.walk import substitute
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.emit.positions import position
 from intarsia_llvm.emit.scheduled import is_scheduled
-from intarsia_llvm.optimise import SCHEDULED
+from intarsia_llvm.optimize import SCHEDULED
 from intarsia_llvm.target import LlvmOptions
+from intarsia_loops.cpu.loops import load, parallel, seq, serial, store, unrolled, vectorized
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.dtype import DType
 
 ROW, COLUMN = TirVar("i"), TirVar("j")
 

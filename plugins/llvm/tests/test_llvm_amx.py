@@ -6,26 +6,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import CallPlan
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
-from intarsia.lower.cpu.loops import parallel, store
-from intarsia.lower.cpu.panel import flat_rows
-from intarsia.lower.cpu.quantised import QuadDense, pack_quad_dense
-from intarsia.lower.cpu.tile import Shape
-from intarsia.lower.cpu.unit_dense import unit_dense_loops
-from intarsia.lower.kernels import TensorModule
-from intarsia.runtime.cpu import this_machine
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import Load, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Invoke
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import Load, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.stmt import Invoke
 from intarsia_llvm.amx import Amx
 from intarsia_llvm.codegen import llvm_text
-from intarsia_llvm.optimise import compile_assembly
+from intarsia_llvm.optimize import compile_assembly
 from intarsia_llvm.plugin import schedule_spaces
-from intarsia_llvm.schedules.table import shape_of
-from intarsia_llvm.target import LlvmOptions, canonicalise, machine
+from intarsia_llvm.schedules.table import tiling_of
+from intarsia_llvm.target import LlvmOptions, canonicalize, machine
+from intarsia_loops.cpu.int8x4 import Int8x4Dense, pack_int8x4_dense
+from intarsia_loops.cpu.loops import parallel, store
+from intarsia_loops.cpu.matrix_unit_dense import matrix_unit_dense_loops
+from intarsia_loops.cpu.panel import flat_rows
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.cpu import this_machine
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError
 
 LINUX = {"mtriple": "x86_64-unknown-linux-gnu"}
 needs_amx = pytest.mark.skipif(
@@ -33,14 +33,14 @@ needs_amx = pytest.mark.skipif(
 )
 
 
-def product(rows: int, quads: int, outputs: int) -> PrimFunc:
+def product(rows: int, int8x4: int, outputs: int) -> PrimFunc:
     """``data @ weight`` in int32; data is quads of unsigned bytes."""
     width = 32 if outputs > 16 else 16
-    data = Buffer("data", (rows, quads), DType.INT32)
-    weight = Buffer("weight", (-(-outputs // width), quads, width), DType.INT32)
+    data = Buffer("data", (rows, int8x4), DType.INT32)
+    weight = Buffer("weight", (-(-outputs // width), int8x4, width), DType.INT32)
     result = Buffer("result", (rows, outputs), DType.INT32)
-    body = unit_dense_loops(
-        Shape(16, 14),
+    body = matrix_unit_dense_loops(
+        CpuTiling(16, 14),
         Amx(),
         flat_rows(data),
         weight,
@@ -57,7 +57,7 @@ def text_of(function: PrimFunc, **options: str) -> str:
 
 
 def test_a_tile_is_two_by_two_registers() -> None:
-    options = canonicalise(LlvmOptions(**LINUX, mcpu="sapphirerapids"))
+    options = canonicalize(LlvmOptions(**LINUX, mcpu="sapphirerapids"))
     text = text_of(product(49, 32, 64), mcpu="sapphirerapids")
     assembly = compile_assembly(text, machine(options), 3)
     body = assembly[assembly.index("product:") :]
@@ -72,9 +72,9 @@ def test_a_tile_is_two_by_two_registers() -> None:
 
 def test_a_processor_without_it_multiplies_by_vectors(make_target) -> None:
     for cpu, has in (("sapphirerapids", True), ("znver5", False), ("haswell", False)):
-        quads = shape_of(make_target(**LINUX, mcpu=cpu), DType.INT32).quads
-        assert quads is not None
-        assert (quads.unit is not None) is has
+        int8x4 = tiling_of(make_target(**LINUX, mcpu=cpu), DType.INT32).int8x4
+        assert int8x4 is not None
+        assert (int8x4.unit is not None) is has
 
 
 def test_what_is_measured_with_the_unit_is_for_machines_that_have_it(make_target) -> None:
@@ -102,7 +102,7 @@ def test_sizes_of_registers_are_constants() -> None:
 
 
 def test_native_has_it_where_the_kernel_lends_it() -> None:
-    native = machine(canonicalise(LlvmOptions()))
+    native = machine(canonicalize(LlvmOptions()))
     has = this_machine().cpu_features or frozenset[str]()
     assert native.amx == ("amx_int8" in has and "avx512dq" in has)
 
@@ -110,17 +110,17 @@ def test_native_has_it_where_the_kernel_lends_it() -> None:
 @needs_amx
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
-    ("rows", "quads", "outputs"),
+    ("rows", "int8x4", "outputs"),
     [(4, 4, 1), (16, 16, 16), (17, 9, 33), (49, 32, 64), (197, 48, 100), (50, 512, 40)],
 )
-def test_products(load_module, rows: int, quads: int, outputs: int, threads: int) -> None:
+def test_products(load_module, rows: int, int8x4: int, outputs: int, threads: int) -> None:
     generator = np.random.default_rng(rows)
-    plain = generator.integers(0, 256, (rows, 4 * quads)).astype(np.uint8)
-    matrix = generator.integers(-128, 128, (4 * quads, outputs)).astype(np.int8)
-    packed = pack_quad_dense(matrix, 32 if outputs > 16 else 16)
-    function = product(rows, quads, outputs)
+    plain = generator.integers(0, 256, (rows, 4 * int8x4)).astype(np.uint8)
+    matrix = generator.integers(-128, 128, (4 * int8x4, outputs)).astype(np.int8)
+    packed = pack_int8x4_dense(matrix, 32 if outputs > 16 else 16)
+    function = product(rows, int8x4, outputs)
     found = np.zeros((rows, outputs), np.int32)
     module = load_module([function], num_threads=threads)
     module.get_function("product")(plain.view(np.int32), packed, found)
-    wanted = QuadDense.reference(QuadDense.Attrs(outputs=outputs), plain, packed)
+    wanted = Int8x4Dense.reference(Int8x4Dense.Attrs(outputs=outputs), plain, packed)
     np.testing.assert_array_equal(found, wanted)

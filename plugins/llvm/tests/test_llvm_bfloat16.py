@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
-from intarsia.ir.expr import Expr, tensor_type
-from intarsia.runtime.cpu import this_machine
-from intarsia_llvm.target import LlvmOptions, canonicalise, machine
+from intarsia_ir.graph.expr import Expr, tensor_type
+from intarsia_llvm.target import LlvmOptions, canonicalize, machine
+from intarsia_runtime.cpu import this_machine
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 LINUX = {"mtriple": "x86_64-unknown-linux-gnu"}
 needs_amx = pytest.mark.skipif(
@@ -48,7 +48,7 @@ def test_the_unit_is_used_where_it_may_be(
     mcpu: str, mode: str, mattr: tuple[str, ...], *, uses: bool
 ) -> None:
     options = LlvmOptions(**LINUX, mcpu=mcpu, mattr=mattr, fpmath_mode=mode)
-    assert machine(canonicalise(options)).pairs is uses
+    assert machine(canonicalize(options)).amx_bf16 is uses
 
 
 @needs_amx

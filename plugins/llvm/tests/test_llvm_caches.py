@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.build.stages import read_target
-from intarsia.dtype import DType
+from intarsia.driver.stages import read_target
 from intarsia.host.host import Host
-from intarsia.ir.expr import Function, Var, call, constant
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ops.nn import Conv
-from intarsia_llvm.schedules.table import shape_of
+from intarsia_ir.graph.expr import Function, Var, call, constant
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.nn import Conv
+from intarsia_llvm.schedules.table import tiling_of
+from intarsia_runtime.dtype import DType
 
 KIB = 1 << 10
 
@@ -35,15 +35,15 @@ def host() -> Host:
     ],
 )
 def test_strips_and_panels_stay_in_the_share_of_a_core(host, target, share):
-    shape = shape_of(read_target(host, target, None).fallback, DType.FLOAT32)
+    shape = tiling_of(read_target(host, target, None).fallback, DType.FLOAT32)
     assert (shape.strip_bytes, shape.panel_bytes) == (share * 7 // 8, share * 3 // 4)
 
 
 @pytest.mark.parametrize("target", ["rockchip/rk3588", "raspberrypi/4b", "arm/cortex-a53"])
 def test_a_cache_that_is_large_enough_or_unknown_changes_nothing(host, target):
-    plain = shape_of(host.target("llvm -mcpu=cortex-a53 -mtriple=aarch64-linux-gnu").fallback,
+    plain = tiling_of(host.target("llvm -mcpu=cortex-a53 -mtriple=aarch64-linux-gnu").fallback,
                      DType.FLOAT32)  # fmt: skip
-    shape = shape_of(read_target(host, target, None).fallback, DType.FLOAT32)
+    shape = tiling_of(read_target(host, target, None).fallback, DType.FLOAT32)
     assert (shape.strip_bytes, shape.panel_bytes) == (plain.strip_bytes, plain.panel_bytes)
 
 

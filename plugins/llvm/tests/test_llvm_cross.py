@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 import intarsia
-from intarsia.artifact.archive import open_artifact
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, ToolchainError
-from intarsia.ir.expr import Function, Var, call
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS
+from intarsia_ir.graph.expr import Function, Var, call
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
 from intarsia_llvm.link import find_linker
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, ToolchainError
 
 TRIPLE = "aarch64-linux-gnu"
 

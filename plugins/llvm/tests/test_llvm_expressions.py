@@ -7,12 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import CallPlan
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError, VerifyError
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import (
     COMPARISONS,
     Binary,
     BinaryOp,
@@ -30,10 +26,11 @@ from intarsia.tir.expr import (
     intrinsic,
     select,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import (
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.stmt import (
     Allocate,
     Barrier,
     For,
@@ -43,9 +40,12 @@ from intarsia.tir.stmt import (
     Seq,
     Store,
 )
-from intarsia.tir.tensor import placeholder
+from intarsia_ir.tir.tensor import placeholder
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.target import LlvmOptions
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 INTEGERS = [d for d in DType if d.is_integer]
 FLOATS = [d for d in DType if d.is_float]

@@ -13,14 +13,14 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
 from intarsia import Executor, Runtime
-from intarsia.artifact.archive import open_artifact
-from intarsia.artifact.machine import Machine, check_machine
 from intarsia.cli.main import main
-from intarsia.errors import ArtifactError, ToolchainError
 from intarsia_llvm import target
 from intarsia_llvm.isa import AARCH64, ARM, CORTEX_M, Isa
-from intarsia_llvm.known import processors_and_features
 from intarsia_llvm.link import find_linker
+from intarsia_llvm.processors import processors_and_features
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.artifact.machine import Machine, check_machine
+from intarsia_runtime.errors import ArtifactError, ToolchainError
 
 from .disassembly import TOOLS, outside
 
@@ -186,11 +186,11 @@ def test_native_is_what_this_machine_has(
 ) -> None:
     here = Machine("linux", arch, frozenset(has.split()))
     monkeypatch.setattr(target, "host_triple", lambda: f"{arch}-unknown-linux-gnu")
-    monkeypatch.setattr(target, "this_machine", lambda: here)
+    monkeypatch.setattr("intarsia_runtime.cpu.this_machine", lambda: here)
     target.host_cpu.cache_clear()
     try:
-        options = target.canonicalise(target.LlvmOptions())
-        assert target.canonicalise(options) == options
+        options = target.canonicalize(target.LlvmOptions())
+        assert target.canonicalize(options) == options
         assert set(target.machine(options).cpu_features) == set(needs.split())
     finally:
         target.host_cpu.cache_clear()

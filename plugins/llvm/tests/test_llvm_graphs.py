@@ -6,23 +6,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import KernelStep
-from intarsia.dtype import DType
-from intarsia.ir.expr import Function, Var, call, constant, get_item, make_tuple
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.ops.activation import Gelu, Relu
-from intarsia.ops.binary import Add, Multiply
-from intarsia.ops.evaluate import evaluate
-from intarsia.ops.nn import Conv, Matmul
-from intarsia.ops.normalization import LayerNorm
-from intarsia.ops.pooling import AvgPool, MaxPool, PoolAttrs
-from intarsia.ops.reduce import Max as MaxOver
-from intarsia.ops.reduce import Mean
-from intarsia.ops.shape import Concatenate, Reshape, Split, Transpose
-from intarsia.ops.slicing import Pad, StridedSlice
-from intarsia.ops.softmax import Softmax
-from intarsia.ops.unary import Sigmoid, Tanh
+from intarsia_ir.graph.expr import Function, Var, call, constant, get_item, make_tuple
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.activation import Gelu, Relu
+from intarsia_ir.ops.binary import Add, Multiply
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.ops.nn import Conv, Matmul
+from intarsia_ir.ops.normalization import LayerNorm
+from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
+from intarsia_ir.ops.reduce import Max as MaxOver
+from intarsia_ir.ops.reduce import Mean
+from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
+from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.ops.softmax import Softmax
+from intarsia_ir.ops.unary import Sigmoid, Tanh
+from intarsia_runtime.artifact.plan import KernelStep
+from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(7)
 MACHINES = ("native", "haswell", "x86-64")
@@ -244,7 +244,7 @@ def test_both_forms_of_a_value(runner):
 
 
 def test_rows(runner):
-    """Softmax and normalisation, whose sums run along a row."""
+    """Softmax and normalization, whose sums run along a row."""
     x = picture(3, 5, 40)
     normed = call(LayerNorm, x, weights(40), weights(40), attrs=LayerNorm.Attrs(axis=2))
     agree(runner, call(Softmax, normed, attrs=Softmax.Attrs(axis=2)), x)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, function_of, var
 
-from intarsia.ir.expr import Expr, constant
+from intarsia_ir.graph.expr import Expr, constant
+from intarsia_testkit.expressions import apply, expected, function_of, var
 
 
 @pytest.mark.parametrize("mcpu", ["native", "x86-64-v2"])

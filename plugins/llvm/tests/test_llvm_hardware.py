@@ -11,11 +11,11 @@ import llvmlite.binding as llvm
 import pytest
 
 import intarsia_llvm
-from intarsia.errors import TargetError
 from intarsia.host.host import Host
 from intarsia.target.features import ARM_CPUS, CORTEX_M_CPUS, X86_CPUS, target_features
 from intarsia.target.hardware import HardwareTable
 from intarsia.target.universal import Tag
+from intarsia_runtime.errors import TargetError
 
 FOLDER = Path(intarsia_llvm.__file__).parent / "hardware"
 

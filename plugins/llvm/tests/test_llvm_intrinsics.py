@@ -10,13 +10,13 @@ import mpmath
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import IntImm, Load, TirVar, intrinsic
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import For, ForKind, Store
-from intarsia_llvm.emit.far_angle import TWO_BY_PI
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm, Load, TirVar, intrinsic
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.stmt import For, ForKind, Store
+from intarsia_llvm.emit.range_reduction import TWO_BY_PI
+from intarsia_runtime.dtype import DType
 
 COUNT = 1 << 14
 _ERF = np.vectorize(math.erf, otypes=[np.float64])

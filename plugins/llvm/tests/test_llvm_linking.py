@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 import intarsia
-from intarsia.dtype import DType
-from intarsia.errors import TargetError, ToolchainError, UnsupportedError
 from intarsia.host.host import Host
-from intarsia.ir.expr import Function, Var, call
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS
+from intarsia_ir.graph.expr import Function, Var, call
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
 from intarsia_llvm import codegen
 from intarsia_llvm.link import link, link_shared, undefined_symbols
-from intarsia_llvm.optimise import compile_object
+from intarsia_llvm.optimize import compile_object
 from intarsia_llvm.target import LlvmOptions, host_triple, machine
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TargetError, ToolchainError, UnsupportedError
 
 CALLS = """\
 declare extern_weak void @maybe()

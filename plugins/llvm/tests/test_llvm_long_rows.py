@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, function_of, var
 
-from intarsia.lower.cpu.pieces import columns_of_pieces
-from intarsia.lower.cpu.window import Window
+from intarsia_loops.cpu.row_segments import segment_columns
+from intarsia_loops.cpu.window import Window
+from intarsia_testkit.expressions import apply, expected, function_of, var
 
 ROWS = {
     "plain": ((1, 64, 4000), (16, 64, 3), {"padding": ((1, 1),)}),
@@ -51,7 +51,7 @@ def test_rows_are_cut_where_they_are_long():
         window = Window(
             (1, columns), (1, columns // stride), (1, 3), (1, stride), (0, 1), (1, dilation)
         )
-        return columns_of_pieces(window, 256, 224 << 10, 28)
+        return segment_columns(window, 256, 224 << 10, 28)
 
     assert pieces(3000) == 3000
     assert pieces(50_000) == 896  # 56 pieces

@@ -8,7 +8,15 @@ import ctypes
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import (
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm, Load, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.stmt import For, ForKind, Store
+from intarsia_llvm import compile_pool
+from intarsia_llvm.codegen import tir_codegen
+from intarsia_llvm.emit import module as emitted
+from intarsia_runtime.artifact.plan import (
     Argument,
     CallPlan,
     CopyStep,
@@ -17,15 +25,7 @@ from intarsia.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia.dtype import DType
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import IntImm, Load, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import For, ForKind, Store
-from intarsia_llvm import crew
-from intarsia_llvm.codegen import tir_codegen
-from intarsia_llvm.emit import module as emitted
+from intarsia_runtime.dtype import DType
 
 F32 = DType.FLOAT32
 SHAPE = (2, 8)
@@ -92,12 +92,14 @@ def test_main_carries_out_the_plan(main):
     np.testing.assert_array_equal(z, context.weight)
 
 
-def test_a_long_main_is_compiled_without_optimising_it(load_module, monkeypatch):
+def test_a_long_main_is_compiled_without_optimizing_it(load_module, monkeypatch):
     monkeypatch.setattr(emitted, "_LONG", 1)
     texts: list[str] = []
-    compiled = crew.compile_object
+    compiled = compile_pool.compile_object
     monkeypatch.setattr(
-        crew, "compile_object", lambda text, *more: texts.append(text) or compiled(text, *more)
+        compile_pool,
+        "compile_object",
+        lambda text, *more: texts.append(text) or compiled(text, *more),
     )
     test_main_carries_out_the_plan(
         load_module([adder()], plan(*STEPS)).get_function("main"),

@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.build.memory_bounds import MemoryBound, memory_bounds
 from intarsia.cli.main import main
+from intarsia.driver.memory_bounds import MemoryBound, memory_bounds
 from intarsia.host.host import Host
 
 KIB, GIB = 1 << 10, 1 << 30

@@ -14,21 +14,21 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia.artifact.archive import open_artifact
-from intarsia.artifact.plan import CallPlan
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, ToolchainError
 from intarsia.host.host import Host
-from intarsia.ir.expr import Function, Var, call
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.lower.kernels import TensorModule
-from intarsia.ops import OPERATORS
+from intarsia_ir.graph.expr import Function, Var, call
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.tir.module import TensorModule
 from intarsia_llvm import plugin
-from intarsia_llvm.codegen import env_version, llvm_text, tir_codegen
+from intarsia_llvm.codegen import environment_version, llvm_text, tir_codegen
 from intarsia_llvm.loader import OBJECT_FILE, OBJECT_LOADER, ObjectCode, open_object
-from intarsia_llvm.optimise import compile_object
-from intarsia_llvm.target import LlvmOptions, canonicalise, machine
+from intarsia_llvm.optimize import compile_object
+from intarsia_llvm.target import LlvmOptions, canonicalize, machine
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, ToolchainError
 
 RNG = np.random.default_rng(5)
 
@@ -168,14 +168,14 @@ def test_the_probe_and_the_key_of_a_build_say_what_links() -> None:
     found = plugin.probe(Host().target("llvm").fallback)
     assert found.usable
     assert "LLVM links in the process that runs the code" in found.detail
-    assert "LLVM links" in env_version()
+    assert "LLVM links" in environment_version()
     other = plugin.probe(Host().target("llvm -mtriple=aarch64-linux-gnu").fallback)
     assert not other.usable
 
 
 @pytest.fixture(scope="module")
 def code() -> bytes:
-    options = canonicalise(LlvmOptions())
+    options = canonicalize(LlvmOptions())
     empty = TensorModule((), CallPlan((), (), (), (), 0, ()))
     return compile_object(llvm_text(empty, options), machine(options), 2)
 

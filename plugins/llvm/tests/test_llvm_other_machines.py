@@ -16,18 +16,18 @@ import numpy as np
 import pytest
 
 import intarsia
-from intarsia.artifact.plan import CallPlan
-from intarsia.dtype import DType
-from intarsia.ir.expr import Function, Var, call
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.lower.kernels import TensorModule
-from intarsia.ops import OPERATORS
-from intarsia.tir.text import parse_func
+from intarsia_ir.graph.expr import Function, Var, call
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.text import parse_func
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.link import link_shared
-from intarsia_llvm.optimise import compile_object
-from intarsia_llvm.target import LlvmOptions, canonicalise, host_triple, machine
+from intarsia_llvm.optimize import compile_object
+from intarsia_llvm.target import LlvmOptions, canonicalize, host_triple, machine
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.dtype import DType
 
 TRIPLE = "riscv64-linux-gnu"
 FEATURES = ("+m", "+a", "+f", "+d", "+c")
@@ -75,7 +75,7 @@ zig = pytest.mark.skipif(
 
 def object_code(*, triple: str, features: tuple[str, ...] = ()) -> bytes:
     """The kernel as an object file."""
-    options = canonicalise(LlvmOptions(mtriple=triple, mattr=features))
+    options = canonicalize(LlvmOptions(mtriple=triple, mattr=features))
     model = machine(options)
     module = TensorModule((parse_func(KERNEL),), CallPlan((), (), (), (), 0, ()))
     return compile_object(llvm_text(module, options), model, 3)

@@ -8,20 +8,20 @@ import subprocess
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import CallPlan
-from intarsia.build.stages import compile_kernels
-from intarsia.dtype import DType
-from intarsia.errors import TargetError, ToolchainError, UnsupportedError, VerifyError
+from intarsia.driver.stages import compile_kernels
 from intarsia.host.host import Host
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import INDEX, IntImm, Load, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import For, ForKind, Store
-from intarsia.tir.target_call import call_target_intrinsic
-from intarsia_llvm import known
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import INDEX, IntImm, Load, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.stmt import For, ForKind, Store
+from intarsia_ir.tir.target_call import call_target_intrinsic
+from intarsia_llvm import processors as listing
 from intarsia_llvm.functions import FUNCTIONS, PREFETCH, target_function
 from intarsia_llvm.target import LlvmOptions
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TargetError, ToolchainError, UnsupportedError, VerifyError
 
 CASES = {
     "llvm.fma": lambda a, b, c: a * b + c,
@@ -124,17 +124,17 @@ def test_every_function_is_known_by_name():
 )
 def test_llvm_lists_what_it_knows(triple, processors, features):
     options = LlvmOptions(mtriple=triple)
-    listed = known.known_values("mcpu", options)
+    listed = listing.known_values("mcpu", options)
     assert processors <= {row.value for row in listed.rows}
     assert listed.source.endswith(f"for {triple}")
     assert listed.machine
-    assert processors <= {row.value for row in known.known_values("mtune", options).rows}
-    assert features <= {row.value for row in known.known_values("mattr", options).rows}
+    assert processors <= {row.value for row in listing.known_values("mtune", options).rows}
+    assert features <= {row.value for row in listing.known_values("mattr", options).rows}
 
 
 def test_a_triple_that_llvm_does_not_know():
     with pytest.raises(TargetError, match="-mtriple: LLVM does not know 'zzz'"):
-        known.known_values("mcpu", LlvmOptions(mtriple="zzz"))
+        listing.known_values("mcpu", LlvmOptions(mtriple="zzz"))
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,6 @@ def test_an_llvm_that_does_not_answer(monkeypatch):
         raise subprocess.TimeoutExpired("llvm", 1)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    known.processors_and_features.cache_clear()  # another test may have asked for the same machine
+    listing.processors_and_features.cache_clear()  # another test asked too
     with pytest.raises(ToolchainError, match="LLVM does not say which processors it knows"):
-        known.processors_and_features("armv7-linux-gnueabihf")
+        listing.processors_and_features("armv7-linux-gnueabihf")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from intarsia_testkit.expressions import apply, expected, function_of, var
 
 WINDOWS = {

@@ -18,19 +18,26 @@ import pytest
 
 import intarsia
 from intarsia import Executor, Runtime
-from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place, TensorSpec
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, UnsupportedError
-from intarsia.ir.expr import Function, Var, call, constant
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.lower.kernels import Delivery, TensorModule
-from intarsia.ops import OPERATORS
-from intarsia.ops.nn import Matmul
-from intarsia.tir.text import parse_func
+from intarsia_ir.graph.expr import Function, Var, call, constant
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.nn import Matmul
+from intarsia_ir.tir.module import CodegenContext, TensorModule
+from intarsia_ir.tir.text import parse_func
 from intarsia_llvm.codegen import tir_codegen
 from intarsia_llvm.program import PROGRAM, package
-from intarsia_llvm.target import LlvmOptions, canonicalise, is_bare, machine
+from intarsia_llvm.target import LlvmOptions, canonicalize, is_bare, machine
+from intarsia_runtime.artifact.plan import (
+    Argument,
+    CallPlan,
+    CopyStep,
+    KernelStep,
+    Place,
+    TensorSpec,
+)
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, UnsupportedError
 
 PLAIN = {"unpacked-api": True, "interface-api": "c"}
 BOARD = {"mtriple": "thumbv7em-none-eabihf", "mcpu": "cortex-m4"}
@@ -164,14 +171,14 @@ def test_copies_are_steps_too() -> None:
     )
     plan = CallPlan((spec,), (TensorSpec("y", (4,), F32),), ("w",), (), 16, steps)
     constants = {"w": np.arange(4, dtype=np.float32)}
-    delivery = Delivery(
+    context = CodegenContext(
         "copies", PLAIN, {"link-params": True}, freestanding=True, constants=constants
     )
-    unit = package(TensorModule((), plan, delivery=delivery), canonicalise(LlvmOptions()))
+    unit = package(TensorModule((), plan, context=context), canonicalize(LlvmOptions()))
     assert unit.loader == PROGRAM
     assert constants["w"].tobytes() in unit.files["lib/copies.o"]
     first, second = (
-        package(TensorModule((), plan, delivery=delivery), canonicalise(LlvmOptions(**BOARD)))
+        package(TensorModule((), plan, context=context), canonicalize(LlvmOptions(**BOARD)))
         for _ in range(2)
     )
     assert first.files == second.files
@@ -195,9 +202,9 @@ def test_what_an_object_does_not_give_is_refused(target, executor, runtime, said
 
 def test_regions_are_refused() -> None:
     plan = CallPlan((), (), (), ("npu_0",), 0, ())
-    module = TensorModule((), plan, delivery=Delivery("net", PLAIN, freestanding=True))
+    module = TensorModule((), plan, context=CodegenContext("net", PLAIN, freestanding=True))
     with pytest.raises(UnsupportedError, match="cannot call npu_0"):
-        package(module, canonicalise(LlvmOptions()))
+        package(module, canonicalize(LlvmOptions()))
 
 
 def test_no_process_loads_code_for_a_board(make_target) -> None:
@@ -229,9 +236,9 @@ def test_nothing_is_called_that_libraries_of_boards_lack(dtype: DType, triple: s
     given, made = TensorSpec("x", (8,), dtype), TensorSpec("y", (2,), dtype)
     args = Argument(Place.INPUT, 0, (8,), dtype), Argument(Place.OUTPUT, 0, (2,), dtype)
     plan = CallPlan((given,), (made,), (), (), 0, (KernelStep("k", args),))
-    delivery = Delivery("net", PLAIN, freestanding=True)
-    module = TensorModule((function,), plan, delivery=delivery)
-    unit = package(module, canonicalise(LlvmOptions(mtriple=triple)))
+    context = CodegenContext("net", PLAIN, freestanding=True)
+    module = TensorModule((function,), plan, context=context)
+    unit = package(module, canonicalize(LlvmOptions(mtriple=triple)))
     called = set(re.findall(rb"\0(__\w+|[a-z]+[fl]?)(?=\0)", unit.files["lib/net.o"]))
     assert any(name.startswith(b"__aeabi_d") for name in called)  # so the names are found
     assert not called & {b"fmaximum", b"fmaximumf", b"roundeven", b"roundevenf", b"__multi3"}

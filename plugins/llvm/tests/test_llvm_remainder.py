@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.artifact.plan import CallPlan
-from intarsia.dtype import DType
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import Binary, BinaryOp, IntImm, Load, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import For, ForKind, Store
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, Load, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.stmt import For, ForKind, Store
 from intarsia_llvm.codegen import tir_codegen
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.dtype import DType
 
 COUNT = 64
 PAIRS = st.tuples(st.floats(width=32), st.floats(width=32))

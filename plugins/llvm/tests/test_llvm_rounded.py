@@ -1,22 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised ends of kernels: equal to what the interpreter computes step by step."""
+"""Quantized ends of kernels: equal to what the interpreter computes step by step."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import CallPlan
-from intarsia.dtype import DType
-from intarsia.lower.cpu.loops import load, serial, store, vectorized
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import Cast, FloatImm, IntImm, PrimExpr, cast, intrinsic
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import Cast, FloatImm, IntImm, PrimExpr, cast, intrinsic
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.module import TensorModule
 from intarsia_llvm.codegen import llvm_text
 from intarsia_llvm.target import LlvmOptions
+from intarsia_loops.cpu.loops import load, serial, store, vectorized
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.dtype import DType
 
 COUNT = 96
 CPUS = ("native", "haswell", "x86-64")

@@ -6,11 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import BinaryOp, CallTarget, IntImm, Load, Ramp, ReduceLanes, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import For, ForKind, Store
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import BinaryOp, CallTarget, IntImm, Load, Ramp, ReduceLanes, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import For, ForKind, Store
+from intarsia_runtime.dtype import DType
 
 LANES = (1, 2, 3, 4, 8, 16, 20, 64)
 WIDTHS = {DType.FLOAT32: DType.INT32, DType.FLOAT64: DType.INT64}

@@ -10,24 +10,24 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from intarsia_testkit.expressions import apply, function_of, var
 from onnx import helper, numpy_helper
 
 from intarsia import build
-from intarsia.dtype import DType
-from intarsia.ir.expr import constant
-from intarsia.lower.cpu.loops import load, parallel, seq, serial, store
-from intarsia.lower.lower import lower
 from intarsia.target.target import Target
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.passes.stack_to_scratch import STACK_BYTES, frame_bytes
-from intarsia.tir.stmt import Allocate
+from intarsia_ir.graph.expr import constant
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.passes.stack_to_scratch import STACK_BYTES, frame_bytes
+from intarsia_ir.tir.stmt import Allocate
 from intarsia_llvm.codegen import llvm_text
-from intarsia_llvm.optimise import compile_assembly
+from intarsia_llvm.lowering import lower_function as lower
+from intarsia_llvm.optimize import compile_assembly
 from intarsia_llvm.plugin import rewrite_relay
 from intarsia_llvm.schedules.table import bound_stack
 from intarsia_llvm.target import machine
+from intarsia_loops.cpu.loops import load, parallel, seq, serial, store
+from intarsia_runtime.dtype import DType
+from intarsia_testkit.expressions import apply, function_of, var
 
 RUN = """
 import sys, threading

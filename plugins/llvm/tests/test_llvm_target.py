@@ -7,23 +7,23 @@ import platform
 
 import pytest
 
-from intarsia.errors import TargetError, ToolchainError
-from intarsia.lower.kernels import TensorModule
+from intarsia_ir.tir.module import TensorModule
 from intarsia_llvm import link
-from intarsia_llvm.known import check_processor
 from intarsia_llvm.link import find_linker, link_shared
-from intarsia_llvm.optimise import compile_assembly, compile_object
-from intarsia_llvm.target import LlvmOptions, canonicalise, host_triple, machine
+from intarsia_llvm.optimize import compile_assembly, compile_object
+from intarsia_llvm.processors import check_processor
+from intarsia_llvm.target import LlvmOptions, canonicalize, host_triple, machine
+from intarsia_runtime.errors import TargetError, ToolchainError
 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="asks for this x86 machine")
 
 
 @on_x86
 def test_native_becomes_what_the_machine_is():
-    options = canonicalise(LlvmOptions())
+    options = canonicalize(LlvmOptions())
     assert options.mcpu == "x86-64"
     assert options.mattr
-    assert canonicalise(options) == options
+    assert canonicalize(options) == options
 
 
 def test_features_decide_the_vectors():
@@ -48,7 +48,7 @@ def test_features_decide_the_vectors():
 )
 def test_wrong_options(options, said):
     with pytest.raises(TargetError, match=said):
-        canonicalise(options)
+        canonicalize(options)
 
 
 @pytest.mark.parametrize(
@@ -61,14 +61,14 @@ def test_wrong_options(options, said):
     ],
 )
 def test_the_abi_of_floats_is_part_of_the_triple(abi, triple, means):
-    options = canonicalise(LlvmOptions(mtriple=triple, mcpu="cortex-a7", mfloat_abi=abi))
+    options = canonicalize(LlvmOptions(mtriple=triple, mcpu="cortex-a7", mfloat_abi=abi))
     assert (options.mtriple, options.mfloat_abi) == (means, "")
 
 
 @pytest.mark.parametrize("triple", ["", "aarch64-linux-gnu", "armv7-apple-ios"])
 def test_other_machines_have_one_abi_of_floats(triple):
     with pytest.raises(TargetError, match="-mfloat-abi is for 32-bit Arm"):
-        canonicalise(LlvmOptions(mtriple=triple, mcpu="generic", mfloat_abi="hard"))
+        canonicalize(LlvmOptions(mtriple=triple, mcpu="generic", mfloat_abi="hard"))
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_feature_is_no_processor(options, hint):
 def test_native_is_this_machine_only(monkeypatch):
     monkeypatch.setattr("intarsia_llvm.target.host_triple", lambda: "aarch64-unknown-linux-gnu")
     with pytest.raises(TargetError, match="native is this machine"):
-        canonicalise(LlvmOptions(mtriple="x86_64-unknown-linux-gnu"))
+        canonicalize(LlvmOptions(mtriple="x86_64-unknown-linux-gnu"))
 
 
 def test_other_machines_compile(make_target):
@@ -122,19 +122,19 @@ def test_linker_errors(monkeypatch):
 @pytest.mark.parametrize("level", [1, 3])
 def test_registers_are_not_spilled(level):
     """The register tile of the widest machine keeps its sums in registers, with few passes too."""
-    from intarsia.artifact.plan import CallPlan
-    from intarsia.dtype import DType
-    from intarsia.lower.cpu.dense import dense_loops
-    from intarsia.lower.cpu.loops import store
-    from intarsia.lower.cpu.panel import flat_rows
-    from intarsia.tir.buffer import Buffer
-    from intarsia.tir.func import PrimFunc
+    from intarsia_ir.tir.buffer import Buffer
+    from intarsia_ir.tir.func import PrimFunc
     from intarsia_llvm.codegen import llvm_text
-    from intarsia_llvm.schedules.table import tile_shape
+    from intarsia_llvm.schedules.table import cpu_tiling
+    from intarsia_loops.cpu.dense import dense_loops
+    from intarsia_loops.cpu.loops import store
+    from intarsia_loops.cpu.panel import flat_rows
+    from intarsia_runtime.artifact.plan import CallPlan
+    from intarsia_runtime.dtype import DType
 
     for cpu, register, count in (("skylake-avx512", "zmm", 28), ("haswell", "ymm", 12)):
         options = LlvmOptions(mcpu=cpu, mtriple="x86_64-unknown-linux-gnu")
-        shape = tile_shape(machine(options))
+        shape = cpu_tiling(machine(options))
         width = 2 * shape.lanes
         rows = shape.rows * 4
         a = Buffer("a", (rows, 100), DType.FLOAT32)

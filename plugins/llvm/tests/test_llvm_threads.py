@@ -14,20 +14,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import CallPlan, TensorSpec
-from intarsia.dtype import DType
-from intarsia.lower.cpu.loops import load, parallel, serial, store
-from intarsia.lower.kernels import TensorModule
-from intarsia.runtime.abi import ArgumentBlock, SafeCall
-from intarsia.runtime.library import NativeLibrary
-from intarsia.runtime.loading import NativeCode
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.func import PrimFunc
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
 from intarsia_llvm.codegen import llvm_text, tir_codegen
 from intarsia_llvm.emit.threads import threads_text
 from intarsia_llvm.loader import ObjectCode
-from intarsia_llvm.optimise import compile_object
+from intarsia_llvm.optimize import compile_object
 from intarsia_llvm.target import machine
+from intarsia_loops.cpu.loops import load, parallel, serial, store
+from intarsia_runtime.abi import ArgumentBlock, SafeCall
+from intarsia_runtime.artifact.plan import CallPlan, TensorSpec
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.library import NativeLibrary
+from intarsia_runtime.loading import NativeCode
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="code has threads of its own on Linux alone"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from intarsia_testkit.expressions import apply, function_of, var
 
 SHAPES = ((16, 16), (17, 33), (64, 31), (3, 40, 18))

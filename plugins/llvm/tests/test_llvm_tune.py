@@ -11,12 +11,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.build.build import build
-from intarsia.build.records import Record, append_record, read_records
 from intarsia.cli.main import main
-from intarsia.cli.tune_tasks import Measurer, Tasks, tasks_of
-from intarsia.errors import UnsupportedError, UsageError
+from intarsia.driver.build import build
+from intarsia.driver.records import Record, append_record, read_records
 from intarsia.host.host import Host
+from intarsia_runtime.errors import UnsupportedError, UsageError
+from intarsia_tools.tune_tasks import Measurer, Tasks, tasks_of
 
 SMALL = "llvm -mcpu=x86-64-v3"
 

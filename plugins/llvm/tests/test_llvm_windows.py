@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, function_of, var
 
-from intarsia.lower.lower import lower
 from intarsia_llvm.codegen import llvm_text
+from intarsia_llvm.lowering import lower_function as lower
 from intarsia_llvm.plugin import rewrite_relay
+from intarsia_testkit.expressions import apply, expected, function_of, var
 
 LONG, SHORT = 255, 63
 

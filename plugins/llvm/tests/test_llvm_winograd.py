@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
-from intarsia.ir.walk import calls
+from intarsia_ir.graph.walk import calls
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 SAME = ((1, 1), (1, 1))
 

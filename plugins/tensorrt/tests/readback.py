@@ -13,7 +13,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from intarsia.ops.arrays import erf, sigmoid, softplus
+from intarsia_ir.ops.arrays import erf, sigmoid, softplus
 
 from .resampling import resized
 from .windows import convolve, deconvolve, pooled

@@ -5,21 +5,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import fresh, function_of, verdicts_of, whole_region
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.errors import ToolchainError
-from intarsia.ir.expr import (
+from intarsia.partition.region import Region
+from intarsia.partition.support import Support
+from intarsia_ir.graph.expr import (
     Expr,
     Function,
     tensor_type,
 )
-from intarsia.ops.arrays import numpy_dtype
-from intarsia.partition.region import Region
-from intarsia.partition.support import Support
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.errors import ToolchainError
 from intarsia_tensorrt.codegen import write_network
 from intarsia_tensorrt.sdk import Library, find_library
 from intarsia_tensorrt.support import support_table
+from intarsia_testkit.expressions import fresh, function_of, verdicts_of, whole_region
 
 
 def library() -> Library:

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, function_of, var, weight
 
-from intarsia.errors import TargetError
-from intarsia.ir.expr import Expr, Function, make_tuple
 from intarsia.partition.region import Region
+from intarsia_ir.graph.expr import Expr, Function, make_tuple
+from intarsia_runtime.errors import TargetError
 from intarsia_tensorrt import cache
 from intarsia_tensorrt.codegen import common_batch, compile_region, write_network
 from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.signature import FILE, parse_signature
-from intarsia_tensorrt.target import TensorrtOptions, canonicalise
+from intarsia_tensorrt.target import TensorrtOptions, canonicalize
+from intarsia_testkit.expressions import apply, expected, function_of, var, weight
 
 from .readback import evaluate
 from .regions import inputs_of, library, region_of
@@ -98,7 +98,7 @@ def test_inputs_need_a_size_in_common_that_the_profile_holds() -> None:
 
 
 def test_a_profile_is_three_sizes_in_order() -> None:
-    assert canonicalise(OPTIONS) == OPTIONS
+    assert canonicalize(OPTIONS) == OPTIONS
     for sizes in ((1,), (1, 2), (4, 2, 8), (1, 2, 3, 4)):
         with pytest.raises(TargetError, match="least, the usual and the largest"):
-            canonicalise(TensorrtOptions(dynamic_batch=sizes))
+            canonicalize(TensorrtOptions(dynamic_batch=sizes))

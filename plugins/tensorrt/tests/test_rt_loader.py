@@ -8,12 +8,11 @@ import sys
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, function_of, var
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, ResourceError, ToolchainError, WorkerLost
-from intarsia.runtime.loading import LoadRequest
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, ResourceError, ToolchainError, WorkerLost
+from intarsia_runtime.loading import LoadRequest
 from intarsia_tensorrt import loader
 from intarsia_tensorrt.codegen import compile_region
 from intarsia_tensorrt.device import Gpu, require_driver
@@ -21,6 +20,7 @@ from intarsia_tensorrt.loader import LoadedRegion, load
 from intarsia_tensorrt.sdk import Library
 from intarsia_tensorrt.signature import FILE, PLAN_FILE, Border, Signature, parse_signature
 from intarsia_tensorrt.target import TensorrtOptions
+from intarsia_testkit.expressions import apply, expected, function_of, var
 
 from .host_gpu import Engine, HostDriver, module
 from .regions import inputs_of, library, region_of, spec

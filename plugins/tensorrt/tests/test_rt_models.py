@@ -11,17 +11,17 @@ from types import ModuleType
 import numpy as np
 import onnxruntime
 import pytest
-from intarsia_testkit.expressions import apply, function_of, var, weight
 
 import intarsia
-from intarsia.build.stages import cut
+from intarsia.driver.stages import partition_module
 from intarsia.host.host import Host
 from intarsia.partition.cost import Plan
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
 from intarsia_tensorrt.codegen import write_network
 from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.target import TensorrtOptions
+from intarsia_testkit.expressions import apply, function_of, var, weight
 
 from .readback import evaluate
 from .regions import library
@@ -69,7 +69,7 @@ def test_a_model_is_one_engine_and_its_network_gives_the_result(name: str, half:
     module = PREPARE.run(intarsia.from_onnx(model), remarks=Remarks())
     host = Host()
     target = host.target("tensorrt -fp16, cuda" if half else "trt")
-    found = cut(host, module, target, Plan.GREEDY)
+    found = partition_module(host, module, target, Plan.GREEDY)
     assert line in str(found.placement)
     (region,) = found.regions
     draft = write_network(region, library(), half=half)
@@ -90,7 +90,7 @@ def test_what_is_not_taken_goes_to_the_fallback_of_three_parts() -> None:
     y = apply("nn.softmax", apply("matmul", summed, weight(16, 4)), axis=1)
     module = intarsia.IRModule.from_function(function_of(y))
     host = Host()
-    found = cut(host, module, host.target("trt"), Plan.GREEDY)
+    found = partition_module(host, module, host.target("trt"), Plan.GREEDY)
     assert str(found.placement).startswith("4/5 nodes offloaded (80 %), 2 regions")
     rows = found.placement.to_json()["verdicts"]
     assert [row["detail"] for row in rows if row["verdict"] != "yes"] == [

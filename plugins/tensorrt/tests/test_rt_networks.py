@@ -7,17 +7,19 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, function_of, var, weight
 
-from intarsia.dtype import DType
-from intarsia.errors import PluginError, TargetError, ToolchainError
-from intarsia.ir.expr import Expr, Function, constant, make_tuple
 from intarsia.partition.region import Region
+from intarsia_ir.graph.expr import Expr, Function, constant, make_tuple
+from intarsia_ir.graph.match import match_pattern
+from intarsia_ir.graph.walk import count_uses
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import PluginError, TargetError, ToolchainError
 from intarsia_tensorrt.codegen import write_network
 from intarsia_tensorrt.draft import Draft, member
-from intarsia_tensorrt.operators.row import Never
 from intarsia_tensorrt.plan import build_plan
+from intarsia_tensorrt.support import TABLE
 from intarsia_tensorrt.target import ARCHITECTURES, TensorrtOptions
+from intarsia_testkit.expressions import apply, expected, function_of, var, weight
 
 from .readback import evaluate
 from .regions import inputs_of, library, network_of, region_of
@@ -70,7 +72,7 @@ def test_outputs_are_tensors_of_their_own() -> None:
     y = apply("nn.relu", x)
     table = constant(np.arange(3, dtype=np.float32))
     function = Function((x,), make_tuple((y, x, y, table)))
-    draft = write_network(Region("tensorrt_0", "tensorrt", function, {}, ()), library())
+    draft = write_network(region_of(function), library())
     assert build_plan(draft, TensorrtOptions())
     (array,) = inputs_of(function)
     found = evaluate(draft.trt, draft.network, [array])
@@ -91,10 +93,10 @@ def test_layers_of_another_type_than_their_operator_are_refused(monkeypatch) -> 
 
     function = function_of(apply("nn.relu", var("x", 2, 3)))
     region = region_of(function)
+    from intarsia.plugin.accelerator import AcceleratorTable, operator_row
     from intarsia_tensorrt import codegen
-    from intarsia_tensorrt.operators.row import Row
 
-    monkeypatch.setattr(codegen, "all_rows", lambda: (Row("nn.relu", wrong),))
+    monkeypatch.setattr(codegen, "TABLE", AcceleratorTable((operator_row("nn.relu", wrong),)))
     with pytest.raises(PluginError, match=r"give int32\[2, 3\], and nn.relu is float32\[2, 3\]"):
         write_network(region, library())
 
@@ -184,9 +186,12 @@ def test_two_inputs_of_one_name_are_refused() -> None:
 
 
 def test_an_operator_that_is_never_taken_has_no_lowering() -> None:
-    call = apply("cumsum", var("x", 4), axis=0)
-    with pytest.raises(NotImplementedError, match="cumsum is never taken"):
-        Never("no such layer").lower(Draft(library(), "r"), call)
+    body = apply("cumsum", var("x", 4), axis=0)
+    (row,) = (row for row in TABLE.rows if row.name == "cumsum")
+    match = match_pattern(row.pattern, body, count_uses((body,)))
+    assert match is not None
+    with pytest.raises(PluginError, match="cumsum is never taken"):
+        row.lower(Draft(library(), "r"), match)
 
 
 def test_options_reach_the_builder(tmp_path) -> None:

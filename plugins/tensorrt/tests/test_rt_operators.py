@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from intarsia_testkit.cases import cases_by_operator
-from intarsia_testkit.cases.case import Case, difference, graph_of
-from intarsia_testkit.expressions import expected
 
-from intarsia.ir.expr import Function, make_tuple
 from intarsia.partition.annotate import annotate
 from intarsia.partition.support import Code, Support
+from intarsia_ir.graph.expr import Function, make_tuple
 from intarsia_tensorrt.codegen import write_network
 from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.support import support_table
 from intarsia_tensorrt.target import TensorrtOptions
+from intarsia_testkit.cases import cases_by_operator
+from intarsia_testkit.cases.case import Case, difference, graph_of
+from intarsia_testkit.expressions import expected
 
 from .readback import evaluate
 from .regions import library, region_of

@@ -14,18 +14,18 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, function_of, var, verdicts_of, weight
 
 import intarsia
-from intarsia.dtype import DType
-from intarsia.errors import TargetError, ToolchainError, WorkerLost
 from intarsia.host.host import Host
-from intarsia.ir.expr import Expr
 from intarsia.partition.cost import Plan
 from intarsia.plugin import Region, Target
+from intarsia_ir.graph.expr import Expr
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TargetError, ToolchainError, WorkerLost
 from intarsia_tensorrt import cache, plugin
 from intarsia_tensorrt.codegen import compile_region
 from intarsia_tensorrt.device import Gpu
+from intarsia_tensorrt.environment import environment_version
 from intarsia_tensorrt.plan import device_identity, keep_times, open_times
 from intarsia_tensorrt.sdk import (
     Library,
@@ -35,8 +35,9 @@ from intarsia_tensorrt.sdk import (
     installed_versions,
 )
 from intarsia_tensorrt.signature import FILE, PLAN_FILE, parse_signature
-from intarsia_tensorrt.support import all_rows, support_markdown, support_table
-from intarsia_tensorrt.target import TENSORRT, TensorrtOptions, env_version
+from intarsia_tensorrt.support import TABLE, support_table
+from intarsia_tensorrt.target import TENSORRT, TensorrtOptions
+from intarsia_testkit.expressions import apply, function_of, var, verdicts_of, weight
 
 from .host_gpu import HostDriver
 from .regions import library, region_of
@@ -149,11 +150,11 @@ def test_tensorrt_is_in_no_list_of_dependencies() -> None:
 
 def test_the_readme_has_the_table_of_the_code() -> None:
     _, _, rest = README.read_text(encoding="utf-8").partition(f"{BEGIN}\n")
-    assert rest.partition(END)[0] == support_markdown()
+    assert rest.partition(END)[0] == TABLE.markdown()
 
 
 def test_an_operator_has_one_row() -> None:
-    names = [row.op for row in all_rows()]
+    names = [row.name for row in TABLE.rows]
     assert sorted(set(names)) == sorted(names)
 
 
@@ -295,9 +296,9 @@ def test_versions_are_read_without_importing(monkeypatch) -> None:
 
     monkeypatch.setattr(metadata, "version", version)
     assert installed_versions() == "tensorrt 11.4"
-    assert "tensorrt 11.4" in env_version()
-    monkeypatch.setattr("intarsia_tensorrt.target.Gpu", lambda: Gpu(HostDriver()))
-    assert env_version().endswith("tensorrt 11.4, NVIDIA Test, sm_90, driver 13000")
+    assert "tensorrt 11.4" in environment_version()
+    monkeypatch.setattr("intarsia_tensorrt.environment.Gpu", lambda: Gpu(HostDriver()))
+    assert environment_version().endswith("tensorrt 11.4, NVIDIA Test, sm_90, driver 13000")
 
 
 def test_messages_are_told_once_and_without_the_missing_gpu() -> None:
@@ -358,7 +359,7 @@ def test_probe_names_the_library_and_says_what_is_missing(monkeypatch) -> None:
     if not said.usable:
         assert said.sdk.startswith("tensorrt-rtx 1.")
         assert "compiles, but cannot run here" in said.detail
-    monkeypatch.setattr(plugin, "Gpu", lambda: Gpu(HostDriver()))
+    monkeypatch.setattr("intarsia_tensorrt.device.Gpu", lambda: Gpu(HostDriver()))
     assert plugin.probe(target(library=edition)).device == "NVIDIA Test, sm_90, driver 13000"
 
 

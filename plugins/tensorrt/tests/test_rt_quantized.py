@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, var
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, Var, constant
+from intarsia_ir.graph.expr import Call, Constant, Expr, Var, constant
+from intarsia_runtime.dtype import DType
 from intarsia_tensorrt.plan import build_plan
 from intarsia_tensorrt.target import TensorrtOptions
+from intarsia_testkit.expressions import apply, expected, var
 
 from .readback import evaluate
 from .regions import network_of, verdicts

@@ -16,7 +16,7 @@ from typing import Any
 import hypothesis  # noqa: F401  (with the next one, what takes most of a run's time to import)
 import pytest
 
-import intarsia.build.build  # noqa: F401
+import intarsia.driver.build  # noqa: F401
 
 
 def serve() -> None:

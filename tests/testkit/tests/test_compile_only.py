@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from intarsia_testkit.marks import COMPILED
 from intarsia_testkit.result import Result
 

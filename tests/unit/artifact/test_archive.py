@@ -21,19 +21,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intarsia.artifact import archive
-from intarsia.artifact import write as writer
-from intarsia.artifact.archive import is_artifact, open_artifact, read_passport
-from intarsia.artifact.copying import copy_artifact
-from intarsia.artifact.digest import MemberDigest
-from intarsia.artifact.passport import Passport, UnitEntry
-from intarsia.artifact.plan import Argument, CallPlan, CopyStep, Place, RegionStep, TensorSpec
-from intarsia.artifact.stream import BESIDE
-from intarsia.artifact.tensors import read_layout, tensor_pieces
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.artifact.write import write_artifact
-from intarsia.dtype import DType
-from intarsia.errors import (
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.artifact import archive
+from intarsia_runtime.artifact import write as writer
+from intarsia_runtime.artifact.archive import is_artifact, open_artifact, read_passport
+from intarsia_runtime.artifact.copying import copy_artifact
+from intarsia_runtime.artifact.digest import MemberDigest
+from intarsia_runtime.artifact.passport import Passport, UnitEntry
+from intarsia_runtime.artifact.plan import (
+    Argument,
+    CallPlan,
+    CopyStep,
+    Place,
+    RegionStep,
+    TensorSpec,
+)
+from intarsia_runtime.artifact.stream import BESIDE
+from intarsia_runtime.artifact.tensors import read_layout, tensor_pieces
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.artifact.write import write_artifact
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import (
     ArtifactError,
     IntarsiaError,
     ModelError,
@@ -42,7 +50,6 @@ from intarsia.errors import (
     UnsupportedError,
     UsageError,
 )
-from intarsia.ops.arrays import numpy_dtype
 
 X = TensorSpec("x", (2, 3), DType.FLOAT32)
 IN = Argument(Place.INPUT, 0, (2, 3), DType.FLOAT32)
@@ -291,7 +298,7 @@ def test_a_compressed_member_is_refused(path: Path) -> None:
 
 
 def test_a_passport_too_large_is_not_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("intarsia.artifact.archive._MAX_PASSPORT", 100)
+    monkeypatch.setattr("intarsia_runtime.artifact.archive._MAX_PASSPORT", 100)
     with pytest.raises(ArtifactError, match="too large"):
         open_artifact(path)
 
@@ -306,7 +313,7 @@ def test_a_passport_too_large_is_not_read(path: Path, monkeypatch: pytest.Monkey
     ],
 )
 def test_a_damaged_weights_header_is_refused(header: bytes, message: str) -> None:
-    from intarsia.artifact.tensors import read_layout
+    from intarsia_runtime.artifact.tensors import read_layout
 
     member = struct.pack("<Q", len(header)) + header + bytes(20)
     with pytest.raises(ArtifactError, match=message):

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.artifact.archive import open_artifact
-from intarsia.artifact.deferred import DeferredArray, Weights
-from intarsia.artifact.passport import Passport, UnitEntry
-from intarsia.artifact.plan import CallPlan
-from intarsia.artifact.stream import BESIDE
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.artifact.write import ArtifactWriter, write_artifact
-from intarsia.errors import PluginError, ResourceError, UnsupportedError, UsageError
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.artifact.deferred import DeferredArray, Weights
+from intarsia_runtime.artifact.passport import Passport, UnitEntry
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.artifact.stream import BESIDE
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.artifact.write import ArtifactWriter, write_artifact
+from intarsia_runtime.errors import PluginError, ResourceError, UnsupportedError, UsageError
 
 PASSPORT = Passport(
     name="sample",

@@ -7,7 +7,7 @@ import hashlib
 
 import pytest
 
-from intarsia.artifact.digest import PIECE, MemberDigest, member_digest
+from intarsia_runtime.artifact.digest import PIECE, MemberDigest, member_digest
 
 
 def _sha256(data: bytes) -> bytes:

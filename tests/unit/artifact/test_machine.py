@@ -8,10 +8,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from intarsia.artifact.machine import Machine, check_machine, detect_machine, read_cpu_features
-from intarsia.artifact.passport import Passport
-from intarsia.artifact.plan import CallPlan
-from intarsia.errors import ArtifactError
+from intarsia_runtime.artifact.machine import (
+    Machine,
+    check_machine,
+    detect_machine,
+    read_cpu_features,
+)
+from intarsia_runtime.artifact.passport import Passport
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.errors import ArtifactError
 
 PASSPORT = Passport(
     name="m",
@@ -88,6 +93,8 @@ def test_an_artifact_for_this_machine_is_accepted() -> None:
 
 
 def test_reading_a_passport_imports_no_numpy() -> None:
-    code = "import intarsia.artifact.archive, sys; print({'numpy', 'onnx'} & set(sys.modules))"
+    code = (
+        "import intarsia_runtime.artifact.archive, sys; print({'numpy', 'onnx'} & set(sys.modules))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.artifact.elf_object import check_object
-from intarsia.errors import ArtifactError
+from intarsia_runtime.artifact.elf_object import check_object
+from intarsia_runtime.errors import ArtifactError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")
 

@@ -8,11 +8,17 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from intarsia.artifact.passport import MAX_DEPTH, Part, Passport, parse_passport, print_passport
-from intarsia.artifact.plan import CallPlan, TensorSpec
-from intarsia.artifact.signature import Signature, SizeChoice, ValueSpec
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError
+from intarsia_runtime.artifact.passport import (
+    MAX_DEPTH,
+    Part,
+    Passport,
+    parse_passport,
+    print_passport,
+)
+from intarsia_runtime.artifact.plan import CallPlan, TensorSpec
+from intarsia_runtime.artifact.signature import Signature, SizeChoice, ValueSpec
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError
 
 PLAIN = Passport(
     name="m",

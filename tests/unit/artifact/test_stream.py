@@ -9,11 +9,11 @@ from hashlib import sha256
 import numpy as np
 import pytest
 
-from intarsia.artifact import stream
-from intarsia.artifact.deferred import DeferredArray, Piece, Weights, array_of
-from intarsia.artifact.digest import MemberDigest, member_digest
-from intarsia.artifact.stream import hashed
-from intarsia.artifact.tensors import array_bytes, tensor_pieces
+from intarsia_runtime.artifact import stream
+from intarsia_runtime.artifact.deferred import DeferredArray, Piece, Weights, array_of
+from intarsia_runtime.artifact.digest import MemberDigest, member_digest
+from intarsia_runtime.artifact.stream import hashed
+from intarsia_runtime.artifact.tensors import array_bytes, tensor_pieces
 
 
 def numbers(value: int, size: int) -> DeferredArray:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from intarsia.artifact.plan import Argument, CallPlan, KernelStep, Place, TensorSpec
-from intarsia.artifact.unit_plan import print_unit_plan, read_unit_plan
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError
+from intarsia_runtime.artifact.plan import Argument, CallPlan, KernelStep, Place, TensorSpec
+from intarsia_runtime.artifact.unit_plan import print_unit_plan, read_unit_plan
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError
 
 F = DType.FLOAT32
 X, Y = TensorSpec("x", (4,), F), TensorSpec("y", (4,), F)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.artifact.new_file import written_beside
-from intarsia.errors import ResourceError, UsageError
+from intarsia_runtime.artifact.new_file import written_beside
+from intarsia_runtime.errors import ResourceError, UsageError
 
 
 def write(path: Path, data: bytes = b"new") -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.cli.bench_plot import check_plot, plot_rows
-from intarsia.cli.bench_row import BenchRow
 from intarsia.cli.main import main
-from intarsia.errors import UsageError
+from intarsia_runtime.errors import UsageError
+from intarsia_tools.bench_plot import check_plot, plot_rows
+from intarsia_tools.bench_row import BenchRow
 
 ROWS = [
     BenchRow("resnet", "fast, llvm", "onnxruntime", 1, 9.0, 10.0, 0.9, 0.8, 0.95),

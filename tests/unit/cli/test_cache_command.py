@@ -14,11 +14,11 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.build.records import Record, append_record
-from intarsia.cli import cached
 from intarsia.cli.cache import differences
 from intarsia.cli.main import main
-from intarsia.frontend.onnx.reader import model_digests
+from intarsia.driver import cached
+from intarsia.driver.records import Record, append_record
+from intarsia_onnx.reader import model_digests
 
 Run = Callable[..., tuple[int, str, str]]
 TARGET = ("--target", "llvm -mcpu=x86-64-v3")
@@ -79,6 +79,20 @@ def test_the_second_build_is_the_first_ones_bytes(run: Run, model: Path, tmp_pat
     assert "net" in run("cache", "list")[1]
     assert "entries: 1" in run("cache", "info")[1]
     assert json.loads(run("cache", "info", "--json")[1])["entries"] == 1
+
+
+def test_warnings_about_the_model_are_repeated_from_the_cache(run: Run, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Relu", ["v1"], ["y"]), helper.make_node("Neg", ["x"], ["v1"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in "xy")
+    opset = [helper.make_opsetid("", 18)]
+    graph = helper.make_graph(nodes, "net", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=10), tmp_path / "m.onnx")
+    for _ in range(3):
+        code, _, err = run("compile", tmp_path / "m.onnx", *TARGET, "-o", tmp_path / "m.intarsia")
+        assert code == 0
+        assert err.count("its nodes are not in order, and were sorted") == 1
+    assert len(json.loads(run("cache", "list", "--json")[1])["entries"]) == 1
+    assert why(run, tmp_path / "m.onnx", *TARGET)["hit"] is True
 
 
 def test_running_a_model_takes_it_from_the_cache(run: Run, model: Path, tmp_path: Path) -> None:

@@ -20,17 +20,18 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.cli import contestant, peers
-from intarsia.cli.bench import balanced_orders, compare, interleave
-from intarsia.cli.bench_row import BenchRow
-from intarsia.cli.contestant import Contestant
 from intarsia.cli.main import main
 from intarsia.cli.model_options import parse_shape
 from intarsia.cli.session import Session
-from intarsia.errors import ModelError, UsageError, WorkerLost
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import parse_manifest
+from intarsia_runtime.errors import ModelError, UsageError, WorkerLost
+from intarsia_runtime.executors.aot import AotExecutor
+from intarsia_tools import contestant, peers
+from intarsia_tools.bench import balanced_orders, compare, interleave
+from intarsia_tools.bench_row import BenchRow
+from intarsia_tools.contestant import Contestant
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -39,13 +40,15 @@ Run = Callable[..., tuple[int, str, str]]
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run the command line in this process; return exit code, stdout and stderr."""
     pytest.importorskip("llvmlite", reason="needs a backend that generates code")
-    package = importlib.import_module("intarsia_llvm")
-    text = importlib.resources.files(package).joinpath("plugin.toml").read_text(encoding="utf-8")
-    manifest = parse_manifest(text)
-    local = LocalPlugin(manifest, importlib.import_module(manifest.hooks), "intarsia-llvm")
+    local: list[LocalPlugin] = []
+    for name in ("llvm", "tools"):
+        package = importlib.resources.files(f"intarsia_{name}")
+        manifest = parse_manifest(package.joinpath("plugin.toml").read_text(encoding="utf-8"))
+        hooks = importlib.import_module(manifest.hooks)
+        local.append(LocalPlugin(manifest, hooks, f"intarsia-{name}"))
 
     def host(_: Session) -> Host:
-        return Host(env={}, path=[os.devnull], local=[local])
+        return Host(env={}, path=[os.devnull], local=local)
 
     monkeypatch.setattr(Session, "host", host)
 
@@ -112,6 +115,21 @@ def test_compile_then_run_keeps_names_and_order(run: Run, artifact: Path, tmp_pa
         np.testing.assert_allclose(file["twice"], 2 * expected, rtol=1e-6)
 
 
+def test_runs_that_warm_up_are_not_timed(
+    run: Run, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[object] = []
+    execute = AotExecutor.run
+
+    def counted(self: AotExecutor, inputs: object) -> object:
+        runs.append(inputs)
+        return execute(self, inputs)
+
+    monkeypatch.setattr(AotExecutor, "run", counted)
+    code, out, err = run("run", artifact, "--warmup", 3, "--repeat", 2, "--json")
+    assert (code, json.loads(out)["runs"], len(runs)) == (0, 2, 5), err
+
+
 def test_the_inputs_say_what_a_model_leaves_open(
     run: Run, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +183,18 @@ def test_an_artifact_is_verified_against_its_model(run: Run, artifact: Path, mod
     code, _, err = run("run", artifact, "--verify")
     assert code == 2
     assert "--model FILE.onnx" in err
+
+
+def test_the_command_verify_compares_an_artifact_with_its_model(
+    run: Run, artifact: Path, model: Path
+) -> None:
+    code, out, err = run("verify", artifact, model, "--json")
+    assert code == 0, err
+    said = json.loads(out)
+    assert [row["ok"] for row in said["verify"]] == [True, True]
+    assert said["regions"] == []
+    code, out, err = run("verify", artifact, model)
+    assert (code, out.count("  ok  ")) == (0, 2), err
 
 
 def test_another_model_fails_the_check(run: Run, artifact: Path, model: Path) -> None:

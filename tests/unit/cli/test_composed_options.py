@@ -15,16 +15,16 @@ from click.shell_completion import ShellComplete
 
 from intarsia.cli import session
 from intarsia.cli.composed import ComposedCommand
-from intarsia.cli.configured import read_settings
 from intarsia.cli.main import cli, main
 from intarsia.cli.model_options import BuildSettings, build_options
 from intarsia.cli.target_options import read_targets
-from intarsia.errors import UsageError
+from intarsia.driver.configured import read_settings
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import AliasRow, KindRow, Manifest
 from intarsia.host.markers import hookimpl
 from intarsia.target.kind import Role, TargetKind
+from intarsia_runtime.errors import UsageError
 
 from ..target.target_kinds import CpuOptions, NpuOptions
 
@@ -38,7 +38,7 @@ def plugin(kind: TargetKind, *aliases: AliasRow) -> LocalPlugin:
             return [kind]
 
     rows = (KindRow(kind.name, kind.role, f"about {kind.name}"),)
-    manifest = Manifest(kind.name, ">=1.0,<2", "s", "", rows, aliases, ())
+    manifest = Manifest(kind.name, ">=2.0,<3", "s", "", rows, aliases, ())
     return LocalPlugin(manifest, Registering(), f"acme-{kind.name}")
 
 
@@ -328,7 +328,7 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
 def test_several_targets_share_the_options_of_their_kinds(
     hosts: list[Host], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    @click.command("bench", cls=ComposedCommand, families=("target",))
+    @click.command("explain", cls=ComposedCommand, families=("target",))
     @click.option("--target", "targets", multiple=True)
     @click.pass_context
     def command(ctx: click.Context, targets: tuple[str, ...]) -> None:
@@ -339,13 +339,13 @@ def test_several_targets_share_the_options_of_their_kinds(
         return command
 
     monkeypatch.setattr(type(cli), "get_command", get)
-    both = ["bench", "--target", "odd", "--target", "loops"]
+    both = ["explain", "--target", "odd", "--target", "loops"]
     assert main([*both, "--target-loops-num-threads", "2", "--target-odd-npu-level=2"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "odd is odd_npu -level=2, loops -num-threads=2",
         "loops is loops -num-threads=2",
     ]
-    assert main(["bench", "--target", "loops", "--target-odd-npu-level=2"]) == 2
+    assert main(["explain", "--target", "loops", "--target-odd-npu-level=2"]) == 2
     said = capsys.readouterr().err
     assert "--target-odd_npu-level is set, but no target has 'odd_npu'" in said
     assert main([*both, "--executor-aot-unpacked-api"]) == 2

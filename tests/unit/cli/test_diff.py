@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from intarsia.cli.builds import Build, moved_nodes, read_build
 from intarsia.cli.diff import command
-from intarsia.errors import ArtifactError, GateFailed, ModelError
+from intarsia_runtime.errors import ArtifactError, GateFailed, ModelError
 
 Report = Callable[..., str]
 

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from intarsia.cli import doctor
-from intarsia.errors import PluginError
+from intarsia_runtime.errors import PluginError
 
 
 @pytest.mark.parametrize("words", [("npu",), ("--check",), ()])

@@ -17,19 +17,19 @@ from intarsia.cli.drawing.html import html_text
 from intarsia.cli.drawing.layout import NODE_WIDTH, lay_out
 from intarsia.cli.drawing.model_explorer import model_explorer_text
 from intarsia.cli.drawing.write import node_properties
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.ir.expr import Expr, Function, Var, call, constant, make_tuple
-from intarsia.ir.module import IRModule
-from intarsia.ir.pattern import op
-from intarsia.ir.types import TensorType
-from intarsia.ops.activation import Relu
-from intarsia.ops.binary import Add
-from intarsia.ops.unary import Exp, Tanh
 from intarsia.partition.cost import Plan
 from intarsia.partition.partition import partition
 from intarsia.partition.placed_graph import PlacedGraph, placed_graph
 from intarsia.partition.support import Code, Support, SupportRow, SupportTable
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import Expr, Function, Var, call, constant, make_tuple
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.pattern import op
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.activation import Relu
+from intarsia_ir.ops.binary import Add
+from intarsia_ir.ops.unary import Exp, Tanh
+from intarsia_runtime.dtype import DType
 
 TYPE = TensorType((2, 8), DType.FLOAT32)
 
@@ -55,7 +55,7 @@ TABLES = [
 
 
 def placed(main: Function) -> PlacedGraph:
-    report = partition(IRModule.from_function(main), TABLES, plan=Plan.GREEDY).report
+    report = partition(IRModule.from_function(main), TABLES, plan=Plan.GREEDY).placement
     return placed_graph(main, report, "loops")
 
 

@@ -13,16 +13,16 @@ import pytest
 from click.testing import CliRunner, Result
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.cli.configured import Configured
 from intarsia.cli.explain import command
 from intarsia.cli.verdicts import MOST
-from intarsia.errors import GateFailed, UsageError
+from intarsia.driver.configured import Configured
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import KindRow, Manifest
-from intarsia.ir.pattern import op
 from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia.plugin import RelativePerformance, Role, Target, TargetKind, hookimpl
+from intarsia_ir.graph.pattern import op
+from intarsia_runtime.errors import GateFailed, UsageError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +34,16 @@ def yes(_match: object) -> Support:
     return Support.yes()
 
 
-def as_usual(_options: object) -> RelativePerformance:
-    return RelativePerformance()
-
-
 class Npu:
     """Takes products and ReLU."""
 
     @hookimpl
     def register_target_kind(self) -> list[TargetKind]:
-        return [TargetKind("npu", Role.ACCELERATOR, NoOptions, performance=as_usual)]
+        return [TargetKind("npu", Role.ACCELERATOR, NoOptions)]
+
+    @hookimpl
+    def performance(self, target: Target) -> RelativePerformance:
+        return RelativePerformance()
 
     @hookimpl
     def annotate(self, target: Target) -> SupportTable:
@@ -68,7 +68,7 @@ class Session:
         rows = (("npu", Npu(), Role.ACCELERATOR), ("loops", Loops(), Role.BACKEND))
         plugins = [
             LocalPlugin(
-                Manifest(name, ">=1.0,<2", "", "", (KindRow(name, role, ""),), (), ()), hooks, name
+                Manifest(name, ">=2.0,<3", "", "", (KindRow(name, role, ""),), (), ()), hooks, name
             )
             for name, hooks, role in rows
         ]
@@ -217,7 +217,8 @@ def test_quantised_operators_without_a_form_on_integers_are_named(tmp_path):
     opset = [helper.make_opsetid("", 17)]
     path = tmp_path / "quantised.onnx"
     onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
-    note = "'nn.log_softmax' has no form on these integers: computed in float32"
+    reason = "its logarithms are not kept in 8 bits"
+    note = f"'nn.log_softmax' has no form on these integers ({reason}): computed in float32"
     assert f"weigh: {note}" in run(str(path)).output.splitlines()
     found = json.loads(run(str(path), "--json").output)
     assert found["notes"] == [{"node": "weigh", "note": note}]

@@ -14,10 +14,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.cli import foreign, inductor
-from intarsia.cli.arrays import write_arrays
-from intarsia.cli.foreign import ForeignContestant, ForeignPeer
-from intarsia.errors import ModelError, UsageError, WorkerLost
+from intarsia.driver.arrays import write_arrays
+from intarsia_runtime.errors import ModelError, UsageError, WorkerLost
+from intarsia_tools import foreign, inductor
+from intarsia_tools.foreign import ForeignContestant, ForeignPeer
 
 Start = Callable[[str], ForeignContestant]
 

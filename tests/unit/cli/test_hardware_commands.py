@@ -11,13 +11,13 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
-from intarsia.artifact import archive
-from intarsia.artifact.machine import Machine
 from intarsia.cli.hardware import command
-from intarsia.errors import ArtifactError, UnsupportedError
 from intarsia.target.hardware import HardwareTable, HardwareTag
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.target import CompositeTarget, Target
+from intarsia_runtime.artifact import archive
+from intarsia_runtime.artifact.machine import Machine
+from intarsia_runtime.errors import ArtifactError, UnsupportedError
 
 BARE = HardwareTag("acme/bare", "core", "words", "a data sheet", target="loops")
 ZEN = replace(BARE, name="acme/zen", microarchitecture="zen3")
@@ -40,10 +40,12 @@ class Devices:
 
     def target(self, name: str) -> CompositeTarget:
         """A backend that says itself what its code for the tag may use."""
-        machine = Machine("linux", "x86_64", frozenset({"sse3"}))
-        kind = TargetKind("loops", Role.BACKEND, str, machine=lambda _: machine)
-        loops = Target(kind, name)
+        loops = Target(TargetKind("loops", Role.BACKEND, str), name)
         return CompositeTarget((), loops, loops)
+
+    def ask(self, hook: str, kind: str, **_: object) -> Machine:
+        assert (hook, kind) == ("machine", "loops")
+        return Machine("linux", "x86_64", frozenset({"sse3"}))
 
 
 def failure(*words: str, tags: tuple[HardwareTag, ...] = (BARE, ZEN)) -> BaseException | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.cli.configured import read_settings
+from intarsia.driver.configured import read_settings
 from intarsia.host.guard import quiet_stdout, undisturbed, working_folder
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="descriptors and signals of POSIX")
@@ -132,7 +132,7 @@ def test_settings_are_not_looked_for_where_one_may_not_look(tmp_path: Path) -> N
     closed.mkdir(mode=0o700)
     code = (
         "import os, sys; from pathlib import Path\n"
-        "from intarsia.cli.configured import read_settings\n"
+        "from intarsia.driver.configured import read_settings\n"
         "os.setuid(65534); print(read_settings({}, Path(sys.argv[1])).settings)"
     )
     assert started("-c", code, str(closed / "inner")).stdout == "{}\n"

@@ -12,15 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.artifact.machine import Machine
-from intarsia.artifact.passport import Passport, UnitEntry
-from intarsia.artifact.plan import CallPlan
-from intarsia.cli import bisect, check, children, matrix
-from intarsia.cli.bisect import Suspect, find_culprits
-from intarsia.cli.children import Ended, how_it_ended, run_command
+from intarsia.cli import check
 from intarsia.cli.main import main
-from intarsia.cli.matrix import Cell, Result, read_results, result_of, run_cells
-from intarsia.errors import ModelError
+from intarsia_runtime.artifact.machine import Machine
+from intarsia_runtime.artifact.passport import Passport, UnitEntry
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.errors import ModelError
+from intarsia_tools import bisect, children, matrix
+from intarsia_tools.bisect import Suspect, find_culprits
+from intarsia_tools.children import Ended, how_it_ended, run_command
+from intarsia_tools.matrix import Cell, Result, read_results, result_of, run_cells
 
 SUSPECTS = [Suspect(f"r{n}", "npu", (f"node[{n}]", f"n{n}")) for n in range(9)]
 

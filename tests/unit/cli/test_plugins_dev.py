@@ -15,9 +15,9 @@ import pytest
 
 from intarsia.cli.development import default_target, source_folder
 from intarsia.cli.main import main
-from intarsia.errors import UsageError
 from intarsia.host.host import Host
 from intarsia.scaffold.scaffold import new_plugin
+from intarsia_runtime.errors import UsageError
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits" / "digits.onnx"
@@ -72,7 +72,9 @@ def test_a_save_shows_what_moved(tmp_path: Path) -> None:
         support.write_text(text.replace("    return Support.yes()", "    return Support."))
         assert _until(lines, "support.py")
         assert "SyntaxError" in _until(lines, "SyntaxError")
-        support.write_text(text.replace('"nn.softmax": op("nn.softmax"),', ""))
+        support.write_text(
+            text.replace('        Row("nn.softmax", op("nn.softmax"), doc="along any axis"),\n', "")
+        )
         assert _until(lines, "nodes offloaded")
         moved = _until(lines, "(fallback)")
         assert "'npu' said yes, says" in moved

@@ -38,7 +38,7 @@ def plugin(kind: TargetKind, aliases: tuple[AliasRow, ...] = ()) -> LocalPlugin:
             return [self.kind]
 
     rows = (KindRow(kind.name, kind.role, f"about {kind.name}"),)
-    manifest = Manifest(kind.name, ">=1.0,<2", f"plugin {kind.name}", "", rows, aliases, ())
+    manifest = Manifest(kind.name, ">=2.0,<3", f"plugin {kind.name}", "", rows, aliases, ())
     return LocalPlugin(manifest, Registering(kind), f"acme-{kind.name}")
 
 
@@ -90,7 +90,7 @@ def test_plugins_list_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "name": "npu",
         "distribution": "acme-npu",
         "version": "0",
-        "api": ">=1.0,<2",
+        "api": ">=2.0,<3",
         "kinds": ["npu"],
         "state": "blocked",
         "reason": "--no-plugin names it",
@@ -116,7 +116,7 @@ def test_plugins_show(capsys: pytest.CaptureFixture[str]) -> None:
         "name:         npu\n"
         "summary:      plugin npu\n"
         "distribution: acme-npu 0\n"
-        "hook api:     >=1.0,<2\n"
+        "hook api:     >=2.0,<3\n"
         "kinds:        npu\n"
         "aliases:      fast\n"
         "state:        discovered\n"
@@ -206,7 +206,7 @@ def test_plugins_show_lists_all_that_a_plugin_gives(
 ) -> None:
     text = """schema = 1
 name = "all"
-api = ">=1.0,<2"
+api = ">=2.0,<3"
 summary = "one of each"
 hooks = "intarsia_all.plugin"
 executor-kind = [{ name = "wasm", summary = "s", aliases = ["web"] }]

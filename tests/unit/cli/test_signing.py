@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 import intarsia
-from intarsia.artifact import signing
-from intarsia.artifact.signing import check_signature, sign_artifact, signature_path
 from intarsia.cli.main import main
-from intarsia.errors import ArtifactError, ToolchainError, UsageError
+from intarsia_runtime.artifact import signing
+from intarsia_runtime.artifact.signing import check_signature, sign_artifact, signature_path
+from intarsia_runtime.errors import ArtifactError, ToolchainError, UsageError
 
 pytestmark = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 

@@ -17,6 +17,7 @@ from intarsia.host.manifest import KindRow, Manifest
 from intarsia.host.markers import hookimpl
 from intarsia.target.kind import KnownValue, KnownValues, Role, TargetKind
 from intarsia.target.options import option
+from intarsia.target.target import Target
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,12 +30,7 @@ class Options:
     old: int = option(1, doc="effort", minimum=0, maximum=3, deprecated="use -mode")
 
 
-def known_values(flag: str, options: Options) -> KnownValues:
-    rows = (KnownValue("a72", "quick"), KnownValue("m4"))
-    return KnownValues(rows, f"generator 3 for {options.mtriple}", f"an a72, by {flag}")
-
-
-KIND = TargetKind("loops", Role.BACKEND, Options, known_flags=("mcpu",), known_values=known_values)
+KIND = TargetKind("loops", Role.BACKEND, Options, known_flags=("mcpu",))
 
 
 class Hooks:
@@ -44,10 +40,16 @@ class Hooks:
     def register_target_kind(self) -> list[TargetKind]:
         return [KIND]
 
+    @hookimpl
+    def known_values(self, flag: str, target: Target[Options]) -> KnownValues:
+        rows = (KnownValue("a72", "quick"), KnownValue("m4"))
+        source = f"generator 3 for {target.options.mtriple}"
+        return KnownValues(rows, source, f"an a72, by {flag}")
+
 
 @pytest.fixture(autouse=True)
 def _host(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    manifest = Manifest("p", ">=1.0,<2", "s", "", (KindRow("loops", Role.BACKEND, "s"),), (), ())
+    manifest = Manifest("p", ">=2.0,<3", "s", "", (KindRow("loops", Role.BACKEND, "s"),), (), ())
 
     def make(**_: object) -> Host:
         return Host(env={}, path=[str(tmp_path)], local=[LocalPlugin(manifest, Hooks(), "acme-p")])

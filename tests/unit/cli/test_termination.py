@@ -19,11 +19,11 @@ from typing import cast
 
 import pytest
 
-from intarsia.artifact.abandoned import temporary_folder
-from intarsia.artifact.new_file import NewFile, written_beside
 from intarsia.cli.termination import Termination
 from intarsia.host.discovery import find_plugins
 from intarsia.host.trial import try_plugin
+from intarsia_runtime.artifact.abandoned import temporary_folder
+from intarsia_runtime.artifact.new_file import NewFile, written_beside
 
 from ..host.installed import install
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobod
 WRITES = """
 import signal, sys, time
 from pathlib import Path
-from intarsia.artifact.new_file import NewFile, written_beside
+from intarsia_runtime.artifact.new_file import NewFile, written_beside
 from intarsia.cli import main, supervise
 from intarsia.__main__ import run
 for number in (15, 1, 2):  # nohup ignores some
@@ -114,7 +114,7 @@ def test_the_file_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
 
 HOLDS = """
 import sys, time
-from intarsia.artifact.abandoned import temporary_folder
+from intarsia_runtime.artifact.abandoned import temporary_folder
 with temporary_folder("test") as folder:
     print(folder, flush=True)
     time.sleep(60)

@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.build.records import Record, read_records
-from intarsia.cli.tune import KernelRow, Tuning
-from intarsia.cli.tune_search import Search
-from intarsia.cli.tune_tasks import Measured, Task
-from intarsia.cli.tune_worker import Outcome, Worker
-from intarsia.errors import UnsupportedError, UsageError, WorkerLost
-from intarsia.lower.space import Choice, Knob, ScheduleSpace
+from intarsia.driver.records import Record, read_records
+from intarsia_ir.tir.space import Choice, Knob, ScheduleSpace
+from intarsia_runtime.errors import UnsupportedError, UsageError, WorkerLost
+from intarsia_tools.tune import KernelRow, Tuning
+from intarsia_tools.tune_search import Search
+from intarsia_tools.tune_tasks import Measured, Task
+from intarsia_tools.tune_worker import Outcome, Worker
 
 KNOBS = (Knob("rows", (0, 2, 4), "rows"), Knob("panel", (0, 1), "panel"))
 SPACE = ScheduleSpace("matmul", 1, KNOBS, lambda *_: None)
-MEASURED = "__import__('intarsia.cli.tune_tasks', fromlist=['x']).Measured(0.5, 3.0)"
+MEASURED = "__import__('intarsia_tools.tune_tasks', fromlist=['x']).Measured(0.5, 3.0)"
 
 
 def key(choice: Choice) -> tuple:
@@ -95,7 +95,9 @@ def test_a_worker_that_cannot_start_ends_the_search() -> None:
         worker.measure("s", {}, 1)
     with Worker(lambda: eval("0"), 3.0) as worker, pytest.raises(Exception, match="pickle"):
         worker.measure("s", {}, 1)  # nothing was started, so nothing is ended
-    refusing = functools.partial(exec, "from intarsia.errors import *; raise UsageError('no')")
+    refusing = functools.partial(
+        exec, "from intarsia_runtime.errors import *; raise UsageError('no')"
+    )
     with Worker(refusing, 3.0) as worker, pytest.raises(UsageError, match="no"):
         worker.measure("s", {}, 1)
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.cli.arrays import random_inputs, read_inputs, write_arrays
-from intarsia.cli.verify import compare
-from intarsia.dtype import DType
-from intarsia.errors import ModelError, ResourceError, UsageError
+from intarsia.driver.arrays import random_inputs, read_inputs, write_arrays
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ModelError, ResourceError, UsageError
+from intarsia_tools.verify import compare
 
 F = np.float32
 

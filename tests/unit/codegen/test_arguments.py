@@ -4,9 +4,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.codegen.arguments import FAULTS, dlpack_code, faults_of
-from intarsia.dtype import DType
+from intarsia_loops.codegen.arguments import FAULTS, dlpack_code, faults_of
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.dtype import DType
 
 
 def test_faults_name_the_argument_and_what_it_must_be() -> None:

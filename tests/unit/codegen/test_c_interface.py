@@ -4,14 +4,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.artifact.plan import Argument, CallPlan, CopyStep, Place, TensorSpec
-from intarsia.codegen.c_interface import (
+from intarsia_loops.codegen.c_interface import (
     Interface,
     identifier,
     mapping_declaration,
     pack_weights,
 )
-from intarsia.dtype import DType
+from intarsia_runtime.artifact.plan import Argument, CallPlan, CopyStep, Place, TensorSpec
+from intarsia_runtime.dtype import DType
 
 
 def plan() -> CallPlan:

@@ -8,14 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from intarsia.codegen.c_math import MATH, by_type, of_both_types, sigmoid
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import IntImm, Load
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import Store
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm, Load
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.stmt import Store
+from intarsia_loops.codegen.c_math import MATH, by_type, of_both_types, sigmoid
+from intarsia_runtime.dtype import DType
 
 
 def test_each_function_has_a_name_for_both_types() -> None:

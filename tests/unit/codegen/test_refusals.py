@@ -5,13 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.codegen.c_functions import Functions
-from intarsia.codegen.c_source import print_kernel
-from intarsia.codegen.lanes import lane_of
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError, VerifyError
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import (
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import (
     INDEX,
     Binary,
     BinaryOp,
@@ -25,10 +20,15 @@ from intarsia.tir.expr import (
     index,
     intrinsic,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import Store
-from intarsia.tir.tensor import placeholder
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.stmt import Store
+from intarsia_ir.tir.tensor import placeholder
+from intarsia_loops.codegen.c_functions import Functions
+from intarsia_loops.codegen.c_source import print_kernel
+from intarsia_loops.codegen.lanes import lane_of
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 
 def refused(value: PrimExpr, *buffers: Buffer) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.codegen import external
-from intarsia.codegen.external import run_compiler
-from intarsia.errors import ToolchainError
+from intarsia_loops.codegen import external
+from intarsia_loops.codegen.external import run_compiler
+from intarsia_runtime.errors import ToolchainError
 
 
 def run(*argv: str, folder: str | None = None) -> str:

@@ -10,8 +10,8 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.frontend.onnx import from_onnx
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
 
 
 def node(op: str, inputs: str, outputs: str = "y", **attrs) -> onnx.NodeProto:

@@ -8,9 +8,9 @@ import time
 import onnx
 from onnx import TensorProto, helper
 
-from intarsia.dtype import DType
-from intarsia.frontend.onnx.bodies import FunctionBodies
-from intarsia.ir.types import TensorType
+from intarsia_ir.graph.types import TensorType
+from intarsia_onnx.bodies import FunctionBodies
+from intarsia_runtime.dtype import DType
 
 
 def test_a_long_vector_is_not_followed_element_by_element() -> None:

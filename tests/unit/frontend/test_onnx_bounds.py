@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.frontend.onnx.bounds import NO_BOUND, largest_bound
-from intarsia.frontend.onnx.reader import read_model
+from intarsia_onnx.bounds import NO_BOUND, largest_bound
+from intarsia_onnx.reader import read_model
 
 from .onnx_models import model, node
 

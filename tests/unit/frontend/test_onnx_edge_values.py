@@ -10,9 +10,9 @@ import pytest
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
-from intarsia.dtype import DType
-from intarsia.frontend.onnx import from_onnx
-from intarsia.ir.types import TensorType
+from intarsia_ir.graph.types import TensorType
+from intarsia_onnx import from_onnx
+from intarsia_runtime.dtype import DType
 
 from .onnx_models import model, node, ours
 

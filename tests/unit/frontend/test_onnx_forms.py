@@ -12,12 +12,12 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.build.dynamic import import_any
-from intarsia.build.source import Source
-from intarsia.errors import ModelError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.frontend.onnx.dynamic import run_reference
-from intarsia.ir.module import IRModule
+from intarsia.driver.dynamic import import_any
+from intarsia.driver.source import Source
+from intarsia_ir.graph.module import IRModule
+from intarsia_onnx import from_onnx
+from intarsia_onnx.dynamic import run_reference
+from intarsia_runtime.errors import ModelError
 
 from .onnx_models import assert_like_onnxruntime, feeds, model, node, ours
 

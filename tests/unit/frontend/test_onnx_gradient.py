@@ -10,13 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from intarsia.errors import ModelError, UnsupportedError
-from intarsia.frontend.onnx import from_onnx, importer
-from intarsia.frontend.onnx.dynamic import plan_onnx
-from intarsia.ir.walk import calls
-from intarsia.ops.evaluate import evaluate
-from intarsia.passes.base import Remarks
-from intarsia.passes.deduplicate import deduplicate
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.deduplicate import deduplicate
+from intarsia_onnx import from_onnx, importer
+from intarsia_onnx.dynamic import plan_onnx
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .onnx_models import model, node
 

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import intarsia
-from intarsia.artifact.plan import TensorSpec
-from intarsia.artifact.plan_json import spec_from_json, spec_to_json
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, ModelError, UnsupportedError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.frontend.onnx.graph import Node
-from intarsia.frontend.onnx.implied import Case, forms
-from intarsia.ir.module import OnlyFor
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.module import OnlyFor
+from intarsia_onnx import from_onnx
+from intarsia_onnx.graph import Node
+from intarsia_onnx.implied import Case, forms
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.artifact.plan_json import spec_from_json, spec_to_json
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError
 
 F, INDEX = TensorProto.FLOAT, TensorProto.INT64
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)

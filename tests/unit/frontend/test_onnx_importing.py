@@ -11,12 +11,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from intarsia.errors import ModelError, TypeRuleError, UnsupportedError, UsageError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.ir.expr import Call, If
-from intarsia.ir.types import Dim
-from intarsia.ir.walk import calls, post_order
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.diagnostics import ModelWarning
+from intarsia_ir.graph.expr import Call, If
+from intarsia_ir.graph.types import Dim
+from intarsia_ir.graph.walk import calls, post_order
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import ModelError, TypeRuleError, UnsupportedError, UsageError
 
 from .onnx_models import assert_like_onnxruntime, model, node, ours
 
@@ -166,6 +167,17 @@ def test_declared_output_type_is_checked() -> None:
     proto = model([node("Relu", "x")], {"x": (2, 3)})
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, (2, 4)))
     with pytest.raises(ModelError, match=r"output 'y' is declared as Tensor\[\(2, 4\)"):
+        from_onnx(proto)
+
+
+def test_a_rank_that_an_exporter_guessed_is_a_warning() -> None:
+    """PyTorch writes one named size behind a Squeeze of a scalar; ONNX Runtime warns too."""
+    proto = model([node("Squeeze", "x")], {"x": (1,)})
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, ["If_0"]))
+    with pytest.warns(ModelWarning, match=r"declared as Tensor\[\(If_0,\), float32\], but is"):
+        assert from_onnx(proto).main.body.type.shape == ()
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.INT32, ["If_0"]))
+    with pytest.raises(ModelError, match="declared as"):
         from_onnx(proto)
 
 

@@ -12,10 +12,10 @@ import onnx
 import pytest
 from onnx.backend.test.case import node as node_cases
 
-from intarsia.errors import UnsupportedError
-from intarsia.frontend.onnx.dynamic import plan_onnx
-from intarsia.ir.module import IRModule
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx.dynamic import plan_onnx
+from intarsia_runtime.errors import UnsupportedError
 
 FAMILIES = (
     *("resize_", "top_k", "cumsum", "cumprod", "scatter", "tensorscatter", "reversesequence"),
@@ -101,8 +101,8 @@ def test_an_image_is_filtered_as_on_the_host() -> None:
 
 
 def _run(held: object, given: dict[str, np.ndarray]) -> list[np.ndarray]:
-    from intarsia.frontend.onnx.dynamic import load
-    from intarsia.frontend.onnx.dynamic.program_json import print_program
-    from intarsia.runtime.loading import ProgramRequest
+    from intarsia_onnx.dynamic import load
+    from intarsia_onnx.dynamic.program_json import print_program
+    from intarsia_runtime.loading import ProgramRequest
 
     return load(ProgramRequest(print_program(held.program), {})).run(tuple(given.values()))

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from intarsia.errors import ModelError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import ModelError
 
 from .dynamic.nodes import run as on_the_host
 

@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from intarsia.errors import ModelError, UnsupportedError
-from intarsia.frontend.onnx import from_onnx
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .onnx_models import assert_like_onnxruntime, model, node
 

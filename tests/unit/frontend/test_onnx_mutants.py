@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper
 from tests.e2e.model_mutants import check, mutants
 
-from intarsia.errors import ModelError, UnsupportedError
-from intarsia.frontend.onnx import from_onnx
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .onnx_models import model, node
 

@@ -11,15 +11,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
-from intarsia.artifact.plan import NARROW, TensorSpec
-from intarsia.artifact.plan_json import spec_from_json, spec_to_json
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError, ModelError, UnsupportedError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.frontend.onnx.dynamic import plan_onnx
-from intarsia.ir.expr import Constant
-from intarsia.ir.module import StoredAs
-from intarsia.ops import narrow_formats
+from intarsia_ir.graph.expr import Constant
+from intarsia_ir.graph.module import StoredAs
+from intarsia_ir.ops import narrow_formats
+from intarsia_onnx import from_onnx
+from intarsia_onnx.dynamic import plan_onnx
+from intarsia_runtime.artifact.plan import NARROW, TensorSpec
+from intarsia_runtime.artifact.plan_json import spec_from_json, spec_to_json
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError
 
 X = np.float32([[0.1, -3.7, 500.0], [1e-4, 7.5, -0.0]])
 

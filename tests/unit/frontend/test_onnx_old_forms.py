@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 import pytest
 
-from intarsia.frontend.onnx import from_onnx
-from intarsia.ir.walk import calls
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
 
 from .onnx_models import assert_like_onnxruntime, model, node
 

@@ -14,12 +14,18 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper
 
-from intarsia.diagnostics import Span
-from intarsia.errors import IntarsiaError, ModelError, ResourceError, UnsupportedError, UsageError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.frontend.onnx.bodies import FunctionBodies
-from intarsia.frontend.onnx.graph import Node
-from intarsia.frontend.onnx.reader import read_model
+from intarsia_ir.diagnostics import Span
+from intarsia_onnx import from_onnx
+from intarsia_onnx.bodies import FunctionBodies
+from intarsia_onnx.graph import Node
+from intarsia_onnx.reader import read_model
+from intarsia_runtime.errors import (
+    IntarsiaError,
+    ModelError,
+    ResourceError,
+    UnsupportedError,
+    UsageError,
+)
 
 from .onnx_models import model, node
 

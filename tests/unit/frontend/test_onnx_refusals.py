@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-from intarsia.errors import IntarsiaError, UnsupportedError
-from intarsia.frontend.onnx import from_onnx
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
 from .onnx_models import model, node
 

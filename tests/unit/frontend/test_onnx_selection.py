@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.errors import ModelError, UnsupportedError
-from intarsia.frontend.onnx import from_onnx
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .onnx_models import assert_like_onnxruntime, model, node
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from intarsia.errors import ModelError, UnsupportedError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .dynamic.nodes import run as on_the_host
 

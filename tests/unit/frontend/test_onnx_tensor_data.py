@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from intarsia.errors import ModelError, UnsupportedError
-from intarsia.frontend.onnx.external import ExternalFiles
-from intarsia.frontend.onnx.tensors import decode_tensor
-from intarsia.frontend.onnx.wire import LARGE, slim_model
+from intarsia_onnx.external import ExternalFiles
+from intarsia_onnx.tensors import decode_tensor
+from intarsia_onnx.wire import LARGE, slim_model
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .onnx_models import model, node
 

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.errors import ModelError
-from intarsia.frontend.onnx import from_onnx
-from intarsia.frontend.onnx.reader import model_digests, read_model
-from intarsia.frontend.onnx.wire import LARGE, SlimModel, slim_model
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx import from_onnx
+from intarsia_onnx.reader import model_digests, read_model
+from intarsia_onnx.wire import LARGE, SlimModel, slim_model
+from intarsia_runtime.errors import ModelError
 
 from .onnx_models import model, node
 

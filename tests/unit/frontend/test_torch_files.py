@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.errors import ModelError
-from intarsia.frontend.torch import from_torch
+from intarsia_runtime.errors import ModelError
+from intarsia_torch.importing import from_torch
 
 
 @pytest.mark.parametrize(

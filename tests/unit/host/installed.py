@@ -27,7 +27,7 @@ def install(
     distribution: str = "",
     kind: str = "",
     alias: str = "",
-    api: str = ">=1.0,<2",
+    api: str = ">=2.0,<3",
     value: str = "",
     manifest: str | None = None,
     entry: str = "",

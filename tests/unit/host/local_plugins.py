@@ -49,7 +49,7 @@ def local(
 ) -> LocalPlugin:
     """Wrap an object with hooks as a plugin with one kind of its name."""
     manifest = Manifest(
-        name, ">=1.0,<2", "made by a test", "", (KindRow(name, role, "words"),), aliases, ()
+        name, ">=2.0,<3", "made by a test", "", (KindRow(name, role, "words"),), aliases, ()
     )
     return LocalPlugin(manifest, hooks, distribution or f"acme-{name}")
 

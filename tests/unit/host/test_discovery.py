@@ -84,7 +84,7 @@ def test_a_wheel_on_the_path_needs_no_unpacking(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings, state, reason",
     [
-        ({"api": ">=2.0"}, State.INCOMPATIBLE, "needs hook API >=2.0; this intarsia has 1.1"),
+        ({"api": ">=1.0,<2"}, State.INCOMPATIBLE, "needs hook API >=1.0,<2; this intarsia has 2.0"),
         ({"api": "<1"}, State.INCOMPATIBLE, "needs hook API <1"),
         ({"api": "one"}, State.BROKEN, "not a version range: 'one'"),
         ({"value": "intarsia_npu"}, State.BROKEN, "not 'package:plugin.toml'"),

@@ -16,21 +16,24 @@ from typing import Any, get_args, get_origin
 import msgspec
 import pytest
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import IntarsiaError, PluginError, UnsupportedError
-from intarsia.guarded import Guarded, LateOwner, Owner, is_plugins_own
 from intarsia.host import hookspecs
+from intarsia.host.answers import COMPILING, OPTIONAL, SEVERAL, hint_of, item_of
 from intarsia.host.discovery import Found
+from intarsia.host.frontend import Frontend
 from intarsia.host.host import Host
 from intarsia.host.received import hints_of, problem_of, receive
-from intarsia.host.routing import _SEVERAL, _WANTED, owner_of  # pyright: ignore[reportPrivateUsage] # the table under test
+from intarsia.host.routing import owner_of
 from intarsia.host.trial import LIMIT
-from intarsia.ir.op import Op, OpAttrs, operator
-from intarsia.lower.space import ScheduleSpace, ScheduleSpaces
 from intarsia.partition.support import SupportRow, SupportTable
 from intarsia.plugin import hookimpl, op
 from intarsia.target.kind import Role, TargetKind
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.op import Op, OpAttrs, operator
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.space import ScheduleSpace, ScheduleSpaces
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.errors import IntarsiaError, PluginError, UnsupportedError
+from intarsia_runtime.guarded import Guarded, LateOwner, Owner, is_plugins_own
 
 from .local_plugins import local
 
@@ -91,9 +94,9 @@ def has_callable(hint: object) -> bool:
 
 def sample(kind: type, field: str, fault: Callable[..., object]) -> tuple[object, type]:
     """Return an answer with a faulty callable in one field, and what it must be."""
-    if kind is TargetKind:
-        value: object = {"x": fault} if field == "schedules" else fault
-        return TargetKind("npu", Role.ACCELERATOR, Options, **{field: value}), TargetKind  # type: ignore[arg-type]
+    if kind is Frontend:
+        given = Frontend(name="acme", suffixes=(".acme",), importer=lambda *_: IRModule({}))
+        return dataclasses.replace(given, **{field: fault}), Frontend
     if kind is SupportRow:
         return SupportTable([SupportRow("add", op("add"), fault)]), SupportTable  # type: ignore[arg-type]
     assert kind is ScheduleSpace
@@ -101,9 +104,7 @@ def sample(kind: type, field: str, fault: Callable[..., object]) -> tuple[object
 
 
 CASES = [
-    (kind, field)
-    for kind in (TargetKind, SupportRow, ScheduleSpace)
-    for field in callables_of(kind)
+    (kind, field) for kind in (Frontend, SupportRow, ScheduleSpace) for field in callables_of(kind)
 ]
 
 
@@ -124,10 +125,15 @@ def guarded_in(value: object) -> list[Guarded]:
     return []
 
 
+def guard_of(field: str, value: object) -> Guarded:
+    """The guard of what a field of a value holds."""
+    (found,) = (one for one in guarded_in(value) if one.doing.partition(" ")[0] == field)
+    return found
+
+
 def test_the_contract_has_these_callables() -> None:
     assert {field for _, field in CASES} >= {
-        *("schedules", "loops", "tir_codegen", "canonicalise", "env_version", "known_values"),
-        *("performance", "predicate", "schedule"),
+        *("importer", "sniff", "digests", "predicate", "schedule"),
     }
 
 
@@ -135,10 +141,10 @@ def test_the_contract_has_these_callables() -> None:
 @pytest.mark.parametrize(("kind", "field"), CASES)
 def test_a_callable_that_fails_names_its_plugin(kind: type, field: str, fault: str) -> None:
     given, wanted = sample(kind, field, FAULTS[fault])
-    (function,) = guarded_in(receive(given, wanted, OWNER, doing="the hook"))
+    function = guard_of(field, receive(given, wanted, OWNER, doing="the hook"))
     if fault == "object" and not function.answers:
-        assert field in ("canonicalise",), f"{field} may answer anything"
-        return  # its caller knows the class: the plugin's own options
+        assert field in ("digests",), f"{field} may answer anything"
+        return  # a mapping, which its caller checks
     with pytest.raises(PluginError) as caught:
         function()
     assert caught.value.exit_code == 5
@@ -154,7 +160,7 @@ def test_a_callable_that_never_ends_is_ended(
 ) -> None:
     monkeypatch.setenv(LIMIT, "0.004")  # sixty times that for what compiles
     given, wanted = sample(kind, field, hang)
-    (function,) = guarded_in(receive(given, wanted, OWNER, doing="the hook"))
+    function = guard_of(field, receive(given, wanted, OWNER, doing="the hook"))
     with pytest.raises(PluginError, match=rf"npu.* failed in {field}.*: OutOfTime: it took longer"):
         function()
     assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
@@ -187,8 +193,21 @@ def test_a_hook_that_fails_names_its_plugin(hook: str, fault: str) -> None:
 
 
 def test_every_hook_has_a_type_of_its_answer() -> None:
-    assert set(HOOKS) == set(_WANTED)
-    assert set(_SEVERAL) < set(_WANTED)
+    for hook in HOOKS:
+        assert hint_of(hook), hook
+        assert (hook in SEVERAL) == hasattr(item_or_none(hook), "__mro__")
+    assert set(HOOKS) >= SEVERAL | OPTIONAL | COMPILING
+    for ask in (hint_of, item_of):
+        with pytest.raises(KeyError):
+            ask("annotated")
+
+
+def item_or_none(hook: str) -> type | None:
+    return item_of(hook) if hook in SEVERAL else None
+
+
+def test_a_kind_is_data() -> None:
+    assert callables_of(TargetKind) == []
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.errors import ModelError
 from intarsia.host.discovery import Found
 from intarsia.host.hardware import load_hardware
 from intarsia.host.manifest import Manifest
+from intarsia_runtime.errors import ModelError
 
-MANIFEST = Manifest("npu", ">=1.0,<2", "words", "", (), (), ("npu.toml",))
+MANIFEST = Manifest("npu", ">=2.0,<3", "words", "", (), (), ("npu.toml",))
 
 
 @pytest.mark.parametrize(

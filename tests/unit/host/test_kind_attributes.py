@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from intarsia.errors import DuplicateName, PluginError
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import AttributeRow, KindRow, Manifest, parse_manifest
@@ -20,6 +19,7 @@ from intarsia.plugin import (
     TargetKind,
     hookimpl,
 )
+from intarsia_runtime.errors import DuplicateName, PluginError
 
 from .local_plugins import LOOPS, Options, host_of
 
@@ -54,13 +54,13 @@ class Reader:
 
 def meter(hooks: object, *kinds: str, name: str = "meter") -> LocalPlugin:
     rows = tuple(AttributeRow("acme.power", kind, "watts") for kind in kinds)
-    manifest = Manifest(name, ">=1.0,<2", "words", "", (), (), (), (), (), rows)
+    manifest = Manifest(name, ">=2.0,<3", "words", "", (), (), (), (), (), rows)
     return LocalPlugin(manifest, hooks, f"acme-{name}")
 
 
 def reader(hooks: Reader) -> LocalPlugin:
     row = KindRow("npu", Role.ACCELERATOR, "words")
-    return LocalPlugin(Manifest("npu", ">=1.0,<2", "", "", (row,), (), ()), hooks, "acme-npu")
+    return LocalPlugin(Manifest("npu", ">=2.0,<3", "", "", (row,), (), ()), hooks, "acme-npu")
 
 
 def states(host: Host) -> dict[str, str]:

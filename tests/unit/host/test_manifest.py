@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.errors import PluginError
 from intarsia.host.manifest import AliasRow, KindRow, parse_manifest
 from intarsia.target.kind import Role
+from intarsia_runtime.errors import PluginError
 
 GOOD = """
 schema = 1
 name = "npu"
-api = ">=1.0,<2"
+api = ">=2.0,<3"
 summary = "An accelerator"
 hooks = "acme_npu.plugin"
 
@@ -32,7 +32,7 @@ file = "hardware.toml"
 
 def test_a_manifest_is_read_as_data() -> None:
     manifest = parse_manifest(GOOD)
-    assert (manifest.name, manifest.api, manifest.hooks) == ("npu", ">=1.0,<2", "acme_npu.plugin")
+    assert (manifest.name, manifest.api, manifest.hooks) == ("npu", ">=2.0,<3", "acme_npu.plugin")
     assert manifest.kinds == (KindRow("npu", Role.ACCELERATOR, "takes convolutions"),)
     assert manifest.aliases == (AliasRow("npu-fast", "npu, loops"),)
     assert manifest.hardware == ("hardware.toml",)
@@ -50,7 +50,7 @@ def test_a_manifest_is_read_as_data() -> None:
             "'name' of plugin.toml is not well-formed: 'Npu'",
         ),
         ('name = "npu"\napi', "name = 3\napi", "plugin.toml has no text 'name'"),
-        ('api = ">=1.0,<2"', "", "plugin.toml has no text 'api'"),
+        ('api = ">=2.0,<3"', "", "plugin.toml has no text 'api'"),
         ("An accelerator", "", "plugin.toml has no text 'summary'"),
         (
             "An accelerator",

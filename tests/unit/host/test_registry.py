@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.errors import DuplicateName, UsageError
 from intarsia.host.registry import Registry
+from intarsia_runtime.errors import DuplicateName, UsageError
 
 
 def test_names_have_one_owner() -> None:

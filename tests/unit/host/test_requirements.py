@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.errors import PluginError
 from intarsia.host.host import Host
 from intarsia.host.requirements import missing_requirements
+from intarsia_runtime.errors import PluginError
 
 from .installed import install
 

@@ -10,17 +10,8 @@ from types import MappingProxyType
 
 import pytest
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import (
-    IntarsiaError,
-    PluginError,
-    ResourceError,
-    ToolchainError,
-    UnsupportedError,
-)
 from intarsia.host import routing
 from intarsia.host.probe import Probe
-from intarsia.lower.space import ScheduleSpaces
 from intarsia.partition.region import Region
 from intarsia.plugin import (
     ANY,
@@ -32,7 +23,16 @@ from intarsia.plugin import (
     hookimpl,
     op,
 )
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.space import ScheduleSpaces
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.errors import (
+    IntarsiaError,
+    PluginError,
+    ResourceError,
+    ToolchainError,
+    UnsupportedError,
+)
 
 from .local_plugins import LOOPS, Npu, host_of, local
 

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.errors import PluginError, ResourceError, UsageError
 from intarsia.host import manager, trial, trial_child
 from intarsia.host.discovery import Found, find_plugins
 from intarsia.host.guard import quiet_stdout, undisturbed
@@ -23,6 +22,7 @@ from intarsia.host.host import Host
 from intarsia.host.process_state import ProcessState, openmp_runtimes
 from intarsia.host.time_limit import OutOfTime, time_limit
 from intarsia.host.trial import Trial, survive, time_limit_of, try_plugin
+from intarsia_runtime.errors import PluginError, ResourceError, UsageError
 
 from .installed import install
 

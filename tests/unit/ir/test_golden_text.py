@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.ir.text import parse_module, print_module
-from intarsia.ir.verify import verify
-from intarsia.ops import OPERATORS
+from intarsia_ir.graph.text import parse_module, print_module
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.ops import OPERATORS
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 FILES = sorted(GOLDEN.rglob("*.ir"))

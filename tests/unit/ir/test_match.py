@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, Var, call, constant
-from intarsia.ir.match import inner_operators, match_pattern, root_operators
-from intarsia.ir.pattern import ANY, CONST, Match, OpPattern, Optional, Pattern, Wildcard, op
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import count_uses
-from intarsia.ops import OPERATORS
+from intarsia_ir.graph.expr import Call, Expr, Var, call, constant
+from intarsia_ir.graph.match import inner_operators, match_pattern, root_operators
+from intarsia_ir.graph.pattern import ANY, CONST, Match, OpPattern, Optional, Pattern, Wildcard, op
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import count_uses
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
 
 VECTOR = TensorType((4,), DType.FLOAT32)
 X, Y = Var("x", VECTOR), Var("y", VECTOR)

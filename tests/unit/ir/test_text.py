@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.errors import ParseError
-from intarsia.ir.expr import (
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import (
     Call,
     Constant,
     Expr,
@@ -26,19 +24,21 @@ from intarsia.ir.expr import (
     constant,
     make_tuple,
 )
-from intarsia.ir.module import IRModule
-from intarsia.ir.text import (
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.text import (
     collect_params,
     parse_function,
     parse_module,
     print_function,
     print_module,
 )
-from intarsia.ir.types import Dim, TensorType
-from intarsia.ir.verify import verify
-from intarsia.ir.walk import calls, post_order
-from intarsia.ops import OPERATORS
-from intarsia.passes.prepare import PREPARE
+from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.graph.walk import calls, post_order
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ParseError
 
 ALL = """\
 def @main(%x: Tensor[(1, 8), float32], %"odd name": Tensor[(N, "N/2+1"), int64]) -> \

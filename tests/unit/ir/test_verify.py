@@ -8,10 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError, VerifyError
-from intarsia.ir.expr import (
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import (
     CallFunction,
     Constant,
     Expr,
@@ -26,11 +24,13 @@ from intarsia.ir.expr import (
     make_tuple,
     tensor_type,
 )
-from intarsia.ir.module import IRModule
-from intarsia.ir.scopes import scopes
-from intarsia.ir.types import Dim, TensorType, TupleType
-from intarsia.ir.verify import verify
-from intarsia.ops import OPERATORS
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.scopes import scopes
+from intarsia_ir.graph.types import Dim, TensorType, TupleType
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 F2 = TensorType((2,), DType.FLOAT32)
 F3 = TensorType((3,), DType.FLOAT32)

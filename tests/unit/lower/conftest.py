@@ -8,43 +8,52 @@ import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-import intarsia.ops
-from intarsia.artifact.plan import Argument, CopyStep, KernelStep, Place
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var, call
-from intarsia.ir.op import collect_operators
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import post_order
-from intarsia.lower.lower import Lowered, lower
-from intarsia.target.kind import Role, TargetKind
-from intarsia.target.target import Target
-from intarsia.tir.evaluate import numpy_dtype
-from intarsia.tir.interp import run
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.unroll import unroll
-from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.verify import verify_func
+import intarsia_ir.ops
+from intarsia_ir.graph.expr import Call, Constant, Function, Tuple, TupleGetItem, Var, call
+from intarsia_ir.graph.op import collect_operators
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import post_order
+from intarsia_ir.tir.evaluate import numpy_dtype
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.module import Lowered
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.unroll import unroll
+from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.verify import verify_func
+from intarsia_loops import lower as lowering
+from intarsia_runtime.artifact.plan import Argument, CopyStep, KernelStep, Place
+from intarsia_runtime.dtype import DType
 
 MODULES = [
-    importlib.import_module(f"intarsia.ops.{module.name}")
-    for module in pkgutil.iter_modules(intarsia.ops.__path__)
+    importlib.import_module(f"intarsia_ir.ops.{module.name}")
+    for module in pkgutil.iter_modules(intarsia_ir.ops.__path__)
 ]
 OPERATORS = collect_operators(MODULES)
 
 
 @dataclass(frozen=True)
-class NoOptions:
-    """Options of a kind that has none."""
+class Toy:
+    """What :func:`lower` gives to the loop compiler: a target, and a backend's schedules for it."""
+
+    schedules: dict[str, Callable | dict[str, Callable]]
+    keys: tuple[str, ...] = ("loops", "cpu")
+    memory: tuple[object, ...] = ()
+    options: object = None
 
 
-def make_target(**schedules: Callable) -> Target:
-    """A backend kind with these schedules; two underscores stand for a dot."""
-    table = {name.replace("__", "."): schedule for name, schedule in schedules.items()}
-    return Target(TargetKind("loops", Role.BACKEND, NoOptions, schedules=table), NoOptions())
+def make_target(**schedules: Callable) -> Toy:
+    """A backend with these schedules; two underscores stand for a dot."""
+    return Toy({name.replace("__", "."): schedule for name, schedule in schedules.items()})
+
+
+def lower(function: Function, regions: tuple, *, target: Toy, **named: Any) -> Lowered:
+    """Lower for a backend of the tests."""
+    return lowering.lower(function, regions, target=target, schedules=target.schedules, **named)
 
 
 def apply(name: str, *args, **attrs) -> Call:

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.artifact.deferred import DeferredArray
-from intarsia.lower.cpu.packing import (
+from intarsia_loops.cpu.packing import (
     conv_deferred,
     dense_deferred,
     depthwise_deferred,
@@ -20,6 +19,7 @@ from intarsia.lower.cpu.packing import (
     unpack_winograd,
     winograd_deferred,
 )
+from intarsia_runtime.artifact.deferred import DeferredArray
 
 
 def weights(*shape: int) -> np.ndarray:

@@ -9,34 +9,33 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from intarsia.target.target import Target
+from intarsia_ir.graph.expr import Call, Expr, Var, call, constant, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.activation import Relu
+from intarsia_ir.ops.binary import Add
+from intarsia_ir.ops.nn import Conv
+from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.table import Schedules
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import expected, function_of
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, Var, call, constant, tensor_type
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.lower.cpu.layout import use_channels_last
-from intarsia.lower.cpu.table import Schedules
-from intarsia.lower.cpu.tile import Shape
-from intarsia.lower.lower import lower
-from intarsia.ops.activation import Relu
-from intarsia.ops.binary import Add
-from intarsia.ops.nn import Conv
-from intarsia.target.target import Target
+from .conftest import carry_out, lower, make_target
 
-from .conftest import carry_out, make_target
-
-SHAPE = Shape(lanes=4, rows=4)
+SHAPE = CpuTiling(lanes=4, rows=4)
 
 
-def _shape_of(_target: Target, _dtype: DType, *, shape: Shape = SHAPE) -> Shape:
+def _tiling_of(_target: Target, _dtype: DType, *, shape: CpuTiling = SHAPE) -> CpuTiling:
     return shape
 
 
-def _agree(body: Expr, *data: np.ndarray, shape: Shape = SHAPE) -> list[str]:
+def _agree(body: Expr, *data: np.ndarray, shape: CpuTiling = SHAPE) -> list[str]:
     """Compare what the loops compute with the reference; return the names of the operators."""
     function = use_channels_last(function_of(body), shape)
-    table = Schedules(partial(_shape_of, shape=shape)).table()
+    table = Schedules(partial(_tiling_of, shape=shape)).table()
     found = {name.replace(".", "__"): schedule for name, schedule in table.items()}
     lowered = lower(function, (), target=make_target(**found))
     (got,) = carry_out(lowered, list(data), compiled=True)
@@ -80,7 +79,7 @@ def convolutions(draw: st.DrawFn) -> Call:
 @given(convolutions(), st.sampled_from([256, 2048, 1 << 16]))
 @settings(max_examples=15, deadline=None)
 def test_any_window(body: Call, strip_bytes: int) -> None:
-    shape = Shape(lanes=4, rows=4, strip_bytes=strip_bytes)
+    shape = CpuTiling(lanes=4, rows=4, strip_bytes=strip_bytes)
     names = _agree(body, _drawn(*tensor_type(body.args[0]).static_shape), shape=shape)
     assert names[0] == "cpu.plane_depthwise"
 
@@ -100,7 +99,7 @@ def test_what_stands_behind_is_fused() -> None:
     data = (_drawn(1, 2, 9, 21), _drawn(1, 2, 9, 21))
     assert _agree(body, *data) == ["cpu.plane_depthwise", "add", "add", "nn.relu"]
     function = use_channels_last(function_of(body), SHAPE)
-    schedule = Schedules(_shape_of).plane_depthwise
+    schedule = Schedules(_tiling_of).plane_depthwise
     target = make_target(cpu__plane_depthwise=schedule)
     assert len(lower(function, (), target=target).module.functions) == 1
 

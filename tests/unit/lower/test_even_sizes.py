@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.lower.cpu.loops import cut, even_size
-from intarsia.tir.expr import IntImm, index
+from intarsia_ir.tir.expr import IntImm, index
+from intarsia_loops.cpu.loops import cut, equal_part_size
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from intarsia.tir.expr import IntImm, index
     ],
 )
 def test_pieces_are_equal_if_they_can_be(extent: int, most: int, size: int) -> None:
-    assert even_size(extent, most) == size
+    assert equal_part_size(extent, most) == size
 
 
 @given(st.integers(1, 500), st.integers(1, 500))
 def test_pieces_are_more_than_half_as_large_as_they_may_be(extent: int, most: int) -> None:
-    size = even_size(extent, most)
+    size = equal_part_size(extent, most)
     assert min(extent, most) // 2 < size <= min(extent, most)
     assert sum(part.count * part.size for part in cut(extent, size)) == extent
 
@@ -38,9 +38,9 @@ def test_pieces_cover_the_range_and_overlap_no_more_than_they_may(
     extent: int, size: int, twice: int
 ) -> None:
     places: list[int] = []
-    for part in cut(extent, size, twice=twice):
+    for part in cut(extent, size, overlap=twice):
         for number in range(part.count):
-            start = part.at(index(number))
+            start = part.start_of(index(number))
             assert isinstance(start, IntImm)
             places += range(start.value, start.value + part.size)
     assert set(places) == set(range(extent))

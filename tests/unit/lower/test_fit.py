@@ -7,30 +7,29 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, call, constant, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops import nn
+from intarsia_ir.ops.binary import Add, Power
+from intarsia_ir.ops.pooling import MaxPool
+from intarsia_ir.ops.qnn_linear import ConvInteger, MatmulInteger
+from intarsia_ir.ops.reduce import Argmax, Argmin, ArgOp
+from intarsia_ir.ops.sampling import GridSample
+from intarsia_ir.tir.expr import PrimExpr
+from intarsia_loops.cpu.argmax_reductions import split_argmax
+from intarsia_loops.cpu.conv3d import lower_conv3d
+from intarsia_loops.cpu.half_precision import widen_half_precision
+from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.packing import pack_conv, pack_depthwise
+from intarsia_loops.cpu.powers import expand_powers
+from intarsia_loops.cpu.relayout import packed_conv, packed_depthwise
+from intarsia_loops.cpu.tiling import CpuTiling, Int8x4
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import expected, function_of
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, Function, Var, call, constant, tensor_type
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.lower.cpu.halves import widen_halves
-from intarsia.lower.cpu.layout import use_channels_last
-from intarsia.lower.cpu.moves import packed_conv, packed_depthwise
-from intarsia.lower.cpu.packing import pack_conv, pack_depthwise
-from intarsia.lower.cpu.powers import expand_powers
-from intarsia.lower.cpu.searches import split_searches
-from intarsia.lower.cpu.tile import Quads, Shape
-from intarsia.lower.cpu.volumes import flatten_volumes
-from intarsia.lower.lower import lower
-from intarsia.ops import nn
-from intarsia.ops.binary import Add, Power
-from intarsia.ops.pooling import MaxPool
-from intarsia.ops.qnn_linear import ConvInteger, MatmulInteger
-from intarsia.ops.reduce import Argmax, Argmin, ArgOp
-from intarsia.ops.sampling import GridSample
-from intarsia.tir.expr import PrimExpr
-
-from .conftest import carry_out, make_target
+from .conftest import carry_out, lower, make_target
 
 PLAIN = {"padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
 
@@ -84,7 +83,7 @@ def volumes(draw: st.DrawFn) -> Call:
 @given(volumes())
 def test_volumes_are_convolved_as_pictures(body: Call) -> None:
     function = function_of(body)
-    changed = flatten_volumes(function)
+    changed = lower_conv3d(function)
     found = [node for node in calls(changed) if node.name == "nn.conv"]
     assert [tensor_type(node).rank for node in found] == [4]
     same(function, changed)
@@ -100,7 +99,7 @@ def test_other_convolutions_are_left(change: str) -> None:
         x, weight = var(kind, 1, 4, 5, 5), weights(4, 4, 2, 2)
         attrs = {"strides": (1, 1), **PLAIN}
     function = function_of(call(nn.Conv, x, weight, attrs=nn.Conv.Attrs(**attrs)))
-    assert flatten_volumes(function) is function
+    assert lower_conv3d(function) is function
 
 
 @pytest.mark.parametrize("kind", [DType.FLOAT16, DType.BFLOAT16])
@@ -111,7 +110,7 @@ def test_halves_are_multiplied_in_float32(kind: DType) -> None:
     weight = constant(weights(4, 3, 2, 2).data.astype(dtype))
     attrs = nn.Conv.Attrs(strides=(1, 1), **PLAIN)
     function = function_of(call(nn.Conv, var(kind, 1, 3, 5, 5), weight, attrs=attrs))
-    changed = widen_halves(function)
+    changed = widen_half_precision(function)
     assert names(changed) == ["cast", "nn.conv", "cast"]
     same(function, changed, dtype)
 
@@ -120,7 +119,7 @@ def test_float32_is_left() -> None:
     attrs = nn.Conv.Attrs(strides=(1, 1), **PLAIN)
     x = var(DType.FLOAT32, 1, 3, 5, 5)
     function = function_of(call(nn.Conv, x, weights(4, 3, 2, 2), attrs=attrs))
-    assert widen_halves(function) is function
+    assert widen_half_precision(function) is function
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_float32_is_left() -> None:
 def test_a_pool_is_turned_if_it_pays(channels: int, window: int, width: int, pool: str) -> None:
     attrs = MaxPool.Attrs(kernel=(window, window), strides=(1, 1), **PLAIN)
     function = function_of(call(MaxPool, var(DType.FLOAT32, 1, channels, 6, width), attrs=attrs))
-    changed = use_channels_last(function, Shape(lanes=16, rows=4))
+    changed = use_channels_last(function, CpuTiling(lanes=16, rows=4))
     assert pool in names(changed)
     same(function, changed)
 
@@ -148,7 +147,7 @@ def test_a_result_of_five_dimensions_is_not_channels_last(shape: tuple[int, ...]
     function = function_of(
         call(Add, call(nn.Conv, x, weights(3, 3, 1, 1), attrs=attrs), weights(*shape))
     )
-    same(function, use_channels_last(function, Shape(lanes=8, rows=4)))
+    same(function, use_channels_last(function, CpuTiling(lanes=8, rows=4)))
 
 
 @pytest.mark.parametrize("op", [Argmax, Argmin], ids=["argmax", "argmin"])
@@ -157,7 +156,7 @@ def test_a_result_of_five_dimensions_is_not_channels_last(shape: tuple[int, ...]
 def test_a_search_is_two_reductions(op: type[ArgOp], last: bool, keepdims: bool) -> None:
     attrs = ArgOp.Attrs(axis=1, last=last, keepdims=keepdims)
     function = function_of(call(op, var(DType.FLOAT32, 5, 40), attrs=attrs))
-    changed = split_searches(function)
+    changed = split_argmax(function)
     assert op.name not in names(changed)
     x = np.random.default_rng(0).integers(-3, 3, (5, 40)).astype(np.float32)
     x[1, 7] = x[1, 9] = x[2, 39] = np.nan
@@ -174,7 +173,7 @@ def test_a_search_is_two_reductions(op: type[ArgOp], last: bool, keepdims: bool)
 )
 def test_other_searches_are_left(kind: DType, shape: tuple[int | str, ...], axis: int) -> None:
     function = function_of(call(Argmax, var(kind, *shape), attrs=ArgOp.Attrs(axis=axis)))
-    assert split_searches(function) is function
+    assert split_argmax(function) is function
 
 
 @settings(deadline=None, max_examples=40)
@@ -191,7 +190,7 @@ def test_searches_of_any_axis_and_type(
     attrs = ArgOp.Attrs(axis=axis, last=last, keepdims=keepdims)
     x = var(DType(kind), *shape)
     function = function_of(call(Argmax if largest else Argmin, x, attrs=attrs))
-    changed = split_searches(function)
+    changed = split_argmax(function)
     long = shape[axis] >= 32 or np.prod(shape[axis + 1 :]) >= 8
     assert ("argm" not in " ".join(names(changed))) == long
     data = np.random.default_rng(0).integers(0, 4, shape).astype(kind)
@@ -234,7 +233,7 @@ def test_convolutions_by_given_weights(weight: tuple[int, ...], groups: int, fou
     attrs = nn.Conv.Attrs(strides=(1, 1), groups=groups, **PLAIN)
     params = (var(DType.FLOAT32, 1, 4, 6, 6), Var("w", TensorType(weight, DType.FLOAT32)))
     function = Function(params, call(nn.Conv, *params, attrs=attrs))
-    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    changed = use_channels_last(function, CpuTiling(lanes=8, rows=4))
     assert found in names(changed)
     drawn = np.random.default_rng(0)
     arrays = [drawn.integers(-9, 9, tensor_type(p).static_shape).astype(np.float32) for p in params]
@@ -246,7 +245,7 @@ def test_a_line_by_given_weights() -> None:
     attrs = nn.Conv.Attrs(strides=(2,), padding=((1, 2),), dilation=(1,))
     params = (var(DType.FLOAT32, 2, 3, 11), Var("w", TensorType((5, 3, 4), DType.FLOAT32)))
     function = Function(params, call(nn.Conv, *params, attrs=attrs))
-    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    changed = use_channels_last(function, CpuTiling(lanes=8, rows=4))
     assert "cpu.conv" in names(changed)
     drawn = np.random.default_rng(0)
     arrays = [drawn.integers(-9, 9, tensor_type(p).static_shape).astype(np.float32) for p in params]
@@ -274,14 +273,14 @@ def test_small_whole_powers_are_products(exponent: float, kind: DType, wanted: l
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-def _quads() -> Shape:
+def _quads() -> CpuTiling:
     def load(first: PrimExpr) -> PrimExpr:
         return first
 
     def add(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
         return total + left * right
 
-    return Shape(lanes=8, rows=4, quads=Quads(load, add))
+    return CpuTiling(lanes=8, rows=4, int8x4=Int8x4(load, add))
 
 
 @pytest.mark.parametrize("signed", [False, True], ids=["unsigned", "signed"])
@@ -338,7 +337,7 @@ def test_a_transposed_matrix_of_run_time_is_turned_first(shape: tuple[int, ...])
     a = Var("a", TensorType((*shape[:-2], 3, shape[-1]), DType.FLOAT32))
     b = Var("b", TensorType(shape, DType.FLOAT32))
     function = Function((a, b), call(nn.Matmul, a, b, attrs=nn.Matmul.Attrs(transpose_b=True)))
-    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    changed = use_channels_last(function, CpuTiling(lanes=8, rows=4))
     assert names(changed) == ["transpose", "matmul"]
     drawn = np.random.default_rng(0)
     arrays = [drawn.integers(-9, 9, tensor_type(p).static_shape).astype(np.float32) for p in (a, b)]
@@ -349,7 +348,7 @@ def test_a_transposed_matrix_of_run_time_is_turned_first(shape: tuple[int, ...])
 def test_a_small_transposed_matrix_is_left() -> None:
     a, b = (Var(name, TensorType((4, 7), DType.FLOAT32)) for name in "ab")
     function = Function((a, b), call(nn.Matmul, a, b, attrs=nn.Matmul.Attrs(transpose_b=True)))
-    assert names(use_channels_last(function, Shape(lanes=8, rows=4))) == ["matmul"]
+    assert names(use_channels_last(function, CpuTiling(lanes=8, rows=4))) == ["matmul"]
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
@@ -359,7 +358,7 @@ def test_a_grid_is_sampled_channels_last_if_there_are_many(mode: str, channels: 
     grid = Var("g", TensorType((2, 4, 3, 2), DType.FLOAT32))
     attrs = GridSample.Attrs(mode=mode)
     function = Function((x, grid), call(GridSample, x, grid, attrs=attrs))
-    changed = use_channels_last(function, Shape(lanes=8, rows=4))
+    changed = use_channels_last(function, CpuTiling(lanes=8, rows=4))
     assert ("cpu.grid_sample" in names(changed)) == (channels == 16)
     drawn = np.random.default_rng(0)
     arrays = [drawn.standard_normal(tensor_type(p).static_shape) for p in (x, grid)]

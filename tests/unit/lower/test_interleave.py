@@ -9,25 +9,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from intarsia.target.target import Target
+from intarsia_ir.graph.expr import Var, call
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.shape import Transpose
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_ir.tir.stmt import Allocate, Seq, Stmt, Store
+from intarsia_loops.cpu.transpose import transpose_kernel
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import function_of
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Var, call
-from intarsia.ir.types import TensorType
-from intarsia.lower.cpu.transpose import transpose_kernel
-from intarsia.lower.kernels import FusedGroup
-from intarsia.lower.lower import lower
-from intarsia.ops.shape import Transpose
-from intarsia.target.target import Target
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import Load, PrimExpr, Ramp, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Allocate, Seq, Stmt, Store
-
-from .conftest import carry_out, make_target
+from .conftest import carry_out, lower, make_target
 
 
-def _turn(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
+def _transpose_into_panel(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
     """Through memory, as a machine that cannot trade blocks of vectors."""
     size = len(rows)
     tile = Buffer("tile", (size * size,), rows[0].dtype, Scope.STACK)
@@ -46,7 +45,7 @@ def _no_square(
 
 
 def _schedule(group: FusedGroup, _target: Target) -> PrimFunc | None:
-    return transpose_kernel(group, 16, _no_square, turn=_turn)
+    return transpose_kernel(group, 16, _no_square, transpose_registers=_transpose_into_panel)
 
 
 @given(

@@ -13,26 +13,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intarsia.dtype import DType
-from intarsia.lower.cpu.conv import Convolution, conv_loops, unit_extents
-from intarsia.lower.cpu.loops import QuadView, load, seq, serial, store, unflatten
-from intarsia.lower.cpu.matrix_unit import chunk_of, segment_rows, suits_unit
-from intarsia.lower.cpu.panel import flat_rows
-from intarsia.lower.cpu.quantised import (
-    QuadConv,
-    QuadDense,
-    QuantConvAttrs,
-    pack_quad_conv,
-    pack_quad_dense,
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.stmt import Stmt
+from intarsia_loops.cpu.conv import Convolution, conv_loops, matrix_unit_extents
+from intarsia_loops.cpu.int8x4 import (
+    Int8ConvAttrs,
+    Int8x4Conv,
+    Int8x4Dense,
+    pack_int8x4_conv,
+    pack_int8x4_dense,
 )
-from intarsia.lower.cpu.tile import Shape
-from intarsia.lower.cpu.unit_dense import unit_dense_loops
-from intarsia.lower.cpu.window import Window
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.stmt import Stmt
+from intarsia_loops.cpu.loops import PackedView, load, seq, serial, store, unflatten
+from intarsia_loops.cpu.matrix_unit import chunk_of, segment_rows, suits_matrix_unit
+from intarsia_loops.cpu.matrix_unit_dense import matrix_unit_dense_loops
+from intarsia_loops.cpu.panel import flat_rows
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_loops.cpu.window import Window
+from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(5)
 LANES = 2
@@ -46,12 +46,12 @@ def byte_of(quad: PrimExpr, number: int, *, signed: bool) -> PrimExpr:
     return cast(cast(low, DType.INT8), DType.INT32) if signed else low
 
 
-def behind(place: Load, quads: PrimExpr) -> PrimExpr:
-    """Return the element ``quads`` behind another one."""
+def behind(place: Load, words: PrimExpr) -> PrimExpr:
+    """Return the element ``words`` behind another one."""
     flat = index(0)
     for position, size in zip(place.indices, place.buffer.shape, strict=True):
         flat = flat * size + position
-    return load(place.buffer, *unflatten(flat + quads, list(place.buffer.shape)))
+    return load(place.buffer, *unflatten(flat + words, list(place.buffer.shape)))
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class PlainUnit:
     """Registers of four rows; how large they are is known when the loops run."""
 
     rows: int = 4
-    quads: int = 4
+    words: int = 4
     lanes: int = LANES
     sums: DType = DType.INT32
 
-    def configure(self, rows: int, quads: int) -> Stmt:
+    def configure(self, rows: int, words: int) -> Stmt:
         assert rows <= self.rows
-        assert quads <= self.quads
-        return seq(store(CONFIGURED, (0,), index(rows)), store(CONFIGURED, (1,), index(quads)))
+        assert words <= self.words
+        return seq(store(CONFIGURED, (0,), index(rows)), store(CONFIGURED, (1,), index(words)))
 
     def clear(self, shape: tuple[int, int]) -> Stmt:
         zero = IntImm(0, DType.INT32)
@@ -110,10 +110,10 @@ class PlainUnit:
 
 
 UNIT = PlainUnit()
-SHAPE = Shape(LANES, 2, unit=UNIT)
+SHAPE = CpuTiling(LANES, 2, unit=UNIT)
 
 
-def view_of(data: Buffer, shape: tuple[int, ...]) -> QuadView:
+def view_of(data: Buffer, shape: tuple[int, ...]) -> PackedView:
     """Read quads of a picture from a flat buffer: copies of rows reach over its columns."""
     picture = Buffer("picture", (*shape[:-1], 4 * shape[-1]), DType.UINT8, Scope.GLOBAL)
 
@@ -124,7 +124,7 @@ def view_of(data: Buffer, shape: tuple[int, ...]) -> QuadView:
             flat = flat * size + position
         return load(data, flat // 4)
 
-    return QuadView(picture, read)
+    return PackedView(picture, read)
 
 
 def computed(body: Stmt, data: np.ndarray, weight: np.ndarray, operands, result) -> np.ndarray:
@@ -146,26 +146,26 @@ def byte_array(dtype: str, *shape: int) -> np.ndarray:
     return RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
 
 
-def product(outer: tuple[int, ...], quads: int, outputs: int, *, copied: bool) -> None:
-    plain = byte_array("uint8", *outer, 4 * quads)
+def product(outer: tuple[int, ...], words: int, outputs: int, *, copied: bool) -> None:
+    plain = byte_array("uint8", *outer, 4 * words)
     width = 2 * LANES if outputs > LANES else LANES
-    packed = pack_quad_dense(byte_array("int8", 4 * quads, outputs), width)
-    data = Buffer("data", (*outer, quads), DType.INT32, Scope.GLOBAL)
+    packed = pack_int8x4_dense(byte_array("int8", 4 * words, outputs), width)
+    data = Buffer("data", (*outer, words), DType.INT32, Scope.GLOBAL)
     weight = Buffer("weight", packed.shape, DType.INT32, Scope.GLOBAL)
     result = Buffer("result", (*outer, outputs), DType.INT32, Scope.GLOBAL)
     rows = replace(flat_rows(data), copied=copied)
-    body = unit_dense_loops(
+    body = matrix_unit_dense_loops(
         SHAPE, UNIT, rows, weight, outputs, lambda v, at: store(result, at, v), list(outer)
     )
     found = computed(body, as_data(plain), packed, (data, weight, result), result)
-    wanted = QuadDense.reference(QuadDense.Attrs(outputs=outputs), plain, packed)
+    wanted = Int8x4Dense.reference(Int8x4Dense.Attrs(outputs=outputs), plain, packed)
     np.testing.assert_array_equal(found, wanted)
 
 
 @settings(deadline=None, max_examples=12)
 @given(st.integers(4, 18), st.sampled_from([4, 6, 8]), st.integers(1, 5), st.booleans())
-def test_products(rows: int, quads: int, outputs: int, copied: bool) -> None:
-    product((rows,), quads, outputs, copied=copied)
+def test_products(rows: int, words: int, outputs: int, copied: bool) -> None:
+    product((rows,), words, outputs, copied=copied)
 
 
 def test_rows_of_several_dimensions() -> None:
@@ -177,12 +177,12 @@ def test_rows_that_fall_on_top_of_each_other_are_copied() -> None:
 
 
 def picture(
-    size: tuple[int, int], quads: int, outputs: int, *, copied: bool = False, **given: object
+    size: tuple[int, int], words: int, outputs: int, *, copied: bool = False, **given: object
 ) -> None:
     kernel, strides = given.get("kernel", (3, 3)), given.get("strides", (1, 1))
     padding, dilation = given.get("padding", (1, 1)), given.get("dilation", (1, 1))
     groups, images = given.get("groups", 1), given.get("images", 1)
-    attrs = QuantConvAttrs(
+    attrs = Int8ConvAttrs(
         outputs=outputs,
         kernel=kernel,
         strides=strides,
@@ -191,12 +191,12 @@ def picture(
         groups=groups,
         zero=130,
     )
-    plain = byte_array("uint8", images, *size, 4 * quads * groups)
+    plain = byte_array("uint8", images, *size, 4 * words * groups)
     width = 2 * LANES if outputs // groups > LANES else LANES
-    packed = pack_quad_conv(byte_array("int8", outputs, 4 * quads, *kernel), groups, width)
-    wanted = QuadConv.reference(attrs, plain, packed)
+    packed = pack_int8x4_conv(byte_array("int8", outputs, 4 * words, *kernel), groups, width)
+    wanted = Int8x4Conv.reference(attrs, plain, packed)
     data = Buffer("data", (plain.size // 4,), DType.INT32, Scope.GLOBAL)
-    view = view_of(data, (images, *size, quads * groups))
+    view = view_of(data, (images, *size, words * groups))
     weight = Buffer("weight", packed.shape, DType.INT32, Scope.GLOBAL)
     result = Buffer("result", wanted.shape, DType.INT32, Scope.GLOBAL)
     window = Window(size, wanted.shape[1:3], kernel, strides, padding, dilation)
@@ -210,15 +210,15 @@ def picture(
 @pytest.mark.parametrize(
     "given",
     [
-        {"size": (4, 4), "quads": 1, "outputs": 3, "kernel": (3, 4)},
-        {"size": (5, 4), "quads": 1, "outputs": 2, "kernel": (2, 5), "padding": (1, 2)},
-        {"size": (3, 7), "quads": 2, "outputs": 5, "kernel": (1, 3)},
-        {"size": (3, 9), "quads": 1, "outputs": 4, "kernel": (2, 3), "images": 2},
-        {"size": (9, 9), "quads": 1, "outputs": 3, "strides": (2, 2), "dilation": (1, 2)},
-        {"size": (5, 5), "quads": 1, "outputs": 4, "groups": 2, "kernel": (2, 2)},
-        {"size": (9, 9), "quads": 1, "outputs": 3, "padding": (0, 0), "strides": (2, 2)},
-        {"size": (5, 5), "quads": 1, "outputs": 3, "padding": (0, 0), "copied": True},
-        {"size": (3, 3), "quads": 4, "outputs": 5, "kernel": (1, 1), "padding": (0, 0)},
+        {"size": (4, 4), "words": 1, "outputs": 3, "kernel": (3, 4)},
+        {"size": (5, 4), "words": 1, "outputs": 2, "kernel": (2, 5), "padding": (1, 2)},
+        {"size": (3, 7), "words": 2, "outputs": 5, "kernel": (1, 3)},
+        {"size": (3, 9), "words": 1, "outputs": 4, "kernel": (2, 3), "images": 2},
+        {"size": (9, 9), "words": 1, "outputs": 3, "strides": (2, 2), "dilation": (1, 2)},
+        {"size": (5, 5), "words": 1, "outputs": 4, "groups": 2, "kernel": (2, 2)},
+        {"size": (9, 9), "words": 1, "outputs": 3, "padding": (0, 0), "strides": (2, 2)},
+        {"size": (5, 5), "words": 1, "outputs": 3, "padding": (0, 0), "copied": True},
+        {"size": (3, 3), "words": 4, "outputs": 5, "kernel": (1, 1), "padding": (0, 0)},
     ],
     ids=str,
 )
@@ -237,20 +237,20 @@ def test_segments_cover_all_rows_once_but_for_the_last(rows: int) -> None:
 def test_chunks_are_equal(depth: int) -> None:
     chunk = chunk_of(depth, UNIT)
     assert depth % chunk == 0
-    assert 1 <= chunk <= UNIT.quads
+    assert 1 <= chunk <= UNIT.words
 
 
 def test_a_joined_row_of_taps_is_one_loop() -> None:
     window = Window((9, 9), (9, 9), (3, 3), (1, 1), (1, 1), (1, 1))
     data = Buffer("data", (1, 9, 9, 5), DType.INT32, Scope.GLOBAL)
     conv = Convolution(data, Buffer("w", (1, 45, 2), DType.INT32, Scope.GLOBAL), 2, 1, window)
-    assert unit_extents(conv) == (9, 15)
+    assert matrix_unit_extents(conv) == (9, 15)
     apart = replace(conv, window=replace(window, dilation=(1, 2)))
-    assert unit_extents(apart) == (9, 5)
+    assert matrix_unit_extents(apart) == (9, 5)
 
 
 @pytest.mark.parametrize(
     ("rows", "depth", "suits"), [(4, 4, True), (3, 4, False), (4, 3, False), (100, 7, False)]
 )
 def test_few_rows_and_short_chunks_are_left_to_vectors(rows: int, depth: int, suits: bool) -> None:
-    assert suits_unit(rows, depth, UNIT) is suits
+    assert suits_matrix_unit(rows, depth, UNIT) is suits

@@ -6,16 +6,16 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Expr, constant, tensor_type
-from intarsia.ir.walk import calls
-from intarsia.lower.cpu.fit import fit_function
-from intarsia.lower.cpu.packing import pack_conv, pack_dense
-from intarsia.lower.cpu.pairs import from_pairs, pair_conv_deferred, pair_dense_deferred
-from intarsia.lower.cpu.tile import Pairs, Shape
+from intarsia_ir.graph.expr import Expr, constant, tensor_type
+from intarsia_ir.graph.walk import calls
+from intarsia_loops.cpu.bf16x2 import bf16x2_conv_deferred, bf16x2_dense_deferred, unpack_bf16x2
+from intarsia_loops.cpu.legalize import legalize_for_cpu
+from intarsia_loops.cpu.packing import pack_conv, pack_dense
+from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling
+from intarsia_runtime.dtype import DType
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
 BFLOAT16 = ml_dtypes.bfloat16
 
@@ -24,12 +24,12 @@ class Registers(Struct, frozen=True):
     """How large a unit's registers are, which is all that decides what goes to it."""
 
     rows: int = 16
-    quads: int = 16
+    words: int = 16
     lanes: int = 16
     sums: DType = DType.FLOAT32
 
 
-SHAPE = Shape(16, 14, pairs=Pairs(lambda first: first, Registers()))
+SHAPE = CpuTiling(16, 14, bf16x2=Bf16x2(lambda first: first, Registers()))
 
 
 def conv(data: Expr, outputs: int, kernel: int = 1, groups: int = 1) -> Expr:
@@ -41,7 +41,7 @@ def conv(data: Expr, outputs: int, kernel: int = 1, groups: int = 1) -> Expr:
 
 
 def names(body: Expr) -> list[str]:
-    return [node.name for node in calls(fit_function(function_of(body), SHAPE))]
+    return [node.name for node in calls(legalize_for_cpu(function_of(body), SHAPE))]
 
 
 def test_what_products_read_is_stored_narrow() -> None:
@@ -103,7 +103,7 @@ def test_other_products_stay_as_they_are(body: Expr) -> None:
 def test_results_differ_by_the_rounding_of_operands(body: Expr) -> None:
     function = function_of(body)
     x = fresh(*tensor_type(function.params[0]).static_shape)
-    changed = fit_function(function, SHAPE)
+    changed = legalize_for_cpu(function, SHAPE)
     (want,), (got,) = expected(function, [x]), expected(changed, [x])
     assert got.dtype == want.dtype
     assert np.abs(got - want).max() <= 0.02 * np.abs(want).max()
@@ -112,23 +112,23 @@ def test_results_differ_by_the_rounding_of_operands(body: Expr) -> None:
 
 def test_packed_weights_are_pairs_of_the_rounded_ones() -> None:
     taps = fresh(20, 6, 3, 3)
-    packed = pair_conv_deferred(taps, 2, 16).array()
+    packed = bf16x2_conv_deferred(taps, 2, 16).array()
     assert packed.dtype == BFLOAT16
     assert packed.shape == (2, 27, 32)
     rounded = pack_conv(taps, 2, 16).astype(BFLOAT16).astype(np.float32)
-    np.testing.assert_array_equal(from_pairs(packed), rounded)
+    np.testing.assert_array_equal(unpack_bf16x2(packed), rounded)
 
 
 def test_an_odd_channel_has_a_partner_of_zeros() -> None:
     taps = fresh(16, 3, 1, 1)
-    found = from_pairs(pair_conv_deferred(taps, 1, 16).array())
+    found = unpack_bf16x2(bf16x2_conv_deferred(taps, 1, 16).array())
     assert found.shape == (1, 4, 16)
     assert not found[:, 3].any()
 
 
 def test_packed_matrices_end_with_zeros() -> None:
     matrix = fresh(10, 40)
-    found = from_pairs(pair_dense_deferred(matrix, 32).array())
+    found = unpack_bf16x2(bf16x2_dense_deferred(matrix, 32).array())
     rounded = pack_dense(matrix, 32).astype(BFLOAT16).astype(np.float32)
     np.testing.assert_array_equal(found, rounded)
     assert not found[1, :, 8:].any()

@@ -3,32 +3,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import PluginError, VerifyError
-from intarsia.ir.expr import Function, Var, call
-from intarsia.ir.types import TensorType
-from intarsia.lower.cpu.loops import parallel, serial, store
-from intarsia.lower.loops import default_loops
-from intarsia.lower.lower import lower
-from intarsia.ops import OPERATORS
-from intarsia.target.kind import Role, TargetKind
-from intarsia.target.target import Target
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import const
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
-from intarsia.tir.stmt import Allocate, ForKind, Seq
+from intarsia_ir.graph.expr import Function, Var, call
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import const
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.passes.stack_to_scratch import stack_to_scratch
+from intarsia_ir.tir.stmt import Allocate, ForKind, Seq
+from intarsia_loops.cpu.loops import parallel, serial, store
+from intarsia_loops.loops import default_loops
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import PluginError, VerifyError
+
+from .conftest import lower, make_target
 
 F32 = DType.FLOAT32
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Nothing to set."""
 
 
 def function():
@@ -37,25 +29,24 @@ def function():
 
 
 def lowered(loops):
-    kind = TargetKind("toy", Role.BACKEND, Options, loops=loops)
-    return lower(function(), (), target=Target(kind, Options())).module.functions
+    return lower(function(), (), target=make_target(), loops=loops).module.functions
 
 
 def test_the_kinds_own_loops_get_the_stages():
     seen = []
 
     def loops(name, stages, target):
-        seen.append((name, [stage.shape for stage in stages.stages], target.kind.name))
+        seen.append((name, [stage.shape for stage in stages.stages], target.keys[0]))
         return default_loops("another_name", stages)
 
     (kernel,) = lowered(loops)
     assert kernel.name == "exp_0"
-    assert seen == [("exp_0", [(4, 8)], "toy")]
+    assert seen == [("exp_0", [(4, 8)], "loops")]
 
 
 @pytest.mark.parametrize("answer", [None, PrimFunc("f", (), 0, Seq(()))])
 def test_an_answer_that_is_no_kernel_of_the_group(answer):
-    with pytest.raises(PluginError, match="the loops of target kind 'toy' are no kernel"):
+    with pytest.raises(PluginError, match="the backend's default loops are no kernel"):
         lowered(lambda name, stages, target: answer)
 
 
@@ -72,8 +63,7 @@ def deep(size):
 
 
 def bound(loops, **hooks):
-    kind = TargetKind("toy", Role.BACKEND, Options, loops=loops, **hooks)
-    (kernel,) = lower(function(), (), target=Target(kind, Options())).module.functions
+    (kernel,) = lower(function(), (), target=make_target(), loops=loops, **hooks).module.functions
     return kernel
 
 
@@ -95,9 +85,9 @@ def test_a_kind_that_leaves_too_much_on_the_stack_is_refused():
 
 
 def test_threads_of_devices_have_more():
-    assert bound(deep(20_000), main_loader="toy").scratch == 0
+    assert bound(deep(20_000), on_device=True).scratch == 0
     with pytest.raises(VerifyError, match="bytes on the stack of a thread"):
-        bound(deep(200_000), main_loader="toy")
+        bound(deep(200_000), on_device=True)
 
 
 @pytest.mark.parametrize(("size", "taken"), [(1 << 20, True), (17 << 20, False)])
@@ -107,7 +97,6 @@ def test_a_schedule_that_wastes_memory_is_not_used(size, taken):
 
     op = OPERATORS["nn.softmax"]
     x = Var("x", TensorType((3, 4), F32))
-    kind = TargetKind("toy", Role.BACKEND, Options, schedules={"nn.softmax": schedule})
     softmax = Function((x,), call(op, x, attrs=op.Attrs(axis=1)))
-    (kernel,) = lower(softmax, (), target=Target(kind, Options())).module.functions
+    (kernel,) = lower(softmax, (), target=make_target(nn__softmax=schedule)).module.functions
     assert (kernel.scratch == 1) is taken

@@ -6,23 +6,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.lower.cpu.ahead import Ahead, Prefetch, next_block
-from intarsia.lower.cpu.dense import dense_loops
-from intarsia.lower.cpu.loops import load, store
-from intarsia.lower.cpu.packing import pack_dense
-from intarsia.lower.cpu.panel import Panel, flat_rows
-from intarsia.lower.cpu.tile import Shape
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import IntImm, Load, PrimExpr, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.unroll import unroll
-from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.stmt import Allocate, For, Seq, Stmt
-from intarsia.tir.verify import verify_func
-from intarsia.tir.walk import statements
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.unroll import unroll
+from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.stmt import Allocate, For, Seq, Stmt
+from intarsia_ir.tir.verify import verify_func
+from intarsia_ir.tir.walk import statements
+from intarsia_loops.cpu.dense import dense_loops
+from intarsia_loops.cpu.loops import load, store
+from intarsia_loops.cpu.packing import pack_dense
+from intarsia_loops.cpu.panel import Panel, flat_rows
+from intarsia_loops.cpu.prefetch import Prefetch, WeightPrefetch, prefetch_next_block
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_runtime.dtype import DType
 
 F32 = DType.FLOAT32
 LANES = 4
@@ -51,7 +51,7 @@ def check_product(rows: int, depth: int, outputs: int, *, at_once: int, copied: 
     data, result = Buffer("data", left.shape, F32), Buffer("result", (rows, outputs), F32)
     weight = Buffer("weight", packed.shape, F32)
     panel = Panel(
-        Shape(LANES, 4, copies_rows=copied),
+        CpuTiling(LANES, 4, copies_rows=copied),
         flat_rows(data),
         weight,
         lambda value, at: store(result, at, value + 1),
@@ -59,7 +59,7 @@ def check_product(rows: int, depth: int, outputs: int, *, at_once: int, copied: 
         (index(0), rows, 4),
         (index(0), packed.shape[0], outputs // packed.shape[0]),
     )
-    body = panel.whole() if at_once == depth else panel.by_depth(at_once)
+    body = panel.full_k() if at_once == depth else panel.split_k(at_once)
     function = vectorize(simplify(unroll(PrimFunc("product", (data, weight, result), 1, body))))
     verify_func(function)
     got = np.zeros((rows, outputs), np.float32)
@@ -96,7 +96,7 @@ def test_deep_products_are_added_up_in_memory(
     data, result = Buffer("data", (rows, depth), F32), Buffer("result", (rows, outputs), F32)
     weight = Buffer("weight", (-(-outputs // 32), depth, 32), F32)
     body = dense_loops(
-        Shape(16, 14),
+        CpuTiling(16, 14),
         flat_rows(data),
         weight,
         outputs,
@@ -117,12 +117,12 @@ def test_tiles_fetch_all_of_the_next_block_together(tiles: tuple[int, ...]) -> N
     fetched: list[int] = []
     for number, rows in enumerate(tiles):
         before = index(sum(tiles[:number]))
-        ahead = Ahead(
+        weight_prefetch = WeightPrefetch(
             recorder(fetched), lambda n: load(weight, 1, 0, n), depth * width, before, sum(tiles)
         )
         for row in range(3):
             for column in range(8):
-                ahead.around(NOTHING, (index(row), index(column)), (3, 8), (rows, LANES))
+                weight_prefetch.around(NOTHING, (index(row), index(column)), (3, 8), (rows, LANES))
     lines = {place // LANES for place in fetched}
     assert lines >= set(range(depth * width // LANES))
     assert max(fetched) < depth * width + 24 * len(tiles) * max(tiles)
@@ -131,7 +131,7 @@ def test_tiles_fetch_all_of_the_next_block_together(tiles: tuple[int, ...]) -> N
 def test_nothing_is_fetched_by_a_tile_alone_or_of_small_weights() -> None:
     large, small = (Buffer("weight", (blocks, 1024, 32), F32) for blocks in (8, 2))
     told = recorder([])
-    assert next_block(told, large, (1, 0), 1024, (index(14), 28), 14) is not None
-    assert next_block(told, large, (1, 0), 1024, (index(0), 14), 14) is None
-    assert next_block(told, small, (1, 0), 1024, (index(14), 28), 14) is None
-    assert next_block(None, large, (1, 0), 1024, (index(14), 28), 14) is None
+    assert prefetch_next_block(told, large, (1, 0), 1024, (index(14), 28), 14) is not None
+    assert prefetch_next_block(told, large, (1, 0), 1024, (index(0), 14), 14) is None
+    assert prefetch_next_block(told, small, (1, 0), 1024, (index(14), 28), 14) is None
+    assert prefetch_next_block(None, large, (1, 0), 1024, (index(14), 28), 14) is None

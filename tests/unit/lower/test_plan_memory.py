@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.errors import VerifyError
-from intarsia.lower import plan_memory as plan_memory_module
-from intarsia.lower.plan_memory import Lifetime, plan_memory, verify_memory
+from intarsia_loops import plan_memory as plan_memory_module
+from intarsia_loops.plan_memory import LiveRange, plan_memory, verify_memory
+from intarsia_runtime.errors import VerifyError
 
 LIFETIMES = st.builds(
-    lambda size, first, length: Lifetime(size, first, first + length),
+    lambda size, first, length: LiveRange(size, first, first + length),
     st.integers(0, 1000),
     st.integers(0, 12),
     st.integers(0, 6),
@@ -32,26 +32,26 @@ def test_no_two_live_temporaries_overlap(lifetimes):
 @given(st.lists(LIFETIMES, max_size=25))
 def test_many_at_one_time_are_placed_in_one_sweep(lifetimes):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan_memory_module, "MOST_PAIRS", -1)
+        patch.setattr(plan_memory_module, "MAX_OVERLAPS", -1)
         offsets, total = plan_memory(lifetimes)
     verify_memory(lifetimes, offsets, total)
     assert total <= sum(-(-max(life.bytes, 1) // 64) * 64 for life in lifetimes)
 
 
 def test_a_sweep_uses_memory_again(monkeypatch):
-    monkeypatch.setattr(plan_memory_module, "MOST_PAIRS", -1)
-    assert plan_memory([Lifetime(128, step, step + 1) for step in range(50)])[1] == 256
+    monkeypatch.setattr(plan_memory_module, "MAX_OVERLAPS", -1)
+    assert plan_memory([LiveRange(128, step, step + 1) for step in range(50)])[1] == 256
 
 
 def test_twenty_thousand_temporaries_at_one_time_take_no_minutes():
     start = time.process_time()
-    offsets, total = plan_memory([Lifetime(4, step, 40_000 - step) for step in range(20_000)])
+    offsets, total = plan_memory([LiveRange(4, step, 40_000 - step) for step in range(20_000)])
     assert (len(set(offsets)), total) == (20_000, 20_000 * 64)
     assert time.process_time() - start < 5
 
 
 def test_a_chain_needs_two_places():
-    chain = [Lifetime(128, step, step + 1) for step in range(50)]
+    chain = [LiveRange(128, step, step + 1) for step in range(50)]
     offsets, total = plan_memory(chain)
     assert total == 256
     assert set(offsets) == {0, 128}
@@ -67,7 +67,7 @@ def test_a_chain_needs_two_places():
 )
 def test_finds_what_is_wrong(offsets, total, message):
     with pytest.raises(VerifyError, match=message):
-        verify_memory([Lifetime(64, 0, 1), Lifetime(64, 1, 2)], offsets, total)
+        verify_memory([LiveRange(64, 0, 1), LiveRange(64, 1, 2)], offsets, total)
 
 
 @given(st.lists(LIFETIMES, max_size=25), st.sampled_from([1, 4, 16]))
@@ -79,7 +79,7 @@ def test_a_smaller_alignment_wastes_less(lifetimes, alignment):
 
 def test_a_chain_of_uneven_links_needs_two_neighbours():
     """Largest first would put the last beside both of the first two."""
-    chain = [Lifetime(size, step, step + 1) for step, size in enumerate((448, 448, 192, 384))]
+    chain = [LiveRange(size, step, step + 1) for step, size in enumerate((448, 448, 192, 384))]
     offsets, total = plan_memory(chain)
     verify_memory(chain, offsets, total)
     assert total == 896
@@ -87,7 +87,7 @@ def test_a_chain_of_uneven_links_needs_two_neighbours():
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=9))
 def test_a_chain_needs_no_more_than_its_largest_neighbours(links):
-    chain = [Lifetime(64 * size, step, step + 1) for step, size in enumerate(links)]
+    chain = [LiveRange(64 * size, step, step + 1) for step, size in enumerate(links)]
     least = max(a + b for a, b in pairwise(links)) * 64
     offsets, total = plan_memory(chain)
     verify_memory(chain, offsets, total)

@@ -7,30 +7,30 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from intarsia.target.target import Target
+from intarsia_ir.graph.expr import Call, Expr, Var, call, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.activation import Relu
+from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
+from intarsia_ir.tir.expr import PrimExpr
+from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.pools import PoolSchedules
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import expected, function_of
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, Var, call, tensor_type
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.lower.cpu.layout import use_channels_last
-from intarsia.lower.cpu.pools import PoolSchedules
-from intarsia.lower.cpu.tile import Shape
-from intarsia.lower.lower import lower
-from intarsia.ops.activation import Relu
-from intarsia.ops.pooling import AvgPool, MaxPool, PoolAttrs
-from intarsia.target.target import Target
-from intarsia.tir.expr import PrimExpr
-
-from .conftest import carry_out, make_target
+from .conftest import carry_out, lower, make_target
 
 
-def _shape_of(_target: Target, _dtype: DType) -> Shape:
-    return Shape(lanes=4, rows=4)
+def _tiling_of(_target: Target, _dtype: DType) -> CpuTiling:
+    return CpuTiling(lanes=4, rows=4)
 
 
 SCHEDULES = {
-    name.replace(".", "__"): schedule for name, schedule in PoolSchedules(_shape_of).table().items()
+    name.replace(".", "__"): schedule
+    for name, schedule in PoolSchedules(_tiling_of).table().items()
 }
 
 
@@ -68,7 +68,7 @@ def pools(draw: st.DrawFn) -> Call:
 
 def _agree(body: Expr, x: np.ndarray) -> list[str]:
     """Compare what the loops compute with the reference; return the names of the operators."""
-    function = use_channels_last(function_of(body), Shape(lanes=4, rows=4))
+    function = use_channels_last(function_of(body), CpuTiling(lanes=4, rows=4))
     lowered = lower(function, (), target=make_target(**SCHEDULES))
     (got,), (want,) = carry_out(lowered, [x], compiled=True), expected(function_of(body), [x])
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
@@ -122,7 +122,7 @@ def test_what_stands_before_and_behind() -> None:
     values = np.random.default_rng(0).standard_normal((1, 2, 9, 21)).astype(np.float32)
     body = call(Relu, call(AvgPool, call(Relu, x), attrs=_averaging(WINDOW)))
     assert _agree(body, values) == ["nn.relu", "cpu.plane_avg_pool", "nn.relu"]
-    function = use_channels_last(function_of(body), Shape(lanes=4, rows=4))
+    function = use_channels_last(function_of(body), CpuTiling(lanes=4, rows=4))
     assert len(lower(function, (), target=make_target(**SCHEDULES)).module.functions) == 2
 
 
@@ -135,8 +135,8 @@ def test_every_second_element_by_the_backend() -> None:
         asked.append(first)
         return a
 
-    def shape(_target: Target, _dtype: DType) -> Shape:
-        return Shape(lanes=4, rows=4, every_second=second)
+    def shape(_target: Target, _dtype: DType) -> CpuTiling:
+        return CpuTiling(lanes=4, rows=4, deinterleave=second)
 
     x = Var("x", TensorType((1, 2, 9, 21), DType.FLOAT32))
     function = use_channels_last(

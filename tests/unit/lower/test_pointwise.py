@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var, weight
 
-from intarsia.ir.expr import Expr, Function, Var, tensor_type
-from intarsia.ir.walk import calls
-from intarsia.lower.cpu.pointwise import flatten_pointwise
+from intarsia_ir.graph.expr import Expr, Function, Var, tensor_type
+from intarsia_ir.graph.walk import calls
+from intarsia_loops.cpu.pointwise_conv import pointwise_conv_to_matmul
+from intarsia_testkit.expressions import apply, expected, fresh, function_of, number, var, weight
 
 NONE = ((0, 0), (0, 0))
 
@@ -26,14 +26,14 @@ def relu(data: Expr) -> Expr:
 
 
 def flat(function: Function) -> list[str]:
-    return [node.name for node in calls(flatten_pointwise(function))]
+    return [node.name for node in calls(pointwise_conv_to_matmul(function))]
 
 
 def same(function: Function) -> None:
     arrays = [fresh(*tensor_type(p).static_shape, seed=n) for n, p in enumerate(function.params)]
-    changed = flatten_pointwise(function)
-    pairs = zip(expected(changed, arrays), expected(function, arrays), strict=True)
-    for got, want in pairs:
+    changed = pointwise_conv_to_matmul(function)
+    bf16x2 = zip(expected(changed, arrays), expected(function, arrays), strict=True)
+    for got, want in bf16x2:
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
@@ -98,4 +98,4 @@ def test_several_results() -> None:
 )  # fmt: skip
 def test_others_are_left(body: Expr) -> None:
     function = function_of(body)
-    assert flatten_pointwise(function) is function
+    assert pointwise_conv_to_matmul(function) is function

@@ -7,27 +7,26 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+
+from intarsia.target.target import Target
+from intarsia_ir.graph.expr import Function, Var, call, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.nn import Matmul
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, index
+from intarsia_ir.tir.stmt import Allocate, Seq, Stmt, Store
+from intarsia_ir.tir.text.print import print_func
+from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.table import Schedules
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import expected
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Function, Var, call, tensor_type
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.lower.cpu.layout import use_channels_last
-from intarsia.lower.cpu.table import Schedules
-from intarsia.lower.cpu.tile import Shape
-from intarsia.lower.lower import lower
-from intarsia.ops.nn import Matmul
-from intarsia.target.target import Target
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import Load, PrimExpr, Ramp, index
-from intarsia.tir.stmt import Allocate, Seq, Stmt, Store
-from intarsia.tir.text.print import print_func
-
-from .conftest import carry_out, make_target
+from .conftest import carry_out, lower, make_target
 
 
-def turn(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
+def transpose_registers(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
     """Transpose a square through memory; loops of a backend do so in registers."""
     lanes, dtype = len(rows), rows[0].dtype
     square = Buffer("square", (lanes * lanes,), dtype, Scope.STACK)
@@ -38,12 +37,12 @@ def turn(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> St
     return Allocate(square, Seq((*down, *across)))
 
 
-def shape_of(_target: Target, _dtype: DType) -> Shape:
+def tiling_of(_target: Target, _dtype: DType) -> CpuTiling:
     """The register tile of a small machine."""
-    return Shape(lanes=4, rows=4, turn=turn)
+    return CpuTiling(lanes=4, rows=4, transpose_registers=transpose_registers)
 
 
-SCHEDULES = {"matmul": Schedules(shape_of).matmul}
+SCHEDULES = {"matmul": Schedules(tiling_of).matmul}
 
 
 def _agree(a: tuple[int, ...], b: tuple[int, ...], *, transpose_b: bool) -> list[str]:
@@ -66,7 +65,7 @@ def _product(
     x, y = Var("a", TensorType(a, DType.FLOAT32)), Var("b", TensorType(b, DType.FLOAT32))
     attrs = Matmul.Attrs(transpose_b=transpose_b)
     function = Function((x, y), call(Matmul, x, y, attrs=attrs))
-    return function, use_channels_last(function, shape_of(make_target(), DType.FLOAT32))
+    return function, use_channels_last(function, tiling_of(make_target(), DType.FLOAT32))
 
 
 @pytest.mark.parametrize("columns", [4, 8, 9, 11, 13, 18])

@@ -6,19 +6,19 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from intarsia_testkit.expressions import apply, expected, function_of, var
 
-from intarsia.ir.expr import Call, tensor_type
-from intarsia.lower.loops import default_loops
-from intarsia.lower.ranges import split_ranges
-from intarsia.lower.tensors import stages_of
-from intarsia.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
-from intarsia.tir.interp import run
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.tensor import Axis
-from intarsia.tir.text.print import print_expr, print_func
-from intarsia.tir.verify import verify_func
+from intarsia_ir.graph.expr import Call, tensor_type
+from intarsia_ir.tir.expr import PrimExpr, TirVar, index, maximum, minimum, select
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.tensor import Axis
+from intarsia_ir.tir.text.print import print_expr, print_func
+from intarsia_ir.tir.verify import verify_func
+from intarsia_loops.loops import default_loops
+from intarsia_loops.ranges import split_ranges
+from intarsia_loops.tensors import stages_of
+from intarsia_testkit.expressions import apply, expected, function_of, var
 
 AT = TirVar("i")
 

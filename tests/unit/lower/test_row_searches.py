@@ -5,19 +5,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from intarsia.target.target import Target
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_loops.cpu.argmax_rows import argmax_kernel
 from intarsia_testkit.expressions import apply, expected, function_of, var
 
-from intarsia.lower.cpu.row_searches import search_kernel
-from intarsia.lower.kernels import FusedGroup
-from intarsia.lower.lower import lower
-from intarsia.target.target import Target
-from intarsia.tir.func import PrimFunc
-
-from .conftest import carry_out, make_target
+from .conftest import carry_out, lower, make_target
 
 
 def _schedule(group: FusedGroup, _target: Target) -> PrimFunc | None:
-    return search_kernel(group, lanes=4)
+    return argmax_kernel(group, lanes=4)
 
 
 def _agree(name: str, x: np.ndarray, *, keepdims: bool = False, last: bool = False) -> bool:

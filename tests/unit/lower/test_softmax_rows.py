@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
+from intarsia.target.target import Target
+from intarsia_ir.graph.expr import Function
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_loops.cpu.softmax import softmax_kernel
 from intarsia_testkit.expressions import apply, expected, function_of, var
 
-from intarsia.ir.expr import Function
-from intarsia.lower.cpu.softmax import softmax_kernel
-from intarsia.lower.kernels import FusedGroup
-from intarsia.lower.lower import lower
-from intarsia.target.target import Target
-from intarsia.tir.func import PrimFunc
-
-from .conftest import carry_out, make_target
+from .conftest import carry_out, lower, make_target
 
 
 def _schedule(group: FusedGroup, _target: Target) -> PrimFunc | None:

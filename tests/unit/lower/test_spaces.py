@@ -8,16 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from intarsia.diagnostics import Span
-from intarsia.errors import PluginError
-from intarsia.ir.expr import Function, constant
-from intarsia.lower.cpu.spaces import cpu_spaces, shape_with
-from intarsia.lower.cpu.tile import Shape
-from intarsia.lower.fuse import KernelCall, fuse
-from intarsia.lower.lower import lower
-from intarsia.lower.space import Knob, ScheduleSpace, ScheduleSpaces, Tuned, signature_of
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import Function, constant
+from intarsia_ir.tir.space import Knob, ScheduleSpace, ScheduleSpaces, Tuned, signature_of
+from intarsia_loops.cpu.schedule_spaces import cpu_spaces, shape_with
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_loops.fuse import KernelCall, fuse
+from intarsia_loops.loops import default_loops
+from intarsia_loops.tensors import stages_of
+from intarsia_runtime.errors import PluginError
 
-from .conftest import apply, make_target, var
+from .conftest import apply, lower, make_target, var
 
 
 def product(columns: int, *, node: str = "", weight: int = 0, then: str = "nn.relu") -> Function:
@@ -67,9 +68,7 @@ def lowered(schedule, choice, operator: str = "matmul"):
 
 
 def rules_kernel(group, target, choice):
-    from intarsia.lower.lower import _default_kernel
-
-    return _default_kernel(group, target)
+    return default_loops(group.name, stages_of(group.function))
 
 
 def test_lowering_takes_the_choice_of_records_and_says_so() -> None:
@@ -101,7 +100,7 @@ def test_other_operators_are_not_asked_about() -> None:
 
 
 def test_knobs_of_cpu_schedules_change_the_register_tile() -> None:
-    plain = Shape(16, 14)
+    plain = CpuTiling(16, 14)
     assert shape_with(plain, {}) == plain
     changed = shape_with(
         plain,
@@ -115,7 +114,7 @@ def test_knobs_of_cpu_schedules_change_the_register_tile() -> None:
 
 
 def test_every_knob_leaves_the_size_to_the_rule_at_its_first_value() -> None:
-    plain = Shape(16, 14)
+    plain = CpuTiling(16, 14)
     spaces = cpu_spaces(lambda target, dtype: plain)
     assert {s.operator for s in spaces} >= {"cpu.conv", "cpu.dense", "cpu.depthwise", "matmul"}
     for one in spaces:
@@ -135,9 +134,9 @@ def test_of_a_table_by_key_the_most_special_key_decides(keys: tuple, chosen: str
         return lambda *_: asked.append(name)
 
     table = {"mine": schedule("mine"), "default": schedule("plain")}
-    target = replace(make_target(matmul=table), tag_keys=keys)
+    target = replace(make_target(matmul=table), keys=(*keys, "loops"))
     lower(product(16), (), target=target)
     assert asked == [chosen]
-    only = replace(make_target(matmul={"mine": schedule("other")}), tag_keys=())
+    only = make_target(matmul={"mine": schedule("other")})
     assert lower(product(16), (), target=only).module.functions
     assert asked == [chosen]

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.lower.cpu.conv import Convolution, conv_loops
-from intarsia.lower.cpu.dense import dense_loops, product_width, stays_with_data
-from intarsia.lower.cpu.loops import load, store
-from intarsia.lower.cpu.panel import flat_rows
-from intarsia.lower.cpu.tile import Shape
-from intarsia.lower.cpu.window import Window
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import CallTarget, Load, PrimExpr, TirVar
-from intarsia.tir.stmt import Allocate, For, ForKind, LetStmt, Stmt
-from intarsia.tir.walk import statements
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import CallTarget, Load, PrimExpr, TirVar
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, LetStmt, Stmt
+from intarsia_ir.tir.walk import statements
+from intarsia_loops.cpu.conv import Convolution, conv_loops
+from intarsia_loops.cpu.dense import dense_loops, is_data_stationary, product_width
+from intarsia_loops.cpu.loops import load, store
+from intarsia_loops.cpu.panel import flat_rows
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_loops.cpu.window import Window
+from intarsia_runtime.dtype import DType
 
 F32 = DType.FLOAT32
 
@@ -35,7 +35,7 @@ def convolution(channels: int, outputs: int, window: Window) -> Convolution:
 def rows_of_strips(conv: Convolution) -> int:
     """Return the rows of the padded strip that is copied; 0 if none is."""
     result = Buffer("result", (1, *conv.window.output, conv.outputs), F32)
-    body = conv_loops(Shape(16, 14), conv, lambda value, at: store(result, at, value))
+    body = conv_loops(CpuTiling(16, 14), conv, lambda value, at: store(result, at, value))
     strips = [s.buffer for s in statements(body) if isinstance(s, Allocate)]
     return next((b.shape[0] for b in strips if b.name == "strip"), 0)
 
@@ -47,7 +47,7 @@ def test_large_weights_are_read_for_few_strips(outputs: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("read", "written", "dtype", "with_data"),
+    ("read", "written", "dtype", "data_stationary"),
     [
         (1024, 1024, F32, True),
         (1023, 1024, F32, False),
@@ -56,9 +56,11 @@ def test_large_weights_are_read_for_few_strips(outputs: int, rows: int) -> None:
     ],
 )
 def test_a_thread_stays_with_data_or_with_weights(
-    read: int, written: int, dtype: DType, with_data: bool
+    read: int, written: int, dtype: DType, data_stationary: bool
 ) -> None:
-    assert stays_with_data(read, written, Buffer("weight", (2, 64, 32), dtype)) == with_data
+    assert (
+        is_data_stationary(read, written, Buffer("weight", (2, 64, 32), dtype)) == data_stationary
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_a_thread_stays_with_data_or_with_weights(
 def test_a_long_result_is_written_in_long_pieces(
     rows: int, depth: int, outputs: int, lanes: int, width: int
 ) -> None:
-    assert product_width(rows, depth, outputs, Shape(lanes, 14)) == width
+    assert product_width(rows, depth, outputs, CpuTiling(lanes, 14)) == width
 
 
 @pytest.mark.parametrize(
@@ -95,24 +97,24 @@ def test_threads_have_the_same_rows_in_kernel_after_kernel(
     data, result = Buffer("data", (rows, depth), F32), Buffer("result", (rows, outputs), F32)
     weight = Buffer("weight", (outputs // 32, depth, 32), F32)
 
-    def finish(value: PrimExpr, at: tuple[PrimExpr, ...]) -> Stmt:
+    def epilogue(value: PrimExpr, at: tuple[PrimExpr, ...]) -> Stmt:
         return store(result, at, value)
 
-    body = dense_loops(Shape(16, 14), flat_rows(data), weight, outputs, finish, [rows])
+    body = dense_loops(CpuTiling(16, 14), flat_rows(data), weight, outputs, epilogue, [rows])
     shared = [s for s in statements(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL]
     assert [s.extent.value for s in shared] == items
 
 
 @pytest.mark.parametrize(("rows", "most"), [(14, (28, 14, 9, 6)), (6, (12, 6, 4, 2))])
 def test_a_tile_fills_the_registers(rows: int, most: tuple[int, ...]) -> None:
-    assert tuple(Shape(16, rows).rows_for(vectors) for vectors in (1, 2, 3, 4)) == most
+    assert tuple(CpuTiling(16, rows).rows_for(vectors) for vectors in (1, 2, 3, 4)) == most
 
 
 def test_rows_that_no_window_reads_take_no_memory() -> None:
     window = Window((14, 14), (7, 7), (1, 1), (2, 2), (0, 0), (1, 1))
     conv = convolution(1024, 64, window)
     result = Buffer("result", (1, 7, 7, 64), F32)
-    body = conv_loops(Shape(16, 14), conv, lambda value, at: store(result, at, value))
+    body = conv_loops(CpuTiling(16, 14), conv, lambda value, at: store(result, at, value))
     (shared,) = (s for s in statements(body) if isinstance(s, For) and s.kind is ForKind.PARALLEL)
     assert shared.extent.value == 2  # two blocks of channels of one strip, not of seven
 
@@ -123,10 +125,10 @@ def test_what_is_added_of_large_arrays_is_fetched_before(size: int, fetches: boo
     conv = convolution(16, 32, window)
     result, other = (Buffer(name, (1, size, size, 32), F32) for name in ("result", "other"))
 
-    def finish(value: PrimExpr, at: tuple[PrimExpr, ...]) -> Stmt:
+    def epilogue(value: PrimExpr, at: tuple[PrimExpr, ...]) -> Stmt:
         return store(result, at, value + load(other, *at))
 
-    body = conv_loops(Shape(16, 14, prefetch=prefetch), conv, finish)
+    body = conv_loops(CpuTiling(16, 14, prefetch=prefetch), conv, epilogue)
     fetched = {
         place.buffer.name
         for stmt in statements(body)

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from intarsia_testkit.expressions import expected, function_of
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Var, call, constant, tensor_type
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.lower.cpu.transposed import expand_transposed
-from intarsia.ops import nn, qnn_linear
+from intarsia_ir.graph.expr import Call, Constant, Var, call, constant, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops import nn, qnn_linear
+from intarsia_loops.cpu.conv_transpose import expand_conv_transpose
+from intarsia_runtime.dtype import DType
+from intarsia_testkit.expressions import expected, function_of
 
 
 def data(kind: DType, *shape: int) -> Var:
@@ -27,7 +27,7 @@ def weights(*shape: int, dtype: str = "float32") -> Constant:
 
 
 def names(body: Call) -> list[str]:
-    return [node.name for node in calls(expand_transposed(function_of(body)))]
+    return [node.name for node in calls(expand_conv_transpose(function_of(body)))]
 
 
 @st.composite
@@ -60,7 +60,7 @@ def transposed(draw: st.DrawFn) -> Call:
 @given(transposed())
 def test_what_is_computed_stays_the_same(body: Call) -> None:
     function = function_of(body)
-    changed = expand_transposed(function)
+    changed = expand_conv_transpose(function)
     assert [node.name for node in calls(changed)].count("nn.conv") in (1, 2, 3, 4)
     shape = tensor_type(function.params[0]).static_shape
     x = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
@@ -84,7 +84,7 @@ def test_phases_that_lack_many_taps_are_computed_one_by_one(
     ends = ((padding, padding), (padding, padding))
     attrs = nn.ConvTranspose.Attrs(strides=(2, 2), padding=ends, dilation=(1, 1))
     x, weight = data(DType.FLOAT32, 1, 3, 6, 6), weights(3, 5, *kernel)
-    changed = expand_transposed(function_of(call(nn.ConvTranspose, x, weight, attrs=attrs)))
+    changed = expand_conv_transpose(function_of(call(nn.ConvTranspose, x, weight, attrs=attrs)))
     found = [node for node in calls(changed) if node.name == "nn.conv"]
     assert [tensor_type(node.args[1]).static_shape[2:] for node in found] == wanted
 
@@ -93,7 +93,7 @@ ONCE = nn.ConvTranspose.Attrs(strides=(2, 2), padding=((1, 1), (1, 1)), dilation
 
 
 @pytest.mark.parametrize("channels", [None, 5], ids=["one scale", "a scale for each channel"])
-def test_quantised_ones_too(channels: int | None) -> None:
+def test_quantized_ones_too(channels: int | None) -> None:
     scale = np.linspace(0.01, 0.05, channels or 1).astype(np.float32)
     zero = np.arange(channels or 1).astype(np.int8)
     if channels is None:
@@ -104,7 +104,7 @@ def test_quantised_ones_too(channels: int | None) -> None:
     bias = constant(np.arange(5, dtype=np.int32) * 30)
     x = data(DType.UINT8, 1, 3, 6, 4)
     function = function_of(call(qnn_linear.ConvTranspose, x, *parameters, bias, attrs=ONCE))
-    changed = expand_transposed(function)
+    changed = expand_conv_transpose(function)
     assert "qnn.conv" in [node.name for node in calls(changed)]
     array = np.random.default_rng(1).integers(0, 255, (1, 3, 6, 4)).astype(np.uint8)
     (want,), (got,) = expected(function, [array]), expected(changed, [array])

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from intarsia_ir.graph.expr import Call, Expr, tensor_type
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.packing import pack_winograd, unpack_winograd
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_loops.cpu.window import Window
+from intarsia_loops.cpu.winograd import Winograd
+from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, expected, fresh, function_of, var, weight
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, tensor_type
-from intarsia.ir.walk import calls
-from intarsia.lower.cpu.layout import use_channels_last
-from intarsia.lower.cpu.packing import pack_winograd, unpack_winograd
-from intarsia.lower.cpu.tile import Shape
-from intarsia.lower.cpu.window import Window
-from intarsia.lower.cpu.winograd import Winograd
-from intarsia.tir.buffer import Buffer
-
-SHAPE = Shape(4, 6)
+SHAPE = CpuTiling(4, 6)
 
 
 def conv(channels: int, outputs: int, size: tuple[int, int], **change: object) -> Call:
@@ -67,15 +67,15 @@ def test_who_does_not_want_it_has_plain_sums() -> None:
     assert "cpu.conv" in names(conv(32, 48, (12, 12)), winograd=False)
 
 
-@pytest.mark.parametrize(("size", "with_data", "band"), [(60, True, 3), (14, False, 7)])
+@pytest.mark.parametrize(("size", "data_stationary", "band"), [(60, True, 3), (14, False, 7)])
 def test_the_larger_of_data_and_weights_is_gone_through_once(
-    size: int, with_data: bool, band: int
+    size: int, data_stationary: bool, band: int
 ) -> None:
     data = Buffer("data", (1, size, size, 128), DType.FLOAT32)
     weights = Buffer("weight", (2, 16, 128, 32), DType.FLOAT32)
     window = Window((size, size), (size, size), (3, 3), (1, 1), (1, 1), (1, 1))
     given = Winograd(data, weights, 64, window)
-    assert (given.stays_with_data, given.band) == (with_data, band)
+    assert (given.is_data_stationary, given.band) == (data_stationary, band)
 
 
 @settings(deadline=None, max_examples=25)

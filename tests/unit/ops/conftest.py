@@ -11,15 +11,15 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from intarsia.dtype import DType
-from intarsia.ir.types import TensorType, TupleType
-from intarsia.ops import OPERATORS
-from intarsia.ops.arrays import numpy_dtype
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import evaluate
-from intarsia.tir.interp import run as run_kernel
-from intarsia.tir.tensor import placeholder
-from intarsia.tir.verify import verify_func
+from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import evaluate
+from intarsia_ir.tir.interp import run as run_kernel
+from intarsia_ir.tir.tensor import placeholder
+from intarsia_ir.tir.verify import verify_func
+from intarsia_runtime.dtype import DType
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-10}
 

@@ -8,9 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import ModelError, VerifyError
-from intarsia.ir.expr import (
+from intarsia_ir.graph.expr import (
     CallFunction,
     Function,
     GlobalVar,
@@ -22,10 +20,12 @@ from intarsia.ir.expr import (
     get_item,
     make_tuple,
 )
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import Dim, TensorType, TupleType
-from intarsia.ops import OPERATORS
-from intarsia.ops.evaluate import evaluate
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import Dim, TensorType, TupleType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ModelError, VerifyError
 
 F32 = TensorType((2,), DType.FLOAT32)
 ADD, RELU, NEG = OPERATORS["add"], OPERATORS["nn.relu"], OPERATORS["negative"]

@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.ops import OPERATORS, arrays
+from intarsia_ir.ops import OPERATORS, arrays
+from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(7)
 FLOATS = ("float32", "float64", "float16", "bfloat16")
@@ -258,6 +258,8 @@ ACTIVATIONS = [
     ("nn.gelu", "Gelu", {"approximate": True}, {"approximate": "tanh"}),
     ("nn.mish", "Mish", {}, {}),
     ("nn.thresholded_relu", "ThresholdedRelu", {"alpha": 0.7}, {"alpha": 0.7}),
+    ("nn.shrink", "Shrink", {}, {}),
+    ("nn.shrink", "Shrink", {"threshold": 0.7, "bias": 0.7}, {"lambd": 0.7, "bias": 0.7}),
 ]
 
 

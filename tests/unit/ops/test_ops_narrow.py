@@ -7,12 +7,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import TypeRuleError
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS, narrow, narrow_formats
-from intarsia.tir.interp import evaluate
-from intarsia.tir.tensor import placeholder
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS, narrow, narrow_formats
+from intarsia_ir.tir.interp import evaluate
+from intarsia_ir.tir.tensor import placeholder
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TypeRuleError
 
 CODES = np.arange(256, dtype=np.uint8)
 HALVES = np.arange(65536, dtype=np.uint16).view(np.float16)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.ops import OPERATORS
+from intarsia_ir.ops import OPERATORS
 
 RNG = np.random.default_rng(31)
 NAN = np.nan

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.dtype import DType
-from intarsia.errors import TypeRuleError
-from intarsia.ir.types import Dim, TensorType
-from intarsia.ops import OPERATORS
-from intarsia.ops.qnn import table_inputs
+from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.qnn import table_inputs
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TypeRuleError
 
 RNG = np.random.default_rng(5)
 BYTES = [np.int8, np.uint8]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.errors import TypeRuleError
+from intarsia_runtime.errors import TypeRuleError
 
 X = np.random.default_rng(3).standard_normal((2, 3, 4, 5)).astype(np.float32)
 

@@ -7,7 +7,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
+from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(13)
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.dtype import DType
-from intarsia.ir.types import TensorType
-from intarsia.ops.selection import TopK
-from intarsia.ops.threshold import pays
-from intarsia.tir.interp import run
-from intarsia.tir.verify import verify_func
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.selection import TopK
+from intarsia_ir.ops.threshold import pays
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.verify import verify_func
+from intarsia_runtime.dtype import DType
 
 
 def best(x: np.ndarray, count: int, *, largest: bool) -> tuple[np.ndarray, np.ndarray]:

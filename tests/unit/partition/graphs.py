@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.ir.expr import (
+from intarsia.partition.support import Support, SupportRow, SupportTable
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import (
     Call,
     CallFunction,
     Constant,
@@ -24,12 +24,12 @@ from intarsia.ir.expr import (
     call,
     make_tuple,
 )
-from intarsia.ir.module import IRModule
-from intarsia.ir.pattern import Match, op
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import post_order
-from intarsia.ops import OPERATORS
-from intarsia.partition.support import Support, SupportRow, SupportTable
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.pattern import Match, op
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import post_order
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
 
 VECTOR = TensorType((4,), DType.FLOAT32)
 UNARY = ("nn.relu", "sigmoid", "tanh", "negative")

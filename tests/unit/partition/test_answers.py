@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.errors import PluginError
-from intarsia.ir.expr import Var
-from intarsia.ir.pattern import ANY, Pattern, op
 from intarsia.partition.answers import (
     count_macs,
     drop_regions,
@@ -24,6 +21,9 @@ from intarsia.partition.cost import Plan
 from intarsia.partition.partition import partition
 from intarsia.partition.region import Region
 from intarsia.partition.support import SupportRow, SupportTable
+from intarsia_ir.graph.expr import Var
+from intarsia_ir.graph.pattern import ANY, Pattern, op
+from intarsia_runtime.errors import PluginError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))
 assert _spec is not None

@@ -14,9 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intarsia.errors import TargetError
-from intarsia.ir.pattern import ANY, Match, op
-from intarsia.ir.walk import children
 from intarsia.partition.annotate import annotate
 from intarsia.partition.cost import Plan, Prices, count_flops
 from intarsia.partition.expand import expand
@@ -27,6 +24,9 @@ from intarsia.partition.problem import Problem, make_problem
 from intarsia.partition.search import cheapest
 from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia.target.kind import Performance
+from intarsia_ir.graph.pattern import ANY, Match, op
+from intarsia_ir.graph.walk import children
+from intarsia_runtime.errors import TargetError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))
 assert _spec is not None
@@ -222,16 +222,16 @@ def test_what_a_plugin_states_decides():
     module, rows = heavy_chain(1e-9, 1e-3)
     made = partition(module, [("npu", SupportTable(rows))])
     assert [region.nodes for region in made.regions] == [("first",)]
-    refused = next(row for row in made.report.verdicts if row.node == "last")
+    refused = next(row for row in made.placement.verdicts if row.node == "last")
     assert refused.code == "slower"
     assert refused.detail == (
         "slower on 'npu': 1 ms of work and 1 us of region and border there, 1.02 us on the fallback"
     )
     assert refused.cost is not None
     assert refused.cost.here == 1e-3
-    assert made.report.cost is not None
-    assert made.report.cost.chosen < made.report.cost.greedy
-    assert made.report.to_json()["cost"] == made.report.cost.to_json()
+    assert made.placement.cost is not None
+    assert made.placement.cost.chosen < made.placement.cost.greedy
+    assert made.placement.to_json()["cost"] == made.placement.cost.to_json()
 
 
 def test_the_cheaper_of_two_accelerators_is_chosen_whatever_their_order():
@@ -241,7 +241,7 @@ def test_the_cheaper_of_two_accelerators_is_chosen_whatever_their_order():
     for order in (tables, tables[::-1]):
         made = partition(module, order)
         assert {region.kind for region in made.regions} == {"fast"}
-    refused = next(row for row in made.report.verdicts if row.accelerator == "slow")
+    refused = next(row for row in made.placement.verdicts if row.accelerator == "slow")
     assert (refused.code, refused.detail) == (
         "outvoted",
         "'fast' costs less in all: 10 ns of work there, 300 ns here",
@@ -275,8 +275,8 @@ def test_operations_are_counted():
 def test_a_cost_that_is_none_is_the_plugins_error(cost):
     module, rows = heavy_chain(cost, cost)
     made = partition(module, [("npu", SupportTable(rows))])
-    assert {row.code for row in made.report.verdicts if row.op == "matmul"} == {"plugin-error"}
-    assert f"states a cost of {cost!r}" in made.report.verdicts[0].detail
+    assert {row.code for row in made.placement.verdicts if row.op == "matmul"} == {"plugin-error"}
+    assert f"states a cost of {cost!r}" in made.placement.verdicts[0].detail
 
 
 @pytest.mark.parametrize(

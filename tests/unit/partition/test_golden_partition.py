@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from intarsia.ir.module import IRModule
-from intarsia.ir.pattern import ANY, CONST, Match, op
-from intarsia.ir.text import parse_module, print_module
-from intarsia.ops import OPERATORS
 from intarsia.partition.cost import Plan
 from intarsia.partition.partition import partition
 from intarsia.partition.support import Support, SupportRow, SupportTable
-from intarsia.passes.prepare import PREPARE
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.pattern import ANY, CONST, Match, op
+from intarsia_ir.graph.text import parse_module, print_module
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.passes.prepare import PREPARE
 
 
 def yes(_match: Match) -> Support:

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Function, Var, call, constant, get_item
-from intarsia.ir.module import IRModule
-from intarsia.ir.pattern import op
-from intarsia.ir.types import Dim, TensorType
-from intarsia.ops import OPERATORS
-from intarsia.ops.evaluate import evaluate
-from intarsia.ops.shape import Split
-from intarsia.ops.softmax import Softmax
 from intarsia.partition.annotate import Placed, annotate
 from intarsia.partition.cost import Prices, Source
 from intarsia.partition.measured import Measured, function_of_calls, signature_of_calls
 from intarsia.partition.partition import partition
 from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia.target.kind import Performance
+from intarsia_ir.graph.expr import Call, Function, Var, call, constant, get_item
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.pattern import op
+from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.ops.shape import Split
+from intarsia_ir.ops.softmax import Softmax
+from intarsia_runtime.dtype import DType
 
 SPEED = Performance(flops=1e9, bandwidth=1e9, launch=1e-5, copy_bandwidth=1e9, copy_latency=1e-6)
 
@@ -147,7 +147,9 @@ def test_a_measurement_decides_and_is_reported() -> None:
     key = signature_of_calls([inner])
     for seconds, offloaded in ((1e-5, 1), (9.0, 0)):
         measured = Measured({("npu", key): seconds}, {key: 1e-2})
-        found = partition(module, [("npu", table)], prices=replace(fast, measured=measured)).report
+        found = partition(
+            module, [("npu", table)], prices=replace(fast, measured=measured)
+        ).placement
         assert found.offloaded == offloaded
         assert found.cost is not None
         assert found.cost.fallback == pytest.approx(1e-2)
@@ -156,6 +158,6 @@ def test_a_measurement_decides_and_is_reported() -> None:
         (row,) = (v for v in found.verdicts if v.op == "matmul")
         assert row.cost is not None
         assert row.to_json()["cost"] == {**row.cost.to_json(), "source": "measured"}
-    estimated = partition(module, [("npu", table)], prices=fast).report
+    estimated = partition(module, [("npu", table)], prices=fast).placement
     assert estimated.offloaded == 1
     assert "matches" not in str(estimated.cost)

@@ -11,9 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import GateFailed, PluginError, UnsupportedError, UsageError
-from intarsia.ir.expr import (
+from intarsia.partition.annotate import annotate
+from intarsia.partition.cost import Plan
+from intarsia.partition.merge import merge
+from intarsia.partition.partition import codegen_refused, partition
+from intarsia.partition.region import keep_calls
+from intarsia.partition.report import bytes_text, check_gates
+from intarsia.partition.rules import parse_place_rule
+from intarsia.partition.support import Code, Support, SupportRow, SupportTable
+from intarsia_ir.graph.expr import (
     Call,
     CallFunction,
     Constant,
@@ -24,20 +30,14 @@ from intarsia.ir.expr import (
     constant,
     get_item,
 )
-from intarsia.ir.match import match_pattern
-from intarsia.ir.pattern import ANY, CONST, Match, op
-from intarsia.ir.text import print_module
-from intarsia.ir.types import TensorType
-from intarsia.ir.verify import verify
-from intarsia.ir.walk import calls, post_order
-from intarsia.partition.annotate import annotate
-from intarsia.partition.cost import Plan
-from intarsia.partition.merge import merge
-from intarsia.partition.partition import codegen_refused, partition
-from intarsia.partition.region import keep_calls
-from intarsia.partition.report import bytes_text, check_gates
-from intarsia.partition.rules import parse_place_rule
-from intarsia.partition.support import Code, Support, SupportRow, SupportTable
+from intarsia_ir.graph.match import match_pattern
+from intarsia_ir.graph.pattern import ANY, CONST, Match, op
+from intarsia_ir.graph.text import print_module
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.graph.walk import calls, post_order
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import GateFailed, PluginError, UnsupportedError, UsageError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))
 assert _spec is not None
@@ -68,7 +68,9 @@ def answer_nonsense(_match: Match) -> Support:
 
 
 def verdict(made, name: str, accelerator: str = "npu"):
-    (found,) = [v for v in made.report.verdicts if v.node == name and v.accelerator == accelerator]
+    (found,) = [
+        v for v in made.placement.verdicts if v.node == name and v.accelerator == accelerator
+    ]
     return found.code, found.detail
 
 
@@ -203,7 +205,7 @@ def test_a_merge_that_would_make_a_cycle_is_refused_and_reported():
     second = node("maximum", first, detour, at="second")
     made = partition(main_of([X], second), [("npu", takes("nn.relu", "maximum"))], plan=GREEDY)
     assert [r.nodes for r in made.regions] == [("first",), ("second",)]
-    (apart,) = made.report.apart
+    (apart,) = made.placement.apart
     assert (apart.producer.name, apart.consumer.name) == ("first", "second")
     assert apart.via.name == "detour"
     budgetless = merge(annotate(main_of([X], second).main, [("npu", takes("nn.relu"))]), budget=-1)
@@ -317,36 +319,36 @@ def test_names_of_regions_and_nodes_are_unique():
     taken = taken.with_functions({**taken.functions, "my_npu_0": Function((X,), X)})
     made = partition(taken, [("my-npu", takes("nn.relu")), ("1d", takes("sigmoid"))], plan=GREEDY)
     assert [r.name for r in made.regions] == ["my_npu_1", "_1d_0", "my_npu_2"]
-    assert [v.node for v in made.report.verdicts][::2] == ["n", "n#2", "n#3"]
+    assert [v.node for v in made.placement.verdicts][::2] == ["n", "n#2", "n#3"]
     clash = main_of([X], node("nn.relu", node("nn.relu", node("sin", X, at="n#2"), at="n"), at="n"))
     made = partition(clash, [("npu", takes())], plan=GREEDY)
-    assert [v.node for v in made.report.verdicts] == ["n#2", "n", "n#3"]
+    assert [v.node for v in made.placement.verdicts] == ["n#2", "n", "n#3"]
 
 
 def test_the_report_is_one_line_and_gates_hold_against_it():
     module, _ = three_in_a_row()
     made = partition(module, [("npu", takes("nn.relu", "negative"))], plan=GREEDY)
     text = "2/3 nodes offloaded (67 %), 2 regions, 64 B across borders"
-    assert str(made.report) == made.report.to_json()["summary"] == text
-    check_gates(made.report, require_offload=50, max_regions=2)
+    assert str(made.placement) == made.placement.to_json()["summary"] == text
+    check_gates(made.placement, require_offload=50, max_regions=2)
     with pytest.raises(GateFailed, match=r"66\.7 % of the nodes are offloaded, 70 % required") as e:
-        check_gates(made.report, require_offload=70)
+        check_gates(made.placement, require_offload=70)
     assert "most often 'npu' says unsupported-op: no row for 'sigmoid' (1 nodes)" in e.value.hint
     with pytest.raises(GateFailed, match="2 regions, at most 1 allowed"):
-        check_gates(made.report, max_regions=1)
+        check_gates(made.placement, max_regions=1)
     everything = partition(*three_in_a_row(), plan=GREEDY)
-    assert str(everything.report).startswith("3/3 nodes offloaded (100 %), 1 region, ")
+    assert str(everything.placement).startswith("3/3 nodes offloaded (100 %), 1 region, ")
     with pytest.raises(GateFailed) as e:
-        check_gates(everything.report, max_regions=0)
+        check_gates(everything.placement, max_regions=0)
     assert e.value.hint == "see every reason with 'intarsia explain'"
-    assert partition(main_of([X], X), []).report.percent == 100
+    assert partition(main_of([X], X), []).placement.percent == 100
     assert [bytes_text(n) for n in (9, 1500, 1_240_000, 2 * 10**9)] == [
         "9 B",
         "1.5 kB",
         "1.2 MB",
         "2.0 GB",
     ]
-    row = everything.report.to_json()["regions"]
+    row = everything.placement.to_json()["regions"]
     assert row == [
         {
             "name": "npu_0",

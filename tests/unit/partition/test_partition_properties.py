@@ -10,12 +10,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.ir.expr import Call, CallFunction, GlobalVar
-from intarsia.ir.module import IRModule
-from intarsia.ir.verify import verify
-from intarsia.ir.walk import calls, children, post_order
 from intarsia.partition.cost import Plan
-from intarsia.partition.partition import Partitioned, partition
+from intarsia.partition.partition import PartitionResult, partition
+from intarsia_ir.graph.expr import Call, CallFunction, GlobalVar
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.graph.walk import calls, children, post_order
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))
 assert _spec is not None
@@ -29,7 +29,7 @@ SUPPORT = st.lists(st.sampled_from(NAMES), unique=True, max_size=len(NAMES))
 OUTPUTS = st.lists(st.integers(0, 9), min_size=1, max_size=3)
 
 
-def cut(choices, outputs, first, second) -> tuple[IRModule, Partitioned]:
+def cut(choices, outputs, first, second) -> tuple[IRModule, PartitionResult]:
     module = graphs.random_module(choices, outputs)
     tables = [("npu", graphs.takes(*first)), ("dsp", graphs.takes(*second))]
     return module, partition(module, tables, plan=Plan.GREEDY)
@@ -72,7 +72,7 @@ def test_neighbours_stay_apart_only_to_avoid_a_cycle(choices, outputs, first, se
 def test_two_runs_give_the_same(choices, outputs, first, second):
     _, a = cut(choices, outputs, first, second)
     _, b = cut(choices, outputs, first, second)
-    assert a.report == b.report
+    assert a.placement == b.placement
     assert [r.nodes for r in a.regions] == [r.nodes for r in b.regions]
 
 
@@ -90,7 +90,7 @@ def _region_operands(consumer: CallFunction):
     return [p for p in map(_producer, consumer.args) if isinstance(p, CallFunction)]
 
 
-def assert_every_call_is_in_one_place(module: IRModule, made: Partitioned) -> None:
+def assert_every_call_is_in_one_place(module: IRModule, made: PartitionResult) -> None:
     left = [c.span.name for c in calls(made.module.main)]
     inside = [c.span.name for r in made.regions for c in calls(r.function)]
     assert sorted(left + inside) == sorted(c.span.name for c in calls(module.main))
@@ -99,9 +99,9 @@ def assert_every_call_is_in_one_place(module: IRModule, made: Partitioned) -> No
     assert len(called) == len(made.regions)
 
 
-def assert_verdicts_are_complete(module: IRModule, made: Partitioned) -> None:
-    keys = [(v.node, v.accelerator) for v in made.report.verdicts]
+def assert_verdicts_are_complete(module: IRModule, made: PartitionResult) -> None:
+    keys = [(v.node, v.accelerator) for v in made.placement.verdicts]
     assert len(keys) == len(set(keys)) == 2 * len(list(calls(module.main)))
-    taken = {v.node for v in made.report.verdicts if v.verdict == "yes"}
-    assert taken == {node for row in made.report.regions for node in row.nodes}
-    assert len(taken) == made.report.offloaded
+    taken = {v.node for v in made.placement.verdicts if v.verdict == "yes"}
+    assert taken == {node for row in made.placement.regions for node in row.nodes}
+    assert len(taken) == made.placement.offloaded

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Var, constant, get_item
-from intarsia.ir.pattern import ANY, op
 from intarsia.partition.cost import Plan
 from intarsia.partition.partition import partition
 from intarsia.partition.program import region_program
 from intarsia.partition.support import SupportRow, SupportTable
+from intarsia_ir.graph.expr import Var, constant, get_item
+from intarsia_ir.graph.pattern import ANY, op
+from intarsia_runtime.dtype import DType
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))
 assert _spec is not None

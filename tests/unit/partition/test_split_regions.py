@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.errors import PluginError
-from intarsia.ir.expr import Var
-from intarsia.ir.pattern import ANY, op
-from intarsia.ir.verify import verify
-from intarsia.ops.evaluate import evaluate
 from intarsia.partition.cost import Plan, Prices
 from intarsia.partition.partition import partition
 from intarsia.partition.region import keep_calls, split_region
 from intarsia.partition.support import SupportRow, SupportTable
 from intarsia.target.kind import Performance
+from intarsia_ir.graph.expr import Var
+from intarsia_ir.graph.pattern import ANY, op
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.errors import PluginError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))
 assert _spec is not None
@@ -61,16 +61,16 @@ def test_regions_are_built_as_they_are_split(groups: tuple[str, ...]) -> None:
     (here,) = evaluate(made.module.main, {"x": x}, made.module)
     (there,) = evaluate(module.main, {"x": x}, module)
     assert np.array_equal(here, there)
-    left = "".join(v.node for v in made.report.verdicts if v.code == "dropped")
+    left = "".join(v.node for v in made.placement.verdicts if v.code == "dropped")
     assert set(left) == set("abcde") - set("".join(groups))
-    assert all(v.detail == "too wide" for v in made.report.verdicts if v.code == "dropped")
+    assert all(v.detail == "too wide" for v in made.placement.verdicts if v.code == "dropped")
 
 
 def test_split_regions_stay_split_when_cost_decides() -> None:
     prices = Prices(Performance(), {"npu": Performance()}, silent=frozenset({"npu"}))
     made = partition(diamond(), [("npu", ALL)], prices=prices, ask=split_into("a", "bc", "de"))
     assert ["".join(region.nodes) for region in made.regions] == ["a", "bc", "de"]
-    assert all(row.cost is not None for row in made.report.regions)
+    assert all(row.cost is not None for row in made.placement.regions)
 
 
 def test_every_region_is_asked_about_once() -> None:

@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.errors import TargetError, UnsupportedError, UsageError
-from intarsia.ir.expr import Var, constant
-from intarsia.ir.pattern import ANY, Match, op
-from intarsia.ir.verify import verify
 from intarsia.partition.cost import Plan, Prices, Source
-from intarsia.partition.partition import Partitioned, partition
+from intarsia.partition.partition import PartitionResult, partition
 from intarsia.partition.region import keep_calls
 from intarsia.partition.rules import check_kinds, parse_place_rule
 from intarsia.partition.support import Code, Support, SupportRow, SupportTable
 from intarsia.target.kind import Performance, RelativePerformance
+from intarsia_ir.graph.expr import Var, constant
+from intarsia_ir.graph.pattern import ANY, Match, op
+from intarsia_ir.graph.verify import verify
+from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))
 assert _spec is not None
@@ -44,7 +44,7 @@ NPU = ("npu", takes("nn.relu", "sigmoid", "negative"))
 DSP = ("dsp", takes("nn.relu", "sigmoid", "negative"))
 
 
-def owners(made: Partitioned) -> dict[str, str]:
+def owners(made: PartitionResult) -> dict[str, str]:
     return {name: region.kind for region in made.regions for name in region.nodes}
 
 
@@ -55,8 +55,8 @@ def test_a_forced_node_goes_where_the_user_says_whatever_it_costs(plan: Plan) ->
     verify(made.module)
     assert owners(made)["b"] == "dsp"
     assert ("a" in owners(made)) is (plan is Plan.GREEDY)
-    if made.report.cost is not None:
-        assert made.report.cost.fallback < 1.0  # the report has no price of breaking a rule
+    if made.placement.cost is not None:
+        assert made.placement.cost.fallback < 1.0  # the report has no price of breaking a rule
 
 
 def test_a_forced_node_takes_its_match_from_an_accelerator_in_front() -> None:
@@ -132,15 +132,15 @@ def test_greedy_overrules_what_is_only_slower_and_cost_says_so(where: str) -> No
     assert owners(greedy) == {"b": "npu"}
     free = Prices(Performance(), {"npu": Performance()}, silent=frozenset({"npu"}))
     by_cost = partition(chain(), tables, prices=free, ask=ask, fallback="loops")
-    said = next(row for row in by_cost.report.verdicts if row.node == "b")
+    said = next(row for row in by_cost.placement.verdicts if row.node == "b")
     assert said.code == "slower"
     assert said.detail.endswith("three times")
     text = "1 faster on loops (--plan greedy gives 1 to npu)"
-    assert str(by_cost.report) == f"0/3 nodes offloaded: {text}"
-    assert by_cost.report.idle == {
+    assert str(by_cost.placement) == f"0/3 nodes offloaded: {text}"
+    assert by_cost.placement.idle == {
         "npu": "1 of 3 nodes are faster on loops (--plan greedy gives it 1)"
     }
-    assert greedy.report.idle == {}
+    assert greedy.placement.idle == {}
 
 
 def test_what_greedy_would_give_leaves_out_what_a_plugin_cannot_do() -> None:
@@ -154,7 +154,7 @@ def test_what_greedy_would_give_leaves_out_what_a_plugin_cannot_do() -> None:
 
     prices = Prices(Performance(), {"npu": Performance(launch=1.0)})
     made = partition(chain(), [NPU], prices=prices, ask=ask, fallback="loops")
-    assert str(made.report) == (
+    assert str(made.placement) == (
         "0/3 nodes offloaded: 3 faster on loops (--plan greedy gives 2 to npu)"
     )
 
@@ -166,8 +166,8 @@ def test_a_kind_that_states_nothing_is_presumed_to_be_fast() -> None:
     silent = Prices(base.fallback, base.accelerators, silent=frozenset({"npu"}))
     made = partition(chain(), [NPU, DSP], prices=silent)
     assert owners(made) == {"a": "npu", "b": "npu", "c": "npu"}
-    assert made.report.cost is not None
-    assert made.report.cost.sources == {"presumed": 3, "estimated": 3}
+    assert made.placement.cost is not None
+    assert made.placement.cost.sources == {"presumed": 3, "estimated": 3}
     assert Source("presumed") is Source.PRESUMED
 
 

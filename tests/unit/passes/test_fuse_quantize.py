@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.ir.expr import (
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import (
     Call,
     Constant,
     Expr,
@@ -24,13 +23,14 @@ from intarsia.ir.expr import (
     get_item,
     make_tuple,
 )
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.ops import OPERATORS
-from intarsia.ops.evaluate import evaluate
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.dtype import DType
 
 RNG = np.random.default_rng(3)
 WINDOW = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
@@ -308,7 +308,10 @@ def test_what_has_no_form_on_integers_is_computed_in_float32_and_named():
     chain = stored(node("nn.log_softmax", real(x), axis=1), 1 / 16, 255)
     assert prepared(chain, x=x) == ["qnn.dequantize", "nn.log_softmax", "qnn.quantize"]
     (message,) = remarked(chain, x)
-    assert message == "'nn.log_softmax' has no form on these integers: computed in float32"
+    assert message == (
+        "'nn.log_softmax' has no form on these integers (its logarithms are not kept in 8 bits): "
+        "computed in float32"
+    )
     assert remarked(stored(node("matmul", real(x), weight(8, 3))), x) == []
 
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from intarsia_testkit.expressions import apply
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Expr, Function, Var, constant
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.ops.evaluate import evaluate
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
+from intarsia_ir.graph.expr import Expr, Function, Var, constant
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.dtype import DType
+from intarsia_testkit.expressions import apply
 
 X = Var("x", TensorType((2, 9, 1), DType.INT32))
 CATEGORIES = [0, 4, 5, -1, 1, 2, 3, -(2**31), 2**31 - 1]

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.errors import VerifyError
-from intarsia.ir.expr import (
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import (
     Call,
     CallFunction,
     Constant,
@@ -27,14 +25,16 @@ from intarsia.ir.expr import (
     get_item,
     make_tuple,
 )
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ir.verify import verify
-from intarsia.ir.walk import calls
-from intarsia.ops import OPERATORS
-from intarsia.ops.evaluate import evaluate
-from intarsia.passes.base import Pass, Pipeline, Remarks
-from intarsia.passes.prepare import PREPARE
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.passes.base import Pass, Pipeline, Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import VerifyError
 
 
 def var(name: str, *shape: int, dtype: DType = DType.FLOAT32) -> Var:
@@ -269,6 +269,25 @@ def test_an_infinite_scale_is_not_folded():
     tree = node("nn.batch_norm", X, fixed(3), fixed(3), fixed(3), zero, epsilon=0.0)
     after = PREPARE.run(module(tree, params=(X,)))
     assert [c.name for c in calls(after.main)] == ["nn.batch_norm"]
+
+
+@pytest.mark.parametrize("parts", [512, 514, 5000])
+def test_a_wide_split_and_concatenation_are_made_of_kernels_of_bounded_width(parts: int) -> None:
+    x = var("x", parts, 2)
+    split = node("split", x, sections=(1,) * parts, axis=0)
+    doubled = [get_item(split, number) for number in reversed(range(parts))]
+    before = module(node("concatenate", *doubled, axis=0), params=(x,))
+    after = PREPARE.run(before, check=True)
+    widths = [
+        len(c.type.fields) if isinstance(c.type, TupleType) else len(c.args)
+        for c in calls(after.main)
+    ]
+    assert max(widths) <= 512
+    groups = 1 if parts == 512 else 1 + -(-parts // 128)
+    assert len(widths) == 2 * groups
+    value = np.arange(2 * parts, dtype=np.float32).reshape(parts, 2)
+    (found,) = evaluate(after.main, {"x": value}, after)
+    np.testing.assert_array_equal(found, value[::-1])
 
 
 def test_folding_never_makes_a_giant():

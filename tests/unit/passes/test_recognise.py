@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, Function, Var, call, constant
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.ops import OPERATORS
-from intarsia.ops.evaluate import evaluate
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
+from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.dtype import DType
 
 X = Var("x", TensorType((3, 8), DType.FLOAT32))
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from intarsia_testkit.expressions import apply
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Expr, Function, Var, constant
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.ops.evaluate import evaluate
-from intarsia.passes.base import Remarks
-from intarsia.passes.prepare import PREPARE
-from intarsia.passes.sink_reshapes import SINK_RESHAPES
+from intarsia_ir.graph.expr import Call, Expr, Function, Var, constant
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_ir.passes.sink_reshapes import SINK_RESHAPES
+from intarsia_runtime.dtype import DType
+from intarsia_testkit.expressions import apply
 
 X = Var("x", TensorType((1, 3, 6, 1), DType.FLOAT32))
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.artifact.machine import detect_machine
-from intarsia.artifact.passport import Passport, UnitEntry
-from intarsia.artifact.plan import (
+from intarsia_runtime.artifact.machine import detect_machine
+from intarsia_runtime.artifact.passport import Passport, UnitEntry
+from intarsia_runtime.artifact.plan import (
     Argument,
     CallPlan,
     CopyStep,
@@ -25,9 +25,9 @@ from intarsia.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
-from intarsia.artifact.write import write_artifact
-from intarsia.dtype import DType
+from intarsia_runtime.artifact.unit import SHARED_LIBRARY, CompiledUnit
+from intarsia_runtime.artifact.write import write_artifact
+from intarsia_runtime.dtype import DType
 
 SHAPE = (2, 3)
 BIAS = np.array([1, 2, 3], np.float32)

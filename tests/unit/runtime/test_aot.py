@@ -13,9 +13,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from intarsia.errors import ArtifactError, ModelError, PluginError, UsageError
-from intarsia.runtime.abi import data_address
-from intarsia.runtime.load import load
+from intarsia_runtime.abi import data_address
+from intarsia_runtime.errors import ArtifactError, ModelError, PluginError, UsageError
+from intarsia_runtime.load import load
 
 X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
 Y = 2 * np.maximum(X, 0) + np.array([1, 2, 3], np.float32)
@@ -220,12 +220,12 @@ INTERRUPTED = (
 NOTHING = "def load(request):\n    return 3\n"
 BROKEN = "def load(request):\n    raise OSError('no device')\n"
 OWN_ERROR = (
-    "from intarsia.errors import ResourceError\n"
+    "from intarsia_runtime.errors import ResourceError\n"
     "def load(request):\n    raise ResourceError('no memory on the device')\n"
 )
 FAILS = """
 import ctypes
-from intarsia.runtime.loading import NativeCall
+from intarsia_runtime.loading import NativeCall
 def load(request):
     code = ctypes.c_int(7)
     pointer, number = ctypes.c_void_p, ctypes.c_int

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.artifact.archive import open_artifact
-from intarsia.errors import ArtifactError, PluginError
-from intarsia.runtime.load import instantiate, load
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.errors import ArtifactError, PluginError
+from intarsia_runtime.load import instantiate, load
 
 OPENS = """
-from intarsia.runtime.library import NativeLibrary
-from intarsia.runtime.loading import CodeLoader
+from intarsia_runtime.library import NativeLibrary
+from intarsia_runtime.loading import CodeLoader
 
 def open_code(files, name):
     {body}
@@ -55,7 +55,11 @@ def test_the_main_unit_may_be_code(
     [
         ("raise ValueError('no room')", PluginError, r"'toy' .* fails on region 'double_0'.*no ro"),
         ("return 3", PluginError, "returned int, not a NativeCode"),
-        ("raise __import__('intarsia').errors.ArtifactError('old')", ArtifactError, "old"),
+        (
+            "from intarsia_runtime import errors; raise errors.ArtifactError('old')",
+            ArtifactError,
+            "old",
+        ),
     ],
 )
 def test_what_opening_code_raises_names_loader_and_unit(

@@ -3,14 +3,14 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.artifact.machine import Machine, detect_machine
-from intarsia.runtime.cpu import (
+from intarsia_runtime.artifact.machine import Machine, detect_machine
+from intarsia_runtime.cpu import (
     confirmed_features,
     granted_features,
     machine_features,
     this_machine,
 )
-from intarsia.runtime.hwcap import AT_HWCAP, AT_HWCAP2, hwcap_features, with_implied
+from intarsia_runtime.hwcap import AT_HWCAP, AT_HWCAP2, hwcap_features, with_implied
 
 
 def test_what_the_processor_denies_is_not_there() -> None:

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.artifact.unit import SHARED_LIBRARY, CompiledUnit
-from intarsia.artifact.write import write_artifact
-from intarsia.errors import ArtifactError, PluginError, UnsupportedError
-from intarsia.runtime.discovery import is_installed
-from intarsia.runtime.load import load
+from intarsia_runtime.artifact.unit import SHARED_LIBRARY, CompiledUnit
+from intarsia_runtime.artifact.write import write_artifact
+from intarsia_runtime.discovery import is_installed
+from intarsia_runtime.errors import ArtifactError, PluginError, UnsupportedError
+from intarsia_runtime.load import load
 
 LOADER = """
 import numpy as np
-from intarsia.runtime.loading import DeviceModel
-from intarsia.runtime.abi import ArgumentBlock, SafeCall
+from intarsia_runtime.loading import DeviceModel
+from intarsia_runtime.abi import ArgumentBlock, SafeCall
 
 def load(request):
     assert request.name == "main" and request.run_steps == 0

@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.runtime.forking import ends_threads_to_fork
-from intarsia.runtime.load import load
-from intarsia.runtime.threads import load_openmp
+from intarsia_runtime.forking import ends_threads_to_fork
+from intarsia_runtime.load import load
+from intarsia_runtime.threads import load_openmp
 
 X = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
 Y = 2 * np.maximum(X, 0) + np.array([1, 2, 3], np.float32)

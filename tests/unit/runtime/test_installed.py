@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.runtime.installed import entry_point, installed_version, read_fact
+from intarsia_runtime.installed import entry_point, installed_version, read_fact
 
 POINTS = """
 [console_scripts]
@@ -55,7 +55,7 @@ def test_opening_a_model_leaves_out_what_only_messages_need() -> None:
     slow = {"importlib.metadata", "difflib", "statistics", "tempfile", "subprocess"}
     code = (
         "import numpy, sys; before = set(sys.modules)\n"
-        f"import intarsia.runtime.load; print({slow} & (set(sys.modules) - before))"
+        f"import intarsia_runtime.load; print({slow} & (set(sys.modules) - before))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "set()"

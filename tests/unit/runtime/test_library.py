@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.artifact.archive import open_artifact
-from intarsia.artifact.passport import Passport
-from intarsia.errors import ArtifactError, ResourceError, UsageError
-from intarsia.runtime.executors.graph import GraphExecutor
-from intarsia.runtime.library import NativeLibrary
-from intarsia.runtime.load import load
-from intarsia.runtime.program import Program
-from intarsia.runtime.threads import (
+from intarsia_runtime.artifact.archive import open_artifact
+from intarsia_runtime.artifact.passport import Passport
+from intarsia_runtime.errors import ArtifactError, ResourceError, UsageError
+from intarsia_runtime.executors.graph import GraphExecutor
+from intarsia_runtime.library import NativeLibrary
+from intarsia_runtime.load import load
+from intarsia_runtime.program import Program
+from intarsia_runtime.threads import (
     MOST_THREADS,
     available_threads,
     load_openmp,
@@ -76,8 +76,8 @@ def test_without_anonymous_files_a_temporary_one_serves(
 def test_files_in_memory_have_a_limit_too(artifact: Path) -> None:
     code = (
         "import resource, signal\n"
-        "from intarsia.runtime.load import load\n"
-        "from intarsia.errors import ResourceError\n"
+        "from intarsia_runtime.load import load\n"
+        "from intarsia_runtime.errors import ResourceError\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         "try:\n"
         f"    load({str(artifact)!r}, threads=1)\n"
@@ -149,7 +149,7 @@ def test_missing_features_are_refused(save: Callable[..., Path]) -> None:
 def test_running_imports_no_compiler(artifact: Path) -> None:
     code = (
         "import sys, numpy as np\n"
-        "from intarsia.runtime.load import load\n"
+        "from intarsia_runtime.load import load\n"
         f"print(load({str(artifact)!r}).run([np.ones((2, 3), 'f')])['y'].sum())\n"
         f"compiler = tuple('intarsia.' + name for name in {COMPILER})\n"
         "bad = [name for name in sys.modules if name.startswith(compiler)]\n"
@@ -209,7 +209,7 @@ def test_a_library_gets_no_more_threads_than_the_system_gives(
 
 
 def test_openmp_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("intarsia.runtime.threads._OPENMP", "libabsent.so.9")
+    monkeypatch.setattr("intarsia_runtime.threads._OPENMP", "libabsent.so.9")
     assert load_openmp() is None
     assert thread_setter(None) is None
 

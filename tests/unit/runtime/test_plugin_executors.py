@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.errors import ArtifactError, PluginError, ResourceError
-from intarsia.runtime.load import load
+from intarsia_runtime.errors import ArtifactError, PluginError, ResourceError
+from intarsia_runtime.load import load
 
 Save = Callable[..., Path]
 COUNTING = """
-from intarsia.runtime.executors.aot import AotExecutor
+from intarsia_runtime.executors.aot import AotExecutor
 
 class Counting(AotExecutor):
     def __init__(self, program, limit):
@@ -100,7 +100,7 @@ def test_what_is_not_installed_is_named(save: Save, changes: dict[str, object], 
         ("drive = 3", PluginError, "the executor 'odd' of acme-web is not a function"),
         ("import no_such_module", PluginError, "but importing it fails"),
         (
-            "from intarsia.errors import ResourceError\n"
+            "from intarsia_runtime.errors import ResourceError\n"
             "def drive(program, options): raise ResourceError('no memory on it')",
             ResourceError,
             "no memory on it",

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from intarsia.cli.main import main
-from intarsia.errors import ResourceError, UsageError
 from intarsia.host.manifest import parse_manifest
 from intarsia.scaffold.scaffold import ROLES, new_plugin, templates
+from intarsia_runtime.errors import ResourceError, UsageError
 
 
 def test_a_backend_is_complete_and_parses(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from intarsia.errors import TargetError
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.kinds import KindTable
 from intarsia.target.options import option
+from intarsia.target.target import Target
+from intarsia_runtime.errors import TargetError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,26 +37,22 @@ class NoOptions:
     pass
 
 
-def fill_in(options: CpuOptions) -> CpuOptions:
+def fill_in(target: Target[CpuOptions]) -> Target[CpuOptions]:
+    options = target.options
     if options.fast_math and options.mcpu == "strict":
-        raise TargetError("-fast-math does not go with -mcpu=strict")
+        raise TargetError("-fast-math does not go with -mcpu=strict", option="fast-math")
     if options.mcpu == "native":
-        return replace(options, mcpu="host-cpu")
-    return options
-
-
-def lie(options: CpuOptions) -> object:
-    return "options"
+        return replace(target, options=replace(options, mcpu="host-cpu"))
+    return target
 
 
 KINDS = KindTable.of(
-    TargetKind("loops", Role.BACKEND, CpuOptions, canonicalise=fill_in),
+    TargetKind("loops", Role.BACKEND, CpuOptions),
     TargetKind("c99", Role.BACKEND, NoOptions),
     TargetKind("gpu", Role.BACKEND, CpuOptions, device_type=2, host="loops"),
     TargetKind("orphan", Role.BACKEND, NoOptions, device_type=2),
     TargetKind("npu", Role.ACCELERATOR, NpuOptions),
     TargetKind("ethos-like", Role.ACCELERATOR, NpuOptions),
-    TargetKind("lying", Role.BACKEND, CpuOptions, canonicalise=lie),
     aliases={
         "fast": "npu -variant=n77, loops",
         "cpu": "loops -num-threads=1",
@@ -64,4 +61,5 @@ KINDS = KindTable.of(
         "square": "round",
         "wrong": "npu -variant=n99, loops",
     },
+    canonical={"loops": fill_in},
 )

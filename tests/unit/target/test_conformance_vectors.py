@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from intarsia.errors import IntarsiaError
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.kinds import KindTable
 from intarsia.target.options import option
 from intarsia.target.read import read_spec
+from intarsia_runtime.errors import IntarsiaError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import archspec.cpu
 import pytest
 
-from intarsia.errors import ModelError
 from intarsia.target.detect import (
     MachineFacts,
     arch_of,
@@ -17,6 +16,7 @@ from intarsia.target.detect import (
     not_run_by,
 )
 from intarsia.target.hardware import HardwareTable, HardwareTag
+from intarsia_runtime.errors import ModelError
 
 
 def tag(name: str, march: str = "", *aliases: str, kind: str = "core") -> HardwareTag:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from intarsia.errors import TargetError
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.kinds import KindTable
 from intarsia.target.options import option
 from intarsia.target.parse import parse_target
+from intarsia_runtime.errors import TargetError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from intarsia.errors import IntarsiaError, ModelError, PluginError
 from intarsia.target import hardware_file
 from intarsia.target.hardware import HardwareTag
 from intarsia.target.hardware_file import read_hardware
 from intarsia.target.kind import Memory
+from intarsia_runtime.errors import IntarsiaError, ModelError, PluginError
 
 GOOD = """schema = 1
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intarsia.errors import DuplicateName, PluginError, TargetError
 from intarsia.target.hardware import (
     HardwareTable,
     HardwareTag,
@@ -18,6 +17,7 @@ from intarsia.target.hardware import (
     name_key,
 )
 from intarsia.target.kind import Memory
+from intarsia_runtime.errors import DuplicateName, PluginError, TargetError
 
 
 def tag(name: str, *parents: str, kind: str = "core", target: str = "", **more: object):

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.errors import TargetError
 from intarsia.target.parse import parse_target
 from intarsia.target.structured import composite_from_json
+from intarsia_runtime.errors import TargetError
 
 from .target_kinds import KINDS
 

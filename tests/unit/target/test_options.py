@@ -9,8 +9,8 @@ from typing import Literal
 
 import pytest
 
-from intarsia.errors import PluginError, TargetError
 from intarsia.target.options import check_value, option, option_rows, parse_value, print_value
+from intarsia_runtime.errors import PluginError, TargetError
 
 from .target_kinds import CpuOptions, NpuOptions
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.errors import ModelError, TargetError
 from intarsia.target.detect import arch_of
 from intarsia.target.profile import target_of_profile
 from intarsia.target.strings import parse_tag
 from intarsia.target.structured import composite_from_json
+from intarsia_runtime.errors import ModelError, TargetError
 
 from .target_kinds import KINDS
 

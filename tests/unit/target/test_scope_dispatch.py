@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from intarsia.errors import TargetError
-from intarsia.target.dispatch import dispatch
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.kinds import KindTable, Origin, make_target
 from intarsia.target.options import option
@@ -19,6 +17,8 @@ from intarsia.target.read import read_spec
 from intarsia.target.scope import current_target, require_target
 from intarsia.target.target import Target
 from intarsia.target.universal import Tag
+from intarsia_loops.dispatch import dispatch
+from intarsia_runtime.errors import TargetError
 
 from .target_kinds import KINDS
 
@@ -68,7 +68,7 @@ def test_the_most_special_key_wins() -> None:
     assert dispatch(rows | {"avr": 3}, target, "a schedule") == 3
     assert dispatch(rows, LOOPS.fallback, "a schedule") == 1
     assert dispatch({"default": 0}, target, "a schedule") == 0
-    with pytest.raises(TargetError, match="there is a schedule for none of the keys of 'avr'"):
+    with pytest.raises(TargetError, match="a schedule for none of the keys of the target: avr"):
         dispatch({"gpu": 1}, target, "a schedule")
 
 

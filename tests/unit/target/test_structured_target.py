@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from intarsia.errors import TargetError
 from intarsia.target.parse import parse_target, parse_targets
 from intarsia.target.structured import composite_from_json, load_json, target_from_json
+from intarsia_runtime.errors import TargetError
 
 from .target_kinds import KINDS
 

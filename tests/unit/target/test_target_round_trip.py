@@ -12,13 +12,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia.errors import TargetError
 from intarsia.target.compose import compose
 from intarsia.target.kind import Role, TargetKind
 from intarsia.target.kinds import KindTable, make_target
 from intarsia.target.options import option, option_rows
 from intarsia.target.parse import parse_target
 from intarsia.target.structured import composite_from_json
+from intarsia_runtime.errors import TargetError
 
 from .target_kinds import KINDS
 

@@ -6,16 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError, VerifyError
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import IntImm, Load, TirVar, const
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.split_registers import split_registers
-from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.stmt import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import IntImm, Load, TirVar, const
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.split_registers import split_registers
+from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.stmt import (
     Allocate,
     Barrier,
     For,
@@ -27,10 +25,12 @@ from intarsia.tir.stmt import (
     Store,
     Thread,
 )
-from intarsia.tir.target_call import Signature, verify_target_calls
-from intarsia.tir.text.print import print_func
-from intarsia.tir.verify import verify_func
-from intarsia.tir.walk import rewrite_stmt, statements, substitute_stmt
+from intarsia_ir.tir.target_call import Signature, verify_target_calls
+from intarsia_ir.tir.text.print import print_func
+from intarsia_ir.tir.verify import verify_func
+from intarsia_ir.tir.walk import rewrite_stmt, statements, substitute_stmt
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 F32 = DType.FLOAT32
 COUNT = 8

@@ -6,10 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError, VerifyError
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
     CallTarget,
@@ -24,11 +22,11 @@ from intarsia.tir.expr import (
     intrinsic,
     select,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import evaluate, run
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
-from intarsia.tir.tensor import (
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import evaluate, run
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia_ir.tir.tensor import (
     ArgReduction,
     Tensor,
     compute,
@@ -37,6 +35,8 @@ from intarsia.tir.tensor import (
     reduce_axis,
     sum_over,
 )
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 F32 = DType.FLOAT32
 
@@ -132,7 +132,7 @@ def test_argmax_ties(last, expected):
 
 
 def test_large_reductions_go_slice_by_slice(monkeypatch):
-    monkeypatch.setattr("intarsia.tir.interp.GRID_LIMIT", 8)
+    monkeypatch.setattr("intarsia_ir.tir.interp.GRID_LIMIT", 8)
     x, k, n = placeholder("x", (3, 4, 5), DType.INT64), reduce_axis(4), reduce_axis(5)
     total = compute((3,), lambda i: sum_over(x[i, k.var, n.var], [k, n]))
     values = np.arange(60).reshape(3, 4, 5)

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import IntarsiaError, UnsupportedError, VerifyError
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import Broadcast, Load, PrimExpr, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Store
-from intarsia.tir.target_call import Signature, call_target_intrinsic, verify_target_calls
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import Broadcast, Load, PrimExpr, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import Store
+from intarsia_ir.tir.target_call import Signature, call_target_intrinsic, verify_target_calls
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import IntarsiaError, UnsupportedError, VerifyError
 
 F32 = frozenset({DType.FLOAT32})
 FUNCTIONS = {

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import VerifyError
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import (
     INDEX,
     Binary,
     BinaryOp,
@@ -24,10 +22,12 @@ from intarsia.tir.expr import (
     Select,
     TirVar,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
-from intarsia.tir.tensor import placeholder
-from intarsia.tir.verify import verify_func
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia_ir.tir.tensor import placeholder
+from intarsia_ir.tir.verify import verify_func
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import VerifyError
 
 F32, BOOL = DType.FLOAT32, DType.BOOL
 X, Y = Buffer("x", (8,), F32), Buffer("y", (8,), F32)

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import (
     Binary,
     BinaryOp,
     Broadcast,
@@ -25,12 +24,12 @@ from intarsia.tir.expr import (
     intrinsic,
     select,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
-from intarsia.tir.tensor import ArgReduction, compute, max_over, placeholder, reduce_axis
-from intarsia.tir.text.print import print_expr, print_func, print_tensor
-from intarsia.tir.walk import (
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia_ir.tir.tensor import ArgReduction, compute, max_over, placeholder, reduce_axis
+from intarsia_ir.tir.text.print import print_expr, print_func, print_tensor
+from intarsia_ir.tir.walk import (
     post_order,
     reads,
     rewrite,
@@ -41,6 +40,7 @@ from intarsia.tir.walk import (
     tensors,
     variables,
 )
+from intarsia_runtime.dtype import DType
 
 F32 = DType.FLOAT32
 ROW, J = TirVar("i"), TirVar("j")

@@ -7,16 +7,17 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import UnsupportedError
-from intarsia.ir.expr import tensor_type
-from intarsia.partition.answers import region_matches
-from intarsia.partition.region import Region
+from intarsia.plugin.accelerator import (
+    CompiledUnit,
+    Region,
+    UnsupportedError,
+    tensor_type,
+)
 
 from .draft import Draft, Tensor
 from .emit import emit_unit, used_constants
 from .stamp import FORMAT, stamp_text, unit_stamp
-from .support import all_rows
+from .support import TABLE
 from .target import ArmAclOptions
 from .toolchain import compile_unit, find_toolchain
 from .validate import validate_unit
@@ -93,7 +94,7 @@ def write_region(region: Region, *, threads: int = 0) -> Source:
     for param in function.params:
         spec = tensor_type(param)
         draft.values[param] = draft.new_tensor(spec.static_shape, spec.dtype)
-    for row, match in region_matches(region, all_rows()):
+    for row, match in TABLE.matches(region):
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
     outputs = _own_outputs(draft, inputs, tuple(draft.value(out) for out in function.outputs))

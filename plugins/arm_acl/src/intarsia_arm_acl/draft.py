@@ -9,10 +9,13 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
-from intarsia.ir.expr import Call, Constant, Expr, tensor_type
-from intarsia.ir.pattern import Match
+from intarsia.plugin import accelerator
+from intarsia.plugin.accelerator import (
+    DType,
+    Match,
+    UnsupportedError,
+    tensor_type,
+)
 
 
 class Tensor(Struct, frozen=True, eq=False):
@@ -76,24 +79,19 @@ class Step(Struct, frozen=True):
         return tuple(found)
 
 
-class Draft:
+class Draft(accelerator.Draft[Tensor]):
     """Collects steps; tensors of expressions are looked up by the expression.
 
     Attributes:
-        name: Name of the region.
         tensors: All tensors by number.
         steps: In the order they run.
-        constants: Tensor to name and data.
-        values: Tensor of each expression lowered so far.
         quantizations: What integers stand for, by the tensor that :meth:`family` returns.
     """
 
     def __init__(self, name: str) -> None:
-        self.name = name
+        super().__init__(name)
         self.tensors: list[Tensor] = []
         self.steps: list[Step] = []
-        self.constants: dict[Tensor, tuple[str, np.ndarray]] = {}
-        self.values: dict[Expr, Tensor] = {}
         self.quantizations: dict[Tensor, Quantization] = {}
         self._relatives: dict[Tensor, Tensor] = {}
 
@@ -110,18 +108,10 @@ class Draft:
         spec = tensor_type(match.root)
         return self.new_tensor(spec.static_shape, spec.dtype)
 
-    def new_constant(self, data: np.ndarray, *, per_channel: bool = False) -> Tensor:
+    def constant(self, data: np.ndarray, *, per_channel: bool = False) -> Tensor:
         """Take in data known at compile time."""
         tensor = self.new_tensor(data.shape, DType(data.dtype.name), per_channel=per_channel)
-        name = f"{self.name}.{len(self.constants)}"
-        self.constants[tensor] = (name, np.ascontiguousarray(data))
-        return tensor
-
-    def value(self, expr: Expr) -> Tensor:
-        """Return the tensor of an expression; constants are taken in when first asked for."""
-        if expr not in self.values and isinstance(expr, Constant):
-            self.values[expr] = self.new_constant(expr.data)
-        return self.values[expr]
+        return self.keep(tensor, np.ascontiguousarray(data))
 
     def add(
         self,
@@ -169,7 +159,7 @@ class Draft:
             return tensor
         if tensor in self.constants:
             data = self.constants[tensor][1].reshape(shape)
-            constant = self.new_constant(data, per_channel=tensor.per_channel)
+            constant = self.constant(data, per_channel=tensor.per_channel)
             self.relate(constant, tensor)
             return constant
         return self.copy(tensor, shape, label)
@@ -221,23 +211,6 @@ class Draft:
 
 _FUSED = ("::RELU", "BOUNDED_RELU")
 """Activations that the library's kernels apply at their end; others would run separately."""
-
-
-def sizes(expr: Expr) -> tuple[int, ...]:
-    """Return the static shape of a tensor."""
-    return tensor_type(expr).static_shape
-
-
-def label_of(call: Call) -> str:
-    """Return what messages call a node: the model's name for it, or the operator's."""
-    return str(call.span) or call.name
-
-
-def scalar(expr: Expr) -> float | None:
-    """Return the number that a constant of one element holds, else ``None``."""
-    if isinstance(expr, Constant) and expr.data.size == 1:
-        return float(expr.data.reshape(-1)[0])
-    return None
 
 
 def real(value: float) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from intarsia.dtype import DType
+from intarsia.plugin.accelerator import DType
 
 from .draft import Arg, Draft, Quantization, Step, Tensor, naturals, real
 from .prelude import INCLUDES, POSTLUDE, PRELUDE, PRODUCT

@@ -8,9 +8,14 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from intarsia.errors import ArtifactError, PluginError
-from intarsia.runtime.library import NativeLibrary
-from intarsia.runtime.loading import LoadRequest, NativeCall, reads_formats
+from intarsia_runtime.plugin import (
+    LinkRefused,
+    LoadRequest,
+    NativeCall,
+    NativeLibrary,
+    PluginError,
+    reads_formats,
+)
 
 from .stamp import FORMAT, SYMBOL, unit_stamp
 
@@ -103,9 +108,8 @@ def _close_unit(close: Callable[[int], None], handle: int, library: NativeLibrar
 def _load_library(request: LoadRequest) -> NativeLibrary:
     try:
         return NativeLibrary(request.file(LIBRARY), request.name)
-    except ArtifactError as error:
-        if "libarm_compute" in str(error):
-            error.hint = RELEASES
+    except LinkRefused as error:
+        error.hint = RELEASES  # Arm's library is all that may be missing
         raise
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from intarsia.artifact.plan import stamp_of
+from intarsia_runtime.plugin import stamp_of
 
 FORMAT = 1
 """Version of the format of units."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from intarsia.partition.support import SupportRow, SupportTable
+from intarsia.plugin.accelerator import AcceleratorTable, SupportTable
 
 from .operators import (
     convolution,
@@ -15,12 +15,10 @@ from .operators import (
     quantized,
     shape,
 )
-from .operators.row import Row
+from .operators.row import LIMITS, Row
 
-
-def all_rows() -> tuple[Row, ...]:
-    """Return every row in order of preference."""
-    return (
+TABLE = AcceleratorTable[Row](
+    (
         *convolution.ROWS,
         *linear.ROWS,
         *pooling.ROWS,
@@ -29,22 +27,11 @@ def all_rows() -> tuple[Row, ...]:
         *shape.ROWS,
         *quantized.ROWS,
         *integers.ROWS,
-    )
+    ),
+    LIMITS,
+)
 
 
 def support_table() -> SupportTable:
     """Return what the plugin takes, for the ``annotate`` hook."""
-    return SupportTable(
-        tuple(SupportRow(row.name, row.pattern, row.predicate) for row in all_rows())
-    )
-
-
-def support_markdown() -> str:
-    """Return the table as the README shows it; a test compares."""
-    lines = ["| operator or pattern | element types | asks for |", "|---|---|---|"]
-    for row in all_rows():
-        dtypes = ", ".join(dtype.value for dtype in row.dtypes)
-        known = [f"argument {index} constant" for index in row.constant]
-        limits = "; ".join(filter(None, (row.limits, ", ".join(known))))
-        lines.append(f"| {row.name} | {dtypes} | {limits} |")
-    return "\n".join(lines) + "\n"
+    return TABLE.support(last=Row.is_valid)

@@ -4,13 +4,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from hashlib import sha256
 
-from intarsia.target.kind import RelativePerformance, Role, TargetKind
-from intarsia.target.options import option
-
-from .prelude import PRELUDE
-from .toolchain import library_version
+from intarsia.plugin.accelerator import Role, TargetKind, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,18 +25,10 @@ class ArmAclOptions:
     )
 
 
-def env_version() -> str:
-    """Return what compiled regions depend on: the generated code's frame and the library."""
-    frame = sha256(PRELUDE.encode()).hexdigest()[:12]
-    return f"frame {frame}, libarm_compute {library_version('') or 'not installed'}"
-
-
 ARM_ACL = TargetKind(
     name="arm_acl",
     role=Role.ACCELERATOR,
     options=ArmAclOptions,
     summary="Arm Compute Library: convolution, matrix product, pooling, element-wise, fp32, int8",
-    env_version=env_version,
-    performance=lambda _options: RelativePerformance(),
     arches=("aarch64",),
 )

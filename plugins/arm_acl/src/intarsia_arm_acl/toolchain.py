@@ -12,8 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from intarsia.artifact.abandoned import temporary_folder
-from intarsia.errors import ResourceError, ToolchainError
+from intarsia.plugin.accelerator import ResourceError, ToolchainError, temporary_folder
 
 _HINT = (
     "apt-get install g++-aarch64-linux-gnu libarm-compute-dev:arm64 "

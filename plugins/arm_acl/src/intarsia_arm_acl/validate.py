@@ -13,7 +13,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from intarsia.errors import PluginError
+from intarsia.plugin.accelerator import PluginError
 
 from .toolchain import Toolchain
 

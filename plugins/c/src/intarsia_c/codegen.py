@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from intarsia.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
-from intarsia.codegen.c_interface import Interface
-from intarsia.lower.kernels import TensorModule
-from intarsia.target.target import Target
+from intarsia.plugin.backend import Target
+from intarsia_ir.tir.module import TensorModule
+from intarsia_loops.codegen.c_interface import Interface
+from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
 
 from .entry import print_entry
 from .package import SOURCES_ONLY, package
@@ -15,15 +15,15 @@ from .target import COptions
 from .toolchain import compile_shared, compiler_version, needed_features
 
 
-def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
+def tir_codegen(module: TensorModule, target: Target[COptions]) -> CompiledUnit:
     """Write all kernels of ``module`` and its call plan as C; compile them for this machine.
 
     Raises:
         ToolchainError: The C compiler is missing or fails.
         UnsupportedError: A kernel uses an operation that C has not.
     """
-    options: COptions = target.options
-    if module.delivery.freestanding:
+    options = target.options
+    if module.context.freestanding:
         return package(module, options)
     files = {name: text.encode() for name, text in c_sources(module, options).items()}
     if options.sources_only:

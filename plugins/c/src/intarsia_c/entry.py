@@ -7,7 +7,11 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct, field
 
-from intarsia.artifact.plan import (
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
+from intarsia_loops.codegen.arguments import dlpack_code, faults_of
+from intarsia_loops.codegen.c_interface import Interface
+from intarsia_runtime.artifact.plan import (
     PLAN_STAMP,
     Argument,
     CallPlan,
@@ -16,10 +20,6 @@ from intarsia.artifact.plan import (
     TensorSpec,
     plan_stamp,
 )
-from intarsia.codegen.arguments import dlpack_code, faults_of
-from intarsia.codegen.c_interface import Interface
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.func import PrimFunc
 
 from .entry_text import CHECKS, DESCRIBE, EXPECTED, FAIL, INCLUDE, SLOT, STEPS, TYPES
 from .spelling import C99
@@ -33,7 +33,7 @@ def print_entry(module: TensorModule, interface: Interface) -> str:
     """Return the source of the exported functions.
 
     ``__tvm_ffi_main`` carries out the plan, ``__tvm_ffi_<kernel>`` calls one kernel, and
-    ``intarsia_run_steps`` walks a table of C calls (``intarsia.runtime.loading``).
+    ``intarsia_run_steps`` walks a table of C calls (``intarsia_runtime.loading``).
     """
     statics = Statics()
     parts = [kernel_wrapper(function, statics) for function in module.functions]

@@ -249,4 +249,4 @@ int32_t intarsia_run_steps(struct table *table, const struct intarsia_value *arg
     return 0;
 }
 """
-"""``intarsia_run_steps``, whose table is told in ``intarsia.runtime.loading``."""
+"""``intarsia_run_steps``, whose table is told in ``intarsia_runtime.loading``."""

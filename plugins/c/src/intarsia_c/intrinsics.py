@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from intarsia.codegen.c_math import sigmoid, widened
-from intarsia.tir.expr import PrimExpr, cast, const, intrinsic
-from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
+from intarsia_ir.tir.expr import PrimExpr, cast, const, intrinsic
+from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
+from intarsia_loops.codegen.c_math import sigmoid, widened
 
 
 def _rsqrt(x: PrimExpr) -> PrimExpr:

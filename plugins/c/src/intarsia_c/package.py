@@ -7,20 +7,20 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from intarsia.artifact.plan import RegionStep
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.codegen.c_interface import (
+from intarsia.plugin import UnsupportedError
+from intarsia_ir.tir.module import TensorModule
+from intarsia_loops.codegen.c_interface import (
     Interface,
     identifier,
     mapping_declaration,
     pack_weights,
 )
-from intarsia.lower.kernels import TensorModule
-from intarsia.plugin import UnsupportedError
+from intarsia_runtime.artifact.plan import RegionStep
+from intarsia_runtime.artifact.unit import CompiledUnit
 
 from .entry import Statics, region_call
 from .entry_text import DESCRIBE
-from .packed import HEADER, declarations, packed_header, print_packed
+from .packed_functions import HEADER, declarations, packed_header, print_packed
 from .sources import print_sources
 from .target import COptions
 from .weights import print_mapping, print_weights
@@ -50,8 +50,8 @@ def package(module: TensorModule, options: COptions) -> CompiledUnit:
     Raises:
         UnsupportedError: The plan calls a region that has no sources.
     """
-    delivery = module.delivery
-    lost = [name for name in module.plan.regions if name not in delivery.sources]
+    context = module.context
+    lost = [name for name in module.plan.regions if name not in context.sources]
     if lost:
         raise UnsupportedError(
             f"sources cannot call {', '.join(lost)}: the accelerator gives no C sources",
@@ -59,18 +59,18 @@ def package(module: TensorModule, options: COptions) -> CompiledUnit:
         )
     face = Interface(
         module.plan,
-        options.prefix or identifier(delivery.model),
-        linked=bool(delivery.runtime.get("link-params")),
-        alignment=cast("int", delivery.executor.get("workspace-byte-alignment", 1)),
-        constant_alignment=cast("int", delivery.executor.get("constant-byte-alignment", 1)),
+        options.prefix or identifier(context.model),
+        linked=bool(context.runtime.get("link-params")),
+        alignment=cast("int", context.executor.get("workspace-byte-alignment", 1)),
+        constant_alignment=cast("int", context.executor.get("constant-byte-alignment", 1)),
         called=module.plan.regions,
     )
     files = {name: content.encode() for name, content in _texts(module, face).items()}
     if face.asks_constants:
-        content, _ = pack_weights(face, delivery.constants)
+        content, _ = pack_weights(face, context.constants)
         files[f"parameters/{face.prefix}.bin"] = content
     for region in face.called:
-        for name, content in delivery.sources[region].items():
+        for name, content in context.sources[region].items():
             named = name_after_model(content.decode(), region, face.prefix)
             files[_place(name_after_model(name, region, face.prefix))] = named.encode()
     return CompiledUnit(name=module.name, loader=SOURCES_ONLY, files=files)
@@ -113,7 +113,7 @@ def _own_source(module: TensorModule, face: Interface) -> str:
 
 def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
     """The text files by their names."""
-    executor, runtime = module.delivery.executor, module.delivery.runtime
+    executor, runtime = module.context.executor, module.context.runtime
     system_lib = bool(runtime.get("system-lib"))
     packed = system_lib or executor.get("interface-api") != "c"
     kernels = () if executor.get("unpacked-api") else module.functions
@@ -128,16 +128,16 @@ def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
         declared += declarations(face, system_lib=system_lib)
     if face.linked and face.constants:
         sources.append(f"src/{name}_parameters.c")
-        files[sources[-1]] = print_weights(face, module.delivery.constants)
+        files[sources[-1]] = print_weights(face, module.context.constants)
     elif face.asks_constants:
-        content, starts = pack_weights(face, module.delivery.constants)
+        content, starts = pack_weights(face, module.context.constants)
         own += "\n" + print_mapping(face, starts)
         declared += mapping_declaration(face, len(content))
     include = HEADER if packed else ""
     files[f"include/{name}.h"] = face.header(declared, include=include)
     files[sources[0]] = f"{_own_source(module, face)}\n{own}"
     for region in face.called:
-        given = module.delivery.sources[region]
+        given = module.context.sources[region]
         placed = [_place(name_after_model(file, region, name)) for file in given]
         sources += [file for file in placed if file.startswith("src/")]
     listed = "".join(f"\n  {source}" for source in sources)

@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host asks of this backend."""
+"""What the host asks of this backend.
+
+Each hook imports what it needs: reading a target loads the options and nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from intarsia.ir.expr import Function
-from intarsia.lower.cpu.fit import fit_function
-from intarsia.plugin import (
-    Intrinsic,
-    Memory,
-    Probe,
-    Role,
-    Target,
-    TargetKind,
-    ToolchainError,
-    hookimpl,
-)
-from intarsia.tir.intrinsic import IntrinsicRule
+from intarsia.plugin import Memory, Role, TargetKind, ToolchainError, hookimpl
+from intarsia_ir.reduced import WINOGRAD
 
-from .codegen import tir_codegen
-from .intrinsics import RULES
-from .procedures import target_function
-from .schedules import SCHEDULES, bound_stack, tile_shape
-from .target import COptions, canonicalise, this_machine
-from .toolchain import compiler_version
+from .target import COptions, canonicalize, this_machine
+
+if TYPE_CHECKING:
+    from intarsia.plugin import (
+        CompiledUnit,
+        Function,
+        Intrinsic,
+        Probe,
+        Region,
+        Signature,
+        Target,
+        TensorModule,
+    )
+    from intarsia_ir.tir.intrinsic import IntrinsicRule
+    from intarsia_ir.tir.module import Lowered
+    from intarsia_ir.tir.space import Tuned
 
 
 @hookimpl
@@ -37,33 +40,77 @@ def register_target_kind() -> Sequence[TargetKind]:
             options=COptions,
             summary="portable C99, compiled by the system's compiler",
             memory=(Memory("global", 64),),
-            schedules=SCHEDULES,
-            bound_stack=bound_stack,
-            tir_codegen=tir_codegen,
-            canonicalise=canonicalise,
+            reduced_convolution=WINOGRAD,
             runtimes=("cpp", "c"),
-            target_function=target_function,
         ),
     )
 
 
 @hookimpl
-def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
+def canonicalize_target(target: Target[COptions]) -> Target[COptions]:
+    """The options, checked against each other."""
+    canonicalize(target.options)
+    return target
+
+
+@hookimpl
+def target_function(name: str, target: Target[COptions]) -> Signature | None:
+    """The procedures that this generator writes."""
+    from . import procedures
+
+    return procedures.target_function(name)
+
+
+@hookimpl
+def lower(
+    main: Function,
+    regions: Sequence[Region],
+    target: Target[COptions],
+    alignment: int,
+    tuned: Tuned | None,
+    name: str,
+) -> Lowered:
+    """Loops that C compilers make good code of."""
+    from .lowering import lower_function
+
+    return lower_function(main, regions, target=target, alignment=alignment, tuned=tuned, name=name)
+
+
+@hookimpl
+def tir_codegen(module: TensorModule, target: Target[COptions]) -> CompiledUnit:
+    """C sources, and a shared library of them for this machine."""
+    from . import codegen
+
+    return codegen.tir_codegen(module, target)
+
+
+@hookimpl
+def lower_intrinsic(target: Target[COptions]) -> Mapping[Intrinsic, IntrinsicRule]:
     """What ``<math.h>`` has not."""
+    from .intrinsics import RULES
+
     return RULES
 
 
 @hookimpl
-def rewrite_relay(function: Function, target: Target) -> Function:
+def rewrite_relay(function: Function, target: Target[COptions]) -> Function:
     """Operators that have fast loops, channels last, and weights packed for the registers."""
-    options: COptions = target.options
+    from intarsia_loops.cpu.legalize import legalize_for_cpu
+
+    from .schedules import cpu_tiling
+
+    options = target.options
     winograd = options.winograd and not options.is_microcontroller
-    return fit_function(function, tile_shape(options), winograd=winograd)
+    return legalize_for_cpu(function, cpu_tiling(options), winograd=winograd)
 
 
 @hookimpl
-def probe(target: Target) -> Probe:
+def probe(target: Target[COptions]) -> Probe:
     """Name the compiler that is found."""
+    from intarsia.plugin import Probe
+
+    from .toolchain import compiler_version
+
     try:
         version = compiler_version(target.options.cc)
     except ToolchainError as error:

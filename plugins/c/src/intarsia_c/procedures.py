@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from intarsia.plugin import Signature
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Invoke
-from intarsia.tir.walk import statements
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import Invoke
+from intarsia_ir.tir.walk import statements
 
-from .dots import dots_arguments, print_dots
-from .taps import print_taps, taps_arguments
+from .depthwise_micro_kernels import depthwise_micro_kernel_arguments, print_depthwise_micro_kernel
+from .dot_micro_kernels import dot_micro_kernel_arguments, print_dot_micro_kernel
 
 _INCLUDES = """\
 #if defined(__ARM_FEATURE_MVE)
@@ -28,7 +28,7 @@ _INCLUDES = """\
 
 def target_function(name: str) -> Signature | None:
     """Find a function that loops may call by name; ``None`` if C has none of it."""
-    arguments = dots_arguments(name) or taps_arguments(name)
+    arguments = dot_micro_kernel_arguments(name) or depthwise_micro_kernel_arguments(name)
     return None if arguments is None else Signature(arguments)
 
 
@@ -45,7 +45,9 @@ def called(functions: Iterable[PrimFunc]) -> frozenset[str]:
 def print_procedures(names: Iterable[str]) -> tuple[str, ...]:
     """Return the text of some of the functions; the headers that they need first."""
     texts = [
-        print_taps(name) if dots_arguments(name) is None else print_dots(name)
+        print_depthwise_micro_kernel(name)
+        if dot_micro_kernel_arguments(name) is None
+        else print_dot_micro_kernel(name)
         for name in sorted(names)
     ]
     return (_INCLUDES, *texts) if texts else ()

@@ -7,22 +7,22 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from intarsia.dtype import DType
-from intarsia.lower.cpu.loops import load, seq, store, unrolled, vectorized
-from intarsia.lower.cpu.quads import add_products
-from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia.lower.cpu.tile import Quads, Shape, fit_caches
-from intarsia.lower.cpu.transpose import transpose_kernel
-from intarsia.lower.kernels import FusedGroup
-from intarsia.plugin import Target
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.passes.stack_to_scratch import SMALL_STACK_BYTES, stack_to_scratch
-from intarsia.tir.stmt import Allocate, Stmt
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import BinaryOp, IntImm, Load, PrimExpr, binary, cast
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_ir.tir.passes.stack_to_scratch import SMALL_STACK_BYTES, stack_to_scratch
+from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_loops.cpu.int8x4_schedules import dot4_by_shifts
+from intarsia_loops.cpu.loops import load, seq, store, unrolled, vectorized
+from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
+from intarsia_loops.cpu.tiling import CpuTiling, Int8x4, fit_caches
+from intarsia_loops.cpu.transpose import transpose_kernel
+from intarsia_loops.targets import LoopTarget
+from intarsia_runtime.dtype import DType
 
-from .dots import add_dots
-from .taps import CHANNEL_SUMS
+from .depthwise_micro_kernels import DEPTHWISE_MICRO_KERNEL
+from .dot_micro_kernels import dot_micro_kernel
 from .target import COptions
 from .toolchain import vector_bytes
 
@@ -30,55 +30,59 @@ _SQUARE = 4
 _SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
 
 
-def tile_shape(options: COptions, dtype: DType = DType.FLOAT32) -> Shape:
+def cpu_tiling(options: COptions, dtype: DType = DType.FLOAT32) -> CpuTiling:
     """Return the register tile of the machine that the options name.
 
     A microcontroller's 32 floating-point registers hold 2 x 8 sums, 8 weights and what is
     multiplied with them; its 16 others, 2 x 2 sums.
     """
     if options.is_microcontroller:
-        within = CHANNEL_SUMS if options.has_mve else None
-        quads = Quads(load_quad, add_products, sum_up=add_dots, columns=2, within=within)
+        depthwise = DEPTHWISE_MICRO_KERNEL if options.has_mve else None
+        int8x4 = Int8x4(
+            load_word, dot4_by_shifts, micro_kernel=dot_micro_kernel, columns=2, depthwise=depthwise
+        )
         lanes = 4 if dtype.is_float else 1
-        return Shape(lanes, 2, strip_bytes=_SMALL_STRIP, quads=quads)
+        return CpuTiling(lanes, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4)
     # C compilers find better instructions for the sum of a single row than four bytes by shifts.
-    quads = Quads(load_quad, add_products, least_rows=4)
-    return Shape(max(1, vector_bytes(options) // dtype.bytes), 6, quads=quads)
+    int8x4 = Int8x4(load_word, dot4_by_shifts, least_rows=4)
+    return CpuTiling(max(1, vector_bytes(options) // dtype.bytes), 6, int8x4=int8x4)
 
 
-def load_quad(first: PrimExpr) -> PrimExpr:
+def load_word(first: PrimExpr) -> PrimExpr:
     """Return four bytes as one integer, from the lowest up; compilers make one load of them."""
     if not isinstance(first, Load):
         raise AssertionError("a quad begins at a load of a byte")
     *outer, last = first.indices
-    whole: PrimExpr | None = None
-    for place in range(4):
-        byte = cast(replace(first, indices=(*outer, last + place)), DType.INT32)
+    word: PrimExpr | None = None
+    for byte_number in range(4):
+        byte = cast(replace(first, indices=(*outer, last + byte_number)), DType.INT32)
         low = binary(BinaryOp.AND, byte, IntImm(255, DType.INT32))
-        moved = binary(BinaryOp.SHL, low, IntImm(8 * place, DType.INT32)) if place else low
-        whole = moved if whole is None else binary(BinaryOp.OR, whole, moved)
-    assert whole is not None  # of four bytes
-    return whole
+        moved = (
+            binary(BinaryOp.SHL, low, IntImm(8 * byte_number, DType.INT32)) if byte_number else low
+        )
+        word = moved if word is None else binary(BinaryOp.OR, word, moved)
+    assert word is not None  # of four bytes
+    return word
 
 
-def _shape_of(target: Target, dtype: DType) -> Shape:
-    return fit_caches(tile_shape(target.options, dtype), target.memory)
+def _tiling_of(target: LoopTarget[COptions], dtype: DType) -> CpuTiling:
+    return fit_caches(cpu_tiling(target.options, dtype), target.memory)
 
 
-def _anywhere(_target: Target) -> bool:
+def _anywhere(_target: LoopTarget[COptions]) -> bool:
     return True  # whoever runs C may have a small stack
 
 
-def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
+def transpose(group: FusedGroup, target: LoopTarget[COptions]) -> PrimFunc | None:
     """``transpose`` alone, where it swaps matrices of up to 32 bits an element."""
     return transpose_kernel(group, _SQUARE, _square)
 
 
 def _square(
-    source: Buffer, result: Buffer, size: int, place: tuple[PrimExpr, PrimExpr, PrimExpr]
+    source: Buffer, result: Buffer, size: int, byte_number: tuple[PrimExpr, PrimExpr, PrimExpr]
 ) -> Stmt:
     """Copy a square to registers and from there: compilers make vectors of both."""
-    image, row, column = place
+    image, row, column = byte_number
     square = Buffer("square", (size, size), source.dtype, Scope.REGISTER)
 
     def read(r: PrimExpr, c: PrimExpr) -> Stmt:
@@ -92,7 +96,7 @@ def _square(
     return Allocate(square, seq(rows, columns))
 
 
-def bound_stack(kernel: PrimFunc, _target: Target) -> PrimFunc:
+def bound_stack(kernel: PrimFunc, _target: LoopTarget[COptions]) -> PrimFunc:
     """Leave on the stack what a small one holds; a loop runs on one thread."""
     return stack_to_scratch(kernel, SMALL_STACK_BYTES)
 
@@ -101,7 +105,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         **{
             name: OnWorkspace(schedule, _anywhere)
-            for name, schedule in Schedules(_shape_of).table().items()
+            for name, schedule in Schedules(_tiling_of).table().items()
         },
         "transpose": transpose,
     }

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from intarsia.codegen.c_functions import Functions
-from intarsia.codegen.c_interface import Interface, RegionCall
-from intarsia.codegen.c_source import expand_intrinsics, print_kernel
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.passes.merge_lanes import merge_lanes
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.split_registers import split_registers
-from intarsia.tir.passes.unroll import unroll
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.passes.merge_lanes import merge_lanes
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.split_registers import split_registers
+from intarsia_ir.tir.passes.unroll import unroll
+from intarsia_loops.codegen.c_functions import Functions
+from intarsia_loops.codegen.c_interface import Interface, RegionCall
+from intarsia_loops.codegen.c_source import expand_intrinsics, print_kernel
 
 from .intrinsics import RULES
 from .procedures import called, print_procedures

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from intarsia.codegen.c_math import MATH, by_type, of_both_types
-from intarsia.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
+from intarsia_loops.codegen.c_math import MATH, by_type, of_both_types
+from intarsia_loops.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
 
 _MORE = ("fmod", "lgamma", "nextafter", "remainder", "tgamma")
 

@@ -57,22 +57,24 @@ def this_machine() -> str:
     return _MACHINES.get(platform.machine(), platform.machine())
 
 
-def canonicalise(options: COptions) -> COptions:
+def canonicalize(options: COptions) -> COptions:
     """Check what the types do not say.
 
     Raises:
         TargetError: No compiler, two instruction sets, or a prefix that is no C identifier.
     """
     if not options.cc:
-        raise TargetError("-cc is empty", hint="-cc=gcc, or leave it away for cc")
+        raise TargetError("-cc is empty", hint="-cc=gcc, or leave it away for cc", option="cc")
     if options.march and options.mcpu and this_machine() == "x86_64" and not options.sources_only:
         raise TargetError(
             "-march: x86-64 compilers read -mcpu as -march, and both are given",
             hint="leave one of them out",
+            option="march",
         )
     if options.prefix and not _PREFIX.fullmatch(options.prefix):
         raise TargetError(
             f"-prefix: '{options.prefix}' cannot start a name in C",
             hint="letters, digits and _, starting with a letter",
+            option="prefix",
         )
     return options

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from intarsia.artifact.abandoned import temporary_folder
-from intarsia.codegen.external import run_compiler
 from intarsia.plugin import ToolchainError
+from intarsia_loops.codegen.external import run_compiler
+from intarsia_runtime.artifact.abandoned import temporary_folder
 
 from .features import aarch64_features, named_features, read_macros
 from .target import COptions, this_machine

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.artifact.tensors import array_bytes
-from intarsia.codegen.c_interface import Interface, mapping_signature
-from intarsia.dtype import DType
+from intarsia_loops.codegen.c_interface import Interface, mapping_signature
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.artifact.tensors import array_bytes
+from intarsia_runtime.dtype import DType
 
 from .spelling import C99
 

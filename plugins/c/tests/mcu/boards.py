@@ -16,8 +16,8 @@ import numpy as np
 
 import intarsia
 from intarsia import Executor, Runtime
-from intarsia.artifact.passport import Passport
-from intarsia.codegen.c_interface import identifier
+from intarsia_loops.codegen.c_interface import identifier
+from intarsia_runtime.artifact.passport import Passport
 
 HERE = Path(__file__).resolve().parent
 STRICT = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")

@@ -15,6 +15,7 @@ import pytest
 
 import intarsia
 
+from ..calling import exact_session
 from .boards import BOARDS, MISSING, WHY_NOT, compile_model, run_on_board, run_on_host
 from .tiny_nets import NETS, corners, save_net, windows
 
@@ -116,7 +117,7 @@ def test_every_form_of_a_window_gives_the_same_integers(tmp_path, kind, board):
 def holds_on(board, model, path, x):
     """Hold a model's output on a board to ONNX Runtime's."""
     got = np.frombuffer(run_on_board(model, x, board).output, np.float32)
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    session = exact_session(str(path))
     (want,) = session.run(None, {"x": x})
     assert np.unique(want).size > 8
     np.testing.assert_array_equal(got.reshape(want.shape), want)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nets of the kinds and sizes of MLPerf Tiny, with seeded weights; as they are, and quantised."""
+"""Nets of the kinds and sizes of MLPerf Tiny, with seeded weights; as they are, and quantized."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ NETS: Mapping[str, Callable[[], onnx.ModelProto]] = {
 }  # fmt: skip
 
 
-def quantise(model: onnx.ModelProto, x: np.ndarray) -> onnx.ModelProto:
-    """Put 8-bit quantise and dequantise pairs in front of operands, by the ranges for ``x``."""
+def quantize(model: onnx.ModelProto, x: np.ndarray) -> onnx.ModelProto:
+    """Put 8-bit quantize and dequantize pairs in front of operands, by the ranges for ``x``."""
     values = _values(model, x)
     graph = model.graph
     weights = {w.name: numpy_helper.to_array(w) for w in graph.initializer}
@@ -181,7 +181,7 @@ def quantise(model: onnx.ModelProto, x: np.ndarray) -> onnx.ModelProto:
 
 
 class ByteNet:
-    """A chain of 8-bit convolutions between a quantise and a dequantise node.
+    """A chain of 8-bit convolutions between a quantize and a dequantize node.
 
     Args:
         x: The input, for its shape.
@@ -263,7 +263,7 @@ def save_net(folder: Path, name: str) -> tuple[Path, np.ndarray]:
     shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
     x = np.random.default_rng(9).normal(size=shape).astype(np.float32)
     if name.endswith("_int8"):
-        model = quantise(model, x)
+        model = quantize(model, x)
     path = folder / f"{name}.onnx"
     onnx.save(model, path)
     return path, x

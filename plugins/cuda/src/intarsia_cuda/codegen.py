@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from intarsia.codegen.c_source import kernel_name
-from intarsia.lower.kernels import TensorModule
 from intarsia.plugin import CompiledUnit, Target
+from intarsia_ir.tir.module import TensorModule
+from intarsia_loops.codegen.c_source import kernel_name
 
 from .emulate import compile_emulated
 from .intrinsics import RULES
@@ -21,23 +21,20 @@ from .program import (
     program_stamp,
 )
 from .source import print_source
-from .target import CudaOptions
-
-LOADER = "cuda"
-"""Name in the entry-point group ``intarsia.loaders``."""
+from .target import LOADER, CudaOptions
 
 SOURCE, PTX, CUBIN, EMULATED = "kernels.cu", "kernels.ptx", "kernels.cubin", "emulated.so"
 RESOURCES = "resources.txt"
 
 
-def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
+def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUnit:
     """Write all kernels of ``module`` as CUDA C++ and compile them; nothing here needs a GPU.
 
     Raises:
         ToolchainError: NVRTC or, for ``-emulate``, the C++ compiler is missing or fails.
         UnsupportedError: A kernel uses what CUDA has not, or CUDA 13 left the GPU behind.
     """
-    options: CudaOptions = target.options
+    options = target.options
     source = print_source(module.functions, options, {**RULES, **module.rules})
     launches = {
         name: [(kernel_name(launch.function), launch.params) for launch in found]

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.errors import ArtifactError, ResourceError, ToolchainError, WorkerLost
+from intarsia_runtime.errors import ArtifactError, ResourceError, ToolchainError, WorkerLost
 
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Launch, Work
 

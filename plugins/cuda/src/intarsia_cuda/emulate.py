@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from intarsia.artifact.abandoned import temporary_folder
-from intarsia.codegen.external import run_compiler
+from intarsia_loops.codegen.external import run_compiler
+from intarsia_runtime.artifact.abandoned import temporary_folder
 
 from .source import HEADER, emulation_header
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from intarsia.errors import ArtifactError
-from intarsia.runtime.library import NativeLibrary
+from intarsia_runtime.errors import ArtifactError
+from intarsia_runtime.library import NativeLibrary
 
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Launch, Work
 from .program import STAMP

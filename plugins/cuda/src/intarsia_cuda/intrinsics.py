@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from intarsia.codegen.c_math import sigmoid
-from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
+from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
+from intarsia_loops.codegen.c_math import sigmoid
 
 RULES: Mapping[Intrinsic, IntrinsicRule] = MappingProxyType({Intrinsic.SIGMOID: sigmoid})
 """Rules of the machine functions that have no function of their own in CUDA."""

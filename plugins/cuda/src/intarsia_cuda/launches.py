@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from intarsia.errors import UnsupportedError
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.build import guarded
-from intarsia.tir.expr import CallTarget, IntImm, Load, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import (
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.build import guarded
+from intarsia_ir.tir.expr import CallTarget, IntImm, Load, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import (
     Barrier,
     For,
     ForKind,
@@ -23,7 +22,8 @@ from intarsia.tir.stmt import (
     Store,
     Thread,
 )
-from intarsia.tir.walk import post_order, statement_exprs, statements, substitute_stmt
+from intarsia_ir.tir.walk import post_order, statement_exprs, statements, substitute_stmt
+from intarsia_runtime.errors import UnsupportedError
 
 from .schedules.build import bound, chunks
 from .target import CudaOptions

@@ -7,9 +7,9 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from intarsia.artifact.plan import CallPlan, RegionStep
-from intarsia.errors import ArtifactError
-from intarsia.runtime.loading import DeviceModel, LoadRequest, reads_formats
+from intarsia_runtime.artifact.plan import CallPlan, RegionStep
+from intarsia_runtime.errors import ArtifactError
+from intarsia_runtime.loading import DeviceModel, LoadRequest, reads_formats
 
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, Device, Launch, Work
 from .driver import CudaDevice

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from intarsia.errors import ToolchainError, UnsupportedError
+from intarsia_runtime.errors import ToolchainError, UnsupportedError
 
 from .source import HEADER, device_header
 from .target import ARCHITECTURES, LEGACY, CudaOptions
@@ -81,7 +81,7 @@ def nvrtc_version(nvrtc: Any = None) -> str:
     return f"NVRTC {major}.{minor}"
 
 
-def env_version() -> str:
+def environment_version() -> str:
     """Return what a build depends on: NVRTC's version, or that there is none, as for emulation."""
     try:
         return nvrtc_version()

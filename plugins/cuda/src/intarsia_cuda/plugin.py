@@ -1,30 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host asks of this backend."""
+"""What the host asks of this backend.
+
+Each hook imports what it needs: reading a target loads the options and nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from intarsia.plugin import (
-    IntarsiaError,
-    Intrinsic,
-    Memory,
-    Probe,
-    Role,
-    Target,
-    TargetKind,
-    hookimpl,
-)
-from intarsia.tir.intrinsic import IntrinsicRule
+from intarsia.plugin import IntarsiaError, Memory, Role, TargetKind, hookimpl
 
-from .codegen import LOADER, tir_codegen
-from .driver import device_name
-from .intrinsics import RULES
-from .nvrtc import env_version, nvrtc_version
-from .schedules.stages import device_loops
-from .schedules.table import SCHEDULES
-from .spelling import KIND, target_function
-from .target import CudaOptions, canonicalise, simulated
+from .target import KIND, LOADER, CudaOptions, canonicalize
+
+if TYPE_CHECKING:
+    from intarsia.plugin import (
+        CompiledUnit,
+        Function,
+        Intrinsic,
+        Probe,
+        Region,
+        Signature,
+        Target,
+        TensorModule,
+    )
+    from intarsia_ir.tir.intrinsic import IntrinsicRule
+    from intarsia_ir.tir.module import Lowered
+    from intarsia_ir.tir.space import Tuned
 
 _DLPACK_CUDA = 2
 
@@ -41,31 +43,82 @@ def register_target_kind() -> Sequence[TargetKind]:
             device_type=_DLPACK_CUDA,
             default_keys=("cuda", "gpu"),
             memory=(Memory("global", 256), Memory("shared", 16, 48 * 1024)),
-            schedules=SCHEDULES,
-            loops=device_loops,
-            tir_codegen=tir_codegen,
-            canonicalise=canonicalise,
-            env_version=env_version,
             host="llvm",
             main_loader=LOADER,
-            target_function=target_function,
-            simulated=simulated,
         ),
     )
 
 
 @hookimpl
-def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
+def canonicalize_target(target: Target[CudaOptions]) -> Target[CudaOptions]:
+    """The options, checked against each other."""
+    canonicalize(target.options)
+    return target
+
+
+@hookimpl
+def environment_version(target: Target[CudaOptions]) -> str:
+    """NVRTC's version."""
+    from . import nvrtc
+
+    return nvrtc.environment_version()
+
+
+@hookimpl
+def simulated(target: Target[CudaOptions]) -> str:
+    """How kernels run without a GPU."""
+    return "by this machine's processor (-emulate)" if target.options.emulate else ""
+
+
+@hookimpl
+def target_function(name: str, target: Target[CudaOptions]) -> Signature | None:
+    """CUDA's mathematics, and what this generator writes."""
+    from . import spelling
+
+    return spelling.target_function(name)
+
+
+@hookimpl
+def lower(
+    main: Function,
+    regions: Sequence[Region],
+    target: Target[CudaOptions],
+    alignment: int,
+    tuned: Tuned | None,
+    name: str,
+) -> Lowered:
+    """A thread for each result; products by tiles of blocks."""
+    from .lowering import lower_function
+
+    return lower_function(main, regions, target=target, alignment=alignment, tuned=tuned, name=name)
+
+
+@hookimpl
+def tir_codegen(module: TensorModule, target: Target[CudaOptions]) -> CompiledUnit:
+    """PTX by NVRTC; for ``-emulate`` a library of this machine."""
+    from . import codegen
+
+    return codegen.tir_codegen(module, target)
+
+
+@hookimpl
+def lower_intrinsic(target: Target[CudaOptions]) -> Mapping[Intrinsic, IntrinsicRule]:
     """What CUDA's mathematics has not."""
+    from .intrinsics import RULES
+
     return RULES
 
 
 @hookimpl
-def probe(target: Target) -> Probe:
+def probe(target: Target[CudaOptions]) -> Probe:
     """Name NVRTC's version and the GPU."""
-    options: CudaOptions = target.options
-    if options.emulate:
-        return Probe(usable=True, sdk=options.cxx, device="emulated on the CPU")
+    from intarsia.plugin import Probe
+
+    from .driver import device_name
+    from .nvrtc import nvrtc_version
+
+    if target.options.emulate:
+        return Probe(usable=True, sdk=target.options.cxx, device="emulated on the CPU")
     try:
         sdk = nvrtc_version()
     except IntarsiaError as error:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, to_builtins
 
-from intarsia.artifact.plan import (
+from intarsia_runtime.artifact.plan import (
     Argument,
     CallPlan,
     CopyStep,
@@ -17,9 +17,9 @@ from intarsia.artifact.plan import (
     plan_stamp,
     stamp_of,
 )
-from intarsia.artifact.plan_json import step_arguments
-from intarsia.artifact.unit_json import Index, Size, read_unit_json
-from intarsia.errors import ArtifactError
+from intarsia_runtime.artifact.plan_json import step_arguments
+from intarsia_runtime.artifact.unit_json import Index, Size, read_unit_json
+from intarsia_runtime.errors import ArtifactError
 
 FILE = "program.json"
 SCHEMA = 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.artifact.plan import Argument, TensorSpec
-from intarsia.errors import PluginError
-from intarsia.runtime.abi import ArgumentBlock, SafeCall
-from intarsia.runtime.loading import NativeCall
+from intarsia_runtime.abi import ArgumentBlock, SafeCall
+from intarsia_runtime.artifact.plan import Argument, TensorSpec
+from intarsia_runtime.errors import PluginError
+from intarsia_runtime.loading import NativeCall
 
 from .device import Device
 

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia.codegen.c_functions import Functions
-from intarsia.codegen.c_source import expand_intrinsics, kernel_name, print_kernel
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
-from intarsia.tir.passes.simplify import simplify
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_loops.codegen.c_functions import Functions
+from intarsia_loops.codegen.c_source import expand_intrinsics, kernel_name, print_kernel
 
 from .intrinsics import RULES
 from .launches import Launch, split_launches

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from intarsia.codegen.c_math import MATH, by_type, of_both_types
-from intarsia.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
-from intarsia.dtype import DType
 from intarsia.plugin import Signature
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import Thread
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.stmt import Thread
+from intarsia_loops.codegen.c_math import MATH, by_type, of_both_types
+from intarsia_loops.codegen.spelling import MEMORY_TYPES, VALUE_TYPES, Spelling
+from intarsia_runtime.dtype import DType
 
 KIND = "cuda"
 FLOATS = frozenset({DType.FLOAT32, DType.FLOAT64})

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 
 from intarsia.plugin import TargetError, option
 
+KIND = "cuda"
+"""Name of the target kind."""
+
+LOADER = "cuda"
+"""Name in the entry-point group ``intarsia.loaders``."""
+
 ARCHITECTURES = (
     *("sm_75", "sm_80", "sm_86", "sm_87", "sm_88", "sm_89", "sm_90", "sm_90a"),
     *("sm_100", "sm_100a", "sm_103", "sm_103a", "sm_110", "sm_110a"),
@@ -46,7 +52,7 @@ class CudaOptions:
         return int(self.arch.removeprefix("sm_").rstrip("a"))
 
 
-def canonicalise(options: CudaOptions) -> CudaOptions:
+def canonicalize(options: CudaOptions) -> CudaOptions:
     """Check options against each other.
 
     Raises:
@@ -57,6 +63,7 @@ def canonicalise(options: CudaOptions) -> CudaOptions:
         raise TargetError(
             f"-max-threads-per-block={options.max_threads_per_block} is no multiple of {WARP}",
             hint=f"-max-threads-per-block={options.max_threads_per_block // WARP * WARP or WARP}",
+            option="max-threads-per-block",
         )
     if options.fpmath_mode != "strict" and options.capability < 80:
         raise TargetError(
@@ -64,10 +71,7 @@ def canonicalise(options: CudaOptions) -> CudaOptions:
             hint="-arch=sm_80 or newer, or -fpmath-mode=strict",
         )
     if not options.cxx:
-        raise TargetError("-cxx is empty", hint="-cxx=clang++, or leave it away for g++")
+        raise TargetError(
+            "-cxx is empty", hint="-cxx=clang++, or leave it away for g++", option="cxx"
+        )
     return options
-
-
-def simulated(options: CudaOptions) -> str:
-    """Say how kernels run without a GPU; empty if they are for one."""
-    return "by this machine's processor (-emulate)" if options.emulate else ""

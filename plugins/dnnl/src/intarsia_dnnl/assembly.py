@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia.errors import UnsupportedError
+from intarsia_runtime.plugin import UnsupportedError
 
 from .arena import Pool, aligned_bytes
 from .faults import Candidate, find_fault, is_slow

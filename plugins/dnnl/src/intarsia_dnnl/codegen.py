@@ -5,10 +5,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.ir.expr import tensor_type
-from intarsia.partition.answers import region_matches
-from intarsia.partition.region import Region
+from intarsia.plugin.accelerator import CompiledUnit, Region, tensor_type
 
 from .draft import Draft
 from .fuse import fuse
@@ -16,7 +13,7 @@ from .isa import exact_feature
 from .pack import pack_weights
 from .program import FILE, SCHEMA, Node, Program, multiplies_integers, print_program
 from .sdk import check_library
-from .support import all_rows
+from .support import TABLE
 from .target import DnnlOptions
 
 LOADER = "dnnl"
@@ -36,7 +33,7 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     for param in function.params:
         kind = tensor_type(param)
         draft.values[param] = draft.new_value(kind.static_shape, kind.dtype.value)
-    for row, match in region_matches(region, all_rows()):
+    for row, match in TABLE.matches(region):
         draft.values[match.root] = row.lower(draft, match)
     inputs = tuple(draft.value(param) for param in function.params)
     outputs = tuple(draft.value(output) for output in function.outputs)
@@ -44,19 +41,19 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
         draft.nodes = [_keeping_nan(node) for node in draft.nodes]
     fuse(draft, outputs)
     used = {value for node in draft.nodes for value in node.reads} | set(outputs)
-    constants = {value: item for value, item in draft.constants.items() if value in used}
+    constants = draft.weights(used)
     program = Program(
         shapes=tuple(draft.shapes),
         dtypes=tuple(draft.dtypes),
         inputs=inputs,
         outputs=outputs,
-        constants={value: name for value, (name, _) in constants.items()},
+        constants=constants,
         nodes=tuple(draft.nodes),
         fpmath_mode=options.fpmath_mode,
         threads=options.num_threads,
         library=options.library,
     )
-    weights = dict(constants.values())
+    weights = {name: draft.constants[value][1] for value, name in constants.items()}
     if options.prepack:
         program, weights = pack_weights(program, weights)
     return CompiledUnit(

@@ -8,40 +8,28 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from intarsia.ir.expr import Call, Constant, Expr, tensor_type
+from intarsia.plugin import accelerator
 
 from .program import AttrValue, Node, PostOp
 from .views import Values
 
 
-class Draft(Values):
-    """Collects nodes; values of expressions are looked up by the expression.
+class Draft(accelerator.Draft[int], Values):
+    """Collects nodes; values are numbers.
 
     Attributes:
         nodes: In the order they run.
-        constants: Value to name and data.
-        values: Value of each expression lowered so far.
     """
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self._name = name
+        super().__init__(name)
+        Values.__init__(self)
         self.nodes: list[Node] = []
-        self.constants: dict[int, tuple[str, np.ndarray]] = {}
-        self.values: dict[Expr, int] = {}
-
-    def value(self, expr: Expr) -> int:
-        """Return the value of an expression; constants are taken in when first asked for."""
-        if expr not in self.values and isinstance(expr, Constant):
-            # The library knows no tensors of rank 0.
-            self.values[expr] = self.constant(expr.data)
-        return self.values[expr]
 
     def constant(self, data: np.ndarray) -> int:
         """Return the value of an array that is known at compile time."""
-        value = self.new_value(data.shape or (1,), data.dtype.name)
-        self.constants[value] = (f"{self._name}.{len(self.constants)}", data)
-        return value
+        # The library knows no tensors of rank 0.
+        return self.keep(self.new_value(data.shape or (1,), data.dtype.name), data)
 
     def shape(self, value: int) -> tuple[int, ...]:
         """Return the shape of a value."""
@@ -79,20 +67,3 @@ class Draft(Values):
         """Append an element-wise function of one value."""
         attrs = {"algorithm": algorithm, "alpha": alpha, "beta": beta}
         return self.add("eltwise", (value,), self.shapes[value], attrs, label=label)
-
-
-def scalar(expr: Expr) -> float | None:
-    """Return the number that a constant of one element holds, else ``None``."""
-    if isinstance(expr, Constant) and expr.data.size == 1:
-        return float(expr.data.reshape(-1)[0])
-    return None
-
-
-def sizes(expr: Expr) -> tuple[int, ...]:
-    """Return the static shape of a tensor."""
-    return tensor_type(expr).static_shape
-
-
-def label_of(call: Call) -> str:
-    """Return what messages call a node: the model's name for it, or the operator's."""
-    return str(call.span) or call.name

@@ -13,8 +13,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from intarsia.errors import PluginError
-from intarsia.runtime.cpu import this_machine
+from intarsia_runtime.plugin import PluginError, this_machine
 
 CPUINFO = Path("/proc/cpuinfo")
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")

@@ -8,8 +8,15 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from intarsia.errors import ArtifactError, PluginError, ToolchainError, UnsupportedError
-from intarsia.runtime.loading import LoadRequest, NativeCall, reads_formats
+from intarsia_runtime.plugin import (
+    ArtifactError,
+    LoadRequest,
+    NativeCall,
+    PluginError,
+    ToolchainError,
+    UnsupportedError,
+    reads_formats,
+)
 
 from .arena import Lifetime, aligned_bytes, plan_arena
 from .assembly import Assembly, Home, Tensor

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 import numpy as np
 from msgspec.structs import replace
 
-from intarsia.errors import PluginError, UnsupportedError
-from intarsia.runtime.threads import available_threads
+from intarsia.plugin.accelerator import PluginError, UnsupportedError
+from intarsia_runtime.plugin import available_threads
 
 from .assembly import Assembly, Tensor
 from .names import BYTES

@@ -14,7 +14,7 @@ from typing import Annotated, TypeAlias
 import numpy as np
 from msgspec import Meta, Struct, to_builtins
 
-from intarsia.artifact.unit_json import Dims, Index
+from intarsia_runtime.plugin import Dims, Index
 
 Block: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 20)]
 """Elements of an inner block."""

@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hooks: what the compiler asks of this plugin."""
+"""The hooks: what the compiler asks of this plugin.
+
+Each hook imports what it needs: reading a target loads the options and nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import TYPE_CHECKING
 
-from intarsia.plugin import (
-    CompiledUnit,
-    IntarsiaError,
-    Probe,
-    Region,
-    SupportTable,
-    Target,
-    TargetKind,
-    hookimpl,
-)
+from intarsia.plugin import IntarsiaError, RelativePerformance, hookimpl
 
-from .isa import exact_feature, hides_tiles
-from .support import INEXACT, support_table
 from .target import DNNL, DnnlOptions
-from .worth import worthwhile
+
+if TYPE_CHECKING:
+    from intarsia.plugin import CompiledUnit, Probe, Region, SupportTable, Target, TargetKind
 
 
 @hookimpl
@@ -30,9 +24,26 @@ def register_target_kind() -> Sequence[TargetKind]:
 
 
 @hookimpl
-def annotate(target: Target) -> SupportTable:
+def environment_version(target: Target[DnnlOptions]) -> str:
+    """What compiled regions depend on."""
+    from .environment import environment_version
+
+    return environment_version()
+
+
+@hookimpl
+def performance(target: Target[DnnlOptions]) -> RelativePerformance:
+    """Faster than the fallback, by the usual factor."""
+    return RelativePerformance()
+
+
+@hookimpl
+def annotate(target: Target[DnnlOptions]) -> SupportTable:
     """Return what oneDNN takes; products of 8-bit integers as ``-int8`` says."""
-    options = cast("DnnlOptions", target.options)
+    from .isa import exact_feature
+    from .support import INEXACT, support_table
+
+    options = target.options
     special = options.special == "exact"
     if options.int8 == "off":
         why = "-int8=off leaves products of 8-bit integers"
@@ -42,27 +53,34 @@ def annotate(target: Target) -> SupportTable:
 
 
 @hookimpl
-def partition(regions: Sequence[Region], target: Target) -> Sequence[Region]:
+def partition(
+    regions: Sequence[Region], target: Target[DnnlOptions], fallback: Target
+) -> Sequence[Region]:
     """Keep the regions that do enough work: in all, for a byte reordered, and for a call."""
-    options = cast("DnnlOptions", target.options)
-    return [worthwhile(region, options) for region in regions]
+    from .worth import worthwhile
+
+    reduced = fallback.kind.reduced_convolution
+    return [worthwhile(region, target.options, reduced) for region in regions]
 
 
 @hookimpl
-def relay_codegen(region: Region, target: Target) -> CompiledUnit:
+def relay_codegen(region: Region, target: Target[DnnlOptions]) -> CompiledUnit:
     """Compile a region to a program for the loader."""
     from .codegen import compile_region  # most of the plugin, which no region may need
 
-    return compile_region(region, cast("DnnlOptions", target.options))
+    return compile_region(region, target.options)
 
 
 @hookimpl
-def probe(target: Target) -> Probe:
+def probe(target: Target[DnnlOptions]) -> Probe:
     """Load the library and say which it is."""
+    from intarsia.plugin import Probe
+
+    from .isa import hides_tiles
     from .sdk import Dnnl
 
     try:
-        dnnl = Dnnl(cast("DnnlOptions", target.options).library)
+        dnnl = Dnnl(target.options.library)
     except IntarsiaError as error:
         return Probe(usable=False, detail=str(error))
     version = ".".join(map(str, dnnl.version))

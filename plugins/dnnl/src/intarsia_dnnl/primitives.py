@@ -7,7 +7,7 @@ import ctypes
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from intarsia.errors import ArtifactError
+from intarsia_runtime.plugin import ArtifactError
 
 from .assembly import Assembly, Home, Tensor
 from .grouping import grouped_shape, weights_layout

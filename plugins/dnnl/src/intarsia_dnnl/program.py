@@ -7,7 +7,6 @@ the machine that runs; only of the stored weights it says in which they lie.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from math import prod
 from types import MappingProxyType
@@ -16,8 +15,14 @@ from typing import Annotated, Any, TypeAlias, cast
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict, replace
 
-from intarsia.artifact.unit_json import Int64, Size, interpreting, read_unit_json, tensor_bytes
-from intarsia.errors import ArtifactError
+from intarsia_runtime.plugin import (
+    Int64,
+    Size,
+    interpreting,
+    print_unit_json,
+    read_versioned_json,
+    tensor_bytes,
+)
 
 from .names import BYTES, DTYPES
 from .packed import PackedWeight
@@ -137,19 +142,13 @@ def multiplies_integers(nodes: Iterable[Node]) -> bool:
 
 def print_program(program: Program) -> bytes:
     """Return the program as JSON, the same bytes for the same program."""
-    body = {"schema": SCHEMA, **asdict(program)}
+    body = asdict(program)
     body["constants"] = {str(value): name for value, name in sorted(program.constants.items())}
     body["packed"] = {
         str(value): weight.to_json() for value, weight in sorted(program.packed.items())
     }
     body["nodes"] = [_node_to_json(node) for node in program.nodes]
-    return (json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n").encode()
-
-
-class _Versioned(Struct, frozen=True):
-    """What every version of the file has."""
-
-    schema: int
+    return print_unit_json(body, schema=SCHEMA)
 
 
 def parse_program(data: bytes) -> Program:
@@ -158,13 +157,7 @@ def parse_program(data: bytes) -> Program:
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    schema = read_unit_json(data, _Versioned, file=FILE).schema
-    if schema != SCHEMA:
-        raise ArtifactError(
-            f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
-            hint="compile the model again, or install the intarsia-dnnl that compiled it",
-        )
-    program = read_unit_json(data, Program, file=FILE)
+    program = read_versioned_json(data, Program, file=FILE, schema=SCHEMA, writer="intarsia-dnnl")
     with interpreting(FILE):
         _check(program)
     return program

@@ -11,9 +11,14 @@ from collections.abc import Sequence
 from ctypes import c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
 from pathlib import Path
 
-from intarsia.errors import PluginError, ResourceError, ToolchainError
-from intarsia.runtime.installed import read_fact
-from intarsia.runtime.threads import load_openmp, thread_setter
+from intarsia_runtime.plugin import (
+    PluginError,
+    ResourceError,
+    ToolchainError,
+    load_openmp,
+    read_fact,
+    thread_setter,
+)
 
 from .isa import keep_from_hidden_tiles
 from .names import ANY_TAG, BLOCKED, F32, STATUS, Query

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The step table of ``intarsia.runtime.loading`` as C structures."""
+"""The step table of ``intarsia_runtime.loading`` as C structures."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from intarsia.errors import ArtifactError
+from intarsia_runtime.plugin import ArtifactError
 
 from .packed import PackedWeight
 from .program import Program

@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from intarsia.ir.pattern import Match
-from intarsia.partition.support import Code, Support, SupportRow, SupportTable
+from intarsia.plugin.accelerator import AcceleratorTable, Code, Match, Support, SupportTable
 
 from .operators import (
     composite,
@@ -18,12 +15,10 @@ from .operators import (
     quantised,
     shape,
 )
-from .operators.row import Row
+from .operators.row import LIMITS, Row
 
-
-def all_rows() -> tuple[Row, ...]:
-    """Return every row in order of preference."""
-    return (
+TABLE = AcceleratorTable[Row](
+    (
         *quantised.ROWS,
         *composite.ROWS,
         *convolution.ROWS,
@@ -32,8 +27,9 @@ def all_rows() -> tuple[Row, ...]:
         *pooling.ROWS,
         *normalization.ROWS,
         *shape.ROWS,
-    )
-
+    ),
+    LIMITS,
+)
 
 INEXACT = (
     "without VNNI or dot products in the processor, sums of 8-bit products saturate"
@@ -50,40 +46,9 @@ def support_table(*, without_products: str = "", exact: bool = False) -> Support
         exact: Refuse what the library does not compute as defined for NaN and infinities.
     """
 
-    def refuse(_match: Match) -> Support:
-        return Support.no(Code.UNSUPPORTED_DTYPE, without_products)
+    def allowed(row: Row, _match: Match) -> Support:
+        if without_products and row.name in quantised.PRODUCTS:
+            return Support.no(Code.UNSUPPORTED_DTYPE, without_products)
+        return Support.yes()
 
-    rows: list[SupportRow] = []
-    for row in all_rows():
-        predicate = row.exactly if exact else row.predicate
-        refused = without_products and row.name in quantised.PRODUCTS
-        rows.append(SupportRow(row.name, row.pattern, refuse if refused else predicate))
-    return SupportTable(tuple(rows))
-
-
-def support_markdown() -> str:
-    """Return the table as the README shows it; a test compares."""
-    lines = ["| operator | element types | asks for |", "|---|---|---|"]
-    spelled = Counter(_function_of(row.name) for row in composite.ROWS)
-    written = {row.name for row in composite.ROWS}
-    for row in all_rows():
-        if row.name in written:
-            continue
-        constants = [f"argument {index} constant" for index in row.constant]
-        limits = "; ".join(filter(None, (row.limits, ", ".join(constants), row.special)))
-        never = row.limits.startswith("never")
-        types = "" if never else "float32, int8, uint8" if row.integers else "float32"
-        lines.append(f"| `{row.name}` | {types} | {limits} |")
-    lines += [
-        f"| {name}, spelled out | float32 | {count} ways to spell it |"
-        for name, count in spelled.items()
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _function_of(name: str) -> str:
-    """Return the function that a row of several operators is: ``gelu_erf_divide_0``."""
-    for function in ("gelu_erf", "gelu_tanh", "hard_swish"):
-        if name.startswith(function):
-            return function
-    return name
+    return TABLE.support(first=allowed, last=Row.is_exact if exact else None)

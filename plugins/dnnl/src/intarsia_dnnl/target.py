@@ -5,13 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intarsia.runtime.installed import installed_version
-from intarsia.target.kind import RelativePerformance, Role, TargetKind
-from intarsia.target.options import option
-
-from .isa import usable_features
-from .program import SCHEMA
-from .sdk import DISTRIBUTION
+from intarsia.plugin.accelerator import Role, TargetKind, option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,20 +67,9 @@ class DnnlOptions:
     )
 
 
-def env_version() -> str:
-    """Return what compiled regions depend on: schema of programs, library, vector instructions."""
-    vectors = sorted(
-        name for name in usable_features() if name.startswith(("avx", "amx", "sve", "asimd"))
-    )
-    library = installed_version(DISTRIBUTION) or "none"
-    return f"program {SCHEMA}, {DISTRIBUTION} {library}, {' '.join(vectors)}"
-
-
 DNNL = TargetKind(
     name="dnnl",
     role=Role.ACCELERATOR,
     options=DnnlOptions,
     summary="oneDNN: convolution, matrix product, pooling, normalisation, fp32 and int8",
-    env_version=env_version,
-    performance=lambda _options: RelativePerformance(),
 )

@@ -6,14 +6,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from intarsia.ir.expr import Call, Constant, Expr, TensorType, tensor_type
-from intarsia.ir.walk import calls, count_uses
-from intarsia.lower.cpu.winograd import suits_winograd
-from intarsia.partition.cost import count_products
-from intarsia.partition.region import Region, keep_calls
-from intarsia.partition.support import Code
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    Constant,
+    Expr,
+    ReducedConvolution,
+    Region,
+    TensorType,
+    calls,
+    count_products,
+    count_uses,
+    keep_calls,
+    sizes,
+    tensor_type,
+)
 
-from .draft import sizes
 from .isa import hides_tiles
 from .narrow import gains_by_bfloat16, has_matrix_unit
 from .operators import quantised
@@ -25,13 +33,18 @@ FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
 
 
-def worthwhile(region: Region, options: DnnlOptions) -> Region:
+def worthwhile(region: Region, options: DnnlOptions, reduced: ReducedConvolution | None) -> Region:
     """Return what is kept of a region: all of it, its large products alone, or nothing.
 
     The library could compute all of it: what is given back is slower there.
+
+    Args:
+        region: What the table takes.
+        options: What the user set.
+        reduced: Convolutions that the fallback computes with fewer multiplications, if any.
     """
     flops = count_flops(region)
-    if why := objection(region, flops, options):
+    if why := objection(region, flops, options, reduced):
         return keep_calls(region, (), why, code=Code.SLOWER)
     least = _least_grain(options)
     if why := _about_calls(region, flops, least):
@@ -55,12 +68,15 @@ def _products(region: Region, least: int) -> list[Call]:
     return list(kept.values())
 
 
-def objection(region: Region, flops: int, options: DnnlOptions) -> str:
+def objection(
+    region: Region, flops: int, options: DnnlOptions, reduced: ReducedConvolution | None
+) -> str:
     """Say in numbers why nothing of a region is wanted; empty if it may be."""
     if flops < options.min_flops:
         return f"its region does {flops} operations, less than -min-flops={options.min_flops}"
     borders = _about_borders(region, flops, _least_reuse(options))
-    return borders or _about_windows(region, flops, options) or _about_tiles(region, flops, options)
+    windows = "" if reduced is None else _about_windows(region, flops, options, reduced)
+    return borders or windows or _about_tiles(region, flops, options)
 
 
 def _least_reuse(options: DnnlOptions) -> int:
@@ -103,7 +119,9 @@ def _about_borders(region: Region, flops: int, least: int) -> str:
     )
 
 
-def _about_windows(region: Region, flops: int, options: DnnlOptions) -> str:
+def _about_windows(
+    region: Region, flops: int, options: DnnlOptions, reduced: ReducedConvolution
+) -> str:
     """Object to a region of mostly windows that the fallback computes by Winograd's method.
 
     The library has that for x86 no more: it multiplies 36 times where the fallback does 16 times.
@@ -112,7 +130,7 @@ def _about_windows(region: Region, flops: int, options: DnnlOptions) -> str:
     """
     if gains_by_bfloat16(options.fpmath_mode):
         return ""
-    windows = sum(_flops(call) for call in calls(region.function) if suits_winograd(call))
+    windows = sum(_flops(call) for call in calls(region.function) if reduced.suits(call))
     if 100 * windows <= options.max_windows * flops:
         return ""
     return (
@@ -185,11 +203,11 @@ def _picture_bytes(region: Region) -> int:
         return 0
     border: tuple[Expr, ...] = (*function.params, *function.outputs)
     return sum(
-        kind.elements * kind.dtype.bytes for kind in map(tensor_type, border) if _is_picture(kind)
+        kind.elements * kind.dtype.bytes for kind in map(tensor_type, border) if _is_rank4(kind)
     )
 
 
-def _is_picture(kind: TensorType) -> bool:
+def _is_rank4(kind: TensorType) -> bool:
     """Whether a tensor has several channels, more than colours, of several elements each."""
     shape = kind.static_shape
     return len(shape) > 3 and shape[1] > 4 and prod(shape[2:]) > 1

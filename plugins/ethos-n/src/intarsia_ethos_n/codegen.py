@@ -7,18 +7,21 @@ import json
 
 import numpy as np
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import ToolchainError
-from intarsia.ir.expr import Expr
-from intarsia.ir.walk import calls
-from intarsia.partition.answers import unknown_call
-from intarsia.partition.region import Region
-from intarsia.partition.support import Support
+from intarsia.plugin.accelerator import (
+    CompiledUnit,
+    Expr,
+    Region,
+    Support,
+    ToolchainError,
+    calls,
+    sizes,
+    unknown_call,
+)
 
-from .describe import Sketch, propagate, sizes
+from .describe import Sketch, propagate
 from .library import find_root, open_library
 from .network import FILE, SCHEMA, WEIGHTS_FILE, Border, Network, print_network, print_weights
-from .operators import all_rows
+from .support import TABLE
 from .target import EthosNOptions
 
 LOADER = "ethos-n"
@@ -35,19 +38,16 @@ def emit(region: Region) -> tuple[Network, dict[str, np.ndarray]]:
     Raises:
         PluginError: The region holds a call that no row of the support table takes.
     """
-    rows = {row.op: row for row in all_rows()}
-    order = tuple(calls(region.function))
-    sketch = Sketch(known=propagate(order))
+    sketch = Sketch(known=propagate(tuple(calls(region.function))))
     inputs = tuple(
         _border(param, sketch.operand(param, sketch.known.get(param)))
         for param in region.function.params
     )
-    for call in order:
-        row = rows.get(call.name)
-        described = None if row is None else row.describe(sketch, call)
-        if described is None or isinstance(described, Support):
-            raise unknown_call(region, call)
-        sketch.names[call] = described
+    for row, match in TABLE.matches(region):
+        described = row.lower(sketch, match)
+        if isinstance(described, Support):
+            raise unknown_call(region, match.root)
+        sketch.names[match.root] = described
     outputs = tuple(_border(value, sketch.operand(value)) for value in region.function.outputs)
     network = Network(
         dict(sketch.tensors), tuple(sketch.arrays), tuple(sketch.operations), inputs, outputs

@@ -12,8 +12,16 @@ from types import MappingProxyType
 import numpy as np
 from msgspec import Struct, field
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, TupleGetItem, tensor_type
+from intarsia.plugin.accelerator import (
+    Call,
+    Constant,
+    DType,
+    Expr,
+    TupleGetItem,
+    array_of,
+    sizes,
+    tensor_type,
+)
 
 from .network import Number, Operation, Quantisation, Shape, Tensor
 
@@ -98,11 +106,6 @@ def whole_of(expr: Expr) -> Expr:
     return expr.tuple if isinstance(expr, TupleGetItem) else expr
 
 
-def sizes(expr: Expr) -> tuple[int, ...]:
-    """Return the static shape of a tensor."""
-    return tensor_type(expr).static_shape
-
-
 def dtype_of(expr: Expr) -> str:
     """Return the device's name of an element type; empty if it has none."""
     return DTYPES.get(tensor_type(expr).dtype, "")
@@ -131,13 +134,6 @@ def from_device(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Return a tensor of the device in the model's order and shape."""
     moved = array.transpose((0, 3, 1, 2)) if len(shape) == 4 else array
     return moved.reshape(tuple(shape))
-
-
-def array_of(expr: Expr) -> np.ndarray:
-    """Return the content of a constant."""
-    if not isinstance(expr, Constant):
-        raise TypeError(f"{expr} is not a constant")
-    return expr.data
 
 
 def quantisation_of(scale: Expr, zero: Expr, axis: int = -1) -> Quantisation:

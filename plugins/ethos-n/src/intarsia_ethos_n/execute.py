@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from intarsia.errors import ArtifactError
+from intarsia_runtime.plugin import ArtifactError
 
 from .curves import function
 from .network import Border, Network, Operation, Tensor

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from intarsia.artifact.abandoned import temporary_folder
-from intarsia.errors import ResourceError, ToolchainError
+from intarsia.plugin.accelerator import ResourceError, ToolchainError, temporary_folder
 
 from .variants import library_name
 from .verdict import Level, Verdict

@@ -3,13 +3,21 @@
 
 from __future__ import annotations
 
-from intarsia.ir.expr import Call
-from intarsia.ops.resize import DepthToSpace, Resize, SpaceToDepth
-from intarsia.ops.shape import Concatenate, Split, Transpose
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    Concatenate,
+    DepthToSpace,
+    Resize,
+    SpaceToDepth,
+    Split,
+    Support,
+    Transpose,
+    sizes,
+)
 
-from .describe import TO_IMAGE, Sketch, device_shape, dtype_of, sizes
-from .row import Row, no
+from .describe import TO_IMAGE, Sketch, device_shape, dtype_of
+from .row import NetworkRow, no, row
 
 _AXES = {4: (0, 3, 1, 2), 2: (1, 3), 1: (3,)}
 """Where the model's axes are on the device, by rank."""
@@ -123,20 +131,19 @@ def _space_to_depth(sketch: Sketch, call: Call) -> str | Support:
     )
 
 
-def move_rows() -> tuple[Row, ...]:
+def move_rows() -> tuple[NetworkRow, ...]:
     """Return the rows of these operators."""
     return (
-        Row("reshape", (0,), (), _reshape, "where channels last does not change the order"),
-        Row("transpose", (0,), (), _transpose, "images; the batch stays; fits in memory"),
-        Row("split", (0,), (), _split, "any axis but the batch"),
-        Row("concatenate", (), (), _concatenate, "any axis but the batch"),
-        Row("nn.depth_to_space", (0,), (), _depth_to_space, "blocks of 2, mode DCR"),
-        Row(
+        row("reshape", _reshape, data=(0,), doc="where channels last does not change the order"),
+        row("transpose", _transpose, data=(0,), doc="images; the batch stays; fits in memory"),
+        row("split", _split, data=(0,), doc="any axis but the batch"),
+        row("concatenate", _concatenate, doc="any axis but the batch"),
+        row("nn.depth_to_space", _depth_to_space, data=(0,), doc="blocks of 2, mode DCR"),
+        row(
             "nn.space_to_depth",
-            (0,),
-            (),
             _space_to_depth,
-            "never: the library estimates it and has no code for it",
+            data=(0,),
+            doc="never: the library estimates it and has no code for it",
         ),
-        Row("nn.resize", (0,), (), _resize, "nearest, to twice the height and width"),
+        row("nn.resize", _resize, data=(0,), doc="nearest, to twice the height and width"),
     )

@@ -8,7 +8,6 @@ depthwise, ``(H, W, I, M)``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, TypeAlias, cast
@@ -17,16 +16,17 @@ import numpy as np
 from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import asdict
 
-from intarsia.artifact.unit_json import (
+from intarsia_runtime.plugin import (
+    ArtifactError,
     Dims,
     Int32,
     Int64,
     Size,
     interpreting,
-    read_unit_json,
+    print_unit_json,
+    read_versioned_json,
     tensor_bytes,
 )
-from intarsia.errors import ArtifactError
 
 FILE = "network.json"
 WEIGHTS_FILE = "weights.bin"
@@ -131,7 +131,6 @@ def print_network(network: Network) -> bytes:
         offsets[name] = end
         end += network.bytes_of(name)
     body: dict[str, object] = {
-        "schema": SCHEMA,
         "tensors": {name: to_builtins(tensor) for name, tensor in network.tensors.items()},
         "constants": offsets,
         "operations": [
@@ -146,7 +145,7 @@ def print_network(network: Network) -> bytes:
         "inputs": [asdict(border) for border in network.inputs],
         "outputs": [asdict(border) for border in network.outputs],
     }
-    return (json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n").encode()
+    return print_unit_json(body, schema=SCHEMA)
 
 
 def print_weights(network: Network, arrays: Mapping[str, np.ndarray]) -> bytes:
@@ -155,12 +154,6 @@ def print_weights(network: Network, arrays: Mapping[str, np.ndarray]) -> bytes:
         np.ascontiguousarray(arrays[name].astype(arrays[name].dtype.newbyteorder("<"))).tobytes()
         for name in network.constants
     )
-
-
-class _Versioned(Struct, frozen=True):
-    """What every version of the file has."""
-
-    schema: int
 
 
 class _File(Struct, frozen=True):
@@ -179,13 +172,7 @@ def parse_network(data: bytes) -> Network:
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    schema = read_unit_json(data, _Versioned, file=FILE).schema
-    if schema != SCHEMA:
-        raise ArtifactError(
-            f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
-            hint="compile the model again, or install the intarsia-ethos-n that compiled it",
-        )
-    body = read_unit_json(data, _File, file=FILE)
+    body = read_versioned_json(data, _File, file=FILE, schema=SCHEMA, writer="intarsia-ethos-n")
     constants = tuple(sorted(body.constants, key=body.constants.__getitem__))
     network = Network(body.tensors, constants, body.operations, body.inputs, body.outputs)
     with interpreting(FILE):

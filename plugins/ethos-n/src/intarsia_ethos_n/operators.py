@@ -5,26 +5,26 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.ir.expr import Call
-from intarsia.ops.nn import Conv, ConvTranspose, Matmul
-from intarsia.ops.pooling import AvgPool, PoolAttrs
-from intarsia.ops.reduce import ReduceOp
-from intarsia.ops.unary import Clip
-from intarsia.partition.support import Code, Support
-
-from .curves import find_curve
-from .describe import (
-    Sketch,
+from intarsia.plugin.accelerator import (
+    AvgPool,
+    Call,
+    Clip,
+    Code,
+    Conv,
+    ConvTranspose,
+    Matmul,
+    PoolAttrs,
+    ReduceOp,
+    Support,
     array_of,
-    device_shape,
-    dtype_of,
-    quantisation_of,
-    quantisations,
     sizes,
 )
+
+from .curves import find_curve
+from .describe import Sketch, device_shape, dtype_of, quantisation_of, quantisations
 from .moves import move_rows
 from .network import Quantisation
-from .row import Row, no
+from .row import NetworkRow, no, row
 
 BIAS = 8
 
@@ -272,91 +272,91 @@ def _lookup(sketch: Sketch, call: Call) -> str | Support:
     return sketch.add(curve.kind, (source,), shape, dtype_of(call), curve.result, **attrs)
 
 
-def all_rows() -> tuple[Row, ...]:
+def all_rows() -> tuple[NetworkRow, ...]:
     """Return every operator."""
     pair = (1, 2, 4, 5, 6, 7)
     return (
         *_product_rows(),
-        Row("qnn.add", (0, 3), pair, _binary, "equal shapes and types"),
-        Row("qnn.multiply", (0, 3), pair, _binary, "equal shapes and types"),
-        Row(
+        row("qnn.add", _binary, data=(0, 3), constant=pair, doc="equal shapes and types"),
+        row("qnn.multiply", _binary, data=(0, 3), constant=pair, doc="equal shapes and types"),
+        row(
             "qnn.requantize",
-            (0,),
-            (1, 2, 3, 4),
             _requantize,
-            "one scale; that of the result above 1/128 of the input's",
+            data=(0,),
+            constant=(1, 2, 3, 4),
+            doc="one scale; that of the result above 1/128 of the input's",
         ),
-        Row(
+        row(
             "qnn.mean",
-            (0,),
-            (1, 2, 3, 4),
             _mean,
-            "over height and width; 7x7 or 8x8, or, with a change of scale, a kernel's size",
+            data=(0,),
+            constant=(1, 2, 3, 4),
+            doc="over height and width; 7x7 or 8x8, or, with a change of scale, a kernel's size",
         ),
-        Row(
+        row(
             "qnn.avg_pool",
-            (0,),
-            (1, 2, 3, 4),
             _average,
-            "all of 7x7 or 8x8; 3x3 with stride 1 and padding 1; with a change of scale as a"
-            " depthwise convolution",
+            data=(0,),
+            constant=(1, 2, 3, 4),
+            doc="all of 7x7 or 8x8; 3x3 with stride 1 and padding 1; with a change of scale as"
+            " a depthwise convolution",
         ),
-        Row(
+        row(
             "nn.max_pool",
-            (0,),
-            (),
             _max_pool,
-            "stride 2: 1x1, 2x2 of even sizes (odd with padding behind), 3x3 of odd ones (even with"
-            " padding behind), up to 417 wide; stride 1: up to 9, or 17 with the size kept",
+            data=(0,),
+            doc="stride 2: 1x1, 2x2 of even sizes (odd with padding behind), 3x3 of odd ones"
+            " (even with padding behind), up to 417 wide; stride 1: up to 9, or 17 with the"
+            " size kept",
         ),
         *_shaping_rows(),
     )
 
 
-def _product_rows() -> tuple[Row, ...]:
+def _product_rows() -> tuple[NetworkRow, ...]:
     """Return the operators that sum up products with weights."""
     weighted = (1, 2, 3, 4, 5, 6, 7, BIAS)
     return (
-        Row(
+        row(
             "qnn.conv",
-            (0,),
-            weighted,
             _conv,
-            "images; kernel sides 1, 2, 3, 5, 7, 9, depthwise square; strides equal, 1 or 2 (1"
-            " above 7 and for depthwise 1x1); padding up to 7 or keeping the size; no dilation;"
-            " groups 1 or one a channel; results scaled by less than 65536; one zero point for all"
-            " weights",
+            data=(0,),
+            constant=weighted,
+            doc="images; kernel sides 1, 2, 3, 5, 7, 9, depthwise square; strides equal, 1 or 2"
+            " (1 above 7 and for depthwise 1x1); padding up to 7 or keeping the size; no"
+            " dilation; groups 1 or one a channel; results scaled by less than 65536; one"
+            " zero point for all weights",
         ),
-        Row(
+        row(
             "qnn.conv_transpose",
-            (0,),
-            weighted,
             _conv_transpose,
-            "images; kernel sides 1, 2, 3, 5, 7, 9; strides of 2; padding smaller than the kernel,"
-            " and some above 7; no groups, dilation or output padding; one zero point for all"
-            " weights",
+            data=(0,),
+            constant=weighted,
+            doc="images; kernel sides 1, 2, 3, 5, 7, 9; strides of 2; padding smaller than the"
+            " kernel, and some above 7; no groups, dilation or output padding; one zero"
+            " point for all weights",
         ),
-        Row(
+        row(
             "qnn.matmul",
-            (0,),
-            weighted,
             _matmul,
-            "rows times a constant matrix; several rows or scales as a convolution of 1x1",
+            data=(0,),
+            constant=weighted,
+            doc="rows times a constant matrix; several rows or scales as a convolution of 1x1",
         ),
     )
 
 
-def _shaping_rows() -> tuple[Row, ...]:
+def _shaping_rows() -> tuple[NetworkRow, ...]:
     """Return the operators without sums: limits, curves, and what moves elements."""
     return (
-        Row("clip", (0,), (), _clip, "limits that do not cross"),
-        Row(
+        row("clip", _clip, data=(0,), doc="limits that do not cross"),
+        row(
             "qnn.lookup",
-            (0,),
-            (1,),
             _lookup,
-            "tables of sigmoid (in steps of 1/256), tanh (of 1/128) and leaky relu, which are"
-            " recognised by their numbers",
+            data=(0,),
+            constant=(1,),
+            doc="tables of sigmoid (in steps of 1/256), tanh (of 1/128) and leaky relu, which"
+            " are recognised by their numbers",
         ),
         *move_rows(),
     )

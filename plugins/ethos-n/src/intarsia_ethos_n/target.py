@@ -5,12 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from intarsia.errors import TargetError
-from intarsia.target.kind import Memory, RelativePerformance, Role, TargetKind
-from intarsia.target.options import option
+from intarsia.plugin.accelerator import Memory, Role, TargetError, TargetKind, option
 
-from .library import environment
-from .network import SCHEMA
 from .variants import VARIANTS, Variant
 
 SRAM_BANK = 16 * 1024
@@ -77,7 +73,7 @@ class EthosNOptions:
 _OTHERS = ("variant", "sram_size", "ethosn_root", "simulate", "performance", "min_macs")
 
 
-def canonicalise(options: EthosNOptions) -> EthosNOptions:
+def canonicalize(options: EthosNOptions) -> EthosNOptions:
     """Check the memory.
 
     Raises:
@@ -94,18 +90,9 @@ def canonicalise(options: EthosNOptions) -> EthosNOptions:
             f" {SRAM_BANK} from {SRAM_LEAST} to {SRAM_MOST}, or of"
             f" {' or '.join(map(str, SRAM_OTHERS))} bytes",
             hint=f"its own size is {VARIANTS[options.variant].sram}",
+            option="sram-size",
         )
     return options
-
-
-def simulated(options: EthosNOptions) -> str:
-    """Say how regions run on this machine; empty if they are for a device only."""
-    return "by NumPy on this machine (-simulate)" if options.simulate else ""
-
-
-def env_version() -> str:
-    """Return what compiled regions depend on besides the options."""
-    return f"network {SCHEMA}, {environment()}"
 
 
 ETHOS_N = TargetKind(
@@ -114,9 +101,5 @@ ETHOS_N = TargetKind(
     options=EthosNOptions,
     summary="Ethos-N78: 8-bit convolution, fully connected, pooling, element-wise",
     memory=(Memory("global", 64, 0),),
-    canonicalise=canonicalise,
-    env_version=env_version,
-    performance=lambda _options: RelativePerformance(),
     channels_last=True,
-    simulated=simulated,
 )

@@ -8,14 +8,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.ir.walk import calls
-from intarsia.partition.answers import unknown_call
-from intarsia.partition.region import Region
+from intarsia.plugin.accelerator import CompiledUnit, Region
 
 from .draft import Draft
 from .glue import print_glue, print_header
-from .support import all_rows
+from .support import TABLE
 from .target import EthosUOptions
 from .tosa.flatbuffer import to_flatbuffer
 from .tosa.program import FILE, SCHEMA, Program, print_program
@@ -35,15 +32,11 @@ def emit(region: Region) -> tuple[Program, dict[str, np.ndarray]]:
     Raises:
         PluginError: The region holds a call that no row of the support table takes.
     """
-    rows = {row.op: row for row in all_rows()}
     draft = Draft(region.name)
     function = region.function
     inputs = [draft.add_input(param) for param in function.params]
-    for call in calls(function):
-        row = rows.get(call.name)
-        if row is None:
-            raise unknown_call(region, call)
-        draft.bind(call, row.lower(draft, call))
+    for row, match in TABLE.matches(region):
+        draft.bind(match.root, row.lower(draft, match))
     return draft.finish(inputs, [draft.output(value) for value in function.outputs])
 
 

@@ -14,8 +14,7 @@ from types import MappingProxyType
 import numpy as np
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, Var, tensor_type
+from intarsia.plugin.accelerator import Constant, DType, Expr, Var, array_of, tensor_type
 
 from .tosa.program import Attr, Border, Program, TosaNode, TosaTensor
 from .tosa.scale import multiplier_and_shift
@@ -222,27 +221,10 @@ def stored_bytes(data: np.ndarray) -> np.ndarray:
 
 def zero_of(expr: Expr) -> int:
     """Return a scalar zero point as the device has it."""
-    data = constant_of(expr)
+    data = array_of(expr)
     return int(stored_bytes(data).reshape(-1)[0])
 
 
 def scale_of(expr: Expr) -> float:
     """Return a scalar scale."""
-    return float(constant_of(expr).reshape(-1)[0])
-
-
-def constant_of(expr: Expr) -> np.ndarray:
-    """Return the content of a constant."""
-    if not isinstance(expr, Constant):
-        raise TypeError(f"{expr} is not a constant")
-    return expr.data
-
-
-def sizes(expr: Expr) -> tuple[int, ...]:
-    """Return the static shape of a tensor."""
-    return tensor_type(expr).static_shape
-
-
-def label_of(call: Call) -> str:
-    """Return what messages call a node: the model's name for it, or the operator's."""
-    return str(call.span) or call.name
+    return float(array_of(expr).reshape(-1)[0])

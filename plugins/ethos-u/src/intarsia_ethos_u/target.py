@@ -6,12 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from intarsia.errors import TargetError
-from intarsia.target.kind import Memory, RelativePerformance, Role, TargetKind
-from intarsia.target.options import option
-
-from .tosa.program import SCHEMA
-from .vela import installed_version
+from intarsia.plugin.accelerator import Memory, Role, TargetError, TargetKind, option
 
 ACCELERATORS = (
     "ethos-u55-32",
@@ -78,25 +73,17 @@ DEFAULT_SYSTEMS = MappingProxyType(
 """What ``Arm/vela.ini`` means for each family: system configuration and memory mode."""
 
 
-def canonicalise(options: EthosUOptions) -> EthosUOptions:
+def canonicalize(options: EthosUOptions) -> EthosUOptions:
     """Check what the types do not say.
 
     Raises:
         TargetError: There is no file of configurations to take the sections from.
     """
     if not options.config:
-        raise TargetError("-config is empty", hint="leave it away for Arm/vela.ini")
+        raise TargetError(
+            "-config is empty", hint="leave it away for Arm/vela.ini", option="config"
+        )
     return options
-
-
-def simulated(options: EthosUOptions) -> str:
-    """Say how regions run on this machine; empty if they are for a device only."""
-    return "by NumPy on this machine (-simulate)" if options.simulate else ""
-
-
-def env_version() -> str:
-    """Return what compiled regions depend on: the schema of programs, and Vela if it is there."""
-    return f"program {SCHEMA}, vela {installed_version() or 'none'}"
 
 
 ETHOS_U = TargetKind(
@@ -105,9 +92,5 @@ ETHOS_U = TargetKind(
     options=EthosUOptions,
     summary="Ethos-U: 8-bit convolution, matrix product, pooling, element-wise",
     memory=(Memory("global", 16, 0),),
-    canonicalise=canonicalise,
-    env_version=env_version,
-    performance=lambda _options: RelativePerformance(),
     channels_last=True,
-    simulated=simulated,
 )

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from msgspec import Struct
 
-from intarsia.artifact.abandoned import temporary_folder
-from intarsia.errors import ResourceError, ToolchainError
+from intarsia.plugin.accelerator import ResourceError, ToolchainError, temporary_folder
 
 if TYPE_CHECKING:
     from .target import EthosUOptions

@@ -6,22 +6,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import UnsupportedError
-from intarsia.lower.kernels import TensorModule
-from intarsia.target.target import Target
+from intarsia.plugin.backend import Target
+from intarsia_ir.tir.module import TensorModule
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.errors import UnsupportedError
 
-from .crew import compile_objects
+from .compile_pool import compile_objects
 from .emit.module import PART_TEXT, emit_module, emit_parts
 from .link import check_loadable, has_linker, link, linker_text
-from .optimise import llvm_version
+from .optimize import llvm_version
 from .program import package
 from .target import LlvmOptions, host_triple, machine
 
 _KERNELS_OF_PART = 3  # of 20 to 60 KB, nearly always
 
 
-def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
+def tir_codegen(module: TensorModule, target: Target[LlvmOptions]) -> CompiledUnit:
     """Compile all kernels of ``module`` and its call plan.
 
     The unit is a shared library; without a linker for this machine, an object file; for runtime
@@ -32,8 +32,8 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
         UnsupportedError: A kernel uses an operation that has no machine code; or the runtime and
             the machine do not go together.
     """
-    options: LlvmOptions = target.options
-    if module.delivery.freestanding:
+    options = target.options
+    if module.context.freestanding:
         # A tag of hardware says how many threads there are, and not that the program uses them.
         who = dict(target.origins).get("num-threads", "")
         return package(
@@ -65,10 +65,10 @@ def tir_codegen(module: TensorModule, target: Target) -> CompiledUnit:
 
 
 def llvm_text(module: TensorModule, options: LlvmOptions) -> str:
-    """Return the LLVM IR of ``module`` before LLVM's optimiser, in one piece."""
+    """Return the LLVM IR of ``module`` before LLVM's optimizer, in one piece."""
     return emit_module(module, machine(options), options.num_threads)
 
 
-def env_version() -> str:
+def environment_version() -> str:
     """Return what besides its own code a build depends on: LLVM, and what links."""
     return f"{llvm_version()}, {linker_text(host_triple())}"

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from intarsia.dtype import DType
 from intarsia.plugin import Signature
-from intarsia.tir.expr import INDEX
+from intarsia_ir.tir.expr import INDEX
+from intarsia_runtime.dtype import DType
 
 from .amx import PROCEDURES
 
@@ -23,13 +23,13 @@ EXCHANGES = frozenset(
 ``low``: the even blocks of both, ``a0 b0 a2 b2 ...``; ``high``: the odd ones, ``a1 b1 a3 b3 ...``.
 """
 
-HALVES = ("llvm.lanes.even", "llvm.lanes.odd")
+DEINTERLEAVE = ("llvm.lanes.even", "llvm.lanes.odd")
 """Every second lane of two vectors side by side, beginning with the first or the second one."""
 
 DOT = "llvm.x86.avx512.vpdpbusd"
 """``dot(sum, a, b)``: ``sum`` and four products, of unsigned bytes of ``a`` and signed of ``b``."""
 
-QUAD = "llvm.quad"
+LOAD_WORD = "llvm.quad"
 """Four bytes, or two of bfloat16, as one 32-bit integer; its argument is the load of the first."""
 
 PREFETCH = "llvm.prefetch"
@@ -66,11 +66,11 @@ FUNCTIONS = {
     ANGLE_REST: Signature(1, frozenset({DType.FLOAT64})),
     ANGLE_TURNS: Signature(1, frozenset({DType.FLOAT64}), frozenset({DType.INT64})),
     SCALE: Signature(3, result=_REAL),
-    QUAD: Signature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
+    LOAD_WORD: Signature(1, _QUARTERS | {DType.BFLOAT16}, frozenset({DType.INT32})),
     DOT: Signature(3, frozenset({DType.INT32})),
     THREAD_SLOT: Signature(1, result=frozenset({INDEX})),
     PREFETCH: Signature(1, result=frozenset({DType.BOOL})),
-    **dict.fromkeys((*EXCHANGES, *HALVES), Signature(2)),
+    **dict.fromkeys((*EXCHANGES, *DEINTERLEAVE), Signature(2)),
 }
 """Name to what it takes and gives."""
 

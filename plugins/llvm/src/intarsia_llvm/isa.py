@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from intarsia.errors import ToolchainError
+from intarsia_runtime.errors import ToolchainError
 
 if TYPE_CHECKING:
     from llvmlite import binding
@@ -49,14 +49,14 @@ class Isa(Struct, frozen=True):
 
 def _rows(text: str) -> dict[str, tuple[str, ...]]:
     """Read ``name`` or ``name=kernel+kernel``, separated by spaces."""
-    pairs = (word.partition("=") for word in text.split())
-    return {name: tuple((kernel or name).split("+")) for name, _, kernel in pairs}
+    callers = (word.partition("=") for word in text.split())
+    return {name: tuple((kernel or name).split("+")) for name, _, kernel in callers}
 
 
 def _implied(text: str) -> dict[str, str]:
     """Read ``parent>child,child``, separated by spaces."""
-    pairs = (word.split(">") for word in text.split())
-    return {child: parent for parent, children in pairs for child in children.split(",")}
+    callers = (word.split(">") for word in text.split())
+    return {child: parent for parent, children in callers for child in children.split(",")}
 
 
 _TUNING = (

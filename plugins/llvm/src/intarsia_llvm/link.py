@@ -19,13 +19,13 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from intarsia.artifact.abandoned import temporary_folder
-from intarsia.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT
-from intarsia.errors import ToolchainError, UnsupportedError
+from intarsia_runtime.artifact.abandoned import temporary_folder
+from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT
+from intarsia_runtime.errors import ToolchainError, UnsupportedError
 
 from .loader import OBJECT_FILE, OBJECT_FORMAT, OBJECT_LOADER
 from .machine import Machine
-from .optimise import compile_object
+from .optimize import compile_object
 from .target import host_triple
 
 TIMEOUT_SECONDS = 120

@@ -11,9 +11,9 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from intarsia.artifact.elf_object import check_object
-from intarsia.errors import ArtifactError
-from intarsia.runtime.loading import CodeLoader, NativeCode
+from intarsia_runtime.artifact.elf_object import check_object
+from intarsia_runtime.errors import ArtifactError
+from intarsia_runtime.loading import CodeLoader, NativeCode
 
 if TYPE_CHECKING:
     from llvmlite import binding

@@ -21,7 +21,7 @@ class Machine(NamedTuple):
         bare: Whether there is no operating system, as on a microcontroller.
         scale: Whether an instruction multiplies floats by powers of two.
         amx: Whether there is a unit that multiplies matrices of bytes.
-        pairs: Whether there is one for bfloat16, which may multiply float32.
+        amx_bf16: Whether there is one for bfloat16, which may multiply float32.
         bfloat: Whether instructions convert bfloat16, and may: they take subnormal numbers for 0.
     """
 
@@ -37,5 +37,5 @@ class Machine(NamedTuple):
     bare: bool = False
     scale: bool = False
     amx: bool = False
-    pairs: bool = False
+    amx_bf16: bool = False
     bfloat: bool = False

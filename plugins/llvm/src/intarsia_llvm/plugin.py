@@ -1,34 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the host asks of this backend."""
+"""What the host asks of this backend.
+
+Each hook imports what it needs: reading a target loads the options and nothing else.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from intarsia.ir.expr import Function
-from intarsia.lower.cpu.fit import fit_function
-from intarsia.lower.cpu.spaces import cpu_spaces
-from intarsia.lower.space import ScheduleSpaces
-from intarsia.plugin import (
-    IntarsiaError,
-    Intrinsic,
-    Memory,
-    Probe,
-    Role,
-    Target,
-    TargetKind,
-    hookimpl,
-)
-from intarsia.tir.intrinsic import IntrinsicRule
+from intarsia.plugin import IntarsiaError, Memory, Role, TargetKind, hookimpl
+from intarsia_ir.reduced import WINOGRAD
 
-from .codegen import env_version, tir_codegen
-from .functions import target_function
-from .intrinsics.expand import RULES
-from .known import check_processor, known_values
-from .link import linker_text
-from .optimise import llvm_version
-from .schedules.table import SCHEDULES, bound_stack, loops, shape_of, tile_shape
-from .target import LlvmOptions, canonicalise, least_machine, machine
+from .target import LlvmOptions
+
+if TYPE_CHECKING:
+    from intarsia.plugin import (
+        CompiledUnit,
+        Function,
+        Intrinsic,
+        KnownValues,
+        Probe,
+        Region,
+        Signature,
+        Target,
+        TensorModule,
+    )
+    from intarsia_ir.tir.intrinsic import IntrinsicRule
+    from intarsia_ir.tir.module import Lowered
+    from intarsia_ir.tir.space import ScheduleSpaces, Tuned
+    from intarsia_runtime.artifact.machine import Machine
 
 
 @hookimpl
@@ -41,49 +43,123 @@ def register_target_kind() -> Sequence[TargetKind]:
             options=LlvmOptions,
             summary="CPUs, through LLVM: x86-64, AArch64, RISC-V, Cortex-M",
             memory=(Memory("global", 64),),
-            schedules=SCHEDULES,
-            tir_codegen=tir_codegen,
-            canonicalise=check_processor,
-            env_version=env_version,
+            reduced_convolution=WINOGRAD,
             runtimes=("cpp", "c"),
             known_flags=("mcpu", "mattr", "mtune"),
-            known_values=known_values,
-            target_function=target_function,
-            machine=least_machine,
-            loops=loops,
-            bound_stack=bound_stack,
         ),
     )
 
 
 @hookimpl
-def lower_intrinsic(target: Target) -> Mapping[Intrinsic, IntrinsicRule]:
+def canonicalize_target(target: Target[LlvmOptions]) -> Target[LlvmOptions]:
+    """This machine for ``native``; LLVM is loaded where its tables are asked for a name."""
+    from .processors import check_processor
+
+    return replace(target, options=check_processor(target.options))
+
+
+@hookimpl
+def environment_version(target: Target[LlvmOptions]) -> str:
+    """LLVM, and what links."""
+    from . import codegen
+
+    return codegen.environment_version()
+
+
+@hookimpl
+def known_values(flag: str, target: Target[LlvmOptions]) -> KnownValues:
+    """What the installed LLVM knows for the triple."""
+    from . import processors
+
+    return processors.known_values(flag, target.options)
+
+
+@hookimpl
+def machine(target: Target[LlvmOptions]) -> Machine:
+    """The features that code may use."""
+    from .target import least_machine
+
+    return least_machine(target.options)
+
+
+@hookimpl
+def target_function(name: str, target: Target[LlvmOptions]) -> Signature | None:
+    """LLVM's intrinsics and this generator's own procedures."""
+    from . import functions
+
+    return functions.target_function(name)
+
+
+@hookimpl
+def lower(
+    main: Function,
+    regions: Sequence[Region],
+    target: Target[LlvmOptions],
+    alignment: int,
+    tuned: Tuned | None,
+    name: str,
+) -> Lowered:
+    """Schedules for the registers and caches of the processor."""
+    from .lowering import lower_function
+
+    return lower_function(main, regions, target=target, alignment=alignment, tuned=tuned, name=name)
+
+
+@hookimpl
+def tir_codegen(module: TensorModule, target: Target[LlvmOptions]) -> CompiledUnit:
+    """Machine code: a shared library, or an object file."""
+    from . import codegen
+
+    return codegen.tir_codegen(module, target)
+
+
+@hookimpl
+def lower_intrinsic(target: Target[LlvmOptions]) -> Mapping[Intrinsic, IntrinsicRule]:
     """Polynomials for what no instruction computes."""
+    from .intrinsics.expand import RULES
+
     return RULES
 
 
 @hookimpl
-def rewrite_relay(function: Function, target: Target) -> Function:
+def rewrite_relay(function: Function, target: Target[LlvmOptions]) -> Function:
     """Operators that have fast loops, channels last, and weights packed for the registers."""
-    options: LlvmOptions = target.options
-    model = machine(options)
-    return fit_function(function, tile_shape(model), winograd=options.winograd and not model.bare)
+    from intarsia_loops.cpu.legalize import legalize_for_cpu
+
+    from .schedules.table import cpu_tiling
+    from .target import machine
+
+    model = machine(target.options)
+    winograd = target.options.winograd and not model.bare
+    return legalize_for_cpu(function, cpu_tiling(model), winograd=winograd)
 
 
 @hookimpl
-def schedule_spaces(target: Target) -> ScheduleSpaces:
+def schedule_spaces(target: Target[LlvmOptions]) -> ScheduleSpaces:
     """The sizes in kernels of convolutions and products, by processor and its registers."""
+    from intarsia_ir.tir.space import ScheduleSpaces
+    from intarsia_loops.cpu.schedule_spaces import cpu_spaces
+
+    from .schedules.table import tiling_of
+    from .target import machine
+
     model = machine(target.options)
     arch = model.triple.partition("-")[0]
     unit = "/amx" if model.amx else ""
     name = f"{arch}/{model.tune or model.cpu}/{32 * model.lanes}{unit}"
-    return ScheduleSpaces(name, cpu_spaces(shape_of))
+    return ScheduleSpaces(name, cpu_spaces(tiling_of))
 
 
 @hookimpl
-def probe(target: Target) -> Probe:
+def probe(target: Target[LlvmOptions]) -> Probe:
     """Name LLVM's version, the processor, and what links."""
-    options, sdk = canonicalise(target.options), f"LLVM {llvm_version()}"
+    from intarsia.plugin import Probe
+
+    from .link import linker_text
+    from .optimize import llvm_version
+    from .target import canonicalize
+
+    options, sdk = canonicalize(target.options), f"LLVM {llvm_version()}"
     try:
         detail = linker_text(options.mtriple)
     except IntarsiaError as error:

@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.codegen.c_interface import (
+from intarsia_ir.tir.module import TensorModule
+from intarsia_loops.codegen.c_interface import (
     Interface,
     identifier,
     mapping_declaration,
     pack_weights,
 )
-from intarsia.errors import UnsupportedError
-from intarsia.lower.kernels import TensorModule
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.errors import UnsupportedError
 
 from .emit.module import emit_program
-from .optimise import compile_object, llvm_version
+from .optimize import compile_object, llvm_version
 from .target import LlvmOptions, machine
 
 PROGRAM = "llvm-program"
@@ -44,14 +44,14 @@ def package(module: TensorModule, options: LlvmOptions) -> CompiledUnit:
         UnsupportedError: Executor, runtime, options or plan ask for what an object does not give.
         ToolchainError: LLVM fails.
     """
-    delivery, plan = module.delivery, module.plan
-    _check(delivery.executor, delivery.runtime, plan.regions, options)
+    context, plan = module.context, module.plan
+    _check(context.executor, context.runtime, plan.regions, options)
     face = Interface(
         plan,
-        identifier(delivery.model),
-        linked=bool(delivery.runtime.get("link-params")),
-        alignment=cast("int", delivery.executor.get("workspace-byte-alignment", 1)),
-        constant_alignment=cast("int", delivery.executor.get("constant-byte-alignment", 1)),
+        identifier(context.model),
+        linked=bool(context.runtime.get("link-params")),
+        alignment=cast("int", context.executor.get("workspace-byte-alignment", 1)),
+        constant_alignment=cast("int", context.executor.get("constant-byte-alignment", 1)),
     )
     model = machine(options)
     text = emit_program(module, face, model)
@@ -61,7 +61,7 @@ def package(module: TensorModule, options: LlvmOptions) -> CompiledUnit:
     }
     declared = ""
     if face.asks_constants:
-        content, _ = pack_weights(face, delivery.constants)
+        content, _ = pack_weights(face, context.constants)
         files[f"parameters/{face.prefix}.bin"] = content
         declared = mapping_declaration(face, len(content))
     files[f"include/{face.prefix}.h"] = face.header(declared).encode()

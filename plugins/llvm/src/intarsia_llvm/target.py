@@ -7,14 +7,15 @@ import platform
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TYPE_CHECKING
 
-from intarsia.artifact import machine as artifact
-from intarsia.errors import TargetError
-from intarsia.runtime.cpu import this_machine
-from intarsia.target.options import did_you_mean, option
+from intarsia.plugin.backend import did_you_mean, option
+from intarsia_runtime.errors import TargetError
 
-from .isa import active_features, attributes_of, resolve
-from .machine import Machine
+if TYPE_CHECKING:
+    from intarsia_runtime.artifact import machine as artifact
+
+    from .machine import Machine
 
 # Features in the order in which x86 processors got them: LLVM's name, and the Linux kernel's.
 X86_FEATURES = {
@@ -125,7 +126,7 @@ class LlvmOptions:
     num_threads: int = option(0, doc="threads; 0 means all", minimum=0, maximum=1024)
     opt_level: int = option(
         1,
-        doc="effort of LLVM's optimiser; kernels come unrolled and in vectors, so that 2 and 3 take"
+        doc="effort of LLVM's optimizer; kernels come unrolled and in vectors, so that 2 and 3 take"
         " about twice as long and give nearly the same code",
         minimum=0,
         maximum=3,
@@ -159,6 +160,10 @@ def host_cpu() -> tuple[str, tuple[str, ...]]:
     """
     from llvmlite import binding  # an SDK: loaded when a target asks for it
 
+    from intarsia_runtime.cpu import this_machine
+
+    from .isa import attributes_of
+
     name, usable = binding.get_host_cpu_name(), this_machine().cpu_features
     if not is_x86(host_triple()):
         found = attributes_of(host_triple(), usable or frozenset())
@@ -172,7 +177,7 @@ def host_cpu() -> tuple[str, tuple[str, ...]]:
     return name, names
 
 
-def canonicalise(options: LlvmOptions) -> LlvmOptions:
+def canonicalize(options: LlvmOptions) -> LlvmOptions:
     """Replace ``native`` by what this machine is, and check names.
 
     Raises:
@@ -182,7 +187,7 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
     triple = options.mtriple or host_triple()
     for feature in options.mattr:
         if feature[:1] not in ("+", "-"):
-            raise TargetError(f"-mattr: '{feature}' starts with neither + nor -")
+            raise TargetError(f"-mattr: '{feature}' starts with neither + nor -", option="mattr")
     same = _arch(triple) == _arch(host_triple())
     if options.mcpu == "native" and same:
         name, features = host_cpu()
@@ -204,6 +209,7 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
         raise TargetError(
             f"-mcpu=native is this machine ({host_triple()}), not {triple}",
             hint="name the processor, e.g. -mcpu=x86-64-v3",
+            option="mcpu",
         )
     if options.mcpu not in X86_CPUS:
         raise TargetError(
@@ -211,6 +217,7 @@ def canonicalise(options: LlvmOptions) -> LlvmOptions:
             hint=feature_hint(options.mcpu, X86_FEATURES | X86_OTHERS)
             or did_you_mean(options.mcpu, X86_CPUS)
             or f"one of {', '.join(X86_CPUS)}",
+            option="mcpu",
         )
     return replace(options, mtriple=triple)
 
@@ -229,6 +236,7 @@ def _with_float_abi(options: LlvmOptions) -> LlvmOptions:
         raise TargetError(
             f"-mfloat-abi is for 32-bit Arm; {triple} passes floats in one way only",
             hint="leave it out, or e.g. -mtriple=armv7-linux-gnueabihf",
+            option="mfloat-abi",
         )
     abi = abi.removesuffix("hf") + ("hf" if options.mfloat_abi == "hard" else "")
     return replace(options, mtriple=f"{front}-{abi}", mfloat_abi="")
@@ -280,7 +288,10 @@ their features without the model."""
 
 def machine(options: LlvmOptions) -> Machine:
     """Return what the options mean for code generation."""
-    options = canonicalise(options)
+    from .isa import attributes_of, resolve
+    from .machine import Machine
+
+    options = canonicalize(options)
     triple = _whole(options.mtriple)
     if not is_x86(triple):
         wide = triple.startswith(("aarch64", "arm64"))
@@ -306,6 +317,10 @@ def machine(options: LlvmOptions) -> Machine:
 
 def least_machine(options: LlvmOptions) -> artifact.Machine:
     """Return the machine with nothing but what code for the options may use."""
+    from intarsia_runtime.artifact import machine as artifact
+
+    from .isa import resolve
+
     model = machine(options)
     arch, offered = _arch(model.triple), frozenset(model.cpu_features)
     if not is_x86(model.triple):
@@ -315,6 +330,9 @@ def least_machine(options: LlvmOptions) -> artifact.Machine:
 
 
 def _x86_machine(options: LlvmOptions) -> Machine:
+    from .isa import active_features
+    from .machine import Machine
+
     wanted = dict.fromkeys(X86_CPUS[options.mcpu])
     for feature in options.mattr:
         if feature.startswith("+"):
@@ -331,7 +349,7 @@ def _x86_machine(options: LlvmOptions) -> Machine:
     lanes = 16 if wide else 8 if "avx" in active else 4
     dot = "avxvnni" in active or (wide and "avx512vnni" in active)
     tiles = wide and "amx-tile" in active
-    pairs = options.fpmath_mode == "bf16" and tiles and "amx-bf16" in active
+    amx_bf16 = options.fpmath_mode == "bf16" and tiles and "amx-bf16" in active
     return Machine(
         options.mtriple,
         "x86-64",
@@ -344,6 +362,6 @@ def _x86_machine(options: LlvmOptions) -> Machine:
         dot=dot,
         scale=wide,
         amx=tiles and "amx-int8" in active,
-        pairs=pairs,
-        bfloat=pairs and "avx512bf16" in active,
+        amx_bf16=amx_bf16,
+        bfloat=amx_bf16 and "avx512bf16" in active,
     )

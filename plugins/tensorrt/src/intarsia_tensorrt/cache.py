@@ -17,10 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.errors import PluginError
-from intarsia.ir.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
-from intarsia.ir.walk import post_order
-from intarsia.partition.region import Region
+from intarsia.plugin.accelerator import (
+    Call,
+    Constant,
+    Expr,
+    PluginError,
+    Region,
+    Tuple,
+    TupleGetItem,
+    Var,
+    post_order,
+)
 
 VARIABLE = "INTARSIA_CACHE_DIR"
 _DIGEST = hashlib.sha256().digest_size

@@ -8,21 +8,30 @@ from collections.abc import Sequence
 
 from msgspec.structs import asdict
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.errors import PluginError, TargetError
-from intarsia.ir.expr import Call, Constant, Expr, Var, tensor_type
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import calls
-from intarsia.partition.answers import count_macs, unknown_call
-from intarsia.partition.region import Region
+from intarsia.plugin.accelerator import (
+    Call,
+    CompiledUnit,
+    Constant,
+    Expr,
+    PluginError,
+    Region,
+    TargetError,
+    TensorType,
+    Var,
+    calls,
+    count_macs,
+    sizes,
+    tensor_type,
+    unknown_call,
+)
 
 from .cache import cached_plan, plan_key
-from .draft import Draft, Tensor, label_of, sizes
+from .draft import Draft, Tensor, label_of
 from .operators.row import fields_of
 from .plan import build_plan, device_identity
 from .sdk import Library, find_library
 from .signature import FILE, PLAN_FILE, SCHEMA, Border, Signature
-from .support import all_rows
+from .support import TABLE
 from .target import TensorrtOptions
 
 LOADER = "tensorrt"
@@ -109,18 +118,17 @@ def write_network(
         ToolchainError: The library refuses a layer, in its own words.
     """
     draft = Draft(library, region.name, half=half, batch=batch)
-    rows = {row.op: row for row in all_rows()}
     for number, param in enumerate(region.function.params):
         draft.add_input(f"input_{number}", param)
-    for call in calls(region.function):
-        row = rows.get(call.name)
-        if row is None or not row.check(call):
+    for row, match in TABLE.matches(region):
+        call = match.root
+        if not TABLE.check(row, match):
             raise unknown_call(region, call)
         draft.label = label_of(call)
         draft.messages.clear()
         if batch is not None and _works_along_batch(call):
             raise draft.mixed_batch()
-        given = row.lower(draft, call)
+        given = row.lower(draft, match)
         tensors = given if isinstance(given, tuple) else (given,)
         _check_types(draft, call, tensors)
         draft.set(call, tensors)

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from intarsia.errors import ResourceError, ToolchainError, WorkerLost
+from intarsia_runtime.plugin import ResourceError, ToolchainError, WorkerLost
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,10 +15,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.errors import TargetError, ToolchainError
-from intarsia.ir.expr import Call, Constant, Expr, TupleGetItem, tensor_type
-from intarsia.ops.arrays import numpy_dtype
+from intarsia.plugin.accelerator import (
+    Call,
+    Constant,
+    DType,
+    Expr,
+    TargetError,
+    ToolchainError,
+    TupleGetItem,
+    numpy_dtype,
+    tensor_type,
+)
 
 from .sdk import Library, Messages
 from .signature import TYPE_NAMES
@@ -31,11 +38,6 @@ Layer: TypeAlias = Any
 
 Tensor: TypeAlias = Any
 """A tensor of a network."""
-
-
-def sizes(expr: Expr) -> tuple[int, ...]:
-    """Return the static shape of a tensor."""
-    return tensor_type(expr).static_shape
 
 
 def label_of(call: Call) -> str:

@@ -7,8 +7,13 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from intarsia.errors import ArtifactError, ResourceError, WorkerLost
-from intarsia.runtime.loading import LoadRequest, reads_formats
+from intarsia_runtime.plugin import (
+    ArtifactError,
+    LoadRequest,
+    ResourceError,
+    WorkerLost,
+    reads_formats,
+)
 
 from .device import Gpu
 from .sdk import Library, Messages, find_library

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from intarsia.errors import TargetError, ToolchainError, WorkerLost
+from intarsia.plugin.accelerator import TargetError, ToolchainError, WorkerLost
 
 from .device import Gpu
 from .draft import Draft, member

@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from intarsia.errors import ToolchainError
+from intarsia_runtime.plugin import ToolchainError
 
 MODULES = MappingProxyType(
     {"tensorrt": ("tensorrt",), "tensorrt-rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings")}

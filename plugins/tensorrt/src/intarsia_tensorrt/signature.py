@@ -13,9 +13,7 @@ from typing import Any
 
 from msgspec import Struct, to_builtins
 
-from intarsia.artifact.unit_json import Dims, read_unit_json
-from intarsia.dtype import DType
-from intarsia.errors import ArtifactError
+from intarsia_runtime.plugin import Dims, DType, read_versioned_json
 
 SCHEMA = 1
 FILE = "signature.json"
@@ -75,22 +73,12 @@ class Signature(Struct, frozen=True):
         return (json.dumps(whole, sort_keys=True, indent=1) + "\n").encode()
 
 
-class _Versioned(Struct, frozen=True):
-    """What every version of the file has."""
-
-    schema: int
-
-
 def parse_signature(content: bytes) -> Signature:
     """Read what :meth:`Signature.to_json` wrote.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    schema = read_unit_json(content, _Versioned, file=FILE).schema
-    if schema != SCHEMA:
-        raise ArtifactError(
-            f"{FILE} has schema {schema}, and this plugin reads {SCHEMA}",
-            hint="compile the model with the version of intarsia-tensorrt that runs it",
-        )
-    return read_unit_json(content, Signature, file=FILE)
+    return read_versioned_json(
+        content, Signature, file=FILE, schema=SCHEMA, writer="intarsia-tensorrt"
+    )

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call
-from intarsia.ir.pattern import Match, op
-from intarsia.ir.types import TensorType
-from intarsia.partition.support import Code, Support, SupportRow, SupportTable
+from intarsia.plugin.accelerator import (
+    AcceleratorTable,
+    Call,
+    Code,
+    DType,
+    Match,
+    Support,
+    SupportTable,
+    TensorType,
+)
 
 from .operators import (
     activation,
@@ -24,13 +27,11 @@ from .operators import (
     quantized,
     shape,
 )
-from .operators.row import Row
+from .operators.row import LIMITS, NetworkRow
 from .target import ARCHITECTURES, TURING
 
-
-def all_rows() -> tuple[Row, ...]:
-    """Return every row; an operator has one."""
-    return (
+TABLE = AcceleratorTable[NetworkRow](
+    (
         *convolution.ROWS,
         *linear.ROWS,
         *pooling.ROWS,
@@ -40,7 +41,9 @@ def all_rows() -> tuple[Row, ...]:
         *shape.ROWS,
         *indexing.ROWS,
         *quantized.ROWS,
-    )
+    ),
+    LIMITS,
+)
 
 
 class Device(Struct, frozen=True):
@@ -82,27 +85,6 @@ def _check_turing(call: Call, *, half: bool) -> Support:
     return Support.yes()
 
 
-class Judge(Struct, frozen=True):
-    """Says yes or no to the calls of one operator.
-
-    Attributes:
-        row: The operator.
-        int8: Whether quantised operators are taken.
-        device: What engines are built for.
-    """
-
-    row: Row
-    int8: bool = True
-    device: Device = Device()
-
-    def __call__(self, match: Match) -> Support:
-        """Ask the row, then the device."""
-        if not self.int8 and self.row.op.startswith("qnn."):
-            return Support.no("excluded-by-user", "-int8=false: quantised operators are not taken")
-        verdict = self.row.check(match.root)
-        return self.device.check(match.root) if verdict else verdict
-
-
 def support_table(*, int8: bool = True, device: Device | None = None) -> SupportTable:
     """Return what the plugin takes, for the ``annotate`` hook.
 
@@ -110,23 +92,14 @@ def support_table(*, int8: bool = True, device: Device | None = None) -> Support
         int8: Whether quantised operators are taken.
         device: What engines are built for; a GPU that takes all rows if ``None``.
     """
-    judge = partial(Judge, int8=int8, device=device or Device())
-    return SupportTable(tuple(SupportRow(row.op, op(row.op), judge(row)) for row in all_rows()))
+    built_for = device or Device()
 
+    def allowed(row: NetworkRow, _match: Match) -> Support:
+        if not int8 and row.name.startswith("qnn."):
+            return Support.no("excluded-by-user", "-int8=false: quantised operators are not taken")
+        return Support.yes()
 
-def support_markdown() -> str:
-    """Return the table as the README shows it; a test compares."""
-    lines = ["| operator | element types | asks for |", "|---|---|---|"]
-    for row in all_rows():
-        limits = "; ".join(filter(None, (row.limits, _constants(row.constant))))
-        refused = row.limits.startswith("never")
-        dtypes = "" if refused else ", ".join(dtype.value for dtype in row.dtypes)
-        lines.append(f"| `{row.op}` | {dtypes} | {limits} |")
-    return "\n".join(lines) + "\n"
+    def can_do(_row: NetworkRow, match: Match) -> Support:
+        return built_for.check(match.root)
 
-
-def _constants(indices: tuple[int, ...]) -> str:
-    if not indices:
-        return ""
-    word = "argument" if len(indices) == 1 else "arguments"
-    return f"{word} {', '.join(str(index) for index in sorted(indices))} constant"
+    return TABLE.support(first=allowed, last=can_do)

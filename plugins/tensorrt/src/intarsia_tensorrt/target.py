@@ -5,13 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from intarsia.errors import IntarsiaError, TargetError
-from intarsia.target.kind import RelativePerformance, Role, TargetKind
-from intarsia.target.options import option
+from intarsia.plugin.accelerator import Role, TargetError, TargetKind, option
 
-from .device import Gpu
-from .sdk import MODULES, builds_on_the_gpu, installed_versions
-from .signature import SCHEMA
+from .sdk import MODULES
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_120", "sm_121")
 """What TensorRT-RTX builds for without a GPU."""
@@ -62,7 +58,7 @@ class TensorrtOptions:
         return "sm_80" if self.arch == "auto" else self.arch
 
 
-def canonicalise(options: TensorrtOptions) -> TensorrtOptions:
+def canonicalize(options: TensorrtOptions) -> TensorrtOptions:
     """Check the sizes of a profile.
 
     Raises:
@@ -74,28 +70,9 @@ def canonicalise(options: TensorrtOptions) -> TensorrtOptions:
             f"-dynamic-batch={','.join(map(str, sizes))} is not the least, the usual and the"
             " largest size",
             hint="-dynamic-batch=1,8,32",
+            option="dynamic-batch",
         )
     return options
-
-
-def env_version() -> str:
-    """Return what compiled regions depend on besides the options."""
-    versions = installed_versions()
-    gpu = ""
-    if builds_on_the_gpu("auto"):
-        gpu = f", {_gpu_here()}"  # engines of this edition are for the GPU that builds them
-    return f"network {SCHEMA}, {versions}{gpu}"
-
-
-def _gpu_here() -> str:
-    try:
-        gpu = Gpu()
-    except IntarsiaError:
-        return "no GPU"
-    try:
-        return gpu.identity
-    finally:
-        gpu.close()
 
 
 TENSORRT = TargetKind(
@@ -103,8 +80,5 @@ TENSORRT = TargetKind(
     role=Role.ACCELERATOR,
     options=TensorrtOptions,
     summary="TensorRT: convolution, matrix product, pooling, normalisation, element-wise, indexing",
-    canonicalise=canonicalise,
-    env_version=env_version,
     follows=("arch",),
-    performance=lambda _options: RelativePerformance(),
 )

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.errors import IntarsiaError
-from intarsia.ir.expr import Call, Expr, Function, Var, call, constant, make_tuple
-from intarsia.ir.module import IRModule
-from intarsia.ir.op import OpKind
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS
 from intarsia.partition.annotate import annotate
 from intarsia.partition.support import Code, SupportTable
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant, make_tuple
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import IntarsiaError
 
 from .cases.case import random_array
 

@@ -133,8 +133,8 @@ def _mapped() -> set[str]:
 
 def life(name: str, target: str) -> dict[str, object]:
     """Compile, load and run a model, if it can, and say what changed in the process."""
-    from intarsia.ir.expr import Constant
-    from intarsia.ir.walk import post_order
+    from intarsia_ir.graph.expr import Constant
+    from intarsia_ir.graph.walk import post_order
 
     from .blocks import choose_blocks, sample_graph
     from .process_state import bound_names, changed, files_below, process_state, replaced

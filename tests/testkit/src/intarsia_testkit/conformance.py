@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from intarsia.errors import UsageError
+from intarsia_runtime.errors import UsageError
 
 from .checks.borders import BorderChecks
 from .checks.contract import ContractChecks

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import (
+from intarsia.partition.annotate import annotate
+from intarsia.partition.region import Region
+from intarsia.partition.support import Support, SupportTable
+from intarsia_ir.graph.expr import (
     Call,
     Constant,
     Expr,
@@ -20,12 +22,10 @@ from intarsia.ir.expr import (
     constant,
     make_tuple,
 )
-from intarsia.ir.types import TensorType
-from intarsia.ir.walk import post_order
-from intarsia.ops import OPERATORS
-from intarsia.partition.annotate import annotate
-from intarsia.partition.region import Region
-from intarsia.partition.support import Support, SupportTable
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import post_order
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
 
 
 def fresh(*shape: int, positive: bool = False, seed: float = 0) -> np.ndarray:

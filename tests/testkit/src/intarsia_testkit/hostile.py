@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.artifact.digest import member_digest
+from intarsia_runtime.artifact.digest import member_digest
 
 Members = dict[str, bytes]
 
@@ -340,8 +340,8 @@ def _work(artifact: Path, begin: int, end: int, folder: Path, memory: int) -> No
 
 def _try(path: Path) -> str:
     """Load and run an artifact: the exit code it would have, or what must not be."""
-    from intarsia.errors import IntarsiaError
-    from intarsia.runtime.load import load
+    from intarsia_runtime.errors import IntarsiaError
+    from intarsia_runtime.load import load
 
     try:
         with load(path, threads=1) as executable:

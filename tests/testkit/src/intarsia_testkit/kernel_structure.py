@@ -7,11 +7,11 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import PrimExpr, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Seq, Stmt
-from intarsia.tir.walk import children, post_order, statement_exprs, sub_statements
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import PrimExpr, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import Seq, Stmt
+from intarsia_ir.tir.walk import children, post_order, statement_exprs, sub_statements
 
 
 def kernel_structure(func: PrimFunc) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from intarsia.errors import UsageError
+from intarsia_runtime.errors import UsageError
 
 from .cases import cases_by_operator
 from .subject import Subject, open_subject

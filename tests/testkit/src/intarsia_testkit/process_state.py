@@ -22,8 +22,10 @@ from types import ModuleType
 
 import numpy as np
 
+from intarsia.host.fingerprint import OWN_PACKAGES
+
 FOREIGN = (builtins, ctypes, json, os, subprocess, sys, threading, np, np.linalg)
-"""Modules whose functions nobody may replace, besides all of intarsia."""
+"""Modules whose functions nobody may replace, besides all of Intarsia's own."""
 
 _CHANGING = frozenset({"last_exc", "last_type", "last_value", "last_traceback", "exc_info", "_"})
 
@@ -65,7 +67,7 @@ def changed(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
 
 def bound_names() -> dict[str, int]:
     """What every public name of the watched modules, and of their classes, is bound to."""
-    modules = [m for name, m in sys.modules.items() if name.split(".")[0] == "intarsia"]
+    modules = [m for name, m in sys.modules.items() if name.split(".")[0] in OWN_PACKAGES]
     found: dict[str, int] = {}
     for module in (*FOREIGN, *modules):
         for name, value in _names(module):

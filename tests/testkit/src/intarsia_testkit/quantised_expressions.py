@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Constant, Function, Var, constant
-from intarsia.ir.types import TensorType
+from intarsia_ir.graph.expr import Constant, Function, Var, constant
+from intarsia_ir.graph.types import TensorType
+from intarsia_runtime.dtype import DType
 
 
 def var(name: str, *shape: int, dtype: DType | str = DType.INT8) -> Var:

@@ -8,24 +8,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.build.artifact import Artifact
-from intarsia.build.build import build
-from intarsia.diagnostics import Span
-from intarsia.dtype import DType
-from intarsia.errors import IntarsiaError
-from intarsia.ir.expr import Constant, Expr, Function, Var, call, constant, get_item, make_tuple
-from intarsia.ir.module import IRModule
-from intarsia.ir.types import TensorType, TupleType
-from intarsia.ir.walk import calls
-from intarsia.ops import OPERATORS
-from intarsia.ops.evaluate import evaluate
+from intarsia.driver.artifact import Artifact
+from intarsia.driver.build import build
 from intarsia.partition.cost import Plan
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import (
+    Constant,
+    Expr,
+    Function,
+    Var,
+    call,
+    constant,
+    get_item,
+    make_tuple,
+)
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.graph.walk import calls
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import IntarsiaError
 
 from .cases.case import ROUNDED, Case, difference
 
 if TYPE_CHECKING:
     from intarsia.host.host import Host
-    from intarsia.runtime.load import Executable
+    from intarsia_runtime.load import Executable
 
     from .subject import Subject
 

@@ -14,15 +14,15 @@ from types import MappingProxyType
 from typing import cast
 from urllib.parse import unquote, urlsplit
 
-from intarsia.dtype import DType
-from intarsia.errors import IntarsiaError, UsageError
 from intarsia.host.discovery import Found, State, find_plugins, name_key
 from intarsia.host.host import Host
 from intarsia.host.manifest import KindRow, Manifest
-from intarsia.ops import OPERATORS
 from intarsia.partition.support import SupportTable
 from intarsia.target.kind import Role
 from intarsia.target.target import CompositeTarget, Target
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import IntarsiaError, UsageError
 
 from .cases import some_cases
 from .cases.case import Case
@@ -191,10 +191,10 @@ def _first_backend(but: frozenset[str]) -> str:
 
 def _runs_here(backend: str) -> bool:
     """Whether a backend's code runs in this process: some write source for other machines."""
-    from intarsia.build.build import build
-    from intarsia.ir.expr import Function, Var, call
-    from intarsia.ir.module import IRModule
-    from intarsia.ir.types import TensorType
+    from intarsia.driver.build import build
+    from intarsia_ir.graph.expr import Function, Var, call
+    from intarsia_ir.graph.module import IRModule
+    from intarsia_ir.graph.types import TensorType
 
     x = Var("x", TensorType((1,), DType.FLOAT32))
     module = IRModule.from_function(Function((x,), call(OPERATORS["negative"], x)))

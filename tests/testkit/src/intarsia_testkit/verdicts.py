@@ -9,19 +9,19 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TypeAlias, cast
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.build.stages import compile_regions, cut
-from intarsia.errors import IntarsiaError
+from intarsia.driver.stages import compile_regions, partition_module
 from intarsia.host.host import Host
-from intarsia.ir.expr import Call
-from intarsia.ir.match import match_pattern, root_operators
-from intarsia.ir.walk import count_uses
 from intarsia.partition.annotate import annotate
 from intarsia.partition.cost import Plan
 from intarsia.partition.region import Region
 from intarsia.partition.support import Code, SupportTable
 from intarsia.target.options import OptionRow
 from intarsia.target.target import Target
+from intarsia_ir.graph.expr import Call
+from intarsia_ir.graph.match import match_pattern, root_operators
+from intarsia_ir.graph.walk import count_uses
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.errors import IntarsiaError
 
 from .blocks import DEEP, LARGE, choose_blocks, other_blocks, plain_graphs, sample_graph
 from .cases.case import Case
@@ -148,7 +148,10 @@ def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) ->
     blocks = choose_blocks(own)
     used = other_blocks(blocks, own, shapes) if shapes else blocks
     module = sample_graph(used)
-    cuts = [cut(host, made, target, Plan.GREEDY) for made in (module, *plain_graphs(used, _LONG))]
+    cuts = [
+        partition_module(host, made, target, Plan.GREEDY)
+        for made in (module, *plain_graphs(used, _LONG))
+    ]
     yield from (" ".join(region.nodes) for kept in cuts for region in kept.regions)
     if subject.is_accelerator and host.has_hook(target.accelerators[0].kind.name, "partition"):
         for kept in cuts:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-from intarsia.frontend.onnx.dynamic.evaluator import Evaluator
-from intarsia.frontend.onnx.reader import read_model, standard_bodies
+from intarsia_onnx.dynamic.evaluator import Evaluator
+from intarsia_onnx.reader import read_model, standard_bodies
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
     if domain:
         imports.append(helper.make_opsetid("", opset))
     else:
-        imports[0].version = opset
+        imports[0] = helper.make_opsetid("", opset)
     model = read_model(helper.make_model(graph, opset_imports=imports), any_value=True)
     given = {name: value for name, value in zip(names, values, strict=True) if name}
     scope = ChainMap(given)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import GraphProto, TensorProto, helper
 
-from intarsia.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .nodes import f32, i64, one, run
 
@@ -47,8 +47,8 @@ def _run_if(condition: np.ndarray, x: np.ndarray, branches: dict) -> np.ndarray:
     """If takes one operand; the branches see ``x1`` around them."""
     from collections import ChainMap
 
-    from intarsia.frontend.onnx.dynamic.evaluator import Evaluator
-    from intarsia.frontend.onnx.reader import read_model, standard_bodies
+    from intarsia_onnx.dynamic.evaluator import Evaluator
+    from intarsia_onnx.reader import read_model, standard_bodies
 
     info = helper.make_tensor_value_info
     proto = helper.make_model(

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 import intarsia
-from intarsia.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .nodes import f32, one
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from intarsia.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .nodes import f32, i64, one, run, texts
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto
 
-from intarsia.errors import ModelError
+from intarsia_runtime.errors import ModelError
 
 from .nodes import f32, one, texts
 

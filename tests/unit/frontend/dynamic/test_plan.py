@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
 
-from intarsia.artifact.signature import ValueSpec
-from intarsia.build.dynamic import import_any
-from intarsia.build.source import Source
-from intarsia.errors import ArtifactError, ModelError, UnsupportedError
-from intarsia.frontend.onnx.dynamic import DynamicModel, load, plan_onnx, tables
-from intarsia.frontend.onnx.dynamic.program import PieceStep
-from intarsia.frontend.onnx.dynamic.program_json import parse_program, print_program
-from intarsia.ir.expr import Function
-from intarsia.ir.module import IRModule
-from intarsia.ops.evaluate import evaluate
-from intarsia.runtime.loading import ProgramRequest
+from intarsia.driver.dynamic import import_any
+from intarsia.driver.source import Source
+from intarsia_ir.graph.expr import Function
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_onnx.dynamic import DynamicModel, load, plan_onnx, tables
+from intarsia_onnx.dynamic.program import PieceStep
+from intarsia_onnx.dynamic.program_json import parse_program, print_program
+from intarsia_runtime.artifact.signature import ValueSpec
+from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError
+from intarsia_runtime.loading import ProgramRequest
 
 from ..onnx_models import model, node
 from .nodes import one

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from intarsia.errors import IntarsiaError
-from intarsia.frontend.onnx.dynamic import evaluator as evaluator_module
-from intarsia.frontend.onnx.dynamic import recipes
-from intarsia.frontend.onnx.dynamic.evaluator import Evaluator
-from intarsia.frontend.onnx.graph import Bodies, Node
-from intarsia.frontend.onnx.reader import read_model, standard_bodies
+from intarsia_onnx.dynamic import evaluator as evaluator_module
+from intarsia_onnx.dynamic import recipes
+from intarsia_onnx.dynamic.evaluator import Evaluator
+from intarsia_onnx.graph import Bodies, Node
+from intarsia_onnx.reader import read_model, standard_bodies
+from intarsia_runtime.errors import IntarsiaError
 
 Operands = list["np.ndarray | None"]
 

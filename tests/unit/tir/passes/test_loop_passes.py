@@ -6,10 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import VerifyError
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
     FloatImm,
@@ -26,14 +24,16 @@ from intarsia.tir.expr import (
     minimum,
     select,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.unroll import unroll
-from intarsia.tir.passes.vectorize import vectorize
-from intarsia.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
-from intarsia.tir.tensor import placeholder
-from intarsia.tir.text.print import print_func
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.unroll import unroll
+from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, If, LetStmt, Seq, Store
+from intarsia_ir.tir.tensor import placeholder
+from intarsia_ir.tir.text.print import print_func
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import VerifyError
 
 F32 = DType.FLOAT32
 

@@ -8,15 +8,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.lower.cpu.loops import load, seq, serial, store, vectorized
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import PrimExpr, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.passes.merge_lanes import merge_lanes
-from intarsia.tir.stmt import For, ForKind, Stmt
-from intarsia.tir.walk import statements
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import PrimExpr, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.merge_lanes import merge_lanes
+from intarsia_ir.tir.stmt import For, ForKind, Stmt
+from intarsia_ir.tir.walk import statements
+from intarsia_loops.cpu.loops import load, seq, serial, store, vectorized
+from intarsia_runtime.dtype import DType
 
 F32 = DType.FLOAT32
 Place = Callable[[PrimExpr, PrimExpr], PrimExpr]

@@ -8,9 +8,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import (
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import (
     INDEX,
     Binary,
     BinaryOp,
@@ -22,10 +21,11 @@ from intarsia.tir.expr import (
     maximum,
     minimum,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.stmt import For, ForKind, Store
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.stmt import For, ForKind, Store
+from intarsia_runtime.dtype import DType
 
 LOW, HIGH = -(2**63), 2**63 - 1
 DATA = np.array([LOW, LOW + 1, LOW + 2, -1, 0, 2**62, HIGH - 2, HIGH - 1, HIGH])

@@ -6,28 +6,28 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.lower.cpu.dense import dense_loops
-from intarsia.lower.cpu.loops import load, seq, serial, store, unrolled, vectorized
-from intarsia.lower.cpu.packing import pack_dense
-from intarsia.lower.cpu.panel import flat_rows
-from intarsia.lower.cpu.tile import Shape
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import TirVar, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.passes.merge_lanes import merge_lanes
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.split_registers import split_registers
-from intarsia.tir.passes.stack_to_scratch import stack_to_scratch
-from intarsia.tir.passes.unroll import unroll
-from intarsia.tir.stmt import Allocate, For, ForKind, Stmt, Store
-from intarsia.tir.walk import statements
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import TirVar, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.merge_lanes import merge_lanes
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.split_registers import split_registers
+from intarsia_ir.tir.passes.stack_to_scratch import stack_to_scratch
+from intarsia_ir.tir.passes.unroll import unroll
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, Stmt, Store
+from intarsia_ir.tir.walk import statements
+from intarsia_loops.cpu.dense import dense_loops
+from intarsia_loops.cpu.loops import load, seq, serial, store, unrolled, vectorized
+from intarsia_loops.cpu.packing import pack_dense
+from intarsia_loops.cpu.panel import flat_rows
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_runtime.dtype import DType
 
 F32 = DType.FLOAT32
 
 
-def product(rows: int, depth: int, outputs: int, shape: Shape) -> tuple[PrimFunc, int]:
+def product(rows: int, depth: int, outputs: int, shape: CpuTiling) -> tuple[PrimFunc, int]:
     width = 2 * shape.lanes if outputs > shape.lanes else shape.lanes
     blocks = -(-outputs // width)
     a, w = Buffer("a", (rows, depth), F32), Buffer("w", (blocks, depth, width), F32)
@@ -46,7 +46,7 @@ def flat(function: PrimFunc) -> PrimFunc:
 
 @pytest.mark.parametrize(("rows", "outputs"), [(6, 16), (7, 19), (1, 3), (13, 40)])
 def test_a_product_stays_the_same(rows: int, outputs: int) -> None:
-    function, width = product(rows, 10, outputs, Shape(8, 6))
+    function, width = product(rows, 10, outputs, CpuTiling(8, 6))
     rng = np.random.default_rng(rows)
     a, w = (rng.normal(size=s).astype(np.float32) for s in ((rows, 10), (10, outputs)))
     out = np.zeros((rows, outputs), np.float32)
@@ -55,7 +55,7 @@ def test_a_product_stays_the_same(rows: int, outputs: int) -> None:
 
 
 def test_one_loop_over_lanes_adds_to_all_vectors() -> None:
-    function, _ = product(6, 10, 16, Shape(8, 6))
+    function, _ = product(6, 10, 16, CpuTiling(8, 6))
     stmts = list(statements(flat(function).body))
     buffers = [s.buffer for s in stmts if isinstance(s, Allocate)]
     assert [b.shape for b in buffers] == [(8,)] * 12

@@ -6,23 +6,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.dtype import DType
-from intarsia.errors import VerifyError
-from intarsia.lower.cpu.loops import load, parallel, seq, store, unrolled
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import INDEX, CallTarget, PrimExpr, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.interp import run
-from intarsia.tir.passes.stack_to_scratch import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import INDEX, CallTarget, PrimExpr, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.interp import run
+from intarsia_ir.tir.passes.stack_to_scratch import (
     ThreadSlots,
     frame_bytes,
     stack_to_scratch,
     verify_frame,
 )
-from intarsia.tir.stmt import Allocate, For, ForKind, LetStmt, Stmt
-from intarsia.tir.text.print import print_func
-from intarsia.tir.verify import verify_func
-from intarsia.tir.walk import statements
+from intarsia_ir.tir.stmt import Allocate, For, ForKind, LetStmt, Stmt
+from intarsia_ir.tir.text.print import print_func
+from intarsia_ir.tir.verify import verify_func
+from intarsia_ir.tir.walk import statements
+from intarsia_loops.cpu.loops import load, parallel, seq, store, unrolled
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import VerifyError
 
 F32 = DType.FLOAT32
 

@@ -10,13 +10,10 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from intarsia_testkit.kernel_structure import kernel_structure
 
-import intarsia.tir.text
-from intarsia.dtype import DType
-from intarsia.errors import ParseError
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.expr import (
+import intarsia_ir.tir.text
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import (
     COMPARISONS,
     INDEX,
     Binary,
@@ -35,9 +32,9 @@ from intarsia.tir.expr import (
     TirVar,
     intrinsic,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic
-from intarsia.tir.stmt import (
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.stmt import (
     Allocate,
     Barrier,
     For,
@@ -50,8 +47,11 @@ from intarsia.tir.stmt import (
     Store,
     Thread,
 )
-from intarsia.tir.text import parse_func, parse_funcs, print_func
-from intarsia.tir.verify import verify_func
+from intarsia_ir.tir.text import parse_func, parse_funcs, print_func
+from intarsia_ir.tir.verify import verify_func
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ParseError
+from intarsia_testkit.kernel_structure import kernel_structure
 
 F32 = DType.FLOAT32
 NAMES = st.sampled_from(["i", "i", "i_1", "x", "min", "true", "for", "float32", "odd name", "a.b"])
@@ -71,7 +71,7 @@ def roundtrip(func: PrimFunc) -> PrimFunc:
 
 def documented() -> str:
     """The kernels that the description of the format shows."""
-    example = (intarsia.tir.text.__doc__ or "").split("::\n", 1)[1].split("\nBlocks are told")[0]
+    example = (intarsia_ir.tir.text.__doc__ or "").split("::\n", 1)[1].split("\nBlocks are told")[0]
     return textwrap.dedent(example).strip() + "\n"
 
 

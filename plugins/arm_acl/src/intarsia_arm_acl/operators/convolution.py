@@ -7,12 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Constant, Expr
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Code,
+    Constant,
+    DType,
+    Expr,
+    Match,
+    Support,
+    label_of,
+    op,
+    sizes,
+)
 
-from ..draft import Draft, Tensor, label_of, sizes
+from ..draft import Draft, Tensor
 from .row import Row
 
 
@@ -181,7 +188,7 @@ def _lower_transposed(draft: Draft, match: Match) -> Tensor:
     given = root.args[1]
     assert isinstance(given, Constant)  # the row asks for it
     # The library wants output channels outermost.
-    weight = draft.new_constant(np.swapaxes(given.data.reshape(with_height(sizes(given))), 0, 1))
+    weight = draft.constant(np.swapaxes(given.data.reshape(with_height(sizes(given))), 0, 1))
     result = draft.new_tensor(with_height(sizes(root)), data.dtype)
     return convolve_back(draft, match, data, weight, _bias(draft, match), result)
 
@@ -210,18 +217,18 @@ ROWS = (
         op("nn.conv"),
         _lower_conv,
         supports_conv,
-        accepts_conv,
         constant=(1, 2),
-        limits="1 or 2 spatial dimensions; one group, or one channel a group (depthwise)",
+        validates=accepts_conv,
+        doc="1 or 2 spatial dimensions; one group, or one channel a group (depthwise)",
     ),
     Row(
         "nn.conv_transpose",
         op("nn.conv_transpose"),
         _lower_transposed,
         supports_transposed,
-        accepts_transposed,
         constant=(1, 2),
-        limits="1 or 2 spatial dimensions; one group, square kernels that padding does not "
-        "reach; no dilation, no output padding",
+        validates=accepts_transposed,
+        doc="1 or 2 spatial dimensions; one group, square kernels that padding does not reach;"
+        " no dilation, no output padding",
     ),
 )

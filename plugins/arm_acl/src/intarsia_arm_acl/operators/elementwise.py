@@ -9,12 +9,18 @@ from typing import Any
 
 from msgspec import Struct
 
-from intarsia.errors import PluginError
-from intarsia.ir.expr import Call
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    Match,
+    Support,
+    label_of,
+    op,
+    scalar,
+    sizes,
+)
 
-from ..draft import Draft, Tensor, label_of, real, scalar, sizes
+from ..draft import Draft, Tensor, real
 from .row import Row, is_of_bytes
 
 _FUNCTION = "ActivationLayerInfo::ActivationFunction"
@@ -43,20 +49,6 @@ _INEXACT = {
     "sin": "the library gives no number for large operands",
 }
 """Operators whose function of the library is wrong for some operands."""
-
-
-class _Refused(Struct, frozen=True):
-    """An operator that the library has, and that is not taken."""
-
-    reason: str
-
-    def supports(self, _match: Match) -> Support:
-        """Say why not."""
-        return Support.no(Code.UNSUPPORTED_OP, self.reason)
-
-    def lower(self, _draft: Draft, match: Match) -> Tensor:
-        """Nothing is taken, so nothing is lowered."""
-        raise PluginError(f"{label_of(match.root)}: {self.reason}")
 
 
 class _Activation(Struct, frozen=True):
@@ -181,12 +173,9 @@ ROWS = (
         op("power"),
         _Activation("SQUARE").lower,
         _supports_power,
-        limits="the exponent is the constant 2",
+        doc="the exponent is the constant 2",
     ),
-    *(
-        Row(name, op(name), _Refused(why).lower, _Refused(why).supports, limits=f"never: {why}")
-        for name, why in _INEXACT.items()
-    ),
+    *(Row.refused(name, why, checks_dtypes=True) for name, why in _INEXACT.items()),
     *(Row(name, op(name), _lower_binary) for name in _BINARY),
     Row("nn.prelu", op("nn.prelu"), _lower_prelu),
 )

@@ -7,13 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.errors import PluginError
-from intarsia.ir.expr import constant, tensor_type
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Code,
+    DType,
+    Match,
+    PluginError,
+    Support,
+    constant,
+    label_of,
+    op,
+    scalar,
+    sizes,
+    tensor_type,
+)
 
-from ..draft import Draft, Tensor, label_of, scalar, sizes
+from ..draft import Draft, Tensor
 from .normalization import accepts_softmax
 from .quantized import QUANTIZED, quantized_result, quantized_value, supports_parameters
 from .row import BYTES, Row, is_of_bytes
@@ -148,7 +156,7 @@ ROWS = (
         _lower_requantize,
         _supports_requantize,
         dtypes=QUANTIZED,
-        limits="from 8 bits to 8 bits, scalar parameters",
+        doc="from 8 bits to 8 bits, scalar parameters",
     ),
     Row(
         "qnn.mean",
@@ -156,16 +164,16 @@ ROWS = (
         _lower_mean,
         _supports_mean,
         dtypes=QUANTIZED,
-        limits="rank 4 at most, data and result of one 8-bit type, scalar parameters",
+        doc="rank 4 at most, data and result of one 8-bit type, scalar parameters",
     ),
     Row(
         "qnn.softmax",
         op("qnn.softmax"),
         _lower_softmax,
         _supports_softmax,
-        accepts_softmax,
         dtypes=QUANTIZED,
-        limits="as nn.softmax; the result in steps of 1/256 from the smallest number on",
+        validates=accepts_softmax,
+        doc="as nn.softmax; the result in steps of 1/256 from the smallest number on",
     ),
     Row(
         "clip of integers",
@@ -173,7 +181,7 @@ ROWS = (
         _lower_clip,
         _supports_clip,
         dtypes=BYTES,
-        limits="whole limits",
+        doc="whole limits",
     ),
     Row(
         "qnn.lookup",
@@ -181,6 +189,6 @@ ROWS = (
         _lower_lookup,
         _supports_lookup,
         dtypes=BYTES,
-        limits=f"never: {_NO_TABLES}",
+        doc=f"never: {_NO_TABLES}",
     ),
 )

@@ -8,11 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.ir.expr import Call, Constant, Expr
-from intarsia.ir.pattern import ANY, CONST, Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    ANY,
+    CONST,
+    Call,
+    Code,
+    Constant,
+    Expr,
+    Match,
+    Support,
+    label_of,
+    op,
+    sizes,
+)
 
-from ..draft import Draft, Tensor, label_of, sizes
+from ..draft import Draft, Tensor
 from .row import Row
 from .shape import permutation
 
@@ -51,7 +61,7 @@ def _lower_dense(draft: Draft, match: Match) -> Tensor:
     assert isinstance(given, Constant)  # the row asks for it
     # The library wants one row for each output.
     matrix = given.data if attrs.transpose_b else np.swapaxes(given.data, 0, 1)
-    weight = draft.new_constant(matrix)
+    weight = draft.constant(matrix)
     bias = None
     if match.root is not product:
         (bias_expr,) = (arg for arg in match.root.args if arg is not product)
@@ -92,7 +102,7 @@ def _matrix(draft: Draft, expr: Expr, label: str, *, transpose: bool) -> Tensor:
     if not transpose:
         return value
     if value in draft.constants:
-        return draft.new_constant(np.swapaxes(draft.constants[value][1], -1, -2))
+        return draft.constant(np.swapaxes(draft.constants[value][1], -1, -2))
     turned = draft.new_tensor((*matrix[:-2], matrix[-1], matrix[-2]), value.dtype)
     return draft.add("NEPermute", value, turned, permutation((1, 0)), result=turned, label=label)
 
@@ -118,14 +128,14 @@ ROWS = (
         op("add", op("matmul", ANY, CONST), CONST),
         _lower_dense,
         _supports_dense,
-        limits=_LIMITS,
+        doc=_LIMITS,
     ),
-    Row("dense", op("matmul", ANY, CONST), _lower_dense, _supports_dense, limits=_LIMITS),
+    Row("dense", op("matmul", ANY, CONST), _lower_dense, _supports_dense, doc=_LIMITS),
     Row(
         "matmul",
         op("matmul"),
         _lower_product,
         _supports_product,
-        limits="the second operand is one matrix, or both are batches of equal size",
+        doc="the second operand is one matrix, or both are batches of equal size",
     ),
 )

@@ -6,10 +6,9 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
 
-from ..draft import Draft, Tensor, label_of, real, sizes
+from ..draft import Draft, Tensor, real
 from .row import Row
 
 
@@ -125,7 +124,14 @@ _SOFTMAX = "the innermost axis, rank 4 at most"
 
 ROWS = (
     *(
-        Row(name, op(name), _lower_softmax, _supports_softmax, accepts_softmax, limits=_SOFTMAX)
+        Row(
+            name,
+            op(name),
+            _lower_softmax,
+            _supports_softmax,
+            validates=accepts_softmax,
+            doc=_SOFTMAX,
+        )
         for name in ("nn.softmax", "nn.log_softmax")
     ),
     Row(
@@ -134,14 +140,21 @@ ROWS = (
         _lower_batch_norm,
         _supports_batch_norm,
         constant=(1, 2, 3, 4),
-        limits="rank 4",
+        doc="rank 4",
     ),
-    Row("nn.lrn", op("nn.lrn"), _lower_lrn, _supports_lrn, _accepts_lrn, limits="rank 4, odd size"),
+    Row(
+        "nn.lrn",
+        op("nn.lrn"),
+        _lower_lrn,
+        _supports_lrn,
+        validates=_accepts_lrn,
+        doc="rank 4, odd size",
+    ),
     Row(
         "nn.layer_norm",
         op("nn.layer_norm"),
         _lower_layer_norm,
         _supports_layer_norm,
-        limits="scale and bias of all normalised elements",
+        doc="scale and bias of all normalised elements",
     ),
 )

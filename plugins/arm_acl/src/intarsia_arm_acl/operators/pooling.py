@@ -5,11 +5,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.ir.expr import Call
-from intarsia.ir.pattern import ANY, Match, OpPattern, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    ANY,
+    Call,
+    Code,
+    Match,
+    OpPattern,
+    Support,
+    label_of,
+    op,
+    scalar,
+    sizes,
+)
 
-from ..draft import Draft, Tensor, label_of, scalar, sizes
+from ..draft import Draft, Tensor
 from .row import FLOATS, PICKED, Row
 
 _POOLS = ("nn.max_pool", "nn.avg_pool", "qnn.avg_pool")
@@ -154,7 +163,7 @@ def _l2_row(name: str, square: OpPattern) -> Row:
         op("sqrt", op("nn.avg_pool", square)),
         _lower_pool,
         supports_pool,
-        limits=_WINDOW_LIMITS,
+        doc=_WINDOW_LIMITS,
     )
 
 
@@ -167,15 +176,15 @@ ROWS = (
         _lower_pool,
         supports_pool,
         dtypes=PICKED,
-        limits=_WINDOW_LIMITS,
+        doc=_WINDOW_LIMITS,
     ),
-    Row("nn.avg_pool", op("nn.avg_pool"), _lower_pool, supports_pool, limits=_WINDOW_LIMITS),
+    Row("nn.avg_pool", op("nn.avg_pool"), _lower_pool, supports_pool, doc=_WINDOW_LIMITS),
     *(
-        Row(name, op(name), _lower_global_max, _supports_extremum, dtypes=dtypes, limits=_EXTREMUM)
+        Row(name, op(name), _lower_global_max, _supports_extremum, dtypes=dtypes, doc=_EXTREMUM)
         for name, dtypes in (("max", PICKED), ("min", FLOATS))
     ),
     *(
-        Row(name, op(name), _lower_reduction, _supports_reduction, limits="rank 4 at most")
+        Row(name, op(name), _lower_reduction, _supports_reduction, doc="rank 4 at most")
         for name in _REDUCTIONS
     ),
 )

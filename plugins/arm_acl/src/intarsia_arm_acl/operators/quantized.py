@@ -11,12 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Constant, Expr, tensor_type
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Code,
+    Constant,
+    DType,
+    Expr,
+    Match,
+    Support,
+    label_of,
+    op,
+    scalar,
+    sizes,
+    tensor_type,
+)
 
-from ..draft import Draft, Quantization, Tensor, label_of, scalar, sizes
+from ..draft import Draft, Quantization, Tensor
 from .convolution import (
     accepts_conv,
     accepts_transposed,
@@ -135,7 +144,7 @@ def _weight(draft: Draft, match: Match, data: np.ndarray) -> Tensor:
     scale = match.root.args[4]
     assert isinstance(scale, Constant)
     scales = np.broadcast_to(scale.data.reshape(-1), (data.shape[0],))
-    tensor = draft.new_constant(data, per_channel=True)
+    tensor = draft.constant(data, per_channel=True)
     draft.quantize(tensor, Quantization(tuple(float(number) for number in scales)))
     return tensor
 
@@ -175,7 +184,7 @@ def _lower_transposed(draft: Draft, match: Match) -> Tensor:
     assert isinstance(given, Constant)
     data = quantized_value(draft, match, 0)
     # The library wants output channels outermost.
-    weight = draft.new_constant(np.swapaxes(given.data.reshape(with_height(sizes(given))), 0, 1))
+    weight = draft.constant(np.swapaxes(given.data.reshape(with_height(sizes(given))), 0, 1))
     draft.quantize(weight, _quantization(*match.root.args[4:6]))
     bias = draft.value(match.root.args[8]) if len(match.root.args) > 8 else None
     result = quantized_result(draft, match, 6, shape=with_height(sizes(match.root)))
@@ -268,7 +277,7 @@ ROWS = (
         _lower_quantize,
         _supports_quantize,
         dtypes=QUANTIZED,
-        limits="to 8 bits, scalar parameters",
+        doc="to 8 bits, scalar parameters",
     ),
     Row(
         "qnn.dequantize",
@@ -276,26 +285,25 @@ ROWS = (
         _lower_dequantize,
         _supports_dequantize,
         dtypes=QUANTIZED,
-        limits="from 8 bits, scalar parameters",
+        doc="from 8 bits, scalar parameters",
     ),
     Row(
         "qnn.conv",
         op("qnn.conv"),
         _lower_conv,
         _supports_conv,
-        accepts_conv,
         dtypes=QUANTIZED,
-        limits="as nn.conv; int8 weights around 0, one scale or one for each channel",
+        validates=accepts_conv,
+        doc="as nn.conv; int8 weights around 0, one scale or one for each channel",
     ),
     Row(
         "qnn.conv_transpose",
         op("qnn.conv_transpose"),
         _lower_transposed,
         _supports_transposed,
-        accepts_transposed,
         dtypes=QUANTIZED,
-        limits="as nn.conv_transpose; data, weights and result of one 8-bit type, scalar "
-        "parameters",
+        validates=accepts_transposed,
+        doc="as nn.conv_transpose; data, weights and result of one 8-bit type, scalar parameters",
     ),
     Row(
         "qnn.matmul",
@@ -303,7 +311,7 @@ ROWS = (
         _lower_matmul,
         _supports_matmul,
         dtypes=QUANTIZED,
-        limits="a constant matrix of int8 weights around 0, one scale or one for each output",
+        doc="a constant matrix of int8 weights around 0, one scale or one for each output",
     ),
     *(
         Row(
@@ -312,7 +320,7 @@ ROWS = (
             _lower_binary,
             _supports_binary,
             dtypes=QUANTIZED,
-            limits="operands and result of one 8-bit type",
+            doc="operands and result of one 8-bit type",
         )
         for name in _BINARY
     ),
@@ -322,6 +330,6 @@ ROWS = (
         _lower_avg_pool,
         _supports_avg_pool,
         dtypes=QUANTIZED,
-        limits="as nn.avg_pool, without counting padding",
+        doc="as nn.avg_pool, without counting padding",
     ),
 )

@@ -8,12 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import tensor_type
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Code,
+    DType,
+    Match,
+    Support,
+    label_of,
+    op,
+    sizes,
+    tensor_type,
+)
 
-from ..draft import Draft, Tensor, label_of, naturals, real, sizes
+from ..draft import Draft, Tensor, naturals, real
 from .row import MOVED, PICKED, Row
 
 
@@ -195,7 +201,7 @@ ROWS = (
         _lower_transpose,
         _supports_transpose,
         dtypes=MOVED,
-        limits="rank 4 at most",
+        doc="rank 4 at most",
     ),
     Row(
         "strided_slice",
@@ -203,7 +209,7 @@ ROWS = (
         _lower_slice,
         _supports_slice,
         dtypes=MOVED,
-        limits="strides of 1, rank 4 at most",
+        doc="strides of 1, rank 4 at most",
     ),
     Row(
         "concatenate",
@@ -211,7 +217,7 @@ ROWS = (
         _lower_concatenate,
         _supports_concatenate,
         dtypes=MOVED,
-        limits="rank 4 at most",
+        doc="rank 4 at most",
     ),
     Row(
         "nn.pad",
@@ -219,7 +225,7 @@ ROWS = (
         _lower_pad,
         _supports_pad,
         dtypes=MOVED,
-        limits="constant, rank 4 at most",
+        doc="constant, rank 4 at most",
     ),
     Row(
         "nn.resize",
@@ -227,6 +233,6 @@ ROWS = (
         _lower_resize,
         _supports_resize,
         dtypes=PICKED,
-        limits="linear with half_pixel; nearest with asymmetric, floor and whole factors",
+        doc="linear with half_pixel; nearest with asymmetric, floor and whole factors",
     ),
 )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shorthand for what only the loops of a device have; the rest is ``intarsia.tir.build``."""
+"""Shorthand for what only the loops of a device have; the rest is ``intarsia_ir.tir.build``."""
 
 from __future__ import annotations
 
-from intarsia.tir.expr import TirVar, index
-from intarsia.tir.stmt import For, ForKind, Stmt, Thread
+from intarsia_ir.tir.expr import TirVar, index
+from intarsia_ir.tir.stmt import For, ForKind, Stmt, Thread
 
 
 def bound(thread: Thread, var: TirVar, extent: int, body: Stmt) -> Stmt:

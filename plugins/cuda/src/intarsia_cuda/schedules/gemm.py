@@ -1,8 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Products of matrices: a block of threads computes a tile from tiles in shared memory.
+"""GEMM on a GPU: a block of threads computes a tile of C from tiles of A and B in shared memory.
 
-Two ways to do the arithmetic: every thread a small tile in registers, or every warp on tensor cores
-(``mma.m16n8k8``, whose registers PTX assigns to threads).
+Loops: a block for each tile of C; for each step of K, all threads copy a tile of A and one of B to
+shared memory, synchronize, and multiply. Two ways to do the arithmetic:
+
+- In registers: 256 threads, a 64 x 64 tile of C, 16 of K: each thread has 4 x 4 accumulators + 4 A
+  + 4 B = 24 registers. 32 x 32 x 32 where M or N is at most 32, or accumulators are 64 bits.
+- On tensor cores (``mma.m16n8k8``, whose registers PTX assigns to threads): 4 warps, two by two,
+  each 32 x 32 of C.
+
+Shared memory: (64 x 20 + 16 x 68) x 4 bytes = 9.25 KiB; 16 bytes of each row are padding, which
+puts neighbouring rows into different banks. The scheme is that of Volkov and Demmel, "Benchmarking
+GPUs to tune dense linear algebra" (SC 2008), and of CUTLASS' thread-block tiles.
 """
 
 from __future__ import annotations
@@ -12,9 +21,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.build import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.build import (
     allocate,
     guarded,
     lets,
@@ -25,8 +33,9 @@ from intarsia.tir.build import (
     unflatten,
     unrolled,
 )
-from intarsia.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
-from intarsia.tir.stmt import Barrier, If, Invoke, Stmt, Thread
+from intarsia_ir.tir.expr import PrimExpr, TirVar, all_of, cast, const, index
+from intarsia_ir.tir.stmt import Barrier, If, Invoke, Stmt, Thread
+from intarsia_runtime.dtype import DType
 
 from ..spelling import KIND, MMA
 from ..target import WARP
@@ -52,7 +61,7 @@ class Product(Struct, frozen=True):
         right: Element ``(batch, k, column)``, of type ``dtype``.
         left_by_depth: Whether elements of neighbouring ``k`` are neighbours in memory.
         right_by_depth: The same of the right matrix.
-        finish: ``finish(batch, row, column, value)`` stores an element of type ``total``.
+        epilogue: ``epilogue(batch, row, column, value)`` stores an element of type ``total``.
         dtype: Type of the elements as they lie in shared memory.
         total: Type in which they are summed.
         mode: Key of :data:`~intarsia_cuda.spelling.MMA` for tensor cores; empty for none.
@@ -66,7 +75,7 @@ class Product(Struct, frozen=True):
     right: Element
     left_by_depth: bool
     right_by_depth: bool
-    finish: Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt]
+    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr, PrimExpr], Stmt]
     dtype: DType
     total: DType
     mode: str = ""
@@ -126,10 +135,10 @@ class _Loops:
             # The next step overwrites the tiles that this one reads.
             return seq(*parts, Barrier()) if steps > 1 else seq(*parts)
 
-        body = seq(work.clear(), serial(steps, step, "step"), work.finish())
+        body = seq(work.clear(), serial(steps, step, "step"), work.epilogue())
         body = allocate(work.buffers(), body)
-        places = unflatten(self.number, (p.batch, down, across))
-        values = [places[0], places[1] * t.rows, places[2] * t.columns]
+        operands = unflatten(self.number, (p.batch, down, across))
+        values = [operands[0], operands[1] * t.rows, operands[2] * t.columns]
         body = lets([self.batch, self.row, self.column], values, body)
         body = bound(Thread.THREAD_X, self.thread, t.threads, body)
         body = allocate([self.a, self.b], body)
@@ -172,7 +181,7 @@ class _Loops:
         p, t = self.p, self.t
         i, j = TirVar("m"), TirVar("n")
         inside = _inside((i, p.rows, t.rows), (j, p.columns, t.columns))
-        body = guarded(inside, p.finish(self.batch, i, j, value))
+        body = guarded(inside, p.epilogue(self.batch, i, j, value))
         return lets([i, j], [self.row + row, self.column + column], body)
 
 
@@ -185,10 +194,10 @@ def _inside(*parts: tuple[PrimExpr, int, int]) -> PrimExpr | None:
 def _copied(
     tile: Buffer, at: tuple[PrimExpr, PrimExpr], value: PrimExpr, inside: PrimExpr | None
 ) -> Stmt:
-    whole = store(tile, at, cast(value, tile.dtype))
+    copy = store(tile, at, cast(value, tile.dtype))
     if inside is None:
-        return whole
-    return If(inside, whole, store(tile, at, const(0, tile.dtype)))
+        return copy
+    return If(inside, copy, store(tile, at, const(0, tile.dtype)))
 
 
 class _InRegisters:
@@ -245,7 +254,7 @@ class _InRegisters:
     def _column(self, j: PrimExpr) -> PrimExpr:
         return self.loops.thread % self.side + j * self.side
 
-    def finish(self) -> Stmt:
+    def epilogue(self) -> Stmt:
         """Store the results."""
         return self._each(
             lambda i, j: self.loops.stored(self._row(i), self._column(j), load(self.sums, i, j))
@@ -320,14 +329,14 @@ class _OnTensorCores:
                 )
 
             def add(i: PrimExpr, j: PrimExpr) -> Stmt:
-                places = (load(self.sums, i, j, 0), load(self.left, i, 0), load(self.right, j, 0))
-                return Invoke(KIND, name, places)
+                operands = (load(self.sums, i, j, 0), load(self.left, i, 0), load(self.right, j, 0))
+                return Invoke(KIND, name, operands)
 
             return seq(unrolled(self.m, row, "u"), unrolled(self.n, column, "v"), self._each(add))
 
         return unrolled(loops.t.depth // MMA_DEPTH, step, "k")
 
-    def finish(self) -> Stmt:
+    def epilogue(self) -> Stmt:
         """Store the results, each thread its own."""
 
         def piece(i: PrimExpr, j: PrimExpr) -> Stmt:

@@ -13,15 +13,8 @@ from math import prod
 
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.lower.along import neutral
-from intarsia.lower.collapse import collapse
-from intarsia.lower.linear import vectorizes
-from intarsia.lower.nests import Nest, loads
-from intarsia.lower.tensors import Stages
-from intarsia.target.target import Target
-from intarsia.tir.buffer import Buffer, Scope
-from intarsia.tir.build import (
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.build import (
     allocate,
     guarded,
     lets,
@@ -32,7 +25,7 @@ from intarsia.tir.build import (
     unflatten,
     unrolled,
 )
-from intarsia.tir.expr import (
+from intarsia_ir.tir.expr import (
     CallTarget,
     IfThenElse,
     Load,
@@ -43,10 +36,17 @@ from intarsia.tir.expr import (
     const,
     equal,
 )
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Allocate, Barrier, Invoke, Seq, Stmt, Thread
-from intarsia.tir.tensor import ArgReduction, Reduction, Tensor
-from intarsia.tir.walk import post_order, rewrite, substitute, variables
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import Allocate, Barrier, Invoke, Seq, Stmt, Thread
+from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor
+from intarsia_ir.tir.walk import post_order, rewrite, substitute, variables
+from intarsia_loops.collapse import collapse
+from intarsia_loops.nests import Nest, loads
+from intarsia_loops.row_reductions import neutral
+from intarsia_loops.targets import LoopTarget
+from intarsia_loops.tensors import Stages
+from intarsia_loops.vectorizable import vectorizes
+from intarsia_runtime.dtype import DType
 
 from ..spelling import COPY_16, KIND, SHUFFLE
 from ..target import WARP, CudaOptions
@@ -62,7 +62,7 @@ MANY = 16384
 """Results from which one thread for each keeps a device busy."""
 
 
-def device_loops(name: str, stages: Stages, target: Target) -> PrimFunc:
+def device_loops(name: str, stages: Stages, target: LoopTarget[CudaOptions]) -> PrimFunc:
     """Return the loops of a group that no schedule takes; temporaries are scratch memory."""
     stages = collapse(stages)
     buffers: dict[Tensor, Buffer] = {}
@@ -73,8 +73,7 @@ def device_loops(name: str, stages: Stages, target: Target) -> PrimFunc:
     inner = [stage for stage in stages.stages if stage not in buffers]
     scratch = [_global(tensor, f"scratch{n}") for n, tensor in enumerate(inner)]
     buffers.update(zip(inner, scratch, strict=True))
-    options: CudaOptions = target.options
-    parts = [_Stage(stage, buffers, options).loops() for stage in stages.stages]
+    parts = [_Stage(stage, buffers, target.options).loops() for stage in stages.stages]
     return PrimFunc(name, (*params, *outputs, *scratch), len(outputs), seq(*parts), len(scratch))
 
 
@@ -158,10 +157,10 @@ class _Stage(Struct, frozen=True):
         step: Stmt = store(total, (0,), binary(body.combine, load(total, 0), value))
         for axis in reversed(body.axes):
             step = _serial_axis(axis.var, axis.extent, step)
-        done = self.finish(load(total, 0))
+        done = self.epilogue(load(total, 0))
         return Allocate(total, seq(store(total, (0,), init), step, done))
 
-    def finish(self, value: PrimExpr) -> Stmt:
+    def epilogue(self, value: PrimExpr) -> Stmt:
         """Store a result."""
         return store(self.target, self.place, cast(value, self.target.dtype))
 
@@ -253,7 +252,7 @@ class _Shared(Struct, frozen=True):
         return seq(put, Barrier(), guarded(equal(lane, 0), last))
 
     def _done(self, total: Buffer) -> Stmt:
-        return self.stage.finish(self._combined(self.init, load(total, 0)))
+        return self.stage.epilogue(self._combined(self.init, load(total, 0)))
 
 
 class _Vector(Struct, frozen=True):

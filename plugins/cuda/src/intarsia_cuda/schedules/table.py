@@ -8,27 +8,27 @@ from math import prod
 from types import MappingProxyType
 from typing import TypeAlias
 
-from intarsia.dtype import DType
-from intarsia.lower.epilogue import Epilogue, epilogue
-from intarsia.lower.kernels import FusedGroup
-from intarsia.ops.nn import Conv, Matmul
-from intarsia.target.target import Target
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.build import load, store, unflatten
-from intarsia.tir.expr import PrimExpr, all_of, cast, const, if_then_else, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import Stmt
+from intarsia_ir.ops.nn import Conv, Matmul
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.build import load, store, unflatten
+from intarsia_ir.tir.expr import PrimExpr, all_of, cast, const, if_then_else, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_ir.tir.stmt import Stmt
+from intarsia_loops.epilogue import Epilogue, epilogue
+from intarsia_loops.targets import LoopTarget
+from intarsia_runtime.dtype import DType
 
 from ..target import CudaOptions
 from .gemm import Product, choose_tile, product_loops
 
-Schedule: TypeAlias = Callable[[FusedGroup, Target], PrimFunc | None]
+Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget[CudaOptions]], PrimFunc | None]
 
 _SMALLEST = 8
 """Rows, columns or terms below which a tile would be mostly empty."""
 
 
-def matmul(group: FusedGroup, target: Target) -> PrimFunc | None:
+def matmul(group: FusedGroup, target: LoopTarget[CudaOptions]) -> PrimFunc | None:
     """``matmul``: a batch of products, whose leading dimensions broadcast."""
     fused = epilogue(group)
     a, b = fused.anchor_args
@@ -46,18 +46,18 @@ def matmul(group: FusedGroup, target: Target) -> PrimFunc | None:
     def right(number: PrimExpr, k: PrimExpr, j: PrimExpr) -> PrimExpr:
         return _element(b, batch, number, (j, k) if attrs.transpose_b else (k, j))
 
-    def finish(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
-        return _finished(fused, a.dtype, value, (*unflatten(number, batch), i, j))
+    def store_result(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
+        return _epilogue_store(fused, a.dtype, value, (*unflatten(number, batch), i, j))
 
     dtype, total, mode = _arithmetic(a.dtype, target.options)
     product = Product(
         prod(batch), rows, columns, depth, left, right,
-        not attrs.transpose_a, attrs.transpose_b, finish, dtype, total, mode,
+        not attrs.transpose_a, attrs.transpose_b, store_result, dtype, total, mode,
     )  # fmt: skip
     return _kernel(group, fused, product, target.options)
 
 
-def conv(group: FusedGroup, target: Target) -> PrimFunc | None:
+def conv(group: FusedGroup, target: LoopTarget[CudaOptions]) -> PrimFunc | None:
     """``nn.conv`` as a product of the weights and the windows, which are read where they lie."""
     fused = epilogue(group)
     if any(arg is None for arg in fused.anchor_args) or group.anchor is None:
@@ -91,17 +91,17 @@ def conv(group: FusedGroup, target: Target) -> PrimFunc | None:
         ]
         return if_then_else(all_of(edges), value, const(0, data.dtype)) if edges else value
 
-    def finish(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
+    def store_result(number: PrimExpr, i: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
         channel = number * own + i
         n, *place = unflatten(j, (count, *spatial))
         if bias:
             value = value + cast(load(bias[0], channel), value.dtype)
-        return _finished(fused, data.dtype, value, (n, channel, *place))
+        return _epilogue_store(fused, data.dtype, value, (n, channel, *place))
 
     dtype, total, mode = _arithmetic(data.dtype, target.options)
     product = Product(
         attrs.groups, own, count * prod(spatial), inner * prod(kernel), left, right,
-        True, False, finish, dtype, total, mode,
+        True, False, store_result, dtype, total, mode,
     )  # fmt: skip
     return _kernel(group, fused, product, target.options)
 
@@ -116,7 +116,9 @@ def _element(
     return load(buffer, *leading, *inner)
 
 
-def _finished(fused: Epilogue, dtype: DType, value: PrimExpr, indices: Sequence[PrimExpr]) -> Stmt:
+def _epilogue_store(
+    fused: Epilogue, dtype: DType, value: PrimExpr, indices: Sequence[PrimExpr]
+) -> Stmt:
     """Store what the calls behind the product make of its element."""
     applied = fused.apply(cast(value, dtype), tuple(indices))
     return store(fused.output, indices, applied)

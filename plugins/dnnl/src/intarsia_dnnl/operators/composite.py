@@ -8,15 +8,25 @@ from typing import Any
 
 from msgspec import Struct
 
-from intarsia.ir.expr import Call
-from intarsia.ir.pattern import Match, Pattern, Wildcard, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    Match,
+    Pattern,
+    Support,
+    Wildcard,
+    label_of,
+    op,
+    scalar,
+    sizes,
+)
 
-from ..draft import Draft, label_of, scalar, sizes
+from ..draft import Draft
 from .elementwise import GELU
 from .row import Row
 
 _X = Wildcard("x")
+_SPELLED = "spelled out in several operators"
 
 
 def _number(name: str) -> Wildcard:
@@ -78,7 +88,9 @@ def _gelu_rows() -> list[Row]:
             last = ("two", 2.0) if index == 3 else ("half", 0.5)
             spelled = _Spelled("gelu_erf", (("scale", scale), ("one", 1.0), last))
             name = f"gelu_erf_{kind}_{index}"
-            rows.append(Row(name, pattern, spelled.supports, spelled.lower, special=GELU))
+            rows.append(
+                Row(name, pattern, spelled.lower, spelled.supports, doc=_SPELLED, special=GELU)
+            )
     return rows
 
 
@@ -100,7 +112,9 @@ def _tanh_gelu_rows() -> list[Row]:
             wanted = (("cubic", 0.044715), ("scale", math.sqrt(2 / math.pi)), ("one", 1.0), last)
             spelled = _Spelled("gelu_tanh", (*numbers, *wanted))
             name = f"gelu_tanh_{form}_{index}"
-            rows.append(Row(name, pattern, spelled.supports, spelled.lower, special=GELU))
+            rows.append(
+                Row(name, pattern, spelled.lower, spelled.supports, doc=_SPELLED, special=GELU)
+            )
     return rows
 
 
@@ -122,10 +136,10 @@ def _hard_swish_rows() -> list[Row]:
     rows: list[Row] = []
     for index, (pattern, last) in enumerate(forms):
         spelled = _Spelled("hardswish", (("three", 3.0), last), 1 / 6, 0.5)
-        rows.append(Row(f"hard_swish_{index}", pattern, spelled.supports, spelled.lower))
+        rows.append(Row(f"hard_swish_{index}", pattern, spelled.lower, spelled.supports))
     by_sigmoid = _Spelled("hardswish", (), 1 / 6, 0.5)
     pattern = op("multiply", _X, op("nn.hard_sigmoid", _X, where=_is_sixth))
-    rows.append(Row("hard_swish_4", pattern, by_sigmoid.supports, by_sigmoid.lower))
+    rows.append(Row("hard_swish_4", pattern, by_sigmoid.lower, by_sigmoid.supports))
     return rows
 
 
@@ -138,12 +152,9 @@ def _simple_rows() -> list[Row]:
     silu = _Spelled("swish", (), 1.0)
     mish = _Spelled("mish")
     return [
-        Row("silu", op("multiply", _X, op("sigmoid", _X)), silu.supports, silu.lower),
+        Row("silu", op("multiply", _X, op("sigmoid", _X)), silu.lower, silu.supports),
         Row(
-            "mish",
-            op("multiply", _X, op("tanh", op("nn.softplus", _X))),
-            mish.supports,
-            mish.lower,
+            "mish", op("multiply", _X, op("tanh", op("nn.softplus", _X))), mish.lower, mish.supports
         ),
     ]
 

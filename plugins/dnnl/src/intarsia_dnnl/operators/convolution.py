@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
 
-from ..draft import Draft, label_of, sizes
+from ..draft import Draft
 from .row import Row
 
 
@@ -80,17 +79,17 @@ ROWS = (
     Row(
         "nn.conv",
         op("nn.conv"),
-        _supports_conv,
         _lower_conv,
+        _supports_conv,
         constant=(1, 2),
-        limits="1 to 3 spatial dimensions",
+        doc="1 to 3 spatial dimensions",
     ),
     Row(
         "nn.conv_transpose",
         op("nn.conv_transpose"),
-        _supports_transposed,
         _lower_transposed,
+        _supports_transposed,
         constant=(1, 2),
-        limits="1 to 3 spatial dimensions; output padding up to what padding cuts off",
+        doc="1 to 3 spatial dimensions; output padding up to what padding cuts off",
     ),
 )

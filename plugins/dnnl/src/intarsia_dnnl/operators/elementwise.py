@@ -9,12 +9,20 @@ from typing import Any
 
 from msgspec import Struct
 
-from intarsia.ir.expr import Call, Expr
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    Expr,
+    Match,
+    Support,
+    label_of,
+    op,
+    scalar,
+    sizes,
+)
 
-from ..draft import Draft, label_of, scalar, sizes
-from .row import Row, always, never
+from ..draft import Draft
+from .row import Row
 
 
 class _Function(Struct, frozen=True):
@@ -216,25 +224,24 @@ def _lower_prelu(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    *(Row(f.operator, op(f.operator), always, f.lower) for f in _FIXED),
-    never("exp", "the library gives infinity for NaN"),
-    Row("nn.leaky_relu", op("nn.leaky_relu"), always, _attr_function("relu", "alpha")),
-    Row("nn.elu", op("nn.elu"), always, _attr_function("elu", "alpha")),
+    *(Row(f.operator, op(f.operator), f.lower) for f in _FIXED),
+    Row.refused("exp", "the library gives infinity for NaN"),
+    Row("nn.leaky_relu", op("nn.leaky_relu"), _attr_function("relu", "alpha")),
+    Row("nn.elu", op("nn.elu"), _attr_function("elu", "alpha")),
     Row(
         "nn.hard_sigmoid",
         op("nn.hard_sigmoid"),
-        always,
         _attr_function("hardsigmoid", "alpha", "beta"),
         special="NaN becomes 1",
     ),
     Row(
         "clip",
         op("clip"),
-        _supports_clip,
         _attr_function("clip_v2", "min", "max"),
+        _supports_clip,
         special="NaN becomes the minimum",
     ),
-    Row("nn.gelu", op("nn.gelu"), always, _lower_gelu, special=GELU),
-    *(Row(name, op(name), _supports_binary, _lower_binary) for name in (*_BINARY, "power")),
-    Row("nn.prelu", op("nn.prelu"), _supports_prelu, _lower_prelu, constant=(1,)),
+    Row("nn.gelu", op("nn.gelu"), _lower_gelu, special=GELU),
+    *(Row(name, op(name), _lower_binary, _supports_binary) for name in (*_BINARY, "power")),
+    Row("nn.prelu", op("nn.prelu"), _lower_prelu, _supports_prelu, constant=(1,)),
 )

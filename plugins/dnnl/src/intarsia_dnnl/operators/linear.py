@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.ir.pattern import Match, op
+from intarsia.plugin.accelerator import Match, label_of, op, sizes
 
-from ..draft import Draft, label_of, sizes
-from .row import Row, always
+from ..draft import Draft
+from .row import Row
 
 
 def _lower_matmul(draft: Draft, match: Match) -> int:
@@ -33,4 +33,4 @@ def _operand(draft: Draft, value: int, rank: int, *, transpose: bool) -> int:
     return draft.add("transpose", (value,), tuple(shape[axis] for axis in axes), {"axes": axes})
 
 
-ROWS = (Row("matmul", op("matmul"), always, _lower_matmul),)
+ROWS = (Row("matmul", op("matmul"), _lower_matmul),)

@@ -6,11 +6,10 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
 
-from ..draft import Draft, label_of, sizes
-from .row import Row, never
+from ..draft import Draft
+from .row import Row
 
 
 def _supports_softmax(match: Match) -> Support:
@@ -86,24 +85,24 @@ ROWS = (
     Row(
         "nn.softmax",
         op("nn.softmax"),
-        _supports_softmax,
         _lower_softmax,
-        limits="more than one element along the axis",
+        _supports_softmax,
+        doc="more than one element along the axis",
     ),
-    never("nn.log_softmax", "the library gives minus infinity where a row holds NaN"),
+    Row.refused("nn.log_softmax", "the library gives minus infinity where a row holds NaN"),
     Row(
         "nn.layer_norm",
         op("nn.layer_norm"),
-        _supports_layer_norm,
         _lower_layer_norm,
-        limits="scale and bias of all normalised elements",
+        _supports_layer_norm,
+        doc="scale and bias of all normalised elements",
     ),
     Row(
         "nn.batch_norm",
         op("nn.batch_norm"),
-        _supports_batch_norm,
         _lower_batch_norm,
+        _supports_batch_norm,
         constant=(1, 2, 3, 4),
-        limits="rank 2 to 5",
+        doc="rank 2 to 5",
     ),
 )

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
 
-from ..draft import Draft, label_of, sizes
-from .row import Row
+from ..draft import Draft
+from .row import STORED, Row
 from .shape import moves
 
 
@@ -149,30 +148,31 @@ ROWS = (
     Row(
         "nn.max_pool",
         op("nn.max_pool"),
-        _supports_pool,
         _lower_pool,
-        integers=True,
-        limits=_WINDOWS,
+        _supports_pool,
         special=_LEAST,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc=_WINDOWS,
     ),
-    Row("nn.avg_pool", op("nn.avg_pool"), _supports_pool, _lower_pool, limits=_WINDOWS),
+    Row("nn.avg_pool", op("nn.avg_pool"), _lower_pool, _supports_pool, doc=_WINDOWS),
     *(
         Row(
             name,
             op(name),
-            _supports_reduction,
             _lower_reduction,
-            limits="over two or three spatial axes" if name == "max" else "rank 5 at most",
+            _supports_reduction,
             special=_LEAST if name == "max" else "",
+            doc="over two or three spatial axes" if name == "max" else "rank 5 at most",
         )
         for name in _REDUCTIONS
     ),
     Row(
         "nn.lrn",
         op("nn.lrn"),
-        _supports_lrn,
         _lower_lrn,
-        limits="rank 4, odd windows",
+        _supports_lrn,
         special="NaN and infinity reach channels outside of their windows",
+        doc="rank 4, odd windows",
     ),
 )

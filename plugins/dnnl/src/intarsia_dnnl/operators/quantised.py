@@ -8,14 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, tensor_type
-from intarsia.ir.pattern import Match, Optional, Pattern, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    Constant,
+    DType,
+    Expr,
+    Match,
+    Optional,
+    Pattern,
+    Support,
+    array_of,
+    label_of,
+    op,
+    sizes,
+    tensor_type,
+)
 
-from ..draft import Draft, label_of, sizes
+from ..draft import Draft
 from ..program import PostOp
-from .row import Row, never
+from .row import STORED, Row
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -33,12 +45,6 @@ def _inner(match: Match) -> Call:
 
 def _is_byte(expr: Expr) -> bool:
     return tensor_type(expr).dtype in _BYTES
-
-
-def _array(expr: Expr) -> Array:
-    if not isinstance(expr, Constant):
-        raise AssertionError("the predicate has asked for a constant")
-    return expr.data
 
 
 def _refused(call: Call, first: int) -> Support | None:
@@ -68,7 +74,7 @@ def _supports_linear(match: Match, axis: int) -> Support:
     refused = _refused(call, 1)
     if refused is not None:
         return refused
-    if _symmetric(_array(call.args[3]), _array(call.args[5]), axis) is None:
+    if _symmetric(array_of(call.args[3]), array_of(call.args[5]), axis) is None:
         return Support.no(
             Code.UNSUPPORTED_ATTRIBUTE, "weights less their zero point do not fit in int8"
         )
@@ -96,7 +102,7 @@ def _supports_matmul(match: Match) -> Support:
 
 def _factor(call: Call) -> Array:
     """Return what takes the accumulator to the units of the result, for each channel."""
-    x_scale, w_scale, y_scale = (_array(call.args[index]) for index in (1, 4, 6))
+    x_scale, w_scale, y_scale = (array_of(call.args[index]) for index in (1, 4, 6))
     return np.asarray((x_scale * w_scale) / y_scale, np.float32).reshape(-1)
 
 
@@ -107,10 +113,10 @@ def _linear(draft: Draft, match: Match, kind: str, data: int, weight: Array, num
     args = [data, draft.constant(weight), draft.constant(factor)]
     _, _, x_zero, _, _, _, _, y_zero, *more = call.args
     if more:
-        bias = _array(more[0]).astype(np.float64) * factor.astype(np.float64)
+        bias = array_of(more[0]).astype(np.float64) * factor.astype(np.float64)
         args.append(draft.constant(bias.astype(np.float32)))
-    zero = int(_array(y_zero))
-    attrs = {**numbers, "src_zero": int(_array(x_zero)), "dst_zero": zero}
+    zero = int(array_of(y_zero))
+    attrs = {**numbers, "src_zero": int(array_of(x_zero)), "dst_zero": zero}
     shape = sizes(call)
     if kind == "qmatmul":
         shape = (int(np.prod(shape[:-1])), shape[-1])
@@ -131,7 +137,7 @@ def _bounds(call: Call) -> tuple[float, float]:
 def _lower_conv(draft: Draft, match: Match) -> int:
     call = _inner(match)
     attrs: Any = call.attrs
-    weight = _symmetric(_array(call.args[3]), _array(call.args[5]), 0)
+    weight = _symmetric(array_of(call.args[3]), array_of(call.args[5]), 0)
     numbers = {
         "strides": attrs.strides,
         "dilation": attrs.dilation,
@@ -164,7 +170,7 @@ def _supports_deconv(match: Match) -> Support:
 def _lower_deconv(draft: Draft, match: Match) -> int:
     call = match.root
     attrs: Any = call.attrs
-    weight = _known(_symmetric(_array(call.args[3]), _array(call.args[5]), 1))
+    weight = _known(_symmetric(array_of(call.args[3]), array_of(call.args[5]), 1))
     extra = attrs.output_padding or (0,) * len(attrs.strides)
     numbers = {
         "strides": attrs.strides,
@@ -182,7 +188,7 @@ def _lower_matmul(draft: Draft, match: Match) -> int:
     call = _inner(match)
     attrs: Any = call.attrs
     axis = 0 if attrs.transpose_b else 1
-    weight = _known(_symmetric(_array(call.args[3]), _array(call.args[5]), axis))
+    weight = _known(_symmetric(array_of(call.args[3]), array_of(call.args[5]), axis))
     matrix = np.ascontiguousarray(weight.T) if attrs.transpose_b else weight
     shape = sizes(call.args[0])
     rows = draft.view(draft.value(call.args[0]), (int(np.prod(shape[:-1])), shape[-1]))
@@ -212,7 +218,7 @@ def _supports_add(match: Match) -> Support:
 def _lower_add(draft: Draft, match: Match) -> int:
     """``a * (as / ys) + b * (bs / ys) + (yz - az * as / ys - bz * bs / ys)``, or less ``b``."""
     call = _inner(match)
-    numbers = [float(_array(call.args[index])) for index in (1, 2, 4, 5, 6, 7)]
+    numbers = [float(array_of(call.args[index])) for index in (1, 2, 4, 5, 6, 7)]
     a_scale, a_zero, b_scale, b_zero, y_scale, y_zero = numbers
     sign = -1.0 if call.name == "qnn.subtract" else 1.0
     left, right = a_scale / y_scale, sign * b_scale / y_scale
@@ -253,7 +259,7 @@ def _lower_mean(draft: Draft, match: Match) -> int:
 
 def _mean(draft: Draft, call: Call, shape: tuple[int, ...], numbers: Any) -> int:
     """Append a mean over windows that takes its result to other units."""
-    scale, zero, y_scale, y_zero = (float(_array(arg)) for arg in call.args[1:])
+    scale, zero, y_scale, y_zero = (float(array_of(arg)) for arg in call.args[1:])
     value, dtype = draft.value(call.args[0]), tensor_type(call).dtype.value
     result = draft.add("qmean", (value,), shape, numbers, label=label_of(call), dtype=dtype)
     factor = scale / y_scale
@@ -282,8 +288,8 @@ def _lower_layer_norm(draft: Draft, match: Match) -> int:
     attrs: Any = call.attrs
     shape = sizes(call)
     outer, inner = prod(shape[: attrs.axis]), prod(shape[attrs.axis :])
-    scale, _, y_scale, y_zero = (float(_array(arg)) for arg in call.args[1:5])
-    gamma, *beta = (_array(arg).reshape(inner).astype(np.float64) for arg in call.args[5:])
+    scale, _, y_scale, y_zero = (float(array_of(arg)) for arg in call.args[1:5])
+    gamma, *beta = (array_of(arg).reshape(inner).astype(np.float64) for arg in call.args[5:])
     shift = (beta[0] if beta else np.zeros(inner)) / y_scale + y_zero
     weights = [draft.constant(part.astype(np.float32)) for part in (gamma / y_scale, shift)]
     args = (draft.view(draft.value(call.args[0]), (outer, inner)), *weights)
@@ -328,7 +334,7 @@ def _supports_requantize(match: Match) -> Support:
     refused = _refused(match.root, 1)
     if refused is not None:
         return refused
-    if any(_array(arg).size > 1 for arg in match.root.args[1:]):
+    if any(array_of(arg).size > 1 for arg in match.root.args[1:]):
         return Support.no(
             Code.UNSUPPORTED_ATTRIBUTE, "only constant scalar scales and zero points are taken"
         )
@@ -337,7 +343,7 @@ def _supports_requantize(match: Match) -> Support:
 
 def _lower_requantize(draft: Draft, match: Match) -> int:
     call = match.root
-    scale, zero, y_scale, y_zero = (_array(arg).reshape(-1) for arg in call.args[1:])
+    scale, zero, y_scale, y_zero = (array_of(arg).reshape(-1) for arg in call.args[1:])
     factor = draft.constant(np.asarray(scale / y_scale, np.float32))
     attrs = {"src_zero": int(zero[0]), "dst_zero": int(y_zero[0])}
     args, dtype = (draft.value(call.args[0]), factor), tensor_type(call).dtype.value
@@ -358,7 +364,7 @@ def _supports_convert(match: Match) -> Support:
 
 def _lower_convert(draft: Draft, match: Match) -> int:
     call = match.root
-    scale, zero = _array(call.args[1]).reshape(1), int(_array(call.args[2]).reshape(()))
+    scale, zero = array_of(call.args[1]).reshape(1), int(array_of(call.args[2]).reshape(()))
     back = call.name == "qnn.quantize"
     factor = draft.constant(np.asarray(1 / scale if back else scale, np.float32))
     attrs = {"src_zero": 0 if back else zero, "dst_zero": zero if back else 0}
@@ -379,87 +385,96 @@ ROWS = (
     Row(
         "qnn.conv",
         Optional(op("qnn.conv"), _limited),
-        _supports_conv,
         _lower_conv,
-        integers=True,
-        limits=f"1 to 3 spatial dimensions; {_WEIGHTS}; limits behind it",
+        _supports_conv,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc=f"1 to 3 spatial dimensions; {_WEIGHTS}; limits behind it",
     ),
     Row(
         "qnn.matmul",
         Optional(op("qnn.matmul"), _limited),
-        _supports_matmul,
         _lower_matmul,
-        integers=True,
-        limits=f"rows times a matrix; {_WEIGHTS}; limits behind it",
+        _supports_matmul,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc=f"rows times a matrix; {_WEIGHTS}; limits behind it",
     ),
     *(
         Row(
             name,
             Optional(op(name), _limited),
-            _supports_add,
             _lower_add,
-            integers=True,
-            limits=f"operands of one shape; {_PARAMETERS}; limits behind it",
+            _supports_add,
+            dtypes=STORED,
+            checks_dtypes=False,
+            doc=f"operands of one shape; {_PARAMETERS}; limits behind it",
         )
         for name in ("qnn.add", "qnn.subtract")
     ),
     Row(
         "qnn.conv_transpose",
         op("qnn.conv_transpose"),
-        _supports_deconv,
         _lower_deconv,
-        integers=True,
-        limits=f"1 to 3 spatial dimensions, one group; {_WEIGHTS}",
+        _supports_deconv,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc=f"1 to 3 spatial dimensions, one group; {_WEIGHTS}",
     ),
     Row(
         "qnn.layer_norm",
         op("qnn.layer_norm"),
-        _supports_layer_norm,
         _lower_layer_norm,
-        integers=True,
-        limits=f"{_PARAMETERS}; constant scale and bias of all normalised elements",
+        _supports_layer_norm,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc=f"{_PARAMETERS}; constant scale and bias of all normalised elements",
     ),
     Row(
         "qnn.mean",
         op("qnn.mean"),
-        _supports_mean,
         _lower_mean,
-        integers=True,
-        limits=f"over all spatial axes, to the type of the data; {_PARAMETERS}",
+        _supports_mean,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc=f"over all spatial axes, to the type of the data; {_PARAMETERS}",
     ),
     Row(
         "qnn.avg_pool",
         op("qnn.avg_pool"),
-        _supports_avg_pool,
         _lower_avg_pool,
-        integers=True,
-        limits="1 to 3 spatial dimensions, to the type of the data; no dilation, ceil_mode or"
+        _supports_avg_pool,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc="1 to 3 spatial dimensions, to the type of the data; no dilation, ceil_mode or"
         f" counted padding; {_PARAMETERS}",
     ),
     Row(
         "qnn.requantize",
         op("qnn.requantize"),
-        _supports_requantize,
         _lower_requantize,
-        integers=True,
-        limits=f"from 8 bits to 8 bits; {_PARAMETERS}",
+        _supports_requantize,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc=f"from 8 bits to 8 bits; {_PARAMETERS}",
     ),
     *(
         Row(
             name,
             op(name),
-            _supports_convert,
             _lower_convert,
-            integers=True,
-            limits=f"float32 and 8 bits; {_PARAMETERS}",
+            _supports_convert,
+            dtypes=STORED,
+            checks_dtypes=False,
+            doc=f"float32 and 8 bits; {_PARAMETERS}",
         )
         for name in ("qnn.quantize", "qnn.dequantize")
     ),
-    never("qnn.softmax", "the library's softmax of bytes is many steps off, and no faster"),
-    never("qnn.multiply", "the library has no product of two tensors with zero points"),
-    never("qnn.lookup", "the library has no tables"),
+    Row.refused("qnn.softmax", "the library's softmax of bytes is many steps off, and no faster"),
+    Row.refused("qnn.multiply", "the library has no product of two tensors with zero points"),
+    Row.refused("qnn.lookup", "the library has no tables"),
     *(
-        never(name, "no 32-bit sums are taken: an integer of a region is a byte")
+        Row.refused(name, "no 32-bit sums are taken: an integer of a region is a byte")
         for name in ("qnn.conv_integer", "qnn.matmul_integer")
     ),
 )

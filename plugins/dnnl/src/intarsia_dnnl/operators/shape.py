@@ -5,21 +5,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import tensor_type
-from intarsia.ir.pattern import Match, op
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Code,
+    Match,
+    Support,
+    label_of,
+    op,
+    sizes,
+    tensor_type,
+)
 
-from ..draft import Draft, label_of, sizes
-from .row import Row
-
-_MOVED = (DType.FLOAT32, DType.INT8, DType.UINT8)
+from ..draft import Draft
+from .row import STORED, Row
 
 
 def moves(match: Match) -> Support:
     """Take what moves elements of the types that the library has, all of one type."""
     types = {tensor_type(expr).dtype for expr in (*match.root.args, match.root)}
-    if len(types) > 1 or types.isdisjoint(_MOVED):
+    if len(types) > 1 or types.isdisjoint(STORED):
         names = ", ".join(sorted(dtype.value for dtype in types))
         return Support.no(Code.UNSUPPORTED_DTYPE, f"float32 and 8-bit integers only, not {names}")
     return Support.yes()
@@ -66,6 +69,22 @@ def _lower_concatenate(draft: Draft, match: Match) -> int:
     return draft.add("concat", args, sizes(match.root), numbers, label=label, dtype=dtype)
 
 
+def _lower_depth_to_space(draft: Draft, match: Match) -> int:
+    """Append a transpose of rank 6 between two views: the channels' blocks go beside the places."""
+    attrs: Any = match.attrs
+    value, block = draft.value(match.root.args[0]), attrs.block
+    n, channels, height, width = sizes(match.root.args[0])
+    depth = channels // block**2
+    split, axes = (n, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
+    if attrs.mode == "CRD":
+        split, axes = (n, depth, block, block, height, width), (0, 1, 4, 2, 5, 3)
+    parts, dtype = draft.view(value, split), draft.dtypes[value]
+    moved = tuple(split[axis] for axis in axes)
+    label = label_of(match.root)
+    result = draft.add("transpose", (parts,), moved, {"axes": axes}, label=label, dtype=dtype)
+    return draft.view(result, sizes(match.root))
+
+
 def _supports_resize(match: Match) -> Support:
     attrs: Any = match.attrs
     source, result = sizes(match.root.args[0]), sizes(match.root)
@@ -110,22 +129,38 @@ def _lower_resize(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row("reshape", op("reshape"), moves, _lower_reshape, integers=True),
-    Row("transpose", op("transpose"), moves, _lower_transpose, integers=True),
+    Row("reshape", op("reshape"), _lower_reshape, moves, dtypes=STORED, checks_dtypes=False),
+    Row("transpose", op("transpose"), _lower_transpose, moves, dtypes=STORED, checks_dtypes=False),
     Row(
         "strided_slice",
         op("strided_slice"),
-        _supports_slice,
         _lower_slice,
-        integers=True,
-        limits="strides of 1",
+        _supports_slice,
+        dtypes=STORED,
+        checks_dtypes=False,
+        doc="strides of 1",
     ),
-    Row("concatenate", op("concatenate"), moves, _lower_concatenate, integers=True),
+    Row(
+        "concatenate",
+        op("concatenate"),
+        _lower_concatenate,
+        moves,
+        dtypes=STORED,
+        checks_dtypes=False,
+    ),
+    Row(
+        "nn.depth_to_space",
+        op("nn.depth_to_space"),
+        _lower_depth_to_space,
+        moves,
+        dtypes=STORED,
+        checks_dtypes=False,
+    ),
     Row(
         "nn.resize",
         op("nn.resize"),
-        _supports_resize,
         _lower_resize,
-        limits="spatial axes; linear with half_pixel; nearest by whole factors",
+        _supports_resize,
+        doc="spatial axes; linear with half_pixel; nearest by whole factors",
     ),
 )

@@ -7,13 +7,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from intarsia.ir.expr import Call
-from intarsia.ops.nn import Conv, Matmul
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    Conv,
+    Matmul,
+    Support,
+    array_of,
+    label_of,
+    operator_row,
+    sizes,
+)
 
-from ..draft import Draft, Value, constant_of, label_of, sizes, stored_bytes, zero_of
+from ..draft import Draft, Value, stored_bytes, zero_of
 from ..tosa.program import Attr
-from .row import MAX_STRIDE, YES, Row, check_factors, is_image, wide
+from .row import MAX_STRIDE, YES, check_factors, is_image, wide
 
 MAX_KERNEL = 4096
 MAX_KERNEL_HEIGHT = 64
@@ -72,7 +80,7 @@ def _weights(call: Call) -> Support:
 
 def check_weights(call: Call, channel_axis: int) -> Support:
     """Refuse weights with a zero point for each channel, or too large together."""
-    weight, zero = (constant_of(call.args[index]) for index in (3, 5))
+    weight, zero = (array_of(call.args[index]) for index in (3, 5))
     if zero.size > 1 and np.unique(zero).size > 1:
         return Support.no(
             Code.UNSUPPORTED_ATTRIBUTE, "one zero point for all weights is taken, not one a channel"
@@ -148,7 +156,7 @@ def convolve(
     """
     depthwise = "depthwise" in attrs
     channels = shape[3]
-    bias = constant_of(call.args[BIAS]) if len(call.args) > BIAS else np.zeros(channels, np.int32)
+    bias = array_of(call.args[BIAS]) if len(call.args) > BIAS else np.zeros(channels, np.int32)
     operands = (
         value,
         draft.constant(np.ascontiguousarray(weight)),
@@ -166,7 +174,7 @@ def convolve(
 
 def _lower_conv(draft: Draft, call: Call) -> Value:
     attrs = _attrs(call)
-    weight = stored_bytes(constant_of(call.args[3]))
+    weight = stored_bytes(array_of(call.args[3]))
     padding = [(int(before), int(after)) for before, after in attrs.padding]
     value, pad = fitted(
         draft,
@@ -212,7 +220,7 @@ def _product_weights(call: Call) -> Support:
 def _lower_matmul(draft: Draft, call: Call) -> Value:
     """A 1x1 convolution over the rows."""
     shape = sizes(call)
-    weight = stored_bytes(constant_of(call.args[3]))
+    weight = stored_bytes(array_of(call.args[3]))
     columns = weight if _matmul_attrs(call).transpose_b else weight.T
     depth, rows = columns.shape[1], int(np.prod(shape[:-1]))
     value = draft.reshape(draft.plain(call.args[0]), (1, 1, rows, depth))
@@ -224,23 +232,28 @@ def _lower_matmul(draft: Draft, call: Call) -> Value:
 
 _CONSTANT = (1, 2, 3, 4, 5, 6, 7, BIAS)
 ROWS = (
-    Row(
+    operator_row(
         "qnn.conv",
-        (0, 3),
-        _CONSTANT,
-        (is_image, _groups, _kernel, _weights),
         _lower_conv,
-        f"images; constant weights and bias; kernel, dilated, up to {MAX_KERNEL_HEIGHT} rows and"
-        f" {MAX_KERNEL} elements; strides 1 to {MAX_STRIDE}; groups 1 or one for each channel; one"
-        f" zero point for all weights; weights of a channel sum to at most {MAX_WEIGHT_SUM}",
+        is_image,
+        _groups,
+        _kernel,
+        _weights,
+        data=(0, 3),
+        constant=_CONSTANT,
+        doc=f"images; constant weights and bias; kernel, dilated, up to {MAX_KERNEL_HEIGHT} rows"
+        f" and {MAX_KERNEL} elements; strides 1 to {MAX_STRIDE}; groups 1 or one for each"
+        " channel; one zero point for all weights; weights of a channel sum to at most"
+        f" {MAX_WEIGHT_SUM}",
     ),
-    Row(
+    operator_row(
         "qnn.matmul",
-        (0, 3),
-        _CONSTANT,
-        (_product, _product_weights),
         _lower_matmul,
-        "constant two-dimensional weights; no transposed or one-dimensional first operand; one zero"
-        " point for all weights",
+        _product,
+        _product_weights,
+        data=(0, 3),
+        constant=_CONSTANT,
+        doc="constant two-dimensional weights; no transposed or one-dimensional first operand;"
+        " one zero point for all weights",
     ),
 )

@@ -7,13 +7,21 @@ import math
 
 import numpy as np
 
-from intarsia.ir.expr import Call, tensor_type
-from intarsia.ops.unary import Clip
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Clip,
+    Code,
+    Support,
+    array_of,
+    label_of,
+    operator_row,
+    sizes,
+    tensor_type,
+)
 
-from ..draft import Draft, Value, constant_of, label_of, scale_of, sizes, stored_bytes, zero_of
+from ..draft import Draft, Value, scale_of, stored_bytes, zero_of
 from ..tosa.program import Attr
-from .row import YES, Row, check_factors, check_tensor, wide
+from .row import YES, check_factors, check_tensor, wide
 
 HEADROOM = 20
 """Bits by which the operands of a sum are moved up, so that their common scale loses nothing."""
@@ -90,7 +98,7 @@ def _current(draft: Draft, call: Call) -> tuple[str, bool]:
 
 
 def _scalar_parameters(call: Call) -> Support:
-    if any(constant_of(call.args[index]).size > 1 for index in (1, 2, 3, 4)):
+    if any(array_of(call.args[index]).size > 1 for index in (1, 2, 3, 4)):
         return Support.no(
             Code.UNSUPPORTED_ATTRIBUTE, "scales and zero points along an axis are not taken"
         )
@@ -106,7 +114,7 @@ def _lower_requantize(draft: Draft, call: Call) -> Value:
 
 def _lower_lookup(draft: Draft, call: Call) -> Value:
     value, image = _current(draft, call)
-    table = draft.constant(stored_bytes(constant_of(call.args[1])))
+    table = draft.constant(stored_bytes(array_of(call.args[1])))
     shape = draft.shape(value)
     return Value(draft.add("TABLE", (value, table), shape, label=label_of(call)), image)
 
@@ -143,21 +151,30 @@ def _table(call: Call) -> Support:
 _PAIR = (1, 2, 4, 5, 6, 7)
 ROWS = (
     *(
-        Row(name, (0, 3), _PAIR, (_ranks, _scales), lower, "operands of one rank")
+        operator_row(
+            name, lower, _ranks, _scales, data=(0, 3), constant=_PAIR, doc="operands of one rank"
+        )
         for name, lower in (
             ("qnn.add", _lower_sum),
             ("qnn.subtract", _lower_sum),
             ("qnn.multiply", _lower_product),
         )
     ),
-    Row(
+    operator_row(
         "qnn.requantize",
-        (0,),
-        (1, 2, 3, 4),
-        (_scalar_parameters,),
         _lower_requantize,
-        "one scale and one zero point",
+        _scalar_parameters,
+        data=(0,),
+        constant=(1, 2, 3, 4),
+        doc="one scale and one zero point",
     ),
-    Row("qnn.lookup", (0,), (1,), (_table,), _lower_lookup, "a constant table of 8-bit elements"),
-    Row("clip", (0,), (), (_ordered,), _lower_clip, "limits that do not cross"),
+    operator_row(
+        "qnn.lookup",
+        _lower_lookup,
+        _table,
+        data=(0,),
+        constant=(1,),
+        doc="a constant table of 8-bit elements",
+    ),
+    operator_row("clip", _lower_clip, _ordered, data=(0,), doc="limits that do not cross"),
 )

@@ -7,15 +7,22 @@ from math import prod
 
 import numpy as np
 
-from intarsia.ir.expr import Call
-from intarsia.ops.pooling import AvgPool, PoolAttrs
-from intarsia.ops.reduce import ReduceOp
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    AvgPool,
+    Call,
+    Code,
+    PoolAttrs,
+    ReduceOp,
+    Support,
+    label_of,
+    operator_row,
+    sizes,
+)
 
-from ..draft import Draft, Value, label_of, scale_of, sizes, zero_of
+from ..draft import Draft, Value, scale_of, zero_of
 from ..tosa.program import Attr
 from .convolution import MAX_KERNEL, MAX_KERNEL_HEIGHT, fitted
-from .row import MAX_STRIDE, YES, Row, check_factors, is_image, wide
+from .row import MAX_STRIDE, YES, check_factors, is_image, wide
 
 MAX_WINDOW = 65536
 MAX_WINDOW_HEIGHT = 256
@@ -181,32 +188,35 @@ def _lower_mean(draft: Draft, call: Call) -> Value:
 
 
 ROWS = (
-    Row(
+    operator_row(
         "nn.max_pool",
-        (0,),
-        (),
-        (is_image, _window),
         _lower_max_pool,
-        f"images; windows up to {MAX_WINDOW_HEIGHT} rows and {MAX_WINDOW} elements; strides 1 to"
-        f" {MAX_STRIDE}; no dilation, no ceil_mode",
+        is_image,
+        _window,
+        data=(0,),
+        doc=f"images; windows up to {MAX_WINDOW_HEIGHT} rows and {MAX_WINDOW} elements; strides"
+        f" 1 to {MAX_STRIDE}; no dilation, no ceil_mode",
     ),
-    Row(
+    operator_row(
         "qnn.avg_pool",
-        (0,),
-        (1, 2, 3, 4),
-        (is_image, _window, _average),
         _lower_avg_pool,
-        f"as nn.max_pool, batch 1; windows up to {MAX_KERNEL_HEIGHT} rows and {MAX_KERNEL}"
-        f" elements; if padding is not counted, up to {MAX_PADDED} a side and without a change of"
-        " scale",
+        is_image,
+        _window,
+        _average,
+        data=(0,),
+        constant=(1, 2, 3, 4),
+        doc=f"as nn.max_pool, batch 1; windows up to {MAX_KERNEL_HEIGHT} rows and {MAX_KERNEL}"
+        f" elements; if padding is not counted, up to {MAX_PADDED} a side and without a"
+        " change of scale",
     ),
-    Row(
+    operator_row(
         "qnn.mean",
-        (0,),
-        (1, 2, 3, 4),
-        (is_image, _mean),
         _lower_mean,
-        f"images, batch 1, over height and width, up to {MAX_KERNEL_HEIGHT} rows and {MAX_KERNEL}"
-        " elements",
+        is_image,
+        _mean,
+        data=(0,),
+        constant=(1, 2, 3, 4),
+        doc=f"images, batch 1, over height and width, up to {MAX_KERNEL_HEIGHT} rows and"
+        f" {MAX_KERNEL} elements",
     ),
 )

@@ -1,101 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A row of the plugin's table, and the limits that all rows share."""
+"""What all rows of the plugin's table ask of their tensors, and rules that rows share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 import numpy as np
-from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr
-from intarsia.ir.pattern import Match, op
-from intarsia.ir.types import TensorType
-from intarsia.partition.support import Code, Support, SupportRow
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    DType,
+    Expr,
+    Limits,
+    Sentences,
+    Support,
+    TensorType,
+    array_of,
+)
 
-from ..draft import Draft, Value, constant_of
 from ..tosa.scale import fits
 
-Lower: TypeAlias = "Callable[[Draft, Call], Value]"
-Rule: TypeAlias = "Callable[[Call], Support]"
-
-MAX_RANK = 4
 MAX_SIZE = 65536
 MAX_STRIDE = 3
 BYTES = (DType.INT8, DType.UINT8)
 YES = Support.yes()
 
-
-class Row(Struct, frozen=True):
-    """One operator that the plugin knows.
-
-    Attributes:
-        op: Its name.
-        data: Which arguments, and the result, are 8-bit tensors.
-        constant: Arguments that must be known at compile time.
-        rules: Asked in order; the first no counts.
-        lower: Appends nodes for a call, returns its value.
-        limits: The rules in words, for the table of what is supported.
-    """
-
-    op: str
-    data: tuple[int, ...]
-    constant: tuple[int, ...]
-    rules: tuple[Rule, ...]
-    lower: Lower
-    limits: str
-
-    def support_row(self) -> SupportRow:
-        """Return the row for the ``annotate`` hook."""
-        return SupportRow(self.op, op(self.op), self.predicate)
-
-    def predicate(self, match: Match) -> Support:
-        """Say whether the plugin takes a call."""
-        call = match.root
-        for rule in (self._tensors, self._constants, *self.rules):
-            verdict = rule(call)
-            if not verdict:
-                return verdict
-        return YES
-
-    def _tensors(self, call: Call) -> Support:
-        chosen = [call.args[index] for index in self.data if index < len(call.args)]
-        everything = call.args if not self.data else chosen
-        for expr in (*everything, call):
-            verdict = check_tensor(expr)
-            if not verdict:
-                return verdict
-        return YES
-
-    def _constants(self, call: Call) -> Support:
-        for index in self.constant:
-            if index < len(call.args) and not isinstance(call.args[index], Constant):
-                return Support.no(
-                    Code.UNSUPPORTED_ATTRIBUTE,
-                    f"argument {index} of {call.name} must be known at compile time",
-                )
-        return YES
+_SIZE = f"sizes {{shape}}, 1 to {MAX_SIZE} are taken"
+LIMITS = Limits(
+    dtypes=BYTES,
+    ranks=range(1, 5),
+    sizes=range(1, MAX_SIZE + 1),
+    sentences=Sentences(
+        dtype="only int8 and uint8 are taken, not {type}",
+        empty=_SIZE,
+        rank="rank {rank}, 1 to 4 are taken",
+        size=_SIZE,
+    ),
+)
 
 
 def check_tensor(expr: Expr) -> Support:
-    """Refuse what is no 8-bit tensor of at most four static dimensions."""
-    match expr.type:
-        case TensorType() as type_:
-            pass
-        case _:
-            return Support.no(Code.UNSUPPORTED_OP, "tuples are not taken")
-    if type_.dtype not in BYTES:
-        return Support.no(Code.UNSUPPORTED_DTYPE, f"only int8 and uint8 are taken, not {type_}")
-    if not type_.is_static:
-        return Support.no(Code.UNSUPPORTED_SHAPE, f"the shape of {type_} is not static")
-    shape = type_.static_shape
-    if not 1 <= len(shape) <= MAX_RANK:
-        return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(shape)}, 1 to {MAX_RANK} are taken")
-    if min(shape) < 1 or max(shape) > MAX_SIZE:
-        return Support.no(Code.UNSUPPORTED_SHAPE, f"sizes {list(shape)}, 1 to {MAX_SIZE} are taken")
-    return YES
+    """Refuse an operand that is no 8-bit tensor of at most four static dimensions."""
+    assert isinstance(expr.type, TensorType)  # tuples are refused before
+    return LIMITS.check(expr.type, BYTES)
 
 
 def check_factors(name: str, factors: np.ndarray) -> Support:
@@ -111,7 +57,7 @@ def check_factors(name: str, factors: np.ndarray) -> Support:
 
 def wide(expr: Expr) -> np.ndarray:
     """Return constant scales in float64."""
-    return constant_of(expr).astype(np.float64)
+    return array_of(expr).astype(np.float64)
 
 
 def is_image(call: Call) -> Support:

@@ -3,14 +3,21 @@
 
 from __future__ import annotations
 
-from intarsia.ir.expr import Call
-from intarsia.ops.shape import Concatenate, Transpose
-from intarsia.ops.slicing import StridedSlice
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    Concatenate,
+    StridedSlice,
+    Support,
+    Transpose,
+    label_of,
+    operator_row,
+    sizes,
+)
 
-from ..draft import TO_IMAGE, Draft, Value, label_of, sizes
+from ..draft import TO_IMAGE, Draft, Value
 from ..tosa.program import Attr
-from .row import YES, Row
+from .row import YES
 
 
 def _lower_reshape(draft: Draft, call: Call) -> Value:
@@ -62,8 +69,8 @@ def _lower_slice(draft: Draft, call: Call) -> Value:
 
 
 ROWS = (
-    Row("reshape", (0,), (), (), _lower_reshape, "at most four dimensions"),
-    Row("transpose", (0,), (), (), _lower_transpose, "at most four dimensions"),
-    Row("concatenate", (), (), (), _lower_concatenate, "tensors of one scale"),
-    Row("strided_slice", (0,), (), (_unit_strides,), _lower_slice, "strides of 1"),
+    operator_row("reshape", _lower_reshape, data=(0,), doc="at most four dimensions"),
+    operator_row("transpose", _lower_transpose, data=(0,), doc="at most four dimensions"),
+    operator_row("concatenate", _lower_concatenate, doc="tensors of one scale"),
+    operator_row("strided_slice", _lower_slice, _unit_strides, data=(0,), doc="strides of 1"),
 )

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from intarsia.errors import ArtifactError
+from intarsia_runtime.plugin import ArtifactError
 
 from .program import Border, Program, TosaNode
 

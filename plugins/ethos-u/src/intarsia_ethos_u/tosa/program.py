@@ -7,7 +7,6 @@ Tensors have names; a tensor with a constant's name is constant. Attributes are 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeAlias, cast
@@ -15,8 +14,14 @@ from typing import TypeAlias, cast
 from msgspec import Struct, field
 from msgspec.structs import asdict
 
-from intarsia.artifact.unit_json import Dims, Int64, interpreting, read_unit_json, tensor_bytes
-from intarsia.errors import ArtifactError
+from intarsia_runtime.plugin import (
+    Dims,
+    Int64,
+    interpreting,
+    print_unit_json,
+    read_versioned_json,
+    tensor_bytes,
+)
 
 FILE = "program.json"
 """Member of the unit that holds the program."""
@@ -95,7 +100,6 @@ class Program(Struct, frozen=True):
 def print_program(program: Program) -> bytes:
     """Return the program as JSON, the same bytes for the same program."""
     body: dict[str, object] = {
-        "schema": SCHEMA,
         "tensors": {name: [list(t.shape), t.dtype] for name, t in program.tensors.items()},
         "constants": dict(program.constants),
         "nodes": [
@@ -111,13 +115,7 @@ def print_program(program: Program) -> bytes:
         "inputs": [asdict(border) for border in program.inputs],
         "outputs": [asdict(border) for border in program.outputs],
     }
-    return (json.dumps(body, sort_keys=True, separators=(",", ":")) + "\n").encode()
-
-
-class _Versioned(Struct, frozen=True):
-    """What every version of the file has."""
-
-    schema: int
+    return print_unit_json(body, schema=SCHEMA)
 
 
 def parse_program(data: bytes) -> Program:
@@ -126,13 +124,9 @@ def parse_program(data: bytes) -> Program:
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    schema = read_unit_json(data, _Versioned, file=FILE).schema
-    if schema != SCHEMA:
-        raise ArtifactError(
-            f"{FILE} has schema {schema}, this plugin reads schema {SCHEMA}",
-            hint="compile the model again, or install the intarsia-ethos-u that compiled it",
-        )
-    program = read_unit_json(data, Program, file=FILE)
+    program = read_versioned_json(
+        data, Program, file=FILE, schema=SCHEMA, writer="intarsia-ethos-u"
+    )
     with interpreting(FILE):
         _check(program)
     return program

@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
-from intarsia.tir.expr import BinaryOp
+from intarsia_ir.tir.expr import BinaryOp
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError
 
 from .conversions import emit_rounded
 from .remainder import emit_remainder

@@ -5,25 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError
-from intarsia.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.expr import BinaryOp, CallIntrinsic, CallTarget, ReduceLanes
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError
 
 from ..functions import (
     ANGLE_REST,
     ANGLE_TURNS,
+    DEINTERLEAVE,
     DOT,
     EXCHANGES,
     FUNCTIONS,
-    HALVES,
+    LOAD_WORD,
     PREFETCH,
-    QUAD,
     SCALE,
 )
 from .arithmetic import emit_binary
 from .conversions import emit_rounded
-from .far_angle import emit_far_angle
+from .range_reduction import emit_far_angle
 from .scale import emit_scale
 from .signs import copy_sign
 from .spelling import float_text, overload, register_type, splat, vector_type
@@ -84,7 +84,11 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
         UnsupportedError: The name is not one that this generator knows.
     """
     kind = register_type(call.dtype, call.lanes)
-    if call.kind != "llvm" or call.function not in FUNCTIONS or call.function in (PREFETCH, QUAD):
+    if (
+        call.kind != "llvm"
+        or call.function not in FUNCTIONS
+        or call.function in (PREFETCH, LOAD_WORD)
+    ):
         raise UnsupportedError(
             f"the LLVM code generator has no function '{call.function}' of '{call.kind}'",
             hint=f"one of {', '.join(sorted(FUNCTIONS))}",
@@ -94,13 +98,13 @@ def emit_target_call(w: Writer, call: CallTarget, args: list[str]) -> str:
     if call.function == "llvm.bitcast":
         return w.emit(f"bitcast {old} {args[0]} to {kind}")
     if call.function in (ANGLE_REST, ANGLE_TURNS):
-        return emit_far_angle(w, args[0], call.lanes, turns=call.function == ANGLE_TURNS)
+        return emit_far_angle(w, args[0], call.lanes, quarter_turns=call.function == ANGLE_TURNS)
     if call.function == SCALE:
         return emit_scale(w, args, call.dtype, call.lanes)
     if call.function in EXCHANGES:
         return _exchange(w, call, args)
-    if call.function in HALVES:
-        first = HALVES.index(call.function)
+    if call.function in DEINTERLEAVE:
+        first = DEINTERLEAVE.index(call.function)
         return _shuffled(w, call, args, range(first, 2 * call.lanes, 2))
     if call.function == DOT:
         function = w.declarations.use(kind, f"{DOT}.{32 * call.lanes}", (kind,) * 3)

@@ -2,15 +2,15 @@
 """Arguments of exported functions: checked against static descriptors before anything reads them.
 
 A descriptor is ``{i8 code, i8 bits, i16 lanes, i32 ndim, ptr shape, ptr messages}``; ``messages``
-are the sentences of :mod:`intarsia.codegen.arguments` about this argument, in their order.
+are the sentences of :mod:`intarsia_loops.codegen.arguments` about this argument, in their order.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct, field
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.codegen.arguments import dlpack_code, faults_of
+from intarsia_loops.codegen.arguments import dlpack_code, faults_of
+from intarsia_runtime.artifact.plan import TensorSpec
 
 
 class Statics(Struct):

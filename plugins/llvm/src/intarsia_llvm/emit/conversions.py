@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from intarsia.dtype import DType
+from intarsia_runtime.dtype import DType
 
 from .half import narrow_to_bfloat, narrow_to_half, narrow_to_odd, widen_bfloat, widen_half
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
@@ -20,7 +20,7 @@ def emit_rounded(w: Writer, value: str, dtype: DType, lanes: int) -> str:
 
 
 def emit_cast(w: Writer, value: str, source: DType, target: DType, lanes: int) -> str:
-    """Convert between element types as :class:`~intarsia.tir.expr.Cast` says."""
+    """Convert between element types as :class:`~intarsia_ir.tir.expr.Cast` says."""
     old, new = register_type(source, lanes), register_type(target, lanes)
     if source.is_float and target.is_float:
         if source is DType.FLOAT64 and target is DType.FLOAT16:

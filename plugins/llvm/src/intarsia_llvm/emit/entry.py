@@ -7,7 +7,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from intarsia.artifact.plan import (
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import TensorModule
+from intarsia_loops.codegen.arguments import dlpack_code
+from intarsia_runtime.artifact.plan import (
     Argument,
     CallPlan,
     CopyStep,
@@ -16,9 +19,6 @@ from intarsia.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia.codegen.arguments import dlpack_code
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.func import PrimFunc
 
 from .checks import Statics
 from .writer import Declarations, Writer

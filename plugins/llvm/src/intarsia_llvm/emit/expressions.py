@@ -8,10 +8,8 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
-from intarsia.dtype import DType
-from intarsia.errors import UnsupportedError, VerifyError
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import (
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import (
     COMPARISONS,
     INDEX,
     Binary,
@@ -32,7 +30,9 @@ from intarsia.tir.expr import (
     TirVar,
     binary,
 )
-from intarsia.tir.walk import children
+from intarsia_ir.tir.walk import children
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 from ..functions import THREAD_SLOT
 from .arithmetic import emit_binary, emit_index_division
@@ -60,7 +60,7 @@ class Expressions(Struct):
         positive: Variables that are never negative: loop variables.
         positions: Where elements lie, by buffer and indices; an unrolled loop asks for each copy.
         summing: Inside a loop that writes registers alone, the value of its variable.
-        scheduled: Whether LLVM has no loop of the kernel to vectorise (:mod:`.scheduled`).
+        scheduled: Whether LLVM has no loop of the kernel to vectorize (:mod:`.scheduled`).
         slot: Number of the slot that the thread holds; empty where one thread runs.
     """
 
@@ -122,12 +122,12 @@ class Expressions(Struct):
                 return self._cast(expr)
             case CallIntrinsic():
                 return emit_intrinsic(w, expr, [self.value(arg) for arg in expr.args])
-            case CallTarget(kind="llvm", function="llvm.prefetch", args=(Load() as ahead,)):
-                return self._prefetch(ahead)
+            case CallTarget(kind="llvm", function="llvm.prefetch", args=(Load() as element,)):
+                return self._prefetch(element)
             case CallTarget(kind="llvm", function="llvm.thread.slot"):
                 return self.slot or "0"
             case CallTarget(kind="llvm", function="llvm.quad", args=(Load() as first,)):
-                return self._quad(first)
+                return self._load_word(first)
             case CallTarget():
                 return emit_target_call(w, expr, [self.value(arg) for arg in expr.args])
             case Ramp():
@@ -252,20 +252,22 @@ class Expressions(Struct):
             return widen_bfloat(w, raw, lanes)
         return raw
 
-    def _quad(self, first: Load) -> str:
+    def _load_word(self, first: Load) -> str:
         """Load 32 bits where an element is; neighbouring lanes are as many elements apart."""
-        last, together = first.indices[-1], DType.INT32.bytes // first.buffer.dtype.bytes
-        if isinstance(last, Ramp) and last.stride != together:
-            raise VerifyError(f"'llvm.quad' of elements {last.stride} apart, not {together}")
+        last, elements_per_word = first.indices[-1], DType.INT32.bytes // first.buffer.dtype.bytes
+        if isinstance(last, Ramp) and last.stride != elements_per_word:
+            raise VerifyError(
+                f"'llvm.quad' of elements {last.stride} apart, not {elements_per_word}"
+            )
         pointer = self.address(first.buffer, first.indices)
         memory = memory_type(DType.INT32, first.lanes)
         return self.w.load(memory, pointer, 1, self.buffers[first.buffer])
 
-    def _prefetch(self, ahead: Load) -> str:
+    def _prefetch(self, element: Load) -> str:
         """Fetch the cache line of an element, which may lie outside the buffer."""
         kinds = ("ptr", "i32", "i32", "i32")
         function = self.w.declarations.use("void", "llvm.prefetch.p0", kinds)
-        pointer = self.address(ahead.buffer, ahead.indices)
+        pointer = self.address(element.buffer, element.indices)
         self.w.do(f"call void {function}(ptr {pointer}, i32 0, i32 2, i32 1)")
         return splat(int_text(0, DType.BOOL), "i1", 1)
 

@@ -11,11 +11,10 @@ from typing import assert_never
 
 from msgspec import Struct, field
 
-from intarsia.errors import UnsupportedError
-from intarsia.tir.buffer import Scope
-from intarsia.tir.expr import IntImm
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import (
+from intarsia_ir.tir.buffer import Scope
+from intarsia_ir.tir.expr import IntImm
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import (
     Allocate,
     Barrier,
     For,
@@ -27,14 +26,15 @@ from intarsia.tir.stmt import (
     Stmt,
     Store,
 )
-from intarsia.tir.walk import statements
+from intarsia_ir.tir.walk import statements
+from intarsia_runtime.errors import UnsupportedError
 
-from .effort import is_worth_sharing, is_worth_waking
 from .expressions import Expressions
-from .free_names import free_names
 from .matrix_unit import emit_procedure
+from .parallel_cost import is_parallel_profitable, is_wakeup_profitable
 from .slots import all_slots, held_slot, slots_of
 from .spelling import memory_type
+from .unique_names import free_names
 from .writer import Declarations, Writer
 
 _ALIGNMENT = 64
@@ -54,7 +54,7 @@ def emit_kernel(
         function: The kernel.
         declarations: What the module uses of others.
         linkage: Who sees it.
-        scheduled: Whether LLVM has no loop of it to vectorise (:mod:`.scheduled`).
+        scheduled: Whether LLVM has no loop of it to vectorize (:mod:`.scheduled`).
     """
     kernel = _Kernel(function.name, declarations, linkage, scheduled)
     kernel.function(function)
@@ -76,9 +76,9 @@ class _Kernel(Struct):
             e.buffers[buffer] = f"%p{number}"
             parameters.append(f"ptr noalias %p{number}")
         self.stmt(e, function.body, parallel=not self.declarations.serial)
-        self._finish(self.name, parameters, e.w, "noinline", self.linkage)
+        self._close_function(self.name, parameters, e.w, "noinline", self.linkage)
 
-    def _finish(
+    def _close_function(
         self,
         name: str,
         parameters: list[str],
@@ -100,7 +100,7 @@ class _Kernel(Struct):
                     e.variables[stmt.var] = str(number)
                     self.stmt(e, stmt.body, parallel=parallel)
             case For():
-                if stmt.kind is ForKind.PARALLEL and parallel and is_worth_sharing(stmt):
+                if stmt.kind is ForKind.PARALLEL and parallel and is_parallel_profitable(stmt):
                     self._parallel(e, stmt)
                 else:
                     self._loop(e, stmt, parallel=parallel)
@@ -213,7 +213,9 @@ class _Kernel(Struct):
         inner.slot = "%slot" if slots else ""
         own = ["i64 %slot"] if slots else []
         self._range(inner, loop, "%low", "%high", parallel=False)
-        self._finish(name, [*parameters, *own, "i64 %low", "i64 %high"], inner.w, "noinline")
+        self._close_function(
+            name, [*parameters, *own, "i64 %low", "i64 %high"], inner.w, "noinline"
+        )
         self._thunk(name, parameters, slots)
         w = e.w
         extent = e.value(loop.extent)
@@ -225,7 +227,7 @@ class _Kernel(Struct):
         for number, (kind, value) in enumerate(values):
             slot = w.emit(f"getelementptr i64, ptr {frame}, i64 {number}")
             w.do(f"store {kind} {value}, ptr {slot}, align 8")
-        loop_is_long = "true" if is_worth_waking(loop) else "false"
+        loop_is_long = "true" if is_wakeup_profitable(loop) else "false"
         call = f"ptr @{name}.thunk, ptr {frame}, i64 {extent}, i1 {loop_is_long}"
         w.do(f"call void @intarsia.parallel({call})")
         w.loaded.clear()  # what the loop wrote has to be read again
@@ -245,7 +247,7 @@ class _Kernel(Struct):
                 w.do(f"call void @{name}({', '.join([*args, f'i64 {own}', *limits])})")
         else:
             w.do(f"call void @{name}({', '.join([*args, *limits])})")
-        self._finish(f"{name}.thunk", ["ptr %frame", *limits], w, "")
+        self._close_function(f"{name}.thunk", ["ptr %frame", *limits], w, "")
 
 
 def _only_sums(body: Stmt) -> bool:

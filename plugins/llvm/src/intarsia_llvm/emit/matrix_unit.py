@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from intarsia.errors import UnsupportedError
-from intarsia.tir.expr import IntImm, Load, PrimExpr
-from intarsia.tir.stmt import Invoke
+from intarsia_ir.tir.expr import IntImm, Load, PrimExpr
+from intarsia_ir.tir.stmt import Invoke
+from intarsia_runtime.errors import UnsupportedError
 
-from ..amx import CLEAR, CONFIGURE, MULTIPLY, PAIRS, PROCEDURES, RELEASE, WRITE, shape_of
+from ..amx import CLEAR, CONFIGURE, MULTIPLY, MULTIPLY_BF16, PROCEDURES, RELEASE, WRITE, grid_of
 from .expressions import Expressions
 from .writer import Writer
 
@@ -44,7 +44,7 @@ def emit_procedure(e: Expressions, call: Invoke) -> None:
     elif name == RELEASE:
         _do(w, "tilerelease")
     else:
-        down, across = shape_of(name)
+        down, across = grid_of(name)
         if name.startswith(CLEAR):
             for register in (_sums(s, b) for s in range(down) for b in range(across)):
                 _do(w, "tilezero", ("i8", register))
@@ -60,20 +60,20 @@ def _sums(segment: int, block: int) -> int:
     return 2 * segment + block
 
 
-def _configure(w: Writer, rows: int, quads: int) -> None:
+def _configure(w: Writer, rows: int, words: int) -> None:
     """Load a configuration: palette 1; for each register the bytes of a row, and the rows."""
     widths, heights = [_ROW_BYTES] * 8, [rows] * 8
     for register in range(_DATA, _WEIGHTS):
-        widths[register] = 4 * quads
+        widths[register] = 4 * words
     for register in range(_WEIGHTS, 8):
-        heights[register] = quads
+        heights[register] = words
     content = bytearray(64)
     content[0] = 1
     for register in range(8):
         content[16 + 2 * register] = widths[register]
         content[48 + register] = heights[register]
     text = "".join(f"\\{byte:02x}" for byte in content)
-    name = f"intarsia.amx.{rows}x{quads}"
+    name = f"intarsia.amx.{rows}x{words}"
     w.declarations.lines.setdefault(
         name, f'@{name} = private unnamed_addr constant [64 x i8] c"{text}", align 64'
     )
@@ -82,17 +82,17 @@ def _configure(w: Writer, rows: int, quads: int) -> None:
 
 
 def _multiply(e: Expressions, call: Invoke, down: int, across: int) -> None:
-    *left, right = (e.address(place.buffer, place.indices) for place in call.places)
+    *left, right = (e.address(address.buffer, address.indices) for address in call.places)
     strides = [e.value(value) for value in call.values]
     stride = _row_bytes(call.places[-1])
-    instruction = "tdpbf16ps" if call.function.startswith(PAIRS) else "tdpbusd"
+    instruction = "tdpbf16ps" if call.function.startswith(MULTIPLY_BF16) else "tdpbusd"
     w = e.w
     for s in range(down):
         _do(w, "tileloadd64", ("i8", _DATA + s), ("ptr", left[s]), ("i64", strides[s]))
         for b in range(across):
             if s == 0:
-                place = w.emit(f"getelementptr i8, ptr {right}, i64 {b * _ROW_BYTES}")
-                _do(w, "tileloadd64", ("i8", _WEIGHTS + b), ("ptr", place), ("i64", stride))
+                address = w.emit(f"getelementptr i8, ptr {right}, i64 {b * _ROW_BYTES}")
+                _do(w, "tileloadd64", ("i8", _WEIGHTS + b), ("ptr", address), ("i64", stride))
             registers = (_sums(s, b), _DATA + s, _WEIGHTS + b)
             _do(w, instruction, *(("i8", register) for register in registers))
 
@@ -104,13 +104,13 @@ def _write(e: Expressions, call: Invoke, down: int, across: int) -> None:
     for s in range(down):
         for b in range(across):
             offset = s * rows * stride + b * _ROW_BYTES
-            place = e.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+            address = e.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
             register = _sums(s, b)
-            _do(e.w, "tilestored64", ("i8", register), ("ptr", place), ("i64", stride))
+            _do(e.w, "tilestored64", ("i8", register), ("ptr", address), ("i64", stride))
 
 
-def _row_bytes(place: Load) -> int:
-    return place.buffer.shape[-1] * place.buffer.dtype.bytes
+def _row_bytes(address: Load) -> int:
+    return address.buffer.shape[-1] * address.buffer.dtype.bytes
 
 
 def _number(value: PrimExpr) -> int:

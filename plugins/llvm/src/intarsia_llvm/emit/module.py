@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole LLVM module from a tensor module: for a process that loads it, or for a program."""
+"""LLVM modules from a tensor module: for a process that loads them, or for a program.
+
+LLVM's time grows with its input, so kernels state nothing twice: rows without gaps are one row
+(``positions.py``), a block reads an element once (``writer.py``), and parts of a loop have one size
+where they can (``equal_part_size``), since a smaller last one is a loop of its own. Sums in
+registers start from a pointer of unknown origin (``Writer.opaque``): strength reduction would
+analyze all loops around it, for half of the time of code generation, and come to the same code.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +16,17 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
-from intarsia.artifact.plan import PLAN_STAMP, plan_stamp
-from intarsia.codegen.c_interface import Interface
-from intarsia.lower.kernels import TensorModule
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
-from intarsia.tir.passes.simplify import simplify
-from intarsia.tir.passes.vectorize import vectorize
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
+from intarsia_ir.tir.module import TensorModule
+from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.vectorize import vectorize
+from intarsia_loops.codegen.c_interface import Interface
+from intarsia_runtime.artifact.plan import PLAN_STAMP, plan_stamp
 
 from ..intrinsics.expand import RULES, expand_intrinsics
 from ..machine import Machine
-from ..optimise import SCHEDULED
+from ..optimize import SCHEDULED
 from ..target import is_x86
 from .checks import CHECK_TEXT, Statics
 from .entry import emit_main, emit_wrapper
@@ -105,7 +112,7 @@ def _exported(module: TensorModule, model: Machine, threads: int, kernels: _Part
 
 
 def _quickly_compiled(text: str) -> str:
-    """Have LLVM compile a long function without optimising it: it only calls kernels.
+    """Have LLVM compile a long function without optimizing it: it only calls kernels.
 
     Its passes take superlinear time for one block of 100,000 instructions, to save some loads.
     """
@@ -132,7 +139,7 @@ def emit_program(module: TensorModule, face: Interface, model: Machine) -> str:
     part = _Part(_declarations(model, serial=True))
     for function in module.functions:
         part.add(function, rules)
-    run, weights = emit_run(face, part.declarations), emit_weights(face, module.delivery.constants)
+    run, weights = emit_run(face, part.declarations), emit_weights(face, module.context.constants)
     return _text(face.prefix, model, (*part.texts, run, weights), part)
 
 

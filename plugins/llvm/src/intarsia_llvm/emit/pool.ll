@@ -10,7 +10,7 @@
 ; the others for the next loop, some milliseconds.
 ;
 ; The pool lies in memory that the runtime gives, one for all code in a process (POOL_BYTES of
-; intarsia.runtime.threads), zero at first:
+; intarsia_runtime.threads), zero at first:
 ;
 ;     0   int32_t epoch          of the newest loop
 ;    64   void (*body)(void *frame, int64_t low, int64_t high); void *frame;

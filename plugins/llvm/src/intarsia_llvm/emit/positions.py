@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from intarsia.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, Ramp
-from intarsia.tir.passes.affine import Sum
+from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, Ramp
+from intarsia_ir.tir.passes.affine import Sum
 
 
 class Position(Struct, frozen=True, eq=False):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program sees of a model: the function that runs it, and the weights.
 
-The names and types are those of the header (:mod:`intarsia.codegen.c_interface`): its structs hold
-nothing but pointers, so an element's number is its place.
+The names and types are those of the header (:mod:`intarsia_loops.codegen.c_interface`): its structs
+hold nothing but pointers, so an element's number is its place.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from intarsia.artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep
-from intarsia.artifact.tensors import array_bytes
-from intarsia.codegen.c_interface import Interface, pack_weights
+from intarsia_loops.codegen.c_interface import Interface, pack_weights
+from intarsia_runtime.artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep
+from intarsia_runtime.artifact.tensors import array_bytes
 
 from .writer import Declarations, Writer
 
@@ -66,7 +66,7 @@ def emit_weights(face: Interface, constants: Mapping[str, np.ndarray]) -> str:
     lines: list[str] = []
     for number, name in enumerate(face.plan.constants):
         data = array_bytes(constants[name])
-        text = "".join(f"\\{pair}" for pair in data.hex(" ").split())
+        text = "".join(f"\\{argument}" for argument in data.hex(" ").split())
         kind = f"[{len(data)} x i8]"
         aligned = f"align {face.constant_alignment}"
         lines.append(f'@weight.{number} = internal constant {kind} c"{text}", {aligned}')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Division of what came from integers by a constant, as every quantised sum has one.
+"""Division of what came from integers by a constant, as every quantized sum has one.
 
 A machine divides vectors as slowly as it multiplies eight of them. With ``r`` the reciprocal of
 ``d``, rounded, and ``q = x * r``, the sum ``q + (x - q * d) * r`` in two fused multiplications is
@@ -13,8 +13,8 @@ import math
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.tir.expr import Binary, BinaryOp, Broadcast, Cast, PrimExpr
+from intarsia_ir.tir.expr import Binary, BinaryOp, Broadcast, Cast, PrimExpr
+from intarsia_runtime.dtype import DType
 
 from .rounded import as_rounded, number_of
 from .spelling import float_text, overload, register_type, splat

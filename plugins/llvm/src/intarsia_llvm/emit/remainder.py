@@ -8,7 +8,7 @@ and the difference to ``x`` are exact in float64, so what is left to mend is one
 
 from __future__ import annotations
 
-from intarsia.dtype import DType
+from intarsia_runtime.dtype import DType
 
 from .signs import copy_sign
 from .spelling import float_text, splat, vector_type

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rounded floats that become small integers, and integers that become floats again.
 
-``saturate(round(x) + zero)`` is the end of every quantised operator. Its limits are whole numbers,
+``saturate(round(x) + zero)`` is the end of every quantized operator. Its limits are whole numbers,
 so ``x`` may be limited before it is rounded, and one instruction rounds and converts; and who
-dequantises such a value needs no integer of it.
+dequantizes such a value needs no integer of it.
 """
 
 from __future__ import annotations
 
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.tir.expr import (
+from intarsia_ir.tir.expr import (
     Binary,
     BinaryOp,
     Broadcast,
@@ -21,7 +20,8 @@ from intarsia.tir.expr import (
     IntImm,
     PrimExpr,
 )
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_runtime.dtype import DType
 
 from .spelling import float_text, int_text, overload, register_type, splat, vector_type
 from .writer import Writer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a kernel's loops are as they should run, so that LLVM has none to vectorise.
+"""Whether a kernel's loops are as they should run, so that LLVM has none to vectorize.
 
 Such kernels have vectors where vectors pay, sums in registers, and before a loop what does not
 change in it. Of LLVM's passes only those that work on single instructions find something to do.
@@ -7,10 +7,10 @@ change in it. Of LLVM's passes only those that work on single instructions find 
 
 from __future__ import annotations
 
-from intarsia.tir.expr import IntImm
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import For, ForKind, Store
-from intarsia.tir.walk import statements
+from intarsia_ir.tir.expr import IntImm
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.stmt import For, ForKind, Store
+from intarsia_ir.tir.walk import statements
 
 _SHORT = 4  # iterations that a vector would not make faster
 

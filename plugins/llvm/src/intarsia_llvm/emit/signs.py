@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from intarsia.dtype import DType
+from intarsia_runtime.dtype import DType
 
 from .spelling import overload, register_type
 from .writer import Writer

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from intarsia.tir.expr import CallTarget, IntImm
-from intarsia.tir.stmt import Stmt
-from intarsia.tir.walk import expr_nodes, statements
+from intarsia_ir.tir.expr import CallTarget, IntImm
+from intarsia_ir.tir.stmt import Stmt
+from intarsia_ir.tir.walk import expr_nodes, statements
 
 from ..functions import THREAD_SLOT
 from .writer import Writer

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import struct
 
-from intarsia.dtype import DType
+from intarsia_runtime.dtype import DType
 
 _INTEGERS = {dtype: f"i{dtype.bits}" for dtype in DType if not dtype.is_float}
 _REGISTER = {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """``intarsia_run_steps``: walks a table of C calls; its layout is told in
-``intarsia.runtime.loading``.
+``intarsia_runtime.loading``.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ class _Scope(Struct):
     """A loop or a branch that is being written.
 
     Attributes:
-        ahead: What stands before a loop because it does not change in it; ``None`` for a branch.
+        preheader: Loop-invariant instructions in front of a loop; ``None`` for a branch.
         shared: Instructions that have been written in it once.
     """
 
-    ahead: list[str] | None
+    preheader: list[str] | None
     shared: list[str] = field(default_factory=list[str])
 
 
@@ -102,13 +102,13 @@ class Writer(Struct):
             first: A value in it.
             others: The other values in it.
         """
-        known = self.shared.get(instruction)
-        if known is not None:
-            return known
+        value_numbers = self.shared.get(instruction)
+        if value_numbers is not None:
+            return value_numbers
         depth = max([self.depths.get(operand, 0) for operand in (first, *others)])
         lines, outer = self.lines, len(self.scopes)
-        while outer > depth and (ahead := self.scopes[outer - 1].ahead) is not None:
-            lines, outer = ahead, outer - 1
+        while outer > depth and (preheader := self.scopes[outer - 1].preheader) is not None:
+            lines, outer = preheader, outer - 1
         self.count += 1
         name = f"%v{self.count}"
         lines.append(f"  {name} = {instruction}")
@@ -143,10 +143,10 @@ class Writer(Struct):
             buffer: Pointer of the buffer that it lies in; buffers do not overlap.
         """
         instruction = f"load {memory}, ptr {pointer}, align {alignment}"
-        known = self.loaded.setdefault(buffer, {})
-        if instruction not in known:
-            known[instruction] = self.emit(instruction)
-        return known[instruction]
+        value_numbers = self.loaded.setdefault(buffer, {})
+        if instruction not in value_numbers:
+            value_numbers[instruction] = self.emit(instruction)
+        return value_numbers[instruction]
 
     def store(self, memory: str, value: str, pointer: str, alignment: int, buffer: str) -> None:
         """Write a value to an address of a buffer."""
@@ -187,7 +187,7 @@ class Writer(Struct):
         place, scope = len(self.lines), _Scope([])
         with self._scope(scope):
             yield
-        self.lines[place:place] = scope.ahead or ()
+        self.lines[place:place] = scope.preheader or ()
 
     @contextmanager
     def _scope(self, scope: _Scope) -> Generator[None]:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.tir.expr import BinaryOp, PrimExpr, binary, cast, equal, intrinsic, minimum
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.expr import BinaryOp, PrimExpr, binary, cast, equal, intrinsic, minimum
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_runtime.dtype import DType
 
 from .exponential import exp
 from .polynomial import (

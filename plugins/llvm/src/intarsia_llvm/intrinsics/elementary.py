@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from intarsia.tir.expr import PrimExpr, equal, maximum, minimum
+from intarsia_ir.tir.expr import PrimExpr, equal, maximum, minimum
 
 from .exponential import EXP_DOUBLE, exp, fma, log, log_twofold, power_of_two
 from .polynomial import (

@@ -8,12 +8,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TypeAlias
 
-from intarsia.dtype import DType
-from intarsia.tir.expr import CallIntrinsic, PrimExpr, cast
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.intrinsic import Intrinsic, IntrinsicRule
-from intarsia.tir.passes.rebuild import rebuild_stmt
-from intarsia.tir.walk import children, with_children
+from intarsia_ir.tir.expr import CallIntrinsic, PrimExpr, cast
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
+from intarsia_ir.tir.passes.rebuild import rebuild_stmt
+from intarsia_ir.tir.walk import children, with_children
+from intarsia_runtime.dtype import DType
 
 from . import circular, elementary, exponential
 from .polynomial import number, root

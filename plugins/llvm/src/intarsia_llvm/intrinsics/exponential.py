@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 
-from intarsia.dtype import DType
-from intarsia.tir.expr import (
+from intarsia_ir.tir.expr import (
     BinaryOp,
     PrimExpr,
     binary,
@@ -20,7 +19,8 @@ from intarsia.tir.expr import (
     maximum,
     minimum,
 )
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_runtime.dtype import DType
 
 from .polynomial import (
     bits_of,

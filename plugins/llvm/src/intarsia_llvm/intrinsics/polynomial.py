@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from intarsia.dtype import DType
-from intarsia.tir.expr import (
+from intarsia_ir.tir.expr import (
     BinaryOp,
     Broadcast,
     CallTarget,
@@ -17,7 +16,8 @@ from intarsia.tir.expr import (
     intrinsic,
     select,
 )
-from intarsia.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_runtime.dtype import DType
 
 from ..functions import ANGLE_REST, ANGLE_TURNS, SCALE
 

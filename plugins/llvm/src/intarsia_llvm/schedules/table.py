@@ -6,64 +6,64 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import tensor_type
-from intarsia.lower.cpu.quads import add_products
-from intarsia.lower.cpu.row_searches import search_kernel
-from intarsia.lower.cpu.softmax import softmax_kernel
-from intarsia.lower.cpu.table import OnWorkspace, Schedule, Schedules
-from intarsia.lower.cpu.tile import Pairs, Quads, Shape, fit_caches
-from intarsia.lower.cpu.transpose import transpose_kernel
-from intarsia.lower.kernels import FusedGroup
-from intarsia.lower.loops import default_loops
-from intarsia.lower.tensors import Stages
-from intarsia.target.target import Target
-from intarsia.tir.expr import INDEX, CallTarget, PrimExpr, TirVar, index
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.passes.stack_to_scratch import (
+from intarsia_ir.graph.expr import tensor_type
+from intarsia_ir.tir.expr import INDEX, CallTarget, PrimExpr, TirVar, index
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_ir.tir.passes.stack_to_scratch import (
     SMALL_STACK_BYTES,
     STACK_BYTES,
     ThreadSlots,
     stack_to_scratch,
 )
-from intarsia.tir.stmt import LetStmt, Stmt
+from intarsia_ir.tir.stmt import LetStmt, Stmt
+from intarsia_loops.cpu.argmax_rows import argmax_kernel
+from intarsia_loops.cpu.int8x4_schedules import dot4_by_shifts
+from intarsia_loops.cpu.softmax import softmax_kernel
+from intarsia_loops.cpu.table import OnWorkspace, Schedule, Schedules
+from intarsia_loops.cpu.tiling import Bf16x2, CpuTiling, Int8x4, fit_caches
+from intarsia_loops.cpu.transpose import transpose_kernel
+from intarsia_loops.loops import default_loops
+from intarsia_loops.targets import LoopTarget
+from intarsia_loops.tensors import Stages
+from intarsia_runtime.dtype import DType
 
 from ..amx import Amx
-from ..functions import DOT, HALVES, MOST_SLOTS, PREFETCH, QUAD, THREAD_SLOT
+from ..functions import DEINTERLEAVE, DOT, LOAD_WORD, MOST_SLOTS, PREFETCH, THREAD_SLOT
 from ..machine import Machine
-from ..target import machine
-from .transpose import square, turn
+from ..target import LlvmOptions, machine
+from .transpose import square, transpose_registers
 
 _SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
 
 
-def tile_shape(machine: Machine, dtype: DType = DType.FLOAT32) -> Shape:
+def cpu_tiling(machine: Machine, dtype: DType = DType.FLOAT32) -> CpuTiling:
     """Return the tile that fills the registers but for the weights and one broadcast.
 
     A microcontroller's 32 floating-point registers hold 2 x 8 sums, 8 weights and what is
     multiplied with them; its 16 others, 2 x 2 sums.
     """
     if machine.bare:
-        quads = Quads(load_quad, add_products, columns=2)
-        return Shape(4 if dtype.is_float else 1, 2, strip_bytes=_SMALL_STRIP, quads=quads)
+        int8x4 = Int8x4(load_word, dot4_by_shifts, columns=2)
+        return CpuTiling(4 if dtype.is_float else 1, 2, strip_bytes=_SMALL_STRIP, int8x4=int8x4)
     lanes = max(1, machine.lanes * 4 // dtype.bytes)
     unit = Amx() if machine.amx else None
-    quads = Quads(load_quad, dot if machine.dot else add_products, unit=unit)
+    int8x4 = Int8x4(load_word, dot if machine.dot else dot4_by_shifts, unit=unit)
     rows = 14 if machine.registers == 32 else 6
-    return Shape(
+    return CpuTiling(
         lanes,
         rows,
         prefetch=prefetch,
-        quads=quads,
-        pairs=Pairs(load_quad, Amx(sums=DType.FLOAT32)) if machine.pairs else None,
-        every_second=every_second,
-        turn=turn if lanes > 1 else None,
+        int8x4=int8x4,
+        bf16x2=Bf16x2(load_word, Amx(sums=DType.FLOAT32)) if machine.amx_bf16 else None,
+        deinterleave=deinterleave,
+        transpose_registers=transpose_registers if lanes > 1 else None,
     )
 
 
-def load_quad(first: PrimExpr) -> PrimExpr:
+def load_word(first: PrimExpr) -> PrimExpr:
     """Return the 32 bits at the place of ``first``, a load of a byte or of bfloat16."""
-    return CallTarget("llvm", QUAD, (first,), DType.INT32, 1)
+    return CallTarget("llvm", LOAD_WORD, (first,), DType.INT32, 1)
 
 
 def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
@@ -71,9 +71,9 @@ def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
     return CallTarget("llvm", DOT, (total, left, right), DType.INT32, 1)
 
 
-def every_second(a: PrimExpr, b: PrimExpr, first: int) -> PrimExpr:
+def deinterleave(a: PrimExpr, b: PrimExpr, first: int) -> PrimExpr:
     """Return every second lane of two vectors side by side."""
-    return CallTarget("llvm", HALVES[first], (a, b), a.dtype, a.lanes)
+    return CallTarget("llvm", DEINTERLEAVE[first], (a, b), a.dtype, a.lanes)
 
 
 def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
@@ -82,12 +82,12 @@ def prefetch(element: PrimExpr, body: Stmt) -> Stmt:
     return LetStmt(TirVar("fetched", DType.BOOL), done, body)
 
 
-def shape_of(target: Target, dtype: DType) -> Shape:
+def tiling_of(target: LoopTarget[LlvmOptions], dtype: DType) -> CpuTiling:
     """Return the register tile of a target's machine, fit to the caches that its tag gives."""
-    return fit_caches(tile_shape(machine(target.options), dtype), target.memory)
+    return fit_caches(cpu_tiling(machine(target.options), dtype), target.memory)
 
 
-def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
+def transpose(group: FusedGroup, target: LoopTarget[LlvmOptions]) -> PrimFunc | None:
     """``transpose`` alone, where it swaps matrices; without vectors only of 32-bit elements."""
     model = machine(target.options)
     if model.bare and group.anchor is not None and tensor_type(group.anchor).dtype.bits != 32:
@@ -97,27 +97,29 @@ def transpose(group: FusedGroup, target: Target) -> PrimFunc | None:
         large = transpose_kernel(group, 2 * model.lanes, square)
         if large is not None:
             return large
-    return transpose_kernel(group, model.lanes, square, turn=None if model.bare else turn)
+    return transpose_kernel(
+        group, model.lanes, square, transpose_registers=None if model.bare else transpose_registers
+    )
 
 
-def softmax(group: FusedGroup, target: Target) -> PrimFunc | None:
+def softmax(group: FusedGroup, target: LoopTarget[LlvmOptions]) -> PrimFunc | None:
     """``nn.softmax`` and ``nn.log_softmax`` along the last dimension, where there are vectors."""
     model = machine(target.options)
     return None if model.bare else softmax_kernel(group, model.lanes)
 
 
-def search(group: FusedGroup, target: Target) -> PrimFunc | None:
+def search(group: FusedGroup, target: LoopTarget[LlvmOptions]) -> PrimFunc | None:
     """``argmax`` and ``argmin`` of short rows, where there are vectors."""
     model = machine(target.options)
-    return None if model.bare else search_kernel(group, model.lanes)
+    return None if model.bare else argmax_kernel(group, model.lanes)
 
 
-def has_small_stack(target: Target) -> bool:
+def has_small_stack(target: LoopTarget[LlvmOptions]) -> bool:
     """Whether temporaries of kernels shall lie in the workspace."""
     return machine(target.options).bare
 
 
-def loops(name: str, stages: Stages, target: Target) -> PrimFunc:
+def loops(name: str, stages: Stages, target: LoopTarget[LlvmOptions]) -> PrimFunc:
     """Default loops; vectors overlap where the machine has some."""
     return default_loops(name, stages, overlap=not machine(target.options).bare)
 
@@ -127,7 +129,7 @@ def thread_slot(count: int) -> PrimExpr:
     return CallTarget("llvm", THREAD_SLOT, (index(count),), INDEX, 1)
 
 
-def bound_stack(kernel: PrimFunc, target: Target) -> PrimFunc:
+def bound_stack(kernel: PrimFunc, target: LoopTarget[LlvmOptions]) -> PrimFunc:
     """Leave on the stack what its smallest kind holds: of threads, or of a microcontroller."""
     if machine(target.options).bare:
         return stack_to_scratch(kernel, SMALL_STACK_BYTES)
@@ -139,7 +141,7 @@ SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
     {
         **{
             name: OnWorkspace(schedule, has_small_stack)
-            for name, schedule in Schedules(shape_of).table().items()
+            for name, schedule in Schedules(tiling_of).table().items()
         },
         "argmax": search,
         "argmin": search,

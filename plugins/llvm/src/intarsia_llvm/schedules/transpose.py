@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transposes of squares in registers."""
+"""Transposes of squares in vector registers, by log2(lanes) rounds of exchanges.
+
+With ``lanes`` vectors and two temporaries: 8 + 2 of 16 ymm, 16 + 2 of 32 zmm. This is Eklundh's
+algorithm ("A fast computer method for matrix transposing", 1972) on registers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from intarsia.dtype import DType
-from intarsia.tir.buffer import Buffer
-from intarsia.tir.expr import CallTarget, Load, PrimExpr, Ramp, TirVar
-from intarsia.tir.stmt import LetStmt, Seq, Stmt, Store
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import CallTarget, Load, PrimExpr, Ramp, TirVar
+from intarsia_ir.tir.stmt import LetStmt, Seq, Stmt, Store
+from intarsia_runtime.dtype import DType
 
 
 def square(
@@ -24,10 +28,10 @@ def square(
     def write(number: int, value: PrimExpr) -> Stmt:
         return Store(result, (image, column + number, Ramp(row, 1, lanes)), value)
 
-    return turn(rows, write)
+    return transpose_registers(rows, write)
 
 
-def turn(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
+def transpose_registers(rows: Sequence[PrimExpr], write: Callable[[int, PrimExpr], Stmt]) -> Stmt:
     """Transpose a square of vectors: in each round, they trade blocks of lanes.
 
     Args:

@@ -8,11 +8,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from intarsia.ir.expr import Call
-from intarsia.partition.support import Support
+from intarsia.plugin.accelerator import Call, Support, operator_row
 
 from ..draft import Draft, Tensor
-from .row import Row, always, attribute
+from .row import attribute
 
 
 class Activation(Struct, frozen=True):
@@ -97,11 +96,11 @@ def _lower_prelu(draft: Draft, call: Call) -> Tensor:
 
 
 ROWS = (
-    *(Row(name, activation.lower, always) for name, activation in _ACTIVATIONS.items()),
-    Row("nn.gelu", _lower_gelu),
-    Row("nn.celu", _lower_celu, _supports_celu, limits="alpha above 0"),
-    Row("nn.hard_swish", _lower_hard_swish),
-    Row("nn.silu", _lower_silu),
-    Row("nn.mish", _lower_mish),
-    Row("nn.prelu", _lower_prelu),
+    *(operator_row(name, activation.lower) for name, activation in _ACTIVATIONS.items()),
+    operator_row("nn.gelu", _lower_gelu),
+    operator_row("nn.celu", _lower_celu, _supports_celu, doc="alpha above 0"),
+    operator_row("nn.hard_swish", _lower_hard_swish),
+    operator_row("nn.silu", _lower_silu),
+    operator_row("nn.mish", _lower_mish),
+    operator_row("nn.prelu", _lower_prelu),
 )

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.ir.expr import Call, Constant, tensor_type
-from intarsia.partition.support import Support
+from intarsia.plugin.accelerator import Call, Constant, Support, operator_row, sizes, tensor_type
 
-from ..draft import Draft, Tensor, sizes
-from .row import WEIGHED, Row, attribute, shape
+from ..draft import Draft, Tensor
+from .row import WEIGHED, attribute, shape
 
 
 def two(values: tuple[int, ...], filler: int) -> tuple[int, ...]:
@@ -100,20 +99,20 @@ def _finish_window(layer: Any, attrs: Any) -> None:
 
 
 ROWS = (
-    Row(
+    operator_row(
         "nn.conv",
         _lower_conv,
         _spatial_rank,
-        WEIGHED,
         constant=(1, 2),
-        limits="1 to 3 spatial dimensions",
+        dtypes=WEIGHED,
+        doc="1 to 3 spatial dimensions",
     ),
-    Row(
+    operator_row(
         "nn.conv_transpose",
         _lower_transposed,
         supports_transposed,
-        WEIGHED,
         constant=(1, 2),
-        limits="1 to 3 spatial dimensions; no dilation; output padding up to the padding",
+        dtypes=WEIGHED,
+        doc="1 to 3 spatial dimensions; no dilation; output padding up to the padding",
     ),
 )

@@ -8,12 +8,17 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, tensor_type
-from intarsia.partition.support import Code, Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Code,
+    DType,
+    Support,
+    operator_row,
+    tensor_type,
+)
 
 from ..draft import Draft, Tensor
-from .row import FLOATS, MOVED, NUMBERS, WHOLE, Row, always, never
+from .row import FLOATS, MOVED, NUMBERS, WHOLE, NetworkRow
 
 _BOOLS = (DType.BOOL,)
 
@@ -162,37 +167,48 @@ def clip(draft: Draft, value: Tensor, low: float, high: float) -> Tensor:
 _INTEGER_DIVISION = "integers: the library leaves a division by zero open"
 
 ROWS = (
-    *(Row(name, Unary(names, sensitive=True).lower, always) for name, names in _SENSITIVE.items()),
+    *(operator_row(name, Unary(names, sensitive=True).lower) for name, names in _SENSITIVE.items()),
     *(
-        Row(name, Unary((operation,)).lower, always, others=_BOOLS)
+        operator_row(name, Unary((operation,)).lower, others=_BOOLS)
         for name, operation in _PLAIN.items()
     ),
-    *(Row(name, Unary((operation,)).lower, always, NUMBERS) for name, operation in _SIGNED.items()),
-    Row("logical_not", Unary(("NOT",)).lower, always, _BOOLS),
     *(
-        Row(name, Binary(operation).lower, always, NUMBERS)
+        operator_row(name, Unary((operation,)).lower, dtypes=NUMBERS)
+        for name, operation in _SIGNED.items()
+    ),
+    operator_row("logical_not", Unary(("NOT",)).lower, dtypes=_BOOLS),
+    *(
+        operator_row(name, Binary(operation).lower, dtypes=NUMBERS)
         for name, operation in _ARITHMETIC.items()
     ),
-    Row("divide", Binary("DIV").lower, limits=f"no {_INTEGER_DIVISION}"),
-    Row("power", Binary("POW", sensitive=True).lower, limits="no integers"),
-    *(Row(name, Binary(operation).lower, always, _BOOLS) for name, operation in _LOGICAL.items()),
+    operator_row("divide", Binary("DIV").lower, doc=f"no {_INTEGER_DIVISION}"),
+    operator_row("power", Binary("POW", sensitive=True).lower, doc="no integers"),
     *(
-        Row(name, compare.lower, always, NUMBERS, others=_BOOLS)
+        operator_row(name, Binary(operation).lower, dtypes=_BOOLS)
+        for name, operation in _LOGICAL.items()
+    ),
+    *(
+        operator_row(name, compare.lower, others=_BOOLS, dtypes=NUMBERS)
         for name, compare in _COMPARISONS.items()
     ),
-    Row(
-        "where", _lower_where, _supports_where, _BOOLS, others=NUMBERS, limits="no choice of bools"
+    operator_row(
+        "where",
+        _lower_where,
+        _supports_where,
+        others=NUMBERS,
+        dtypes=_BOOLS,
+        doc="no choice of bools",
     ),
-    Row(
+    operator_row(
         "cast",
         _lower_cast,
         _supports_cast,
-        _CAST_FROM,
-        limits="no float to integer, nothing to 8 bits; 8 bits to floats only",
+        dtypes=_CAST_FROM,
+        doc="no float to integer, nothing to 8 bits; 8 bits to floats only",
     ),
-    never("floor_mod", "the library has no remainder"),
-    never("trunc_mod", "the library has no remainder"),
-    never("bitwise_and", "the library has no operation on bits"),
-    never("bitwise_or", "the library has no operation on bits"),
-    never("bitwise_xor", "the library has no operation on bits"),
+    NetworkRow.refused("floor_mod", "the library has no remainder"),
+    NetworkRow.refused("trunc_mod", "the library has no remainder"),
+    NetworkRow.refused("bitwise_and", "the library has no operation on bits"),
+    NetworkRow.refused("bitwise_or", "the library has no operation on bits"),
+    NetworkRow.refused("bitwise_xor", "the library has no operation on bits"),
 )

@@ -9,11 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.ir.expr import Call, Expr, tensor_type
-from intarsia.ops.arrays import numpy_dtype
+from intarsia.plugin.accelerator import (
+    Call,
+    Expr,
+    numpy_dtype,
+    operator_row,
+    sizes,
+    tensor_type,
+)
 
-from ..draft import Draft, Tensor, member, sizes
-from .row import MOVED, NUMBERS, WHOLE, Row, always, never
+from ..draft import Draft, Tensor, member
+from .row import MOVED, NUMBERS, WHOLE, NetworkRow
 
 
 def _in_range(draft: Draft, indices: Tensor, limits: np.ndarray) -> Tensor:
@@ -102,10 +108,10 @@ def _lower_triangular(draft: Draft, call: Call) -> Tensor:
 
 
 ROWS = (
-    Row("take", _lower_take, always, MOVED, others=WHOLE),
-    Row("gather_elements", _lower_gather_elements, always, MOVED, others=WHOLE),
-    Row("gather_nd", _lower_gather_nd, always, MOVED, others=WHOLE),
-    Row("one_hot", _lower_one_hot, always, WHOLE, others=NUMBERS),
-    Row("triangular", _lower_triangular, always, NUMBERS),
-    never("qnn.lookup", "a table of 256 elements is no layer of the library"),
+    operator_row("take", _lower_take, others=WHOLE, dtypes=MOVED),
+    operator_row("gather_elements", _lower_gather_elements, others=WHOLE, dtypes=MOVED),
+    operator_row("gather_nd", _lower_gather_nd, others=WHOLE, dtypes=MOVED),
+    operator_row("one_hot", _lower_one_hot, others=NUMBERS, dtypes=WHOLE),
+    operator_row("triangular", _lower_triangular, dtypes=NUMBERS),
+    NetworkRow.refused("qnn.lookup", "a table of 256 elements is no layer of the library"),
 )

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from intarsia.ir.expr import Call
+from intarsia.plugin.accelerator import Call, operator_row
 
 from ..draft import Draft, Tensor, member
-from .row import Row
 
 
 def product(draft: Draft, a: Tensor, b: Tensor, attrs: Any) -> Tensor:
@@ -26,4 +25,4 @@ def _lower_matmul(draft: Draft, call: Call) -> Tensor:
     return product(draft, a, b, call.attrs)
 
 
-ROWS = (Row("matmul", _lower_matmul),)
+ROWS = (operator_row("matmul", _lower_matmul),)

@@ -7,11 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.ir.expr import Call, Constant, Expr, tensor_type
-from intarsia.ops.arrays import widen
+from intarsia.plugin.accelerator import (
+    Call,
+    Constant,
+    Expr,
+    operator_row,
+    sizes,
+    tensor_type,
+    widen,
+)
 
-from ..draft import Draft, Tensor, mask, member, sizes
-from .row import WEIGHED, Row, always
+from ..draft import Draft, Tensor, mask, member
+from .row import WEIGHED
 
 
 def _lower_softmax(draft: Draft, call: Call) -> Tensor:
@@ -146,12 +153,12 @@ def _lower_l2_normalize(draft: Draft, call: Call) -> Tensor:
 
 
 ROWS = (
-    Row("nn.softmax", _lower_softmax),
-    Row("nn.log_softmax", _lower_log_softmax),
-    Row("nn.layer_norm", _lower_layer_norm),
-    Row("nn.rms_norm", _lower_rms_norm),
-    Row("nn.instance_norm", _lower_instance_norm),
-    Row("nn.group_norm", _lower_group_norm),
-    Row("nn.batch_norm", _lower_batch_norm, always, WEIGHED, constant=(1, 2, 3, 4)),
-    Row("nn.l2_normalize", _lower_l2_normalize),
+    operator_row("nn.softmax", _lower_softmax),
+    operator_row("nn.log_softmax", _lower_log_softmax),
+    operator_row("nn.layer_norm", _lower_layer_norm),
+    operator_row("nn.rms_norm", _lower_rms_norm),
+    operator_row("nn.instance_norm", _lower_instance_norm),
+    operator_row("nn.group_norm", _lower_group_norm),
+    operator_row("nn.batch_norm", _lower_batch_norm, constant=(1, 2, 3, 4), dtypes=WEIGHED),
+    operator_row("nn.l2_normalize", _lower_l2_normalize),
 )

@@ -8,13 +8,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call
-from intarsia.partition.support import Support
+from intarsia.plugin.accelerator import Call, DType, Support, operator_row, sizes
 
-from ..draft import Draft, Tensor, mask, member, sizes
+from ..draft import Draft, Tensor, mask, member
 from .convolution import two, with_height
-from .row import BYTES, FLOATS, NUMBERS, Row, attribute, never, shape
+from .row import BYTES, FLOATS, NUMBERS, NetworkRow, attribute, shape
 
 _BOOLS = (DType.BOOL,)
 
@@ -176,24 +174,28 @@ class Place(Struct, frozen=True):
 
 ROWS = (
     *(
-        Row(
+        operator_row(
             name,
             _lower_pool,
             supports_pool,
-            dtypes,
-            limits="1 to 3 spatial dimensions, no dilation, padding smaller than the kernel",
+            dtypes=dtypes,
+            doc="1 to 3 spatial dimensions, no dilation, padding smaller than the kernel",
         )
         for name, dtypes in (("nn.max_pool", (*FLOATS, *BYTES)), ("nn.avg_pool", FLOATS))
     ),
-    Row("nn.lrn", _lower_lrn, _supports_lrn, limits="rank 4, odd windows up to 15"),
+    operator_row("nn.lrn", _lower_lrn, _supports_lrn, doc="rank 4, odd windows up to 15"),
     *(
-        Row(name, reduction.lower, _reduces, NUMBERS, limits="at least one axis")
+        operator_row(name, reduction.lower, _reduces, dtypes=NUMBERS, doc="at least one axis")
         for name, reduction in _REDUCTIONS.items()
     ),
-    Row("mean", Reduction("AVG").lower, _reduces, limits="at least one axis"),
-    Row("all", Truth("MIN").lower, _reduces, _BOOLS, limits="at least one axis"),
-    Row("any", Truth("MAX").lower, _reduces, _BOOLS, limits="at least one axis"),
-    Row("argmax", Place("MAX").lower, _supports_place, others=(DType.INT64,), limits="the first"),
-    Row("argmin", Place("MIN").lower, _supports_place, others=(DType.INT64,), limits="the first"),
-    never("cumsum", "only newer releases of the library have running sums"),
+    operator_row("mean", Reduction("AVG").lower, _reduces, doc="at least one axis"),
+    operator_row("all", Truth("MIN").lower, _reduces, dtypes=_BOOLS, doc="at least one axis"),
+    operator_row("any", Truth("MAX").lower, _reduces, dtypes=_BOOLS, doc="at least one axis"),
+    operator_row(
+        "argmax", Place("MAX").lower, _supports_place, others=(DType.INT64,), doc="the first"
+    ),
+    operator_row(
+        "argmin", Place("MIN").lower, _supports_place, others=(DType.INT64,), doc="the first"
+    ),
+    NetworkRow.refused("cumsum", "only newer releases of the library have running sums"),
 )

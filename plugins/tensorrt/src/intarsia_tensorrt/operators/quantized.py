@@ -16,17 +16,24 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call, Constant, Expr, tensor_type
-from intarsia.partition.support import Support
+from intarsia.plugin.accelerator import (
+    Call,
+    Constant,
+    DType,
+    Expr,
+    Support,
+    operator_row,
+    sizes,
+    tensor_type,
+)
 
-from ..draft import Draft, Quantized, Tensor, sizes
+from ..draft import Draft, Quantized, Tensor
 from .convolution import convolve_back, supports_transposed, two, with_height
 from .elementwise import clip
 from .linear import product
 from .normalization import layer_norm, softmax
 from .pooling import pool, supports_pool
-from .row import BYTES, FLOATS, Lower, Row, Supports, attribute, never, shape
+from .row import BYTES, FLOATS, Lower, NetworkRow, Supports, attribute, shape
 
 _FLOAT = (DType.FLOAT32,)
 
@@ -337,19 +344,21 @@ _NO_SUMS = "the library gives no 32-bit sums of 8-bit products"
 
 def _row(
     name: str, lower: Lower, supports: Supports, constant: tuple[int, ...], limits: str
-) -> Row:
-    return Row(name, lower, supports, BYTES, others=_LINEAR, constant=constant, limits=limits)
+) -> NetworkRow:
+    return operator_row(
+        name, lower, supports, others=_LINEAR, constant=constant, dtypes=BYTES, doc=limits
+    )
 
 
 ROWS = (
-    Row(
+    operator_row(
         "qnn.quantize",
         _lower_quantize,
         Single((1,)).supports,
-        _FLOAT,
         others=BYTES,
         constant=(1, 2),
-        limits=_ONE,
+        dtypes=_FLOAT,
+        doc=_ONE,
     ),
     _row("qnn.dequantize", _lower_dequantize, Single((1,)).supports, (1, 2), _ONE),
     _row("qnn.requantize", _lower_requantize, Single((1, 3)).supports, (1, 2, 3, 4), _ONE),
@@ -370,13 +379,13 @@ ROWS = (
     _row("qnn.avg_pool", _lower_avg_pool, _supports_avg_pool, (1, 2, 3, 4), "as nn.avg_pool"),
     _row("qnn.softmax", _lower_softmax, Single((1, 3)).supports, (1, 2, 3, 4), ""),
     _row("qnn.layer_norm", _lower_layer_norm, Single((1, 3)).supports, (1, 2, 3, 4), ""),
-    Row(
+    operator_row(
         "clip",
         _lower_clip,
         _supports_clip,
-        (*FLOATS, *BYTES),
-        limits="whole limits of 8-bit integers",
+        dtypes=(*FLOATS, *BYTES),
+        doc="whole limits of 8-bit integers",
     ),
-    never("qnn.conv_integer", _NO_SUMS),
-    never("qnn.matmul_integer", _NO_SUMS),
+    NetworkRow.refused("qnn.conv_integer", _NO_SUMS),
+    NetworkRow.refused("qnn.matmul_integer", _NO_SUMS),
 )

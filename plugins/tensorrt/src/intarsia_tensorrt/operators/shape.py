@@ -6,12 +6,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Any
 
-from intarsia.dtype import DType
-from intarsia.ir.expr import Call
-from intarsia.partition.support import Support
+from intarsia.plugin.accelerator import Call, DType, Support, operator_row, sizes
 
-from ..draft import Draft, Tensor, member, sizes
-from .row import BYTES, MOVED, NUMBERS, Row, always, attribute, never, shape
+from ..draft import Draft, Tensor, member
+from .row import BYTES, MOVED, NUMBERS, NetworkRow, attribute, shape
 
 _VIEWED = (*MOVED, *BYTES)
 
@@ -182,23 +180,27 @@ def _lower_space_to_depth(draft: Draft, call: Call) -> Tensor:
 
 
 ROWS = (
-    Row("reshape", _lower_reshape, always, _VIEWED),
-    Row("transpose", _lower_transpose, _supports_ranked, _VIEWED, limits="not of a scalar"),
-    Row("concatenate", _lower_concatenate, always, _VIEWED),
-    Row("strided_slice", _lower_slice, _supports_ranked, MOVED, limits="not of a scalar"),
-    Row("broadcast_to", _lower_broadcast, always, MOVED),
-    Row("flip", _lower_flip, _supports_ranked, MOVED, limits="not of a scalar"),
-    Row("copy", _lower_copy, always, _VIEWED),
-    Row("nn.pad", _lower_pad, _supports_pad, NUMBERS, limits="not of a scalar"),
-    Row(
+    operator_row("reshape", _lower_reshape, dtypes=_VIEWED),
+    operator_row(
+        "transpose", _lower_transpose, _supports_ranked, dtypes=_VIEWED, doc="not of a scalar"
+    ),
+    operator_row("concatenate", _lower_concatenate, dtypes=_VIEWED),
+    operator_row(
+        "strided_slice", _lower_slice, _supports_ranked, dtypes=MOVED, doc="not of a scalar"
+    ),
+    operator_row("broadcast_to", _lower_broadcast, dtypes=MOVED),
+    operator_row("flip", _lower_flip, _supports_ranked, dtypes=MOVED, doc="not of a scalar"),
+    operator_row("copy", _lower_copy, dtypes=_VIEWED),
+    operator_row("nn.pad", _lower_pad, _supports_pad, dtypes=NUMBERS, doc="not of a scalar"),
+    operator_row(
         "nn.resize",
         _lower_resize,
         _supports_resize,
-        limits="spatial axes, three (cubic: two) at most; not half_pixel_symmetric",
+        doc="spatial axes, three (cubic: two) at most; not half_pixel_symmetric",
     ),
-    Row("nn.depth_to_space", _lower_depth_to_space, always, (*NUMBERS, DType.BOOL)),
-    Row("nn.space_to_depth", _lower_space_to_depth, always, (*NUMBERS, DType.BOOL)),
-    Row("split", _lower_split, always, MOVED),
-    never("full", "it has no operand: constants are folded before"),
-    never("arange", "it has no operand: constants are folded before"),
+    operator_row("nn.depth_to_space", _lower_depth_to_space, dtypes=(*NUMBERS, DType.BOOL)),
+    operator_row("nn.space_to_depth", _lower_space_to_depth, dtypes=(*NUMBERS, DType.BOOL)),
+    operator_row("split", _lower_split, dtypes=MOVED),
+    NetworkRow.refused("full", "it has no operand: constants are folded before"),
+    NetworkRow.refused("arange", "it has no operand: constants are folded before"),
 )

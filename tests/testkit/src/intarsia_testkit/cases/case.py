@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 import intarsia
-from intarsia.dtype import DType, parse_dtype
-from intarsia.errors import UnsupportedError
-from intarsia.ir.expr import Expr, Function, Var, call, constant, get_item, make_tuple
-from intarsia.ir.module import IRModule
-from intarsia.ir.op import OpKind
-from intarsia.ir.types import TensorType, TupleType
-from intarsia.ops import OPERATORS
-from intarsia.ops.arrays import numpy_dtype
 from intarsia.partition.cost import Plan
+from intarsia_ir.graph.expr import Expr, Function, Var, call, constant, get_item, make_tuple
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.dtype import DType, parse_dtype
+from intarsia_runtime.errors import UnsupportedError
 
 RELATIVE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-5, "float64": 1e-11}
 SMALLEST = {"float16": 1e-6, "bfloat16": 1e-6, "float32": 1e-6, "float64": 1e-12}

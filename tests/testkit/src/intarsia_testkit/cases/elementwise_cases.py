@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.dtype import DType
-from intarsia.errors import TypeRuleError
-from intarsia.ir.types import TensorType
-from intarsia.ops import OPERATORS
-from intarsia.ops.arrays import numpy_dtype
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TypeRuleError
 
 from .case import Case, random_array
 
@@ -47,6 +47,7 @@ ATTRS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "nn.hard_sigmoid": ({}, {"alpha": 0.5, "beta": 0.6}),
     "nn.gelu": ({}, {"approximate": True}),
     "nn.thresholded_relu": ({"alpha": 0.7},),
+    "nn.shrink": ({}, {"threshold": 0.7, "bias": 0.7}),
 }
 UNARY = (
     *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "erf"),
@@ -54,6 +55,7 @@ UNARY = (
     *("rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "tan", "tanh", "clip", "nn.relu"),
     *("nn.leaky_relu", "nn.elu", "nn.selu", "nn.celu", "nn.hard_sigmoid", "nn.hard_swish"),
     *("nn.softplus", "nn.softsign", "nn.gelu", "nn.silu", "nn.mish", "nn.thresholded_relu"),
+    "nn.shrink",
 )
 BINARY = (
     *("add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "floor_mod"),

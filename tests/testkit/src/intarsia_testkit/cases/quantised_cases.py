@@ -8,10 +8,10 @@ from itertools import product
 
 import numpy as np
 
-from intarsia.artifact.plan import NARROW
-from intarsia.dtype import DType
-from intarsia.ops.arrays import numpy_dtype
-from intarsia.ops.narrow_formats import EXPONENTS, INTEGERS
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.ops.narrow_formats import EXPONENTS, INTEGERS
+from intarsia_runtime.artifact.plan import NARROW
+from intarsia_runtime.dtype import DType
 
 from .case import Case
 

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from intarsia.dtype import DType
+from intarsia_runtime.dtype import DType
 
 from .case import Case, random_array
 

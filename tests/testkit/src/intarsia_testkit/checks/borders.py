@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from intarsia.build.build import build
-from intarsia.ir.expr import Expr, Function, Var, make_tuple
-from intarsia.ir.module import IRModule
+from intarsia.driver.build import build
 from intarsia.partition.cost import Plan
-from intarsia.runtime.load import load
+from intarsia_ir.graph.expr import Expr, Function, Var, make_tuple
+from intarsia_ir.graph.module import IRModule
+from intarsia_runtime.load import load
 
 from ..blocks import Block, Blocks, choose_blocks
 from ..marks import check, decline, refuse

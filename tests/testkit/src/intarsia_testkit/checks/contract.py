@@ -11,14 +11,14 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
-from intarsia.errors import IntarsiaError
 from intarsia.host import hookspecs
 from intarsia.host.markers import PROJECT
-from intarsia.ir.match import inner_operators
-from intarsia.ops import OPERATORS
 from intarsia.partition.support import Code, Support
 from intarsia.target.kind import Role
 from intarsia.target.options import option_rows
+from intarsia_ir.graph.match import inner_operators
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.errors import IntarsiaError
 
 from ..child import ChildFailed, ask
 from ..marks import check, decline, refuse
@@ -105,17 +105,14 @@ class ContractChecks:
                 problems.append(f"{name}() is not marked with @hookimpl, so the host ignores it")
         roles = {kind.role for kind in subject.kinds}
         needed = {name for role in roles for name in REQUIRED[role]}
-        host = subject.host()
-        loops = {kind.name for kind in subject.kinds if host.kind(kind.name).tir_codegen}
-        if any(k.role is Role.ACCELERATOR and k.name not in loops for k in subject.kinds):
+        loops = all(hasattr(vars(module).get(name), marker) for name in ("lower", "tir_codegen"))
+        if Role.ACCELERATOR in roles and not loops:
             needed.add("relay_codegen")
+        if Role.BACKEND in roles:
+            needed |= {"lower", "tir_codegen"}
         problems += [
             f"the hook {n}() is missing" for n in sorted(needed)
             if not hasattr(vars(module).get(n), marker)
-        ]  # fmt: skip
-        problems += [
-            f"backend '{kind.name}' has no tir_codegen" for kind in subject.kinds
-            if kind.role is Role.BACKEND and kind.name not in loops
         ]  # fmt: skip
         refuse(problems)
 
@@ -209,4 +206,5 @@ def allowed_modules(subject: Subject) -> frozenset[str]:
         top for top, names in owners.items()
         if normal & {re.sub(r"[-_.]+", "-", name).lower() for name in names}
     }  # fmt: skip
-    return frozenset({*sys.stdlib_module_names, *free, "intarsia", subject.package})
+    own = {"intarsia", "intarsia_ir", "intarsia_loops", "intarsia_runtime"}
+    return frozenset({*sys.stdlib_module_names, *free, *own, subject.package})

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from intarsia.artifact.unit import CompiledUnit
-from intarsia.build.stages import compile_regions, cut
+from intarsia.driver.stages import compile_regions, partition_module
 from intarsia.partition.cost import Plan
+from intarsia_runtime.artifact.unit import CompiledUnit
 
 from ..blocks import choose_blocks, random_graph, sample_graph
 from ..child import ChildFailed, ask
@@ -58,8 +58,10 @@ class DeterminismChecks:
         host = subject.host()
         blocks = choose_blocks(subject.table(host))
         target = subject.composite(host)
-        regions = cut(host, sample_graph(blocks), target, Plan.GREEDY).regions
-        others = cut(host, random_graph(blocks, [(0, 0, 0)] * 3, (0,)), target, Plan.GREEDY).regions
+        regions = partition_module(host, sample_graph(blocks), target, Plan.GREEDY).regions
+        others = partition_module(
+            host, random_graph(blocks, [(0, 0, 0)] * 3, (0,)), target, Plan.GREEDY
+        ).regions
         first = compile_regions(host, regions, target)
         compile_regions(host, others, target)
         again = compile_regions(host, regions, target)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from intarsia.build.artifact import Artifact
-from intarsia.errors import IntarsiaError, UnsupportedError
+from intarsia.driver.artifact import Artifact
 from intarsia.host.host import Host
-from intarsia.ir.match import inner_operators
-from intarsia.ir.module import IRModule
-from intarsia.ops import OPERATORS
+from intarsia_ir.graph.match import inner_operators
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
 from ..blocks import Blocks
 from ..cases.case import Case

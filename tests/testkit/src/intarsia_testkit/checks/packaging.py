@@ -17,9 +17,9 @@ from packaging.requirements import Requirement
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from intarsia.errors import IntarsiaError
 from intarsia.host.discovery import GROUP, HOOK_API, name_key
-from intarsia.runtime.loading import LOADER_GROUP, CodeLoader
+from intarsia_runtime.errors import IntarsiaError
+from intarsia_runtime.loading import LOADER_GROUP, CodeLoader
 
 from ..blocks import choose_blocks, sample_graph
 from ..marks import check, decline, refuse
@@ -114,7 +114,7 @@ class PackagingChecks:
         modules = [p.module for p in subject.distribution().entry_points if p.group == LOADER_GROUP]
         if not modules:
             decline("it has no loader")
-        barred = ("intarsia.host", "intarsia.ir", "intarsia.plugin", subject.manifest.hooks)
+        barred = ("intarsia.host", "intarsia_ir.graph", "intarsia.plugin", subject.manifest.hooks)
         code = (
             f"import sys\nfor name in {modules!r}: __import__(name)\n"
             f"print(*(m for m in {barred!r} if m in sys.modules))"

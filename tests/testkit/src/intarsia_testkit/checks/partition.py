@@ -7,14 +7,15 @@ import hypothesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intarsia.build.stages import Cut, cut
+from intarsia.driver.stages import partition_module
 from intarsia.host.host import Host
-from intarsia.ir.expr import CallFunction
-from intarsia.ir.module import IRModule
-from intarsia.ir.verify import verify
-from intarsia.ir.walk import calls, post_order
-from intarsia.ops.evaluate import evaluate
 from intarsia.partition.cost import Plan
+from intarsia.partition.partition import PartitionResult
+from intarsia_ir.graph.expr import CallFunction
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.graph.walk import calls, post_order
+from intarsia_ir.ops.evaluate import evaluate
 
 from ..blocks import Blocks, choose_blocks, random_graph
 from ..marks import check, decline, refuse
@@ -50,7 +51,7 @@ class PartitionChecks:
         @given(CHOICES, OUTPUTS)
         def cut_well(choices: list[tuple[int, int, int]], outputs: list[int]) -> None:
             module = random_graph(blocks, choices, outputs)
-            made = cut(host, module, target, Plan.GREEDY)
+            made = partition_module(host, module, target, Plan.GREEDY)
             verify(made.module)  # no cycle, types agree: a region that is not convex has neither
             assert_complete(module, made, subject.main_kind.name)
 
@@ -68,7 +69,7 @@ class PartitionChecks:
         whole = subject.host()
         many = [(3 * i + (i % 5 == 4) * 2, i % 2, i % 3) for i in range(20)]
         module = random_graph(blocks, many, (0, 1))
-        regions = cut(whole, module, subject.composite(whole), Plan.GREEDY).regions
+        regions = partition_module(whole, module, subject.composite(whole), Plan.GREEDY).regions
         first, second = (
             host.call("partition", kind, regions=regions, target=own) for _ in range(2)
         )
@@ -123,7 +124,7 @@ def hypothesis_errstate():
     return np.errstate(all="ignore")
 
 
-def assert_complete(module: IRModule, made: Cut, kind: str) -> None:
+def assert_complete(module: IRModule, made: PartitionResult, kind: str) -> None:
     """Every call is in one place, every region is called once, and verdicts are of the kind."""
     left = [call.span.name for call in calls(made.module.main)]
     inside = [call.span.name for region in made.regions for call in calls(region.function)]

@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from intarsia.artifact.unit import UNSTATED
-from intarsia.build.artifact import Artifact
-from intarsia.errors import IntarsiaError
-from intarsia.runtime.discovery import find_loader
+from intarsia.driver.artifact import Artifact
+from intarsia_runtime.artifact.unit import UNSTATED
+from intarsia_runtime.discovery import find_loader
+from intarsia_runtime.errors import IntarsiaError
 
 from ..blocks import choose_blocks, sample_graph
 from ..hostile import fuzz

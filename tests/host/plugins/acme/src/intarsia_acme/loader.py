@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from intarsia.artifact.plan import TensorSpec
-from intarsia.runtime.loading import LoadRequest
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.loading import LoadRequest
 
 
 def _relu(x: np.ndarray) -> np.ndarray:

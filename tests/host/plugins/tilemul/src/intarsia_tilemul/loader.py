@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place
-from intarsia.runtime.loading import LoadRequest
+from intarsia_runtime.artifact.plan import Argument, CallPlan, CopyStep, KernelStep, Place
+from intarsia_runtime.loading import LoadRequest
 
 TILE = 4
 executed = {"tile_zero": 0, "tile_mma": 0}

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from intarsia.ir.expr import Expr, call, constant
-from intarsia.ir.walk import rewrite_function
 from intarsia.plugin import (
     Call,
     Code,
@@ -18,6 +17,7 @@ from intarsia.plugin import (
     DType,
     Function,
     Match,
+    Region,
     Role,
     Signature,
     Support,
@@ -29,11 +29,16 @@ from intarsia.plugin import (
     hookimpl,
     op,
 )
-from intarsia.tir.build import load, seq, serial
-from intarsia.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, TirVar
-from intarsia.tir.func import PrimFunc
-from intarsia.tir.stmt import For, Invoke, Seq, Stmt
-from intarsia.tir.walk import expr_nodes, statements
+from intarsia_ir.graph.expr import Expr, call, constant
+from intarsia_ir.graph.walk import rewrite_function
+from intarsia_ir.tir.build import load, seq, serial
+from intarsia_ir.tir.expr import Binary, BinaryOp, IntImm, PrimExpr, TirVar
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import Lowered
+from intarsia_ir.tir.space import Tuned
+from intarsia_ir.tir.stmt import For, Invoke, Seq, Stmt
+from intarsia_ir.tir.walk import expr_nodes, statements
+from intarsia_loops.lower import lower as lower_function
 
 TILE = 4
 OPERATORS = {BinaryOp.ADD: "+", BinaryOp.MUL: "*"}
@@ -44,20 +49,33 @@ class Options:
     """Nothing to set."""
 
 
-def find_function(name: str) -> Signature | None:
+@hookimpl
+def target_function(name: str, target: Target[Options]) -> Signature | None:
     """The instructions: ``tile.zero(c)`` and ``tile.mma(c, a, b)``, c += a @ b."""
     return {"tile.zero": Signature(1), "tile.mma": Signature(3)}.get(name)
 
 
-def generate(module: TensorModule, target: Target) -> CompiledUnit:
+@hookimpl
+def lower(
+    main: Function,
+    regions: Sequence[Region],
+    target: Target[Options],
+    alignment: int,
+    tuned: Tuned | None,
+    name: str,
+) -> Lowered:
+    """The default loops; ``rewrite_tir`` replaces those of products."""
+    return lower_function(main, regions, target=target, alignment=alignment, name=name)
+
+
+@hookimpl
+def tir_codegen(module: TensorModule, target: Target[Options]) -> CompiledUnit:
     """Write every kernel as a Python function."""
     source = "\n".join(_function(func) for func in module.functions)
     return CompiledUnit(module.name, "tilemul", {"kernels.py": source.encode()})
 
 
-KIND = TargetKind(
-    "tilemul", Role.ACCELERATOR, Options, tir_codegen=generate, target_function=find_function
-)
+KIND = TargetKind("tilemul", Role.ACCELERATOR, Options)
 
 
 @hookimpl

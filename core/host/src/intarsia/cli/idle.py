@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Notes on stderr about accelerators that the user named and that got nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, cast
+
+from .output import echo
+
+if TYPE_CHECKING:
+    from intarsia_runtime.artifact.passport import Passport
+
+
+def say_idle(passport: Passport, beside: str = "") -> None:
+    """Say which accelerators of an artifact got no node, and why.
+
+    Args:
+        passport: Of the artifact.
+        beside: What the note is about, if a command says it of several.
+    """
+    idle = cast("Mapping[str, str]", passport.placement.get("idle", {}))
+    for accelerator, reason in idle.items():
+        about = f"{beside}: " if beside else ""
+        echo(f"note: {about}'{accelerator}' is not used: {reason}", err=True)
+
+
+def say_not_compared(passport: Passport, regions: int) -> None:
+    """Say that ``--verify`` had no region of an accelerator to compare.
+
+    Args:
+        passport: Of the artifact.
+        regions: How many regions were compared.
+    """
+    if regions:
+        return
+    if passport.placement.get("regions"):
+        echo("note: --verify compared outputs only: the regions cannot be run one by one", err=True)
+    elif passport.placement.get("idle"):
+        echo(
+            "note: --verify compared nothing of an accelerator: no node is offloaded, so these "
+            "are the fallback's results",
+            err=True,
+        )

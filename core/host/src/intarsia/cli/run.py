@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``intarsia run``: run a model or an artifact, time it, profile it, verify it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+import numpy as np
+
+from intarsia_runtime.artifact.archive import is_artifact
+from intarsia_runtime.errors import UsageError
+from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
+from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.vm import VmExecutor
+from intarsia_runtime.load import Executable, load
+
+from ..driver.arrays import RANDOM, plain_arrays, read_arrays, read_inputs, write_arrays
+from ..driver.dynamic import VM
+from ..driver.importing import is_program
+from ..driver.shapes import open_shapes
+from ..driver.sizes import largest
+from .compile import compile_model
+from .composed import ComposedCommand
+from .idle import say_idle, say_not_compared
+from .model_options import BuildSettings, build_options
+from .output import echo, emit_json, table
+from .simulated import say_simulated
+
+if TYPE_CHECKING:
+    from intarsia_runtime.artifact.passport import Passport
+    from intarsia_tools.verify import Verification
+
+Said: TypeAlias = "dict[str, Any]"
+"""What ``--json`` prints."""
+
+
+@click.command("run", cls=ComposedCommand)
+@click.argument("model", type=click.Path(path_type=Path))
+@build_options()
+@click.option("--inputs", default=RANDOM, show_default=True, help="An .npz file, or 'random'.")
+@click.option("--outputs", type=click.Path(path_type=Path), help="An .npz file to write.")
+@click.option("--seed", default=0, show_default=True, help="Of random inputs.")
+@click.option("--threads", type=click.IntRange(1), help="Threads; all processors by default.")
+@click.option("--repeat", type=click.IntRange(1), default=1, help="Runs to time.")
+@click.option("--warmup", type=click.IntRange(1), default=1, show_default=True,
+              help="Runs before those that are timed.")  # fmt: skip
+@click.option("--profile", is_flag=True, help="Time each kernel and region.")
+@click.option("--verify", is_flag=True, help="Compare with the NumPy reference of every operator.")
+@click.option("--model", "reference", type=click.Path(path_type=Path), metavar="MODEL",
+              help="For --verify: the ONNX file that an artifact was compiled from.")  # fmt: skip
+@click.option("--signed-by", type=click.Path(path_type=Path), metavar="PUBKEY",
+              help="Public key of OpenSSH that must have signed the artifact.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(
+    model: Path,
+    settings: BuildSettings,
+    inputs: str,
+    outputs: Path | None,
+    seed: int,
+    threads: int | None,
+    repeat: int,
+    warmup: int,
+    profile: bool,
+    verify: bool,
+    reference: Path | None,
+    signed_by: Path | None,
+    as_json: bool,
+) -> None:
+    """Run MODEL, an ONNX file or a .pt2 (compiled first for --target), or an artifact.
+
+    An artifact is native code: run only what you would run as a program (--signed-by: who made it).
+    Of an ONNX file whose inputs have open sizes, --inputs says the shapes.
+    """
+    source = _reference(model, reference) if verify else model
+    given: str | Mapping[str, np.ndarray] = inputs
+    if inputs != RANDOM and settings.executor.kind != VM and not is_artifact(model):
+        given = read_arrays(inputs)
+        settings = settings.with_shapes(open_shapes(model, given))
+    begin = _opener(model, settings, threads, signed_by)
+    with begin("graph" if profile else None) as executable:
+        say_simulated(passport := executable.passport)
+        say_idle(passport)
+        arrays = read_inputs(given, executable.inputs, seed, passport.sizes)
+        results, times = _timed(executable, arrays, repeat, warmup)
+        rows = _profile(executable, arrays, repeat) if profile else ()
+    found = None
+    if verify:
+        found = _verified(source, passport, begin, settings, inputs=arrays, results=results)
+    if outputs is not None:
+        write_arrays(outputs, results)
+    said = _timing(results, times)
+    if profile:
+        said["profile"] = [
+            {"label": r.label, "nodes": list(r.nodes), "ms": r.milliseconds, "share": r.share}
+            for r in rows
+        ]
+    if found is not None:
+        said["verify"] = [check.to_json() for check in found.outputs]
+        said["regions"] = [check.to_json() for check in found.regions]
+    if as_json:
+        emit_json(said)
+    else:
+        _print(said, results)
+    if found is not None:
+        found.require_agreement()
+
+
+def _verified(
+    source: Path,
+    passport: Passport,
+    begin: Callable[[str], Executable],
+    settings: BuildSettings,
+    *,
+    inputs: Mapping[str, np.ndarray],
+    results: Mapping[str, np.ndarray],
+) -> Verification:
+    """Compare a run with the reference, and say what was not compared."""
+    try:
+        from intarsia_tools.verify import verify_run  # runs without it do without the tools
+    except ModuleNotFoundError:
+        raise UsageError(
+            "--verify needs the package 'intarsia-tools'", hint="pip install intarsia-tools"
+        ) from None
+    found = verify_run(
+        source,
+        passport,
+        begin,
+        inputs=inputs,
+        results=results,
+        host=settings.host,
+        shapes=largest(settings.shapes),
+    )
+    if not found.is_comparable:
+        echo("the regions cannot be compared: they were cut in another way", err=True)
+    say_not_compared(passport, len(found.regions))
+    return found
+
+
+def _timing(results: Mapping[str, np.ndarray], times: Sequence[float]) -> Said:
+    """What is said of every run: its outputs, and how long it took in milliseconds."""
+    return {
+        "outputs": [
+            {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
+            for name, array in results.items()
+        ],
+        "runs": len(times),
+        "median_ms": statistics.median(times),
+        "min_ms": min(times),
+    }
+
+
+def _reference(model: Path, reference: Path | None) -> Path:
+    if reference is not None:
+        return reference
+    if is_artifact(model) and not is_program(model):
+        raise UsageError(
+            "--verify needs the model that the artifact was compiled from", hint="--model FILE.onnx"
+        )
+    return model
+
+
+def _opener(
+    model: Path, settings: BuildSettings, threads: int | None, signed_by: Path | None
+) -> Callable[[str | None], Executable]:
+    """Return what loads an artifact, or what a model is compiled to, for an executor."""
+    if is_artifact(model) and not is_program(model):
+        if settings.target.is_given:
+            raise UsageError(
+                "an artifact has its target; --target is for models",
+                hint=f"leave --target out, or name the model that '{model}' was compiled from",
+            )
+
+        def from_file(executor: str | None) -> Executable:
+            return load(model, threads=threads, executor=executor, signed_by=signed_by)
+
+        return from_file
+    if signed_by is not None:
+        raise UsageError(f"'{model}' is a model; --signed-by is for artifacts")
+    if settings.target.text is None:
+        known = ", ".join(settings.host.backends()) or "none is installed"
+        raise UsageError(f"'{model}' is a model: a target is needed", hint=f"--target, of: {known}")
+    artifact = compile_model(model, settings)
+    echo(str(artifact.placement), err=True)
+
+    def from_memory(executor: str | None) -> Executable:
+        return artifact.load(threads=threads, executor=executor)
+
+    return from_memory
+
+
+def _profile(
+    executable: Executable, inputs: Mapping[str, np.ndarray], repeat: int
+) -> tuple[ProfileRow, ...]:
+    """Time each step of what runs these inputs; nothing if it cannot be walked."""
+    program, arrays = executable, inputs
+    if isinstance(executable, SizesExecutor):
+        program, arrays = executable.fitted(inputs)
+    if not isinstance(program, GraphExecutor | VmExecutor):
+        return ()
+    return program.profile(arrays, repeat)
+
+
+def _timed(
+    executable: Executable, arrays: dict[str, np.ndarray], repeat: int, warmup: int
+) -> tuple[dict[str, np.ndarray], list[float]]:
+    """Warm up, then run ``repeat`` times; return results and milliseconds of each of these runs."""
+    results = executable.run(arrays)
+    for _ in range(warmup - 1):
+        executable.run(arrays)
+    times: list[float] = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        results = executable.run(arrays)
+        times.append(1e3 * (time.perf_counter() - start))
+    return plain_arrays(results), times
+
+
+def _print(said: Said, results: dict[str, np.ndarray]) -> None:
+    rows = [
+        (name, str(array.dtype), "x".join(map(str, array.shape)), _range(array))
+        for name, array in results.items()
+    ]
+    table(rows, ("output", "dtype", "shape", "range"))
+    echo(f"{said['median_ms']:.3f} ms (median of {said['runs']})")
+    if "profile" in said:
+        echo("")
+        lines = [
+            (f"{row['ms']:.3f}", f"{100 * row['share']:.1f}", row["label"], " ".join(row["nodes"]))
+            for row in said["profile"]
+        ]
+        table(lines, ("ms", "%", "step", "nodes"))
+    for check in (*said.get("regions", ()), *said.get("verify", ())):
+        verdict = "ok" if check["ok"] else "DIFFERS"
+        echo(f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}")
+
+
+def _range(array: np.ndarray) -> str:
+    if not array.size:
+        return "empty"
+    if array.dtype.kind == "U":
+        return "text"
+    low, high = array.min(), array.max()
+    return f"{low:.6g} .. {high:.6g}" if array.dtype.kind == "f" else f"{low} .. {high}"

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build: a model and a target in, an artifact out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from intarsia_ir.budget import limited
+from intarsia_ir.graph.module import IRModule
+from intarsia_runtime.errors import UsageError
+
+from ..host.host import Host
+from ..partition.cost import Plan
+from ..target.options import did_you_mean
+from ..target.read import OneSpec, TargetSpec
+from ..target.target import CompositeTarget
+from .artifact import Artifact
+from .claims import measure_claims
+from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
+from .importing import Model
+from .place import rules_of
+from .request import OPTIONS, BuildRequest, dump_to
+from .shapes import build_shapes
+from .size_choices import size_choices
+from .sizes import Combination
+from .source import source_of
+from .stages import read_target
+from .story import STAGES, compile_model
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..partition.measured import Measured
+
+__all__ = [
+    "STAGES",
+    "BuildRequest",
+    "build",
+    "build_request",
+    "measured_costs",
+    "request_build",
+    "request_partition",
+]
+
+A = TypeVar("A")
+Options: TypeAlias = Any
+"""The value of an option of a build, of the type that the field of the request has."""
+
+
+def build(
+    ir_mod: Model,
+    target: TargetSpec | None = None,
+    target_host: OneSpec | None = None,
+    executor: Executor | ConfigSpec | None = None,
+    runtime: Runtime | ConfigSpec | None = None,
+    params: Mapping[str, np.ndarray] | None = None,
+    mod_name: str = "default",
+    *,
+    host: Host | None = None,
+    **options: Options,
+) -> Artifact:
+    """Compile a model.
+
+    Args:
+        ir_mod: A module, whose settings hold where ``None`` is given, or an ONNX file or its bytes,
+            or a file with a program of PyTorch, ``.pt2``.
+        target: What to compile for, e.g. ``"accelerator, backend -option=value"``; the one of the
+            ``with`` statement around if ``None``.
+        target_host: The backend that drives the target; equal to the composite's host, if any.
+        executor: How the model is driven, also as a string or an object; ``aot`` if ``None``.
+        runtime: Where it runs, also as a string or an object; in a process if ``None``.
+        params: Values of inputs that are weights.
+        mod_name: Name of the model.
+        host: The plugins; those installed if ``None``.
+        options: Options of :class:`~intarsia.driver.request.BuildRequest`; ``place`` maps names or
+            patterns of nodes to the accelerator or backend of the target that they go to whatever
+            it costs, or to ``"!kind"`` to forbid it; ``dump_ir`` is a folder for each stage's
+            result as numbered text files.
+
+    Raises:
+        UsageError: The target, an option or a combination is wrong.
+        ModelError: The model is broken; UnsupportedError: it cannot be compiled.
+        PluginError: A plugin failed; ToolchainError: a linker or compiler failed.
+        ResourceError: The model does not fit in memory, this machine's or the device's, or the
+            build passes a limit of time or memory.
+        GateFailed: ``require_offload`` or ``max_regions`` is not met.
+    """
+    request = request_build(
+        ir_mod, target, target_host, executor, runtime, params, mod_name, host=host, **options
+    )
+    return build_request(request)
+
+
+def request_build(
+    ir_mod: Model,
+    target: TargetSpec | None = None,
+    target_host: OneSpec | None = None,
+    executor: Executor | ConfigSpec | None = None,
+    runtime: Runtime | ConfigSpec | None = None,
+    params: Mapping[str, np.ndarray] | None = None,
+    mod_name: str = "default",
+    *,
+    host: Host | None = None,
+    **options: Options,
+) -> BuildRequest:
+    """Return the request that the arguments of :func:`build` make; nothing is imported yet.
+
+    Raises:
+        UsageError: The target, an option or a combination is wrong.
+        UnsupportedError: The target makes no code for the runtime.
+        PluginError: The plugin of the target, the executor or the runtime is broken.
+    """
+    host = Host() if host is None else host
+    chosen = _checked(options)
+    parts = read_target(host, target or _carried(ir_mod, CompositeTarget), target_host)
+    given = choose(Executor, executor, host)
+    wanted = given or _carried(ir_mod, Executor) or Executor()
+    place = choose(Runtime, runtime, host) or _carried(ir_mod, Runtime) or Runtime()
+    check_combination(wanted, place)
+    check_served(wanted, place, parts)
+    return BuildRequest(
+        source=source_of(host, ir_mod, params=params, mapped=bool(chosen.get("mapped"))),
+        target=parts,
+        executor=wanted,
+        runtime=place,
+        host=host,
+        given_executor=given,
+        name=mod_name,
+        **chosen,
+    )
+
+
+def request_partition(
+    model: Model,
+    target: CompositeTarget,
+    *,
+    executor: Executor | ConfigSpec | None = None,
+    host: Host,
+    **options: Options,
+) -> BuildRequest:
+    """Return a request to partition a model that is not compiled: nobody says where it would run.
+
+    Args:
+        model: As ``ir_mod`` of :func:`build`.
+        target: What it is partitioned among.
+        executor: The one that the user chose, if any.
+        host: The plugins.
+        options: As of :func:`build`.
+
+    Raises:
+        UsageError: An option is wrong.
+    """
+    given = choose(Executor, executor, host)
+    return BuildRequest(
+        source=source_of(host, model),
+        target=target,
+        executor=given or Executor(),
+        runtime=Runtime(),
+        host=host,
+        given_executor=given,
+        **_checked(options),
+    )
+
+
+def build_request(request: BuildRequest) -> Artifact:
+    """Compile a model, for every choice of its sizes.
+
+    Raises:
+        As :func:`build`.
+    """
+    with limited(request.time_limit, request.memory_limit):
+        choices = size_choices(request)
+        if choices is None:
+            return compile_model(request)
+        request.source.is_shared = True
+
+        def build_one(row: Combination) -> Artifact:
+            return compile_model(request.of_size(row.shapes, "x".join(map(str, row.sizes))))
+
+        return build_shapes(choices, build_one)
+
+
+def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Measured:
+    """Return what the claims of a prepared module cost on this machine; measures what is not known.
+
+    Raises:
+        PluginError: A plugin failed when it was asked.
+    """
+
+    def make(alone: IRModule, parts: CompositeTarget) -> Artifact:
+        return build(alone, parts, host=host, plan=Plan.GREEDY)
+
+    return measure_claims(host, module, target, make)
+
+
+def _checked(options: Mapping[str, Options]) -> dict[str, Options]:
+    """Return options of a build as fields of a request; those that are ``None`` are left out.
+
+    Raises:
+        UsageError: There is no such option, or ``place`` is no mapping of nodes to kinds.
+    """
+    for name in options:
+        if name not in OPTIONS:
+            raise UsageError(f"build() has no option '{name}'", hint=did_you_mean(name, OPTIONS))
+    chosen = {name: value for name, value in options.items() if value is not None}
+    chosen["dump"] = dump_to(chosen.pop("dump_ir", None))
+    place = chosen.pop("place", None)
+    if place:
+        chosen["rules"] = (*chosen.get("rules", ()), *rules_of(place))
+    by_cost = chosen.get("plan", Plan.COST) is Plan.COST
+    chosen["measure"] = measured_costs if chosen.get("measure") and by_cost else None
+    return chosen
+
+
+def _carried(model: Model, key: type[A]) -> A | None:
+    """The setting that a module carries; ``None`` for a file."""
+    return model.attr(key) if isinstance(model, IRModule) else None

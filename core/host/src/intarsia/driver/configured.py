@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings from the environment and from a file: ``intarsia.toml`` or ``[tool.intarsia]``.
+
+::
+
+    target = "npu, loops"          # or a table, or a list
+    target-host = "loops"
+    executor = "aot"               # or { kind = "aot", unpacked-api = true }
+    runtime = "cpp"
+
+    [target-options.loops]         # hold wherever a target has this kind
+    num-threads = 2
+
+The command line wins over the environment (``INTARSIA_TARGET``, ``INTARSIA_TARGET_HOST``,
+``INTARSIA_EXECUTOR``, ``INTARSIA_RUNTIME``), which wins over the file: the nearest one, from the
+current folder upwards.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+from msgspec import Struct, field
+
+from intarsia_runtime.errors import UsageError
+
+from ..target.kinds import GIVEN_NAME
+from ..target.options import did_you_mean
+
+KEYS = ("target", "target-host", "executor", "runtime")
+"""What can be set in the environment and in a file."""
+
+_OPTIONS = "target-options"
+_MAX_BYTES = 1_000_000
+
+
+class Setting(Struct, frozen=True):
+    """A value and who set it; ``None`` if nobody did."""
+
+    value: str | None
+    origin: str
+
+
+class Configured(Struct, frozen=True):
+    """What environment and file say.
+
+    Attributes:
+        settings: Key to value and origin.
+        options: Kind to option to value, for targets.
+        origin: The file; empty if there is none.
+    """
+
+    settings: Mapping[str, Setting] = field(default_factory=dict[str, Setting])
+    options: Mapping[str, Mapping[str, object]] = field(
+        default_factory=dict[str, Mapping[str, object]]
+    )
+    origin: str = ""
+
+    def choose(self, key: str, given: str | None) -> Setting:
+        """The value on the command line, or else the one of environment or file."""
+        if given is not None:
+            return Setting(given, GIVEN_NAME)
+        return self.settings.get(key, Setting(None, ""))
+
+
+def read_settings(
+    env: Mapping[str, str], folder: Path | None, file: Path | None = None
+) -> Configured:
+    """Return what environment and file say.
+
+    Args:
+        env: The environment.
+        folder: Where the search for a file begins; ``None``: there is none.
+        file: The file, instead of the nearest.
+
+    Raises:
+        UsageError: The file is broken or has an unknown key.
+    """
+    path, row = _nearest(folder) if file is None else (file, _table(file))
+    settings: dict[str, Setting] = {}
+    options: dict[str, Mapping[str, object]] = {}
+    for key, value in row.items():
+        if key == _OPTIONS:
+            options = _options(value, path)
+        elif key in KEYS:
+            settings[key] = Setting(_text(key, value, path), str(path))
+        else:
+            known = (*KEYS, _OPTIONS)
+            raise UsageError(
+                f"there is no setting '{key[:60]}'",
+                hint=did_you_mean(key, known) or f"one of {', '.join(known)}",
+                where=str(path),
+            )
+    for key in KEYS:
+        name = f"INTARSIA_{key.upper().replace('-', '_')}"
+        if env.get(name, "").strip():
+            settings[key] = Setting(env[name], f"environment variable {name}")
+    return Configured(settings, options, "" if path is None else str(path))
+
+
+def _nearest(folder: Path | None) -> tuple[Path | None, Mapping[str, object]]:
+    """The first file with settings, from a folder upwards, and its settings."""
+    if folder is None:
+        return None, {}
+    for parent in (folder, *folder.parents):
+        own = parent / "intarsia.toml"
+        if _is_file(own):
+            return own, _table(own)
+        project = parent / "pyproject.toml"
+        if _is_file(project) and b"tool.intarsia" in _bytes(project):
+            return project, _table(project)
+    return None, {}
+
+
+def _is_file(path: Path) -> bool:
+    """Whether there is such a file; not for who may not look into its folder."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return False
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as stream:
+            return stream.read(_MAX_BYTES)
+    except OSError as cause:
+        raise UsageError(f"cannot be read: {cause.strerror}", where=str(path)) from None
+
+
+def _table(path: Path) -> Mapping[str, object]:
+    try:
+        data = tomllib.loads(_bytes(path).decode("utf-8"))
+    except (ValueError, RecursionError) as cause:
+        raise UsageError(f"is not valid TOML: {cause}", where=str(path)) from None
+    if path.name != "pyproject.toml":
+        return data
+    row = data.get("tool", {}).get("intarsia", {})
+    if not isinstance(row, dict):
+        raise UsageError("[tool.intarsia] is not a table", where=str(path))
+    return cast("Mapping[str, object]", row)
+
+
+def _text(key: str, value: object, path: Path | None) -> str:
+    """A setting as it would stand on the command line."""
+    match value:
+        case str():
+            return value
+        case list() if key == "target" and all(isinstance(item, str) for item in value):
+            return ", ".join(cast("list[str]", value))
+        case dict():
+            return json.dumps(value, default=str)
+        case _:
+            raise UsageError(
+                f"'{key}' is a string or a table, not {type(value).__name__}", where=str(path)
+            )
+
+
+def _options(value: object, path: Path | None) -> dict[str, Mapping[str, object]]:
+    if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
+        raise UsageError(
+            f"'{_OPTIONS}' is not a table of tables",
+            hint=f"[{_OPTIONS}.KIND]",
+            where=str(path),
+        )
+    return cast("dict[str, Mapping[str, object]]", value)

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Partitions a model without compiling anything: what ``explain`` and checks need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from intarsia_ir.budget import limited
+from intarsia_ir.diagnostics import Remark
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+
+from ..host.host import Host
+from ..partition.partition import PartitionResult
+from ..partition.report import Placement
+from ..partition.rules import PlaceRule
+from ..target.target import CompositeTarget
+from .place import check_host_rules, check_place_rules, merge_placements, rules_of_parts
+from .request import BuildRequest
+from .results import ImportResult, PrepareResult
+from .size_choices import size_choices
+from .stages import partition_module, rewrite_for
+from .story import import_model
+
+
+class ModelPartition(Struct, frozen=True, eq=False):
+    """A model that is partitioned, or every piece of a program.
+
+    Attributes:
+        pieces: Every prepared module by its name; one called ``main`` if the model is compiled
+            whole.
+        partitions: How each is partitioned.
+        placement: The report of the whole model.
+        remarks: What passes had to say.
+    """
+
+    pieces: Mapping[str, IRModule]
+    partitions: Mapping[str, PartitionResult]
+    placement: Placement
+    remarks: tuple[Remark, ...]
+
+
+def partition_model(request: BuildRequest) -> ModelPartition:
+    """Import and prepare what a build would compile, and partition it; of sizes, the largest.
+
+    Nothing is compiled, so gates, memory and the runtime of the request do not count.
+
+    Args:
+        request: The model, what it is partitioned among, and how.
+
+    Raises:
+        ModelError: The model is broken.
+        PluginError: A plugin failed or broke its contract.
+        UnsupportedError: The model cannot be imported, or a rule sends a node to a kind that cannot
+            take it.
+        UsageError: A rule names no node.
+    """
+    with limited(request.time_limit, request.memory_limit):
+        choices = size_choices(request)
+        if choices is not None:
+            largest = choices.combinations()[-1]
+            request = request.of_size(largest.shapes, "largest")
+        return partition_imported(request, import_model(request))
+
+
+def partition_imported(request: BuildRequest, imported: ImportResult) -> ModelPartition:
+    """Prepare and partition every piece of a model that is imported.
+
+    Raises:
+        As :func:`partition_model`.
+    """
+    program, target = imported.program, request.target
+    rules = request.rules
+    if program is not None:
+        check_host_rules(program, rules)
+        rules = rules_of_parts(rules)
+    prepared = {
+        name: prepare_module(request.host, piece, target) for name, piece in imported.pieces.items()
+    }
+    partitions = {name: _partition(request, one, rules) for name, one in prepared.items()}
+    if program is None:
+        placement = partitions["main"].placement
+    else:
+        kinds = [accelerator.kind.name for accelerator in target.accelerators]
+        found = {name: one.placement for name, one in partitions.items()}
+        placement = merge_placements(program, found, kinds)
+        check_place_rules(program, placement, request.rules)
+    pieces = {name: one.module for name, one in prepared.items()}
+    remarks = tuple(remark for one in prepared.values() for remark in one.remarks)
+    return ModelPartition(pieces, partitions, placement, remarks)
+
+
+def prepare_module(host: Host, module: IRModule, target: CompositeTarget) -> PrepareResult:
+    """Prepare a module that is not compiled here, so that it may be too large for this machine.
+
+    Raises:
+        PluginError: A plugin failed.
+    """
+    remarks = Remarks()
+    prepared = rewrite_for(host, PREPARE.run(module, remarks=remarks), target)
+    return PrepareResult(prepared, tuple(remarks.found))
+
+
+def _partition(
+    request: BuildRequest, prepared: PrepareResult, rules: Sequence[PlaceRule]
+) -> PartitionResult:
+    host, target, module = request.host, request.target, prepared.module
+    measured = None if request.measure is None else request.measure(host, module, target)
+    return partition_module(host, module, target, request.plan, rules, measured)

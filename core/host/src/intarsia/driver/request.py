@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is built, for what, and how: the one value that every stage of a build gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from intarsia_ir.graph.module import IRModule
+from intarsia_runtime.artifact.deferred import Weights
+
+from ..host.host import Host
+from ..partition.cost import Plan
+from ..target.target import CompositeTarget
+from .config import Executor, Runtime
+from .dump import Dump
+from .sizes import Size
+from .source import Source
+
+if TYPE_CHECKING:
+    import os
+
+    from ..partition.measured import Measured
+    from ..partition.rules import PlaceRule
+
+Progress: TypeAlias = Callable[[str], object]
+"""Called with the name of each stage when it begins."""
+
+Measure: TypeAlias = "Callable[[Host, IRModule, CompositeTarget], Measured]"
+"""Measures what the claims of a prepared module cost, in seconds."""
+
+
+def _silent(stage: str) -> None:
+    """Progress that nobody asked for."""
+
+
+def _no_rules() -> tuple[PlaceRule, ...]:
+    return ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildRequest:
+    """A model, a target, and how one is compiled for the other; checked when it is made.
+
+    :func:`intarsia.build` makes it from its arguments. The fields that have a default are its
+    options, except for ``given_executor``, ``name`` and ``dump``; ``place`` and ``dump_ir`` are two
+    more options, which become ``rules`` and ``dump``.
+
+    Attributes:
+        source: Where the model comes from; it is read once.
+        target: What to compile for, canonical.
+        executor: How the model is driven.
+        runtime: Where it runs; it goes with the executor, and the target has code for it.
+        host: The plugins.
+        given_executor: The executor that the user chose; ``None`` if the model may choose ``vm``
+            because a part of it is known at run time only.
+        name: Name of the model.
+        dump: Where each stage writes its result as text.
+        shapes: Shapes of inputs, for a model that is imported; with a size of several values
+            (:class:`~intarsia.driver.sizes.Sizes`), a program is made for each. Sizes that neither
+            this nor the model says may be any, if that can be proved to be right.
+        plan: How regions are chosen; the cost model if ``None``.
+        rules: What the user says of single nodes.
+        require_offload: At least this many percent of the nodes must be offloaded.
+        max_regions: At most this many regions.
+        time_limit: Seconds that the build may take; if ``None``, the host's own part of it has
+            limits that no usual model reaches (:mod:`intarsia_ir.budget`).
+        memory_limit: Bytes that the build, a tensor, or all weights may have; the machine's memory
+            if ``None``, and less for what is computed of constants.
+        allow_overflow: Warn instead of failing if the model does not fit into the memory of the
+            device that the target's hardware tag describes.
+        measure: Measures what each claim of an accelerator costs, once; the plan by cost uses it.
+            As an option of a build it is True or False. ``None`` estimates all costs.
+        records: File with measured schedules, or ``none``; the user's own if ``None``.
+        mapped: Leave large weights in the model's file instead of reading them into memory; it must
+            then stay as it is as long as the artifact, or what is loaded from it, is used.
+        progress: Called with the name of each stage.
+        weights_known: Called with all weights of the artifact before code is generated, e.g. to
+            write them meanwhile; not if there are several programs, whose weights are joined, nor
+            for sources.
+    """
+
+    source: Source
+    target: CompositeTarget
+    executor: Executor
+    runtime: Runtime
+    host: Host
+    given_executor: Executor | None = None
+    name: str = "default"
+    dump: Dump = field(default_factory=Dump)
+    shapes: Mapping[str, Sequence[Size]] | None = None
+    plan: Plan | None = None
+    rules: Sequence[PlaceRule] = field(default_factory=_no_rules)
+    require_offload: float | None = None
+    max_regions: int | None = None
+    time_limit: float | None = None
+    memory_limit: int | None = None
+    allow_overflow: bool = False
+    measure: Measure | None = None
+    records: str | os.PathLike[str] | None = None
+    mapped: bool = False
+    progress: Progress = _silent
+    weights_known: Callable[[Weights], object] | None = None
+
+    @classmethod
+    def plain(cls, model: IRModule, target: CompositeTarget, host: Host) -> BuildRequest:
+        """Return the request for a module with nothing chosen: ``aot`` in a process, by cost."""
+        return cls(
+            source=Source(model),
+            target=target,
+            executor=Executor(),
+            runtime=Runtime(),
+            host=host,
+        )
+
+    def of_size(self, shapes: Mapping[str, tuple[int, ...]], folder: str) -> BuildRequest:
+        """Return the request for one of several sizes.
+
+        Args:
+            shapes: The shapes of the inputs for this size.
+            folder: Where its stages are written, below the folder of all.
+        """
+        return replace(self, shapes=shapes, dump=self.dump.below(folder), weights_known=None)
+
+    def of_piece(self, module: IRModule, name: str, rules: Sequence[PlaceRule]) -> BuildRequest:
+        """Return the request for a compiled piece of a program.
+
+        Args:
+            module: The piece.
+            name: Its name.
+            rules: Those of the user, for a piece that may lack the nodes that they name.
+        """
+        return replace(
+            self,
+            source=Source(module),
+            executor=Executor(),
+            given_executor=None,
+            name=name,
+            dump=self.dump.below(name),
+            shapes=None,
+            rules=rules,
+            require_offload=None,
+            max_regions=None,
+            weights_known=None,
+        )
+
+    def annotated(self, module: IRModule) -> IRModule:
+        """Return a module with target, executor and runtime as settings, for its text alone."""
+        module = module.with_attr(Executor, self.executor).with_attr(Runtime, self.runtime)
+        return module.with_attr(CompositeTarget, self.target)
+
+
+_MADE = ("given_executor", "name", "dump")
+OPTIONS = (
+    *(
+        field.name
+        for field in fields(BuildRequest)
+        if field.name not in _MADE
+        and not (field.default is MISSING and field.default_factory is MISSING)
+    ),
+    "place",
+    "dump_ir",
+)
+"""Options of :func:`intarsia.build`."""
+
+
+def dump_to(folder: str | os.PathLike[str] | None) -> Dump:
+    """Return what writes stages into a folder; into none if ``None``."""
+    return Dump(None if folder is None else Path(folder))

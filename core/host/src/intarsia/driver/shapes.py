@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds a model for several shapes: a program for each in one artifact, which share weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+
+from msgspec.structs import replace
+
+from intarsia_ir.graph.module import IRModule
+from intarsia_runtime.artifact.passport import Passport
+from intarsia_runtime.artifact.plan import CallPlan
+from intarsia_runtime.artifact.signature import ANY_SIZE, Signature, ValueSpec
+from intarsia_runtime.errors import UnsupportedError, UsageError
+
+from .artifact import Artifact
+from .config import Runtime
+from .parts import Joint, Piece
+from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
+from .source import Source
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..partition.report import Placement
+
+
+def find_choices(
+    source: Source, shapes: Mapping[str, Sequence[Size]] | None
+) -> ShapeChoices | None:
+    """Return the shapes with names for sizes of several values; ``None`` if no size has several.
+
+    Raises:
+        UsageError: One size of the model is given different values, the model is imported, or it
+            is a saved program of PyTorch.
+    """
+    if shapes is None or not any(isinstance(s, Sizes) for shape in shapes.values() for s in shape):
+        return None
+    if isinstance(source.model, IRModule):
+        raise UsageError(
+            "a module that is imported has its shapes, and cannot be built for several",
+            hint="give build() the model's file or bytes",
+        )
+    if not source.is_onnx:
+        raise UsageError(
+            f"'{source.model}' is built for one shape",
+            hint="torch.onnx.export(program, dynamo=True) writes an ONNX model for several",
+        )
+    return name_sizes(shapes, source.declared())
+
+
+def open_shapes(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes that arrays have of inputs whose sizes an ONNX file leaves open.
+
+    Raises:
+        ModelError: The file is no model.
+    """
+    from intarsia_onnx.api import declared_types  # a module that exists needs no importer
+
+    types = declared_types(path)
+    named = [name for name, type_ in types.items() if name in arrays and not type_.is_static]
+    return {name: arrays[name].shape for name in named}
+
+
+def static_shapes(
+    shapes: Mapping[str, Sequence[Size]] | None,
+) -> Mapping[str, Sequence[int]] | None:
+    """Return shapes of which no size has several values as what importing takes."""
+    return cast("Mapping[str, Sequence[int]] | None", shapes)
+
+
+def check_one_program(runtime: Runtime) -> None:
+    """Refuse a runtime that has no place for several programs.
+
+    Raises:
+        UnsupportedError: It has its memory laid out for one.
+    """
+    if runtime.is_freestanding:
+        raise UnsupportedError(
+            f"code for runtime '{runtime.kind}' has one shape",
+            hint="give every size one value; compile once for each shape that is needed",
+        )
+
+
+def build_shapes(shapes: ShapeChoices, build_one: Callable[[Combination], Artifact]) -> Artifact:
+    """Build a model for every combination of sizes.
+
+    Args:
+        shapes: Shapes with names of sizes, whose ranges are proved.
+        build_one: Builds for one combination.
+
+    Raises:
+        UsageError: There are too many combinations.
+    """
+    combinations = shapes.combinations()
+    joint = Joint()
+    made: dict[str, Passport] = {}
+    placements: list[Placement] = []
+    for row in combinations:
+        name = "sizes" + "x".join(map(str, row.sizes))
+        program = build_one(row)
+        joint.add(Piece(name, program, row.sizes))
+        made[name] = program.passport
+        placements.append(program.placement)
+    *_, largest = made.values()
+    passport = replace(
+        largest,
+        plan=CallPlan((), (), (), (), 0, ()),
+        units=(),
+        placement=MappingProxyType({**largest.placement, "sizes": _lines(made)}),
+        declared=_signature(shapes, list(made.values()), combinations),
+        sizes=shapes.choices,
+    )
+    return joint.artifact(passport, (), placements[-1])
+
+
+def _lines(made: Mapping[str, Passport]) -> dict[str, object]:
+    """Return what is said of the placement of each program."""
+    return {name: passport.placement.get("summary", "") for name, passport in made.items()}
+
+
+def _signature(
+    shapes: ShapeChoices, made: Sequence[Passport], combinations: Sequence[Combination]
+) -> Signature:
+    """Return the signature with names of sizes, found by comparing the programs."""
+    names = [choice.name for choice in shapes.choices]
+    rows = [dict(zip(names, row.sizes, strict=True)) for row in combinations]
+    found = [passport.signature for passport in made]
+    inputs = tuple(
+        replace(spec, shape=shapes.shapes[spec.name])
+        if spec.name in shapes.shapes
+        else _joined([other.inputs[at] for other in found], rows)
+        for at, spec in enumerate(found[-1].inputs)
+    )
+    outputs = tuple(
+        _joined([other.outputs[at] for other in found], rows)
+        for at in range(len(found[-1].outputs))
+    )
+    return Signature(inputs, outputs)
+
+
+def _joined(specs: Sequence[ValueSpec], rows: Sequence[Mapping[str, int]]) -> ValueSpec:
+    """Return one value of all programs: sizes that are the same stay, others get their name."""
+    shapes = [spec.shape for spec in specs]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
+        return replace(specs[-1], shape=None)
+    return replace(
+        specs[-1], shape=tuple(_size(column, rows) for column in zip(*known, strict=True))
+    )
+
+
+def _size(column: Sequence[int | str], rows: Sequence[Mapping[str, int]]) -> int | str:
+    if len(set(column)) == 1:
+        return column[0]
+    for name in rows[0]:
+        if all(size == row[name] for size, row in zip(column, rows, strict=True)):
+            return name
+    return ANY_SIZE

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model that a build imports several times: it is read once, and some imports are kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType
+from intarsia_runtime.errors import IntarsiaError, UnsupportedError
+
+from .importing import Model, bind_params, import_model, is_program
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from intarsia_onnx.dynamic import DynamicModel
+    from intarsia_onnx.graph import Model as ReadModel
+
+    from ..host.frontend import Frontend
+    from ..host.host import Host
+
+_Shapes: TypeAlias = "Mapping[str, Sequence[int]] | None"
+_Key: TypeAlias = tuple[str, tuple[tuple[str, tuple[int, ...]], ...]]
+
+_BUILT_IN = (".onnx", ".pt2")
+"""Formats of which the driver asks more than a module: open sizes, programs, files of weights."""
+
+
+def source_of(
+    host: Host,
+    model: Model,
+    *,
+    params: Mapping[str, np.ndarray] | None = None,
+    mapped: bool = False,
+) -> Source:
+    """Return where a model comes from; a format that only a plugin knows is known by the suffix.
+
+    Args:
+        host: The plugins.
+        model: As of :class:`Source`.
+        params: As of :class:`Source`.
+        mapped: As of :class:`Source`.
+
+    Raises:
+        PluginError: The plugin of the format is broken.
+        DuplicateName: Two plugins have the suffix.
+    """
+    frontend: Frontend | None = None
+    if isinstance(model, str | os.PathLike):
+        name = Path(model).name.lower()
+        suffixes = [suffix.lower() for row in host.frontends() for suffix in row.suffixes]
+        if not name.endswith(_BUILT_IN) and any(map(name.endswith, suffixes)):
+            frontend = host.frontend_for(Path(model))
+    return Source(model, params, mapped=mapped, frontend=frontend)
+
+
+class Source:
+    """Where modules come from.
+
+    Args:
+        model: A module, an ONNX model, or a saved program of PyTorch.
+        params: Values of inputs that are weights.
+        mapped: Leave large weights in the model's file, which must then stay as it is.
+        frontend: The plugin's importer of a model in another format.
+
+    Attributes:
+        model: As given.
+        params: As given.
+        mapped: As given.
+        frontend: As given.
+        is_shared: Whether several stories read it, so that :meth:`forget` must wait.
+        is_onnx: Whether it is an ONNX model, as a file or bytes.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        params: Mapping[str, np.ndarray] | None = None,
+        *,
+        mapped: bool = False,
+        frontend: Frontend | None = None,
+    ) -> None:
+        self.model = model
+        self.params = params
+        self.mapped = mapped
+        self.frontend = frontend
+        self.is_shared = False
+        self.is_onnx = frontend is None and not (isinstance(model, IRModule) or is_program(model))
+        self._read: ReadModel | None = None
+        self._unreadable: UnsupportedError | None = None
+        self._kept: dict[_Key, IRModule | DynamicModel] = {}
+        self._refused: dict[_Key, UnsupportedError] = {}
+
+    def module(self, shapes: _Shapes = None, *, keep: bool = False) -> IRModule:
+        """Import for these shapes, unless that was done and kept.
+
+        Args:
+            shapes: Shapes of inputs.
+            keep: Whether the module will be asked for once more; what was kept is given once.
+
+        Raises:
+            As :func:`~intarsia.driver.importing.import_model`.
+        """
+        key = _key("module", shapes)
+        if key in self._refused:
+            raise self._refused[key]
+        found = self._kept.pop(key, None)
+        try:
+            module = found if isinstance(found, IRModule) else self._imported(shapes)
+        except UnsupportedError as error:
+            self._refused[key] = error
+            raise
+        if keep:
+            self._kept[key] = module
+        return module
+
+    def program(self, shapes: _Shapes = None, *, keep: bool = False) -> IRModule | DynamicModel:
+        """Import an ONNX model of which a part may be known at run time only.
+
+        Args:
+            shapes: Shapes of inputs.
+            keep: As of :meth:`module`.
+
+        Raises:
+            As :func:`~intarsia_onnx.dynamic.planner.plan_onnx`.
+        """
+        from intarsia_onnx.dynamic import plan_read  # 20 ms that other models are spared
+
+        key = _key("program", shapes)
+        found = self._kept.pop(key, None)
+        if found is None:
+            found = plan_read(self._onnx(), shapes, self.params)
+        if keep:
+            self._kept[key] = found
+        return found
+
+    def declared(self, shapes: _Shapes = None) -> dict[str, TensorType]:
+        """Return the types of the inputs of an ONNX model that are tensors of known rank.
+
+        Raises:
+            As :func:`~intarsia_onnx.api.declared_types`.
+        """
+        from intarsia_onnx.api import input_types  # not for modules: no importer
+
+        return input_types(self._onnx().graph, shapes or {}, {})
+
+    def may_be_open(self, shapes: _Shapes) -> bool:
+        """Whether an ONNX model that can be read leaves a size of an input open."""
+        if not self.is_onnx:
+            return False
+        try:
+            types = self.declared(shapes)
+        except IntarsiaError:  # whoever imports it says what is wrong
+            return False
+        bound = self.params or {}
+        return any(not type_.is_static for name, type_ in types.items() if name not in bound)
+
+    def largest_bound(self) -> int:
+        """Return the largest fixed number that sizes of an ONNX model may be compared with.
+
+        Raises:
+            As :func:`~intarsia_onnx.reader.read_model`.
+        """
+        from intarsia_onnx.bounds import largest_bound  # as above
+
+        return largest_bound(self._tensors_only().graph)
+
+    def forget(self) -> None:
+        """Free what was read and kept, unless several stories share it; it is read again if wanted.
+
+        What was refused is remembered: to import it again would end in the same way.
+        """
+        if not self.is_shared:
+            self._read = None
+            self._kept.clear()
+
+    def _imported(self, shapes: _Shapes) -> IRModule:
+        if self.frontend is not None:
+            file = Path(cast("str | os.PathLike[str]", self.model))
+            module = self.frontend.importer(file, shapes, self.mapped)
+            return import_model(module, None, self.params)
+        if not self.is_onnx:
+            return import_model(self.model, shapes, self.params)
+        from intarsia_onnx.api import import_read  # as above
+
+        module = import_read(self._tensors_only(), shapes)
+        return bind_params(module, self.params) if self.params else module
+
+    def _tensors_only(self) -> ReadModel:
+        """Return the model as it is read, if all its values are what compiled functions take."""
+        read = self._onnx()
+        if read.refused is not None:
+            raise read.refused
+        return read
+
+    def _onnx(self) -> ReadModel:
+        """Return the model as it is read, which every import has in common."""
+        from intarsia_onnx.reader import read_model  # as above
+
+        assert not isinstance(self.model, IRModule)
+        if self._unreadable is not None:
+            raise self._unreadable
+        if self._read is None:
+            try:
+                self._read = read_model(self.model, any_value=True, mapped=self.mapped)
+            except UnsupportedError as error:
+                self._unreadable = error
+                raise
+        return self._read
+
+
+def _key(form: str, shapes: _Shapes) -> _Key:
+    return form, tuple((name, tuple(shape)) for name, shape in (shapes or {}).items())

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The story of a build, one line a stage: :func:`compile_model`.
+
+Every stage gets the request and the results of the stages before it, and returns one named result.
+Whoever builds for several sizes, measures or verifies calls stages; no stage knows of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from intarsia_ir.budget import KERNEL_SECONDS, budget
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.verify import verify
+from intarsia_ir.passes.base import Remarks
+from intarsia_ir.passes.prepare import PREPARE
+from intarsia_ir.tir.module import CodegenContext
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.compute_weights import compute_all
+
+from ..partition.partition import PartitionResult
+from ..partition.report import check_gates
+from . import stages
+from .artifact import Artifact, collect_constants
+from .dynamic import import_any, needs_program, pack_program
+from .importing import check_budget, check_static, release_files
+from .memory_bounds import check_memory_bounds
+from .pack import pack
+from .place import check_host_rules, check_place_rules, rules_of_parts
+from .request import BuildRequest
+from .results import ImportResult, LowerResult, PrepareResult
+from .shapes import static_shapes
+from .tuned import tuned_for, tuned_json
+
+if TYPE_CHECKING:
+    from intarsia_onnx.dynamic import DynamicModel
+
+STAGES = ("import", "prepare", "partition", "regions", "lower", "compile", "pack")
+"""Names of the stages, in the order in which ``progress`` of a request hears of them."""
+
+
+def compile_model(request: BuildRequest) -> Artifact:
+    """Compile a model for one set of shapes: the story.
+
+    Raises:
+        As :func:`intarsia.driver.build.build`.
+    """
+    imported = import_model(request)
+    if imported.program is not None:
+        return compile_program(request, imported.program)
+    prepared = prepare(request, imported.pieces["main"])
+    partitioned = partition(request, prepared)
+    regions = compile_regions(request, partitioned)
+    lowered = lower(request, partitioned, regions)
+    main = compile_kernels(request, lowered)
+    return pack_units(request, partitioned, lowered, (main, *regions))
+
+
+def compile_program(request: BuildRequest, program: DynamicModel) -> Artifact:
+    """Compile each piece of a program, and put them into one artifact.
+
+    Raises:
+        As :func:`compile_model`, for each piece.
+    """
+    check_host_rules(program, request.rules)
+    rules = rules_of_parts(request.rules)
+
+    def compile_piece(piece: IRModule, name: str) -> Artifact:
+        return compile_model(request.of_piece(piece, name, rules))
+
+    made = pack_program(request, program, compile_piece)
+    check_place_rules(program, made.placement, request.rules)
+    check_gates(
+        made.placement, require_offload=request.require_offload, max_regions=request.max_regions
+    )
+    return made
+
+
+def import_model(request: BuildRequest) -> ImportResult:
+    """Import the model; what was read of it is not needed any more.
+
+    Raises:
+        ModelError: The model is broken; UnsupportedError: it uses what cannot be imported.
+        UsageError: The shapes do not fit it.
+    """
+    request.progress("import")
+    source, shapes = request.source, static_shapes(request.shapes)
+    imported = import_any(source, request.given_executor, request.runtime, shapes)
+    source.forget()
+    program = needs_program(imported, request.executor)
+    if program is not None:
+        return ImportResult(program.pieces, program)
+    assert isinstance(imported, IRModule)  # everything else needs a program
+    return ImportResult({"main": imported})
+
+
+def prepare(request: BuildRequest, module: IRModule) -> PrepareResult:
+    """Check a module, normalize it, and let the accelerators rewrite it.
+
+    Raises:
+        VerifyError: It is ill-formed; UnsupportedError: a size of an input is not known.
+        ResourceError: Its tensors need more memory than there is.
+        PluginError: A plugin failed.
+    """
+    request.dump.module("imported", request.annotated(module))
+    request.progress("prepare")
+    verify(module)
+    check_static(module)
+    check_budget(module, request.memory_limit)
+    remarks = Remarks()
+    normalized = PREPARE.run(module, remarks=remarks)
+    request.dump.module("prepared", request.annotated(normalized))
+    rewritten = stages.rewrite_for(request.host, normalized, request.target)
+    return PrepareResult(rewritten, tuple(remarks.found))
+
+
+def partition(request: BuildRequest, prepared: PrepareResult) -> PartitionResult:
+    """Partition a module among the accelerators, and hold the result against the user's gates.
+
+    Raises:
+        GateFailed: A gate is not met.
+        UsageError: A rule names no node; UnsupportedError: a node cannot go where a rule sends it.
+        PluginError: A plugin failed or broke its contract.
+    """
+    request.progress("partition")
+    module, host, target = prepared.module, request.host, request.target
+    measured = None if request.measure is None else request.measure(host, module, target)
+    found = stages.partition_module(host, module, target, request.plan, request.rules, measured)
+    check_gates(
+        found.placement, require_offload=request.require_offload, max_regions=request.max_regions
+    )
+    request.dump.module("partitioned", request.annotated(found.module))
+    return found
+
+
+def compile_regions(
+    request: BuildRequest, partitioned: PartitionResult
+) -> tuple[CompiledUnit, ...]:
+    """Have every region compiled by the owner of its kind, in the order of the regions.
+
+    Raises:
+        PluginError: A plugin failed, or took what it cannot compile.
+    """
+    request.progress("regions")
+    with budget().apart():
+        units = stages.compile_regions(request.host, partitioned.regions, request.target)
+    release_files(partitioned.module)
+    return units
+
+
+def lower(
+    request: BuildRequest, partitioned: PartitionResult, regions: Sequence[CompiledUnit]
+) -> LowerResult:
+    """Lower what the fallback computes to kernels and a call plan; its weights are known then.
+
+    Raises:
+        UnsupportedError: An operator cannot be lowered.
+        ResourceError: The model does not fit into the memory of the device.
+        PluginError: The fallback's plugin failed, or two units use one name for two weights.
+    """
+    request.progress("lower")
+    host, target = request.host, request.target
+    rest = stages.rewrite_rest(host, partitioned.module, target.fallback)
+    tuned = tuned_for(host, target, request.records)
+    context = codegen_context(request, regions)
+    lowered = stages.lower_rest(host, rest, partitioned.regions, target.fallback, context, tuned)
+    constants = collect_constants(lowered.constants, regions)
+    sizes = [content.nbytes for content in constants.contents.values()]
+    check_memory_bounds(
+        host, target, lowered.module.plan, sizes, allow_overflow=request.allow_overflow
+    )
+    if not request.mapped:  # the model's weights are the caller's, who may change them later
+        compute_all(lowered.constants)
+    release_files(partitioned.module)
+    if request.weights_known is not None and not context.freestanding:
+        request.weights_known(constants)
+    request.dump.functions("lowered", lowered.module.functions)
+    request.dump.plan("plan", lowered.module.plan)
+    return LowerResult(lowered, tuned_json(lowered, tuned))
+
+
+def codegen_context(request: BuildRequest, regions: Sequence[CompiledUnit]) -> CodegenContext:
+    """Return what a code generator must know of a request besides the kernels.
+
+    Raises:
+        PluginError: A region names a source that it does not have.
+    """
+    sources = {unit.name: stages.sources_of(unit) for unit in regions if unit.sources}
+    return CodegenContext(
+        request.name,
+        MappingProxyType(request.executor.to_json()),
+        MappingProxyType(request.runtime.to_json()),
+        freestanding=request.runtime.is_freestanding,
+        sources=MappingProxyType(sources),
+    )
+
+
+def compile_kernels(request: BuildRequest, lowered: LowerResult) -> CompiledUnit:
+    """Have the kernels and the plan compiled by the fallback.
+
+    Raises:
+        UnsupportedError: A kernel calls a function that the code generator does not have.
+        ToolchainError: A linker or compiler failed; PluginError: the code generator failed.
+        ResourceError: It ran out of memory or disk.
+    """
+    request.progress("compile")
+    with budget().apart("code generation", KERNEL_SECONDS):
+        module, fallback = lowered.lowered.module, request.target.fallback
+        return stages.compile_kernels(request.host, module, fallback)
+
+
+def pack_units(
+    request: BuildRequest,
+    partitioned: PartitionResult,
+    lowered: LowerResult,
+    units: Sequence[CompiledUnit],
+) -> Artifact:
+    """Return the artifact; ``units`` are that of ``main``, then those of the regions.
+
+    Raises:
+        PluginError: Two units use one name for two weights.
+        TargetError: A region's code is for another machine than that of ``main``.
+    """
+    request.progress("pack")
+    return pack(request, partitioned, units, lowered.lowered, tuned=lowered.tuned)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What records of measurements say for a target: looked up by machine, operator and signature."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
+
+from intarsia_ir.tir.module import Lowered
+from intarsia_ir.tir.space import Choice, ScheduleSpace, ScheduleSpaces, Tuned
+from intarsia_runtime.errors import UsageError
+
+from ..host.host import Host
+from ..target.target import CompositeTarget
+from .records import Records, read_records, records_path
+from .stages import spaces_of
+
+
+class _Best(Struct, frozen=True):
+    """Looks up the best choice under each name of the machine, the first one first."""
+
+    records: Records
+    machines: Sequence[str]
+
+    def __call__(self, space: ScheduleSpace, signature: str) -> Choice | None:
+        for machine in self.machines:
+            found = self.records.best(machine, space, signature)
+            if found is not None:
+                return found.choice
+        return None
+
+
+def machines_of(host: Host, target: CompositeTarget, spaces: ScheduleSpaces) -> tuple[str, ...]:
+    """Return the names under which measurements for a target are kept, the one to use first.
+
+    They are the hardware tag that the target was written with, if it was, and what the backend
+    calls the machine.
+    """
+    hardware = host.hardware_of(target)
+    names = (hardware.type, spaces.machine) if hardware is not None else (spaces.machine,)
+    return tuple(dict.fromkeys(names))
+
+
+def tuned_for(
+    host: Host, target: CompositeTarget, given: str | os.PathLike[str] | None
+) -> Tuned | None:
+    """Return what was measured for a target; ``None`` if there are no records of it.
+
+    Args:
+        host: Knows the fallback's hooks and the hardware.
+        target: What is compiled for.
+        given: A file of records, ``none``, or ``None`` for the user's own.
+
+    Raises:
+        UsageError: A file is given, and is not there.
+        ModelError: It cannot be read.
+    """
+    path = records_path(given, os.environ)
+    if path is None or not path.exists():
+        if path is not None and given is not None:
+            raise UsageError(f"there is no file of records '{path}'", hint="intarsia tune makes it")
+        return None
+    spaces = spaces_of(host, target.fallback)
+    if spaces is None:
+        return None
+    records = read_records(path)
+    return Tuned(spaces, _Best(records, machines_of(host, target, spaces)))
+
+
+def tuned_json(lowered: Lowered, tuned: Tuned | None) -> Mapping[str, object]:
+    """Return what a passport says of records that decided; empty if none did."""
+    if tuned is None or not lowered.chosen:
+        return {}
+    return {
+        "machine": tuned.spaces.machine,
+        "kernels": {
+            name: {"signature": kernel.signature, "choice": dict(kernel.choice)}
+            for name, kernel in lowered.chosen.items()
+        },
+    }

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost: what a call costs where, and what a region costs beyond its calls.
+
+The model, in whole picoseconds so that sums are exact and equal on every machine:
+
+* A *heavy* call (convolution, product of matrices, reduction, normalisation, pooling) costs the
+  larger of its arithmetic and its traffic, by the speeds of its owner's
+  :class:`~intarsia.target.kind.Performance`; on the fallback also the launch of a kernel. A *light*
+  call (element-wise work, moving of data) costs nothing where its neighbours are: it is fused with
+  them. What a plugin states of a match (:meth:`~intarsia.partition.support.Support.yes`) holds
+  instead.
+* What was measured (:class:`~intarsia.partition.measured.Measured`) holds instead of the model, but
+  not instead of what a plugin states: a region of a match alone, less its launch and its borders,
+  is what the match costs.
+* A region costs a launch, and a copy of every value that enters or leaves it: latency and bytes.
+
+The cost of a placement is the sum over calls and regions, where the regions are those that
+:func:`~intarsia.partition.merge.merge` makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from enum import Enum
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from intarsia_ir.graph.expr import Call, Constant
+from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.types import TensorType, TupleType, Type
+
+from ..target.kind import Performance, RelativePerformance
+from ..target.target import Target
+from .annotate import Placed
+from .measured import Measured, signature_of_calls
+
+HEAVY = frozenset({OpKind.ANCHOR, OpKind.REDUCTION, OpKind.OPAQUE})
+PICOSECONDS = 10**12
+
+
+class Plan(Enum):
+    """How regions are chosen."""
+
+    GREEDY = "greedy"  # every call an accelerator takes goes to the first that takes it
+    COST = "cost"  # the placement that costs least, by the model of this module
+
+
+class Source(Enum):
+    """Where a cost comes from."""
+
+    STATED = "stated"  # by the plugin, in seconds or in operations
+    PRESUMED = "presumed"  # its plugin states nothing, and is presumed to be fast: no cost at all
+    MEASURED = "measured"
+    ESTIMATED = "estimated"  # by the model, from arithmetic and traffic
+
+
+def is_heavy(call: Call) -> bool:
+    """Whether an accelerator can gain anything from this call alone."""
+    return call.op.kind in HEAVY
+
+
+def count_flops(call: Call) -> int:
+    """Return the arithmetic operations of a call; 0 for light ones and for symbolic sizes.
+
+    A product with its sum counts two; an operator that does not count its products does one
+    operation for each element that it reads.
+    """
+    if not is_heavy(call):
+        return 0
+    if call.op.products is not None:
+        return 2 * count_products(call)
+    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
+    if not all(kind.is_static for kind in types):
+        return 0
+    return max((kind.elements for kind in types), default=0)
+
+
+def count_products(call: Call) -> int:
+    """Return the multiplications of a convolution or a product of matrices; 0 for other calls.
+
+    Symbolic sizes count as nothing.
+    """
+    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
+    result = call.type
+    if call.op.products is None or len(types) < len(call.args):
+        return 0
+    if not isinstance(result, TensorType) or not all(k.is_static for k in (result, *types)):
+        return 0
+    return call.op.products(call.attrs, result, *types)
+
+
+def count_bytes(*types: Type) -> int:
+    """Return the size of values; symbolic sizes count as nothing."""
+    total = 0
+    todo = [*types]
+    while todo:
+        match todo.pop():
+            case TupleType(fields=fields):
+                todo.extend(fields)
+            case TensorType() as tensor:
+                total += tensor.bytes if tensor.is_static else 0
+    return total
+
+
+class Prices(Struct, frozen=True):
+    """What everything costs on one target, in picoseconds.
+
+    Attributes:
+        fallback: Speeds of the fallback.
+        accelerators: Speeds of each accelerator, by kind.
+        measured: What was measured; ``None`` if nothing was.
+        silent: Kinds that state no performance. Their regions and borders cost nothing, nor do
+            their claims without a stated cost: the user put them in front.
+    """
+
+    fallback: Performance
+    accelerators: Mapping[str, Performance]
+    measured: Measured | None = None
+    silent: frozenset[str] = frozenset()
+
+    @classmethod
+    def presumed(cls, kinds: Sequence[str]) -> Prices:
+        """Return the prices of accelerators of which nothing is known but their names."""
+        base = Performance()
+        return cls(base, dict.fromkeys(kinds, replace(base, flops=2 * base.flops)))
+
+    @classmethod
+    def of(
+        cls,
+        fallback: Target,
+        accelerators: Sequence[Target],
+        measured: Measured | None = None,
+        stated: Mapping[str, Performance | RelativePerformance] = MappingProxyType({}),
+    ) -> Prices:
+        """Return the prices of a target's parts.
+
+        Args:
+            fallback: Compiles what no accelerator takes.
+            accelerators: In the order of the target.
+            measured: What was measured.
+            stated: What the hook ``performance`` answered, by kind.
+
+        A fallback that states no :class:`Performance` is taken to be an ordinary CPU. One that is
+        stated in multiples of the fallback's speed works in the fallback's memory if it is the same
+        type of device.
+        """
+        own = stated.get(fallback.kind.name)
+        base = own if isinstance(own, Performance) else Performance()
+        return cls(
+            base,
+            {
+                part.kind.name: _against(base, part, fallback, stated.get(part.kind.name))
+                for part in accelerators
+            },
+            measured,
+            frozenset(part.kind.name for part in accelerators if part.kind.name not in stated),
+        )
+
+    def own(self, call: Call) -> int:
+        """Return what the fallback needs for a call."""
+        if not is_heavy(call):
+            return 0
+        if self.measured is not None:
+            seconds = self.measured.own.get(signature_of_calls([call]))
+            if seconds is not None:
+                return _picoseconds(seconds)
+        return _picoseconds(self.fallback.launch) + _roofline(self.fallback, [call])
+
+    def source(self, placed: Placed) -> Source:
+        """Return where the cost of a match on an accelerator comes from."""
+        if placed.said.seconds is not None:
+            return Source.STATED
+        if self._measured(placed) is not None:
+            return Source.MEASURED
+        if placed.said.flops is not None:
+            return Source.STATED
+        return Source.PRESUMED if placed.kind in self.silent else Source.ESTIMATED
+
+    def _measured(self, placed: Placed) -> int | None:
+        """What was measured of a match, without region and borders."""
+        if self.measured is None:
+            return None
+        key = placed.kind, signature_of_calls(placed.match.calls)
+        seconds = self.measured.claims.get(key)
+        if seconds is None:
+            return None
+        match = placed.match
+        values = dict.fromkeys(v for v in match.inputs if not isinstance(v, Constant))
+        borders = [count_bytes(value.type) for value in (*values, match.root)]
+        outside = self.launch(placed.kind) + sum(self.crossing(placed.kind, b) for b in borders)
+        return max(0, _picoseconds(seconds) - outside)
+
+    def claim(self, placed: Placed) -> int:
+        """Return what an accelerator needs for a match, without region and borders."""
+        speed = self.accelerators[placed.kind]
+        if placed.said.seconds is not None:
+            return _picoseconds(placed.said.seconds)
+        measured = self._measured(placed)
+        if measured is not None:
+            return measured
+        if placed.said.flops is not None:
+            return _picoseconds(placed.said.flops / speed.flops)
+        return 0 if placed.kind in self.silent else _roofline(speed, placed.match.calls)
+
+    def launch(self, kind: str) -> int:
+        """Return what calling a region costs."""
+        return 0 if kind in self.silent else _picoseconds(self.accelerators[kind].launch)
+
+    def crossing(self, kind: str, size: int) -> int:
+        """Return what a value of ``size`` bytes costs that enters or leaves a region."""
+        if kind in self.silent:
+            return 0
+        speed = self.accelerators[kind]
+        copy = 0.0 if speed.copy_bandwidth is None else size / speed.copy_bandwidth
+        return _picoseconds(speed.copy_latency + copy)
+
+
+def _against(
+    base: Performance,
+    part: Target,
+    fallback: Target,
+    stated: Performance | RelativePerformance | None,
+) -> Performance:
+    """Return the speeds of an accelerator in front of a fallback with the speeds ``base``."""
+    if isinstance(stated, Performance):
+        return stated
+    factor = RelativePerformance().flops if stated is None else stated.flops
+    speed = replace(base, flops=factor * base.flops, copy_bandwidth=None, copy_latency=0.0)
+    if part.kind.device_type == fallback.kind.device_type:
+        return speed
+    return replace(speed, copy_bandwidth=base.bandwidth, copy_latency=1e-5)
+
+
+def _roofline(speed: Performance, calls: Sequence[Call]) -> int:
+    """The larger of arithmetic and traffic of each heavy call."""
+    total = 0.0
+    for call in calls:
+        if is_heavy(call):
+            moved = count_bytes(call.type, *(arg.type for arg in call.args))
+            total += max(count_flops(call) / speed.flops, moved / speed.bandwidth)
+    return _picoseconds(total)
+
+
+def _picoseconds(seconds: float) -> int:
+    return round(seconds * PICOSECONDS)

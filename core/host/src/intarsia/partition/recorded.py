@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The regions that an artifact was built with, from what its passport records of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import cast
+
+from intarsia_ir.graph.expr import Call
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.pattern import Match, op
+from intarsia_ir.graph.walk import calls
+
+from .annotate import annotate
+from .joined import CyclicPart
+from .labels import label_calls
+from .merge import merge
+from .outline import outline
+from .region import Region
+from .support import Support, SupportRow, SupportTable
+
+
+def everything(module: IRModule) -> SupportTable:
+    """Return a table that takes any node of a module that is sent to it, and no other."""
+
+    def take(_match: Match) -> Support:
+        return Support.yes()
+
+    names = dict.fromkeys(call.name for call in calls(module.main))
+    rows = [SupportRow(name, op(name), take) for name in names]
+    return SupportTable(rows, only_forced=True)
+
+
+def recorded_regions(module: IRModule, placement: Mapping[str, object]) -> dict[str, Region] | None:
+    """Return the regions that a passport records, by name; no accelerator is asked.
+
+    Args:
+        module: The prepared module that the artifact was built from.
+        placement: ``placement`` of the passport.
+
+    Returns:
+        The regions, with the nodes of the record; ``None`` if the module is another one: it lacks a
+        node, or its regions cannot be those of the record.
+    """
+    rows = cast("Sequence[Mapping[str, object]]", placement.get("regions", ()))
+    main = module.main
+    called = {label: call for call, label in label_calls(annotate(main, ()).calls).items()}
+    recorded: dict[frozenset[Call], Mapping[str, object]] = {}
+    for row in rows:
+        names = cast("Sequence[str]", row["nodes"])
+        if not called.keys() >= set(names):
+            return None
+        recorded[frozenset(called[name] for name in names)] = row
+    pinned = {call: str(row["accelerator"]) for part, row in recorded.items() for call in part}
+    tables = [(kind, everything(module)) for kind in dict.fromkeys(pinned.values())]
+    try:
+        merged = merge(annotate(main, tables, pinned=pinned), parts=list(recorded))
+    except CyclicPart:
+        return None
+    found: dict[str, Region] = {}
+    for region in outline(module, merged.groups).regions:
+        row = recorded.get(frozenset(region.origins.values()), {})
+        if row.get("accelerator") != region.kind:
+            return None
+        name, nodes = str(row["name"]), tuple(cast("Sequence[str]", row["nodes"]))
+        found[name] = replace(region, name=name, nodes=nodes)
+    return found if len(found) == len(rows) else None

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of a target string, and messages that point into it.
+
+A string is a comma-separated list of targets; each is a kind (or an alias) followed by options.
+Words are separated by white space; single or double quotes group. A comma separates two targets if
+a known kind or alias follows it, or if it does not stand inside an option's value; so ``llvm
+-mattr=+a,+b`` is one target and ``npu -variant=x,llvm`` is two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NoReturn
+
+from msgspec import Struct, field
+
+from intarsia_runtime.errors import TargetError
+
+MAX_LENGTH = 100_000
+"""Longest target string or JSON text, in characters."""
+
+_SPACE = " \t\r\n"
+_NEXT_WORD = re.compile(r"[ \t\r\n]*([A-Za-z0-9_.-]+)(?=[ \t\r\n,]|\Z)")
+_WIDTH = 72
+
+
+class Word(Struct):
+    """A word: its text without quotes, the column it starts at, and where quotes stood.
+
+    Attributes:
+        text: Content, quotes removed.
+        column: From 0.
+        quoted: Some of it was quoted.
+        opens_quoted: It starts with a quote, so a leading dash is no option's.
+    """
+
+    text: str
+    column: int
+    quoted: bool = False
+    opens_quoted: bool = False
+
+    @property
+    def is_option(self) -> bool:
+        """Whether it starts with a dash outside quotes."""
+        return self.text.startswith("-") and not self.opens_quoted
+
+
+class Segment(Struct):
+    """The words between two separating commas, and where they start."""
+
+    column: int
+    words: list[Word] = field(default_factory=list[Word])
+
+    def plain_words(self) -> int:
+        """How many words stand in front of the first option."""
+        options = (at for at, word in enumerate(self.words) if word.is_option)
+        return next(options, len(self.words))
+
+    def joined(self, count: int) -> Segment:
+        """The segment with its first words as one, as in a name with spaces."""
+        first = self.words[0]
+        text = " ".join(word.text for word in self.words[:count])
+        word = Word(text, first.column, first.quoted, first.opens_quoted)
+        return Segment(self.column, [word, *self.words[count:]])
+
+
+def point(text: str, column: int, error: TargetError) -> NoReturn:
+    """Raise the error again with the column and a line that points at it."""
+    start = max(0, min(column, len(text)) - _WIDTH // 2)
+    shown = text[start : start + _WIDTH]
+    shown = "".join(ch if ch.isprintable() else " " for ch in shown)
+    before, after = "..." if start else "", "..." if start + _WIDTH < len(text) else ""
+    caret = " " * (len(before) + column - start) + "^"
+    raise TargetError(
+        f"{error.message}\n    {before}{shown}{after}\n    {caret}",
+        hint=error.hint,
+        where=f"target, column {column + 1}",
+    ) from error.__cause__
+
+
+def scan(text: str, known: Collection[str]) -> list[Segment]:
+    """Split a target string into segments of words.
+
+    Args:
+        text: The string.
+        known: Names of kinds and aliases; a comma in front of one always separates.
+
+    Raises:
+        TargetError: The string is too long, empty, has an open quote or a comma with nothing
+            beside it.
+    """
+    if len(text) > MAX_LENGTH:
+        raise TargetError(f"the target has {len(text)} characters; at most {MAX_LENGTH} are read")
+    segments = [Segment(0)]
+    word: Word | None = None
+    at = 0
+    while at < len(text):
+        ch = text[at]
+        if ch in _SPACE:
+            word = None
+        elif ch == "," and _separates(text, at, segments[-1], word, known):
+            word = None
+            segments.append(Segment(at + 1))
+        else:
+            if word is None:
+                word = Word("", at, opens_quoted=ch in "'\"")
+                segments[-1].words.append(word)
+            if ch in "'\"":
+                end = text.find(ch, at + 1)
+                if end < 0:
+                    point(text, at, TargetError("the quote that starts here does not end"))
+                word.text += text[at + 1 : end]
+                word.quoted = True
+                at = end
+            else:
+                at = _append_plain(text, at, word)
+        at += 1
+    for segment in segments:
+        if not segment.words:
+            message = (
+                "the target is empty" if len(segments) == 1 else "a comma has nothing beside it"
+            )
+            point(text, max(0, segment.column - 1), TargetError(message))
+    return segments
+
+
+def _append_plain(text: str, at: int, word: Word) -> int:
+    """Append a run of plain characters; returns the last one's place."""
+    end = at + 1
+    while end < len(text) and text[end] not in " \t\r\n,'\"":
+        end += 1
+    word.text += text[at:end]
+    return end - 1
+
+
+def _separates(
+    text: str, at: int, segment: Segment, word: Word | None, known: Collection[str]
+) -> bool:
+    """Whether the comma at ``at`` ends a target."""
+    following = _NEXT_WORD.match(text, at + 1)
+    if following is not None and following[1] in known:
+        return True
+    if word is None or at + 1 == len(text) or text[at + 1] in _SPACE:
+        return True
+    return not _in_value(segment, word)
+
+
+def _in_value(segment: Segment, word: Word) -> bool:
+    """Whether the word is, or ends with, the value of an option."""
+    if word.is_option:
+        return "=" in word.text
+    before = segment.words[-2] if len(segment.words) > 1 else None
+    return before is not None and before.is_option and "=" not in before.text

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every canonical operator by name; one file a family, one class an operator.
+
+Beside its class an operator owns what else is known of it. Each subject has one table, in which the
+family's file, or ``<family>_rules.py`` beside it, gives or refuses the rule by the class:
+
+================================  =====================================================
+:mod:`.derivative`                how derivatives are carried back through it
+:mod:`.batch_axis`                whether positions of a batch stay apart, and at which axis
+:mod:`.integer_forms`             what becomes of it between dequantize and quantize
+:mod:`.rewriting`                 simplifications, and formulas that models write for it
+================================  =====================================================
+
+Importing this package fills every table. ``tests/unit/ops/test_operator_rules.py`` crosses
+operators and tables: each rule is given, or refused with a reason in words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ..graph.op import Op, collect_operators
+from . import (
+    activation,
+    activation_formulas,
+    activation_rules,
+    binary,
+    binary_rules,
+    compare,
+    compare_rules,
+    cumulative,
+    generate,
+    indexing,
+    indexing_rules,
+    narrow,
+    nn,
+    nn_rules,
+    normalization,
+    normalization_rules,
+    pooling,
+    pooling_rules,
+    qnn,
+    qnn_elements,
+    qnn_linear,
+    qnn_normalization,
+    qnn_rules,
+    reduce,
+    reduce_rules,
+    regions,
+    resample,
+    resize,
+    resize_rules,
+    sampling,
+    scatter,
+    selection,
+    shape,
+    shape_rules,
+    slicing,
+    slicing_rules,
+    softmax,
+    softmax_rules,
+    suppression,
+    unary,
+    unary_rules,
+)
+
+_FAMILIES = (
+    activation,
+    binary,
+    compare,
+    cumulative,
+    generate,
+    indexing,
+    narrow,
+    nn,
+    normalization,
+    pooling,
+    qnn,
+    qnn_elements,
+    qnn_linear,
+    qnn_normalization,
+    reduce,
+    regions,
+    resample,
+    resize,
+    sampling,
+    scatter,
+    selection,
+    shape,
+    slicing,
+    softmax,
+    suppression,
+    unary,
+)
+
+_RULES = (
+    activation_formulas,
+    activation_rules,
+    binary_rules,
+    compare_rules,
+    indexing_rules,
+    nn_rules,
+    normalization_rules,
+    pooling_rules,
+    qnn_rules,
+    reduce_rules,
+    resize_rules,
+    shape_rules,
+    slicing_rules,
+    softmax_rules,
+    unary_rules,
+)
+"""Modules that fill the tables, beside the families' own."""
+
+OPERATORS: Mapping[str, type[Op]] = MappingProxyType(collect_operators(_FAMILIES))
+"""Operator classes by their names, in alphabetical order."""

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference executor: runs a function with the operators' NumPy definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from intarsia_runtime.errors import ModelError, VerifyError
+
+from ..budget import budget
+from ..graph.expr import (
+    Call,
+    CallFunction,
+    Constant,
+    Expr,
+    Function,
+    If,
+    Let,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from ..graph.module import IRModule, StoredAs
+from ..graph.types import Dim, TensorType
+from ..graph.walk import children, count_uses
+from .arrays import Array, numpy_dtype
+
+Value: TypeAlias = "Array | tuple[Value, ...]"
+
+
+def evaluate(
+    function: Function, inputs: Mapping[str, Array], module: IRModule | None = None
+) -> tuple[Array, ...]:
+    """Run ``function`` and return its outputs in order.
+
+    Every value is dropped after its last use. Of an ``If``, only the chosen branch is evaluated.
+
+    Args:
+        function: What to run.
+        inputs: Array for each parameter, by name.
+        module: Where the functions it calls are found; not needed if it calls none. Of its
+            ``main``, arrays of narrow types are taken and given as such, see :class:`StoredAs`.
+
+    Raises:
+        ModelError: An input is missing, unknown, or of another type than its parameter.
+        VerifyError: The function calls another one and no module is given.
+        ResourceError: The time or memory of the work in progress is over.
+    """
+    values = dict[Expr, Value]()
+    stored = _stored(function, module)
+    inputs = {
+        name: np.ascontiguousarray(array).view(np.uint8) if name in stored else array
+        for name, array in inputs.items()
+    }
+    _check_inputs(function, inputs)
+    for param in function.params:
+        values[param] = np.asarray(inputs[param.name])
+    body = function.body
+    result = _Run(body, values, module).value(body)
+    fields = result if isinstance(result, tuple) else (result,)
+    names = function.output_names or ("",) * len(fields)
+    return tuple(
+        np.asarray(field).view(stored.get(name, None) or np.asarray(field).dtype)
+        for name, field in zip(names, fields, strict=True)
+    )
+
+
+def _stored(function: Function, module: IRModule | None) -> Mapping[str, np.dtype]:
+    """Element types of inputs and outputs that the function has as bytes."""
+    if module is None or module.functions.get("main") is not function:
+        return {}
+    found = module.attr(StoredAs)
+    types = {} if found is None else found.types
+    return {name: np.dtype(getattr(ml_dtypes, narrow)) for name, narrow in types.items()}
+
+
+def _check_inputs(function: Function, inputs: Mapping[str, Array]) -> None:
+    names = {param.name for param in function.params}
+    for name in inputs:
+        if name not in names:
+            raise ModelError(f"'{name}' is no input; inputs: {', '.join(sorted(names))}")
+    bound: dict[Dim, int] = {}
+    for param in function.params:
+        if param.name not in inputs:
+            raise ModelError(f"input '{param.name}' is missing")
+        array, type_ = np.asarray(inputs[param.name]), param.type
+        if not isinstance(type_, TensorType):
+            raise ModelError(f"parameter '{param.name}' is no tensor but {type_}")
+        sizes = zip(type_.shape, array.shape, strict=False)
+        fits = array.ndim == type_.rank and all(
+            size == given if isinstance(size, int) else bound.setdefault(size, given) == given
+            for size, given in sizes
+        )
+        if not fits or array.dtype != numpy_dtype(type_.dtype):
+            raise ModelError(
+                f"input '{param.name}' must be {type_}, got shape {array.shape} of {array.dtype}"
+            )
+
+
+class _Run:
+    """One evaluation: values by expression, and how often each is still needed."""
+
+    def __init__(self, body: Expr, values: dict[Expr, Value], module: IRModule | None) -> None:
+        self._values = values
+        self._module = module
+        self._uses = count_uses((body,))
+        self._budget = budget()
+
+    def value(self, body: Expr) -> Value:
+        """Evaluate ``body``, operands before users, without recursion."""
+        stack: list[Expr] = [body]
+        while stack:
+            node = stack[-1]
+            if node in self._values:
+                stack.pop()
+                continue
+            missing = [operand for operand in self._needed(node) if operand not in self._values]
+            if missing:
+                stack.extend(reversed(missing))
+                continue
+            stack.pop()
+            self._values[node] = self._compute(node)
+            if not isinstance(node, Var | Constant):
+                self._release(children(node))
+        return self._values[body]
+
+    def _needed(self, node: Expr) -> tuple[Expr, ...]:
+        """Return the operands that must be there before the node, as far as is known by now."""
+        match node:
+            case If():
+                if node.condition not in self._values:
+                    return (node.condition,)
+                return (self._chosen(node),)
+            case Let():
+                if node.value not in self._values:
+                    return (node.value,)
+                self._values[node.var] = self._values[node.value]
+                return (node.body,)
+            case _:
+                return children(node)
+
+    def _chosen(self, node: If) -> Expr:
+        condition = np.asarray(self._values[node.condition])
+        return node.then_branch if bool(condition.reshape(())) else node.else_branch
+
+    def _compute(self, node: Expr) -> Value:
+        match node:
+            case Constant():
+                return node.data
+            case Call():
+                self._budget.check(node.span)
+                if isinstance(node.type, TensorType) and node.type.is_static:
+                    self._budget.reserve(node.type.bytes, node.span)
+                with np.errstate(all="ignore"):
+                    result = node.op.reference(
+                        node.attrs, *(self._values[arg] for arg in node.args)
+                    )
+                return result if isinstance(result, tuple) else np.asarray(result)
+            case CallFunction():
+                return self._call_function(node)
+            case Tuple():
+                return tuple(self._values[item] for item in node.fields)
+            case TupleGetItem():
+                return self._values[node.tuple][node.index]
+            case Let():
+                return self._values[node.body]
+            case If():
+                return self._values[self._chosen(node)]
+            case Var():
+                raise VerifyError(f"variable '{node.name}' is used but not defined")
+
+    def _call_function(self, node: CallFunction) -> Value:
+        if self._module is None:
+            raise VerifyError(f"calls '@{node.function.name}', but no module is given")
+        called = self._module.function(node.function)
+        names = (param.name for param in called.params)
+        operands = (np.asarray(self._values[arg]) for arg in node.args)
+        results = evaluate(called, dict(zip(names, operands, strict=True)), self._module)
+        return results if isinstance(called.body, Tuple) else results[0]
+
+    def _release(self, operands: tuple[Expr, ...]) -> None:
+        """Count uses down; drop what nobody needs any more, untaken branches included."""
+        pending = list(operands)
+        while pending:
+            node = pending.pop()
+            self._uses[node] -= 1
+            if self._uses[node] > 0:
+                continue
+            if node in self._values:
+                del self._values[node]
+            elif not isinstance(node, Var):
+                pending.extend(children(node))

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Have the caller provide what a kernel would keep on its stack, and bound what is left there.
+
+A stack has 8 MiB in the first thread of a Linux process, 128 KiB in threads of some C libraries,
+and a few KiB on a microcontroller. A temporary that no stack is sure to hold becomes a scratch
+parameter, which the memory plan gives a place in the workspace. Inside a parallel loop it has one
+copy for each *slot*: a thread holds a slot while it runs iterations, and no other thread holds the
+same one. So threads share nothing, and there are as many copies as threads run at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from msgspec import Struct, field
+
+from intarsia_runtime.errors import VerifyError
+
+from ..buffer import Buffer, Scope
+from ..expr import IntImm, Load, PrimExpr, TirVar
+from ..func import PrimFunc
+from ..stmt import Allocate, For, ForKind, LetStmt, Stmt, Store
+from ..walk import rewrite_stmt, sub_statements
+from .rebuild import replace_statements
+
+STACK_BYTES = 32 * 1024
+"""Most bytes of STACK buffers of one kernel on a machine with an operating system.
+
+What fits the first-level cache stays on the stack. A kernel and the body of its parallel loop are
+two frames of this size at most, half of the smallest usual stack of a thread, 128 KiB (musl).
+"""
+
+SMALL_STACK_BYTES = 4 * 1024
+"""The same on a microcontroller, and of C sources that may be compiled for one."""
+
+DEVICE_FRAME_BYTES = 512 * 1024
+"""Most memory that a thread of a device has of its own (CUDA's local memory)."""
+
+FRAME_BYTES = STACK_BYTES + 16 * 1024
+"""Most bytes of all temporaries of one kernel; registers that are spilled have the other part."""
+
+_COPIES_BYTES = 256 << 20
+_CACHE_LINE = 64
+
+
+class ThreadSlots(Struct, frozen=True):
+    """How code finds a slot that no other thread holds meanwhile.
+
+    Attributes:
+        most: Threads that may run a parallel loop at once.
+        number: ``number(count)``: the number of the slot, below ``count``, that the thread holds.
+    """
+
+    most: int
+    number: Callable[[int], PrimExpr]
+
+
+def stack_to_scratch(
+    function: PrimFunc, most: int = 0, slots: ThreadSlots | None = None
+) -> PrimFunc:
+    """Return ``function`` with its largest STACK buffers as scratch parameters.
+
+    Args:
+        function: A kernel.
+        most: Bytes of STACK buffers that stay, the smallest ones.
+        slots: How threads find memory of their own; without, one thread runs the loops around.
+    """
+    moved = _Moved(_largest(function, most), slots)
+    if not moved.chosen:
+        return function
+    body = replace_statements(function.body, moved.outside)
+    body = replace_statements(rewrite_stmt(body, moved.load), moved.store)
+    return replace(
+        function,
+        body=body,
+        params=(*function.params, *moved.params),
+        scratch=function.scratch + len(moved.params),
+    )
+
+
+def verify_frame(function: PrimFunc, most: int = FRAME_BYTES) -> None:
+    """Check that the temporaries of a kernel fit a stack.
+
+    Raises:
+        VerifyError: They take more than ``most`` bytes.
+    """
+    size = frame_bytes(function)
+    if size > most:
+        raise VerifyError(
+            f"the kernel keeps {size} bytes on the stack of a thread, and may keep {most}",
+            where=function.name,
+        )
+
+
+def frame_bytes(function: PrimFunc) -> int:
+    """Return the bytes of all temporaries that a kernel has of its own, copies of loops counted."""
+    own = (Scope.STACK, Scope.REGISTER)
+    return sum(b.bytes * times for b, times in _allocated(function.body) if b.scope in own)
+
+
+def _allocated(stmt: Stmt, times: int = 1) -> Iterator[tuple[Buffer, int]]:
+    """Yield what a statement allocates, and how many copies unrolled loops make of it."""
+    if isinstance(stmt, Allocate):
+        yield stmt.buffer, times
+    if isinstance(stmt, For) and stmt.kind is ForKind.UNROLLED and isinstance(stmt.extent, IntImm):
+        times *= stmt.extent.value
+    for part in sub_statements(stmt):
+        yield from _allocated(part, times)
+
+
+def _largest(function: PrimFunc, most: int) -> frozenset[Buffer]:
+    """Return the STACK buffers that do not stay."""
+    sizes: dict[Buffer, int] = {}
+    for buffer, times in _allocated(function.body):
+        if buffer.scope is Scope.STACK:
+            sizes[buffer] = sizes.get(buffer, 0) + buffer.bytes * times
+    left = most
+    chosen: list[Buffer] = []
+    for buffer in sorted(sizes, key=sizes.__getitem__):
+        left -= sizes[buffer]
+        if left < 0 or most == 0:
+            chosen.append(buffer)
+    return frozenset(chosen)
+
+
+class _Moved(Struct):
+    """Buffers of the stack and what takes their places.
+
+    Attributes:
+        chosen: Which of them move.
+        slots: How threads find memory of their own.
+        params: The new parameters.
+        places: The parameter of a buffer, and the slot of the thread where there are several.
+        around: How often the parallel loops around run their body.
+    """
+
+    chosen: frozenset[Buffer]
+    slots: ThreadSlots | None
+    params: list[Buffer] = field(default_factory=list[Buffer])
+    places: dict[Buffer, tuple[Buffer, tuple[TirVar, ...]]] = field(
+        default_factory=dict[Buffer, tuple[Buffer, tuple[TirVar, ...]]]
+    )
+    around: int = 1
+
+    def outside(self, stmt: Stmt) -> Stmt | None:
+        """Take allocations away; note the parallel loops on the way."""
+        if isinstance(stmt, For) and stmt.kind is ForKind.PARALLEL:
+            return self._shared(stmt)
+        if not isinstance(stmt, Allocate) or stmt.buffer not in self.chosen:
+            return None
+        slot = self._place(stmt.buffer)
+        body = replace_statements(stmt.body, self.outside)
+        return body if slot is None else LetStmt(*slot, body)
+
+    def _shared(self, loop: For) -> Stmt | None:
+        """Take allocations out of a parallel loop."""
+        if not any(buffer in self.chosen for buffer, _ in _allocated(loop.body)):
+            return loop
+        before, kind = self.around, ForKind.SERIAL
+        if self.slots is not None:
+            count = loop.extent.value if isinstance(loop.extent, IntImm) else self.slots.most
+            self.around, kind = min(before * max(count, 1), self.slots.most), ForKind.PARALLEL
+        body = replace_statements(loop.body, self.outside)
+        self.around = before
+        return replace(loop, kind=kind, body=body)
+
+    def _place(self, buffer: Buffer) -> tuple[TirVar, PrimExpr] | None:
+        """Note the parameter that takes a buffer's place; returns the slot to hold, if any."""
+        if buffer not in self.places:
+            several = self.slots is not None and self.around > 1
+            copies = max(1, min(self.around, _COPIES_BYTES // max(buffer.bytes, 1)))
+            shape = (copies, *_in_lines(buffer)) if several else buffer.shape
+            name = f"{buffer.name}_{len(self.params)}"
+            param = replace(buffer, name=name, shape=shape, scope=Scope.GLOBAL)
+            self.params.append(param)
+            self.places[buffer] = param, ((TirVar("slot"),) if several else ())
+        param, slot = self.places[buffer]
+        if self.slots is None or not slot:
+            return None
+        return slot[0], self.slots.number(param.shape[0])
+
+    def load(self, expr: PrimExpr) -> PrimExpr | None:
+        """Read the parameter."""
+        if not isinstance(expr, Load) or expr.buffer not in self.places:
+            return None
+        param, slot = self.places[expr.buffer]
+        return replace(expr, buffer=param, indices=(*slot, *expr.indices))
+
+    def store(self, stmt: Stmt) -> Stmt | None:
+        """Write the parameter."""
+        if not isinstance(stmt, Store) or stmt.buffer not in self.places:
+            return None
+        param, slot = self.places[stmt.buffer]
+        return replace(stmt, buffer=param, indices=(*slot, *stmt.indices))
+
+
+def _in_lines(buffer: Buffer) -> tuple[int, ...]:
+    """Return the shape of a copy that shares no cache line with the next one."""
+    if not buffer.shape or buffer.bytes % _CACHE_LINE == 0:
+        return buffer.shape
+    together = max(1, _CACHE_LINE // buffer.dtype.bytes)
+    return (*buffer.shape[:-1], -(-buffer.shape[-1] // together) * together)

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parse kernels: what :func:`~intarsia_ir.tir.text.print.print_func` prints or people write."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from intarsia_runtime.errors import ParseError
+
+from ...tokens import Token
+from ..buffer import Buffer, Scope
+from ..expr import Load, PrimExpr, TirVar
+from ..func import PrimFunc
+from ..stmt import (
+    Allocate,
+    Barrier,
+    For,
+    ForKind,
+    If,
+    Invoke,
+    LetStmt,
+    Seq,
+    Stmt,
+    Store,
+    Thread,
+)
+from .expressions import read_expr
+from .reader import Names, Reader, listed
+
+MAX_NESTING = 100  # blocks in blocks: deeper ones come from no kernel
+_KINDS = {kind.value: kind for kind in ForKind if kind is not ForKind.BOUND}
+_THREADS = {thread.value: thread for thread in Thread}
+_SCOPES = {scope.value: scope for scope in Scope if scope is not Scope.GLOBAL}
+_ROLES = ("in", "out", "scratch")
+
+
+def parse_func(text: str) -> PrimFunc:
+    """Parse one kernel.
+
+    Its parts are typed as they are read; :func:`~intarsia_ir.tir.verify.verify_func` checks more.
+
+    Raises:
+        ParseError: The text is wrong; ``where`` has line and column.
+    """
+    funcs = parse_funcs(text)
+    if len(funcs) != 1:
+        raise ParseError(f"expected one kernel, found {len(funcs)}")
+    return funcs[0]
+
+
+def parse_funcs(text: str) -> tuple[PrimFunc, ...]:
+    """Parse the kernels of a text, one after the other; none in an empty one.
+
+    Raises:
+        ParseError: The text is wrong; ``where`` has line and column.
+    """
+    reader = Reader(text)
+    found: list[PrimFunc] = []
+    while reader.token.kind != "end":
+        found.append(_Parser(reader).func())
+    return tuple(found)
+
+
+class _Open(Struct):
+    """A declaration that holds for the rest of its block.
+
+    Attributes:
+        token: What errors point at.
+        owner: The buffer or variable.
+        value: What a variable stands for.
+    """
+
+    token: Token
+    owner: Buffer | TirVar
+    value: PrimExpr | None = None
+
+    def around(self, body: Stmt) -> Stmt:
+        """Return the declaration with what it holds for."""
+        if isinstance(self.owner, Buffer):
+            return Allocate(self.owner, body)
+        assert self.value is not None
+        return LetStmt(self.owner, self.value, body)
+
+
+class _Parser:
+    """Reads one kernel; calls itself once for each block in a block."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._names = Names()
+        self._depth = 0
+
+    def func(self) -> PrimFunc:
+        """Read a kernel."""
+        reader = self._reader
+        start = reader.expect("def")
+        name = reader.name("a kernel")
+        params: list[Buffer] = []
+        roles: list[int] = []
+
+        def param() -> None:
+            token = reader.token
+            params.append(self._names.define(token, self._buffer(Scope.GLOBAL)))
+            role = reader.take().text if reader.at("out") or reader.at("scratch") else "in"
+            roles.append(_ROLES.index(role))
+            if roles != sorted(roles):
+                raise token.fail("parameters are inputs, then outputs, then scratch buffers")
+
+        reader.expect("(")
+        listed(reader, ")", param)
+        reader.expect(":")
+        body = self._block(start)
+        return PrimFunc(name, tuple(params), roles.count(1), body, roles.count(2))
+
+    def _buffer(self, scope: Scope | None) -> Buffer:
+        """Read ``name: float32[2, 3]``, and a scope behind it if none is given."""
+        reader = self._reader
+        name = reader.name("a buffer")
+        reader.expect(":")
+        dtype = reader.dtype()
+        sizes: list[int] = []
+
+        def size() -> None:
+            sizes.append(reader.integer())
+
+        reader.expect("[")
+        listed(reader, "]", size)
+        if scope is None:
+            token = reader.take()
+            if token.text not in _SCOPES:
+                raise token.fail(f"expected {', '.join(sorted(_SCOPES))}, found {token}")
+            scope = _SCOPES[token.text]
+        return Buffer(name, tuple(sizes), dtype, scope)
+
+    def _block(self, head: Token) -> Stmt:
+        """Read the statements that stand deeper than the line of ``head``."""
+        reader = self._reader
+        reader.end_line()
+        column = reader.token.column
+        if reader.token.kind == "end" or column <= head.column:
+            raise reader.token.fail("expected a statement that stands deeper than the line before")
+        if self._depth >= MAX_NESTING:
+            raise reader.token.fail(f"more than {MAX_NESTING} blocks in blocks")
+        self._depth += 1
+        items: list[Stmt | _Open] = []
+        while reader.token.kind != "end" and reader.token.column == column:
+            items.append(self._statement())
+            reader.end_line()
+        token = reader.token
+        if token.kind != "end" and token.column > column:
+            raise token.fail("this line is aligned with no block")
+        self._depth -= 1
+        return self._folded(items)
+
+    def _folded(self, items: list[Stmt | _Open]) -> Stmt:
+        """Return the statements of a block, each declaration around what follows it."""
+        behind: list[Stmt] = []
+        for item in reversed(items):
+            if not isinstance(item, _Open):
+                behind.append(item)
+                continue
+            if not behind:
+                name = item.owner.name
+                raise item.token.fail(f"no statement follows '{name}'", hint="write 'pass' there")
+            behind = [item.around(_sequence(behind))]
+            self._names.hide(item.owner.name)
+        return _sequence(behind)
+
+    def _statement(self) -> Stmt | _Open:
+        reader = self._reader
+        self._names.aliases.clear()
+        while reader.token.kind == "alias":
+            alias = reader.take()
+            reader.expect("=")
+            self._names.aliases[alias.text] = read_expr(reader, self._names)
+            reader.end_line()
+        token = reader.token
+        if reader.skip("for"):
+            return self._for(token)
+        if reader.skip("if"):
+            return self._if(token)
+        if reader.skip("let"):
+            return self._let(token)
+        if reader.skip("pass"):
+            return Seq(())
+        if reader.skip("barrier"):
+            return Barrier()
+        return self._named(token)
+
+    def _for(self, token: Token) -> Stmt:
+        reader = self._reader
+        place = reader.token
+        name = reader.name("a loop variable")
+        reader.expect("in")
+        word = reader.take()
+        thread = _THREADS.get(word.text)
+        kind = ForKind.BOUND if thread is not None else _KINDS.get(word.text)
+        if kind is None:
+            known = ", ".join([*_KINDS, *_THREADS])
+            raise word.fail(f"expected how the loop runs, found {word}", hint=f"one of {known}")
+        reader.expect("(")
+        extent = read_expr(reader, self._names)
+        reader.expect(")")
+        reader.expect(":")
+        var = self._names.define(place, TirVar(name))
+        body = self._block(token)
+        self._names.hide(name)
+        return For(var, extent, kind, body, thread)
+
+    def _if(self, token: Token) -> Stmt:
+        reader = self._reader
+        condition = read_expr(reader, self._names)
+        reader.expect(":")
+        body = self._block(token)
+        if not reader.at("else") or reader.token.column != token.column:
+            return If(condition, body)
+        head = reader.take()
+        reader.expect(":")
+        return If(condition, body, self._block(head))
+
+    def _let(self, token: Token) -> Stmt | _Open:
+        reader = self._reader
+        place = reader.token
+        name = reader.name("a variable")
+        reader.expect("=")
+        value = read_expr(reader, self._names)
+        var = self._names.define(place, TirVar(name, value.dtype, value.lanes))
+        return self._declared(token, _Open(place, var, value))
+
+    def _named(self, token: Token) -> Stmt | _Open:
+        """Read what begins with a name: a store, a declaration or the call of a procedure."""
+        reader = self._reader
+        name = reader.name("a buffer, or a statement")
+        if reader.skip("::"):
+            return self._invoke(name)
+        if reader.at(":"):
+            reader.back()
+            buffer = self._names.define(token, self._buffer(None))
+            return self._declared(token, _Open(token, buffer))
+        reader.back()
+        place = read_expr(reader, self._names)
+        if not isinstance(place, Load):
+            raise token.fail(
+                "a statement begins with an element of a buffer, or a word such as for"
+            )
+        equals = reader.expect("=")
+        value = read_expr(reader, self._names)
+        if (value.dtype, value.lanes) != (place.dtype, place.lanes):
+            raise equals.fail(
+                f"{value.dtype} of {value.lanes} lanes goes into {place.dtype} of {place.lanes}"
+            )
+        return Store(place.buffer, place.indices, value)
+
+    def _declared(self, head: Token, made: _Open) -> Stmt | _Open:
+        """Return a declaration for the rest of its block, or one with a block of its own."""
+        if not self._reader.skip(":"):
+            return made
+        body = self._block(head)
+        self._names.hide(made.owner.name)
+        return made.around(body)
+
+    def _invoke(self, kind: str) -> Stmt:
+        reader = self._reader
+        function = reader.name("a procedure")
+        places: list[Load] = []
+        values: list[PrimExpr] = []
+
+        def operand() -> None:
+            token = reader.token
+            if not reader.skip("&"):
+                values.append(read_expr(reader, self._names))
+                return
+            place = read_expr(reader, self._names)
+            if not isinstance(place, Load) or values:
+                raise token.fail("places are elements of buffers, and come before values")
+            places.append(place)
+
+        reader.expect("(")
+        listed(reader, ")", operand)
+        return Invoke(kind, function, tuple(places), tuple(values))
+
+
+def _sequence(backwards: list[Stmt]) -> Stmt:
+    return backwards[0] if len(backwards) == 1 else Seq(tuple(reversed(backwards)))

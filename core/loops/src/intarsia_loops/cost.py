@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cost of recomputing an element: cheap ones are inlined into every reader."""
+
+from __future__ import annotations
+
+from math import prod
+
+from intarsia_ir.graph.expr import Call
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.tir.expr import Binary, BinaryOp, CallIntrinsic, CallTarget, PrimExpr, Read
+from intarsia_ir.tir.intrinsic import Intrinsic
+from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor, placeholder
+from intarsia_ir.tir.walk import post_order, reads, tensors
+
+CHEAP_NODES = 24
+"""Most nodes of an expression that is computed again rather than stored."""
+
+_CHEAP_INTRINSICS = frozenset(
+    {
+        Intrinsic.ABS,
+        Intrinsic.CEIL,
+        Intrinsic.FLOOR,
+        Intrinsic.TRUNC,
+        Intrinsic.ROUND,
+        Intrinsic.FMA,
+    }
+)
+_EXPENSIVE_BINARIES = frozenset(
+    {BinaryOp.DIV, BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD}
+)
+
+
+def is_cheap(call: Call) -> bool:
+    """Whether computing an element of a call again costs little more than loading it."""
+    types = [arg.type for arg in call.args]
+    if call.op.compute is None or not all(isinstance(kind, TensorType) for kind in types):
+        return False
+    feeds = [
+        placeholder("x", kind.static_shape, kind.dtype)
+        for kind in types
+        if isinstance(kind, TensorType)
+    ]
+    result = call.op.compute(call.attrs, *feeds)
+    if not isinstance(result, Tensor):
+        return False
+    return all(is_cheap_tensor(tensor) for tensor in tensors(result))
+
+
+def reads_once(call: Call) -> bool:
+    """Whether a reduction reads every element of its first operand once: no overlapping windows."""
+    kind = call.args[0].type
+    if call.op.compute is None or not isinstance(kind, TensorType):
+        return False
+    source = placeholder("x", kind.static_shape, kind.dtype)
+    result = call.op.compute(call.attrs, source) if len(call.args) == 1 else None
+    if not isinstance(result, Tensor):
+        return False
+    touched = sum(points(tensor) for tensor in tensors(result) if source in reads(tensor))
+    return touched <= kind.elements
+
+
+def points(tensor: Tensor) -> int:
+    """Return how many times the body of a tensor is evaluated."""
+    match tensor.body:
+        case Reduction(axes=axes):
+            return prod(tensor.shape) * prod(axis.extent for axis in axes)
+        case ArgReduction(axis=axis):
+            return prod(tensor.shape) * axis.extent
+        case _:
+            return prod(tensor.shape)
+
+
+def is_cheap_tensor(tensor: Tensor) -> bool:
+    """Whether computing an element of a tensor again costs little more than loading it."""
+    match tensor.body:
+        case None:
+            return True
+        case Reduction() | ArgReduction():
+            return False
+        case body:
+            return is_cheap_expr(body)
+
+
+def is_cheap_expr(body: PrimExpr) -> bool:
+    """Whether an expression has few nodes, and neither divisions nor transcendental functions.
+
+    Index arithmetic counts too: it is what reshapes inside kernels cost.
+    """
+    for count, node in enumerate(post_order(body), start=1):
+        if isinstance(node, CallTarget) or count > CHEAP_NODES:
+            return False
+        if isinstance(node, CallIntrinsic) and node.intrinsic not in _CHEAP_INTRINSICS:
+            return False
+        if isinstance(node, Binary) and node.op in _EXPENSIVE_BINARIES:
+            return False
+    return True
+
+
+def operations(body: PrimExpr) -> int:
+    """Return a rough number of machine operations of one evaluation."""
+    total = 1
+    for node in post_order(body):
+        if isinstance(node, CallIntrinsic):
+            total += 1 if node.intrinsic in _CHEAP_INTRINSICS else 16
+        elif isinstance(node, Binary | Read):
+            total += 1
+    return total

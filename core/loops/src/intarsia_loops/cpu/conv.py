@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution of channels-last (NHWC) data with packed weights: a direct convolution by strips.
+
+The output is cut into strips of rows, and the output channels into blocks of ``width`` (two
+vectors). Loops, outermost first::
+
+    parallel: batch x strips x blocks of channels
+      copy the input rows of the strip, padded, into a strip buffer    (skipped if not padded)
+      for block of output channels:                    # weights [KH * KW * C, width] of a block
+        for tile of output pixels in the strip:        # register tile, micro_kernel.py
+          for kh, (kw x c):                            # K; contiguous in strip and weights
+
+- Registers: a tile is ``rows_for(2)`` output pixels x 2 vectors of channels: 6 x 2 accumulators + 2
+  B + 1 A = 15 of 16 ymm, 14 x 2 + 2 + 1 = 31 of 32 zmm.
+- Caches: a strip is at most ``strip_bytes`` (224 KiB, 7/8 of a second-level cache of 256 KiB) and
+  stays there while all blocks of channels are computed from it. One block of weights streams
+  through the first-level cache and is reused by all tiles of the strip. Each strip reads all
+  weights again, so strips may be 2.25 times as large where weights come from memory.
+- Prefetch: tiles share the prefetch of the next block of weights (``prefetch.py``).
+- Padding is materialized once in the strip, so the inner loops have no bounds checks.
+- Threads take strips of the same data one after the other if data are larger than weights
+  (activation stationary), else blocks of weights (:func:`~.dense.is_data_stationary`).
+
+Sources: direct convolution over blocked layouts, Georganas et al., "Anatomy of high-performance
+deep learning convolutions on SIMD architectures" (SC 2018); the strip buffer replaces im2col and is
+shared by all output channels. A 1x1 convolution is a product of matrices (``dense.py``); 3x3 ones
+may use ``winograd.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import PrimExpr, const, index, maximum, minimum
+from intarsia_ir.tir.stmt import Allocate, Stmt
+
+from .dense import dense_loops, is_data_stationary
+from .loops import (
+    EpilogueStore,
+    Part,
+    Source,
+    copy_rows,
+    cut,
+    for_parts,
+    load,
+    parallel,
+    seq,
+    serial,
+    store,
+)
+from .matrix_unit import SEGMENTS, configured, segment_rows
+from .matrix_unit_conv import MatrixUnitStrip, matrix_unit_conv_tiles
+from .matrix_unit_dense import matrix_unit_dense_loops
+from .micro_kernel import register_tile
+from .panel import Matrix
+from .prefetch import is_streamed, prefetch_next_block
+from .row_segments import SegmentCopy, segment_columns
+from .tiling import CpuTiling, best_rows, column_parts
+from .window import Window
+
+_ITEMS = 8
+_LARGE_WEIGHTS_FACTOR = 2.25
+
+
+class Convolution(Struct, frozen=True):
+    """Operands of one convolution.
+
+    Attributes:
+        data: ``[N, H, W, C]``.
+        weight: Packed ``[groups * blocks, KH * KW * C / groups, width]``.
+        outputs: Channels of the result.
+        groups: Groups of channels.
+        window: Geometry.
+        padding_value: What padding holds.
+        copied: Whether rows are copied though no window leaves the picture.
+    """
+
+    data: Source
+    weight: Source
+    outputs: int
+    groups: int
+    window: Window
+    padding_value: int = 0
+    copied: bool = False
+
+    @property
+    def inner(self) -> int:
+        """Input channels of a group."""
+        return self.data.shape[3] // self.groups
+
+    @property
+    def columns(self) -> int:
+        """Output channels of a group."""
+        return self.outputs // self.groups
+
+    @property
+    def is_copied(self) -> bool:
+        """Whether strips are copied before they are multiplied."""
+        return self.copied or self.window.is_padded
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """Extents of the loops to sum over; without dilation, a row of a copied strip is one."""
+        (kh, kw), inner = self.window.kernel, self.inner
+        joined = self.is_copied and (self.window.dilation[1] == 1 or kw == 1)
+        return (kh, kw * inner) if joined else (kh, kw, inner)
+
+
+def matrix_unit_extents(conv: Convolution) -> tuple[int, int]:
+    """Return how many neighbouring results a matrix unit computes, and the depth of its loop."""
+    if conv.window.is_point and conv.groups == 1:
+        return conv.data.shape[0] * prod(conv.window.output), conv.inner
+    return conv.window.output[1], conv.steps[-1]
+
+
+def conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
+    """Return the loops; ``epilogue`` gets indices ``(n, row, column, channel)``."""
+    if conv.window.is_point and conv.groups == 1:
+        return _as_matrix(tiling, conv, epilogue)
+    batch = conv.data.shape[0]
+    written = batch * conv.outputs * prod(conv.window.output)
+    data_stationary = is_data_stationary(prod(conv.data.shape), written, conv.weight)
+    columns = conv.window.output[1]
+    conv, row_segments = _segmented(tiling, conv)
+    plan = _plan(tiling, conv, row_segments)
+    stmts: list[Stmt] = []
+    for chunk in cut(plan.blocks, plan.blocks_per_item):
+
+        def item(p: PrimExpr, chunk: Part = chunk) -> Stmt:
+            strips = plan.strips * row_segments
+            image_strips, parts = strips * batch, conv.groups * chunk.count
+            rows, blocks = (
+                (p // parts, p % parts)
+                if data_stationary
+                else (p % image_strips, p // image_strips)
+            )
+            image, strip = rows // strips, rows % strips
+            group, part = blocks % conv.groups, blocks // conv.groups
+            block = part * chunk.size + chunk.start
+            column = None
+            if row_segments > 1:
+                width = conv.window.output[1]
+                column = minimum(strip % row_segments * width, columns - width)
+                strip = strip // row_segments
+            work_item = _WorkItem(image, strip * plan.height, group, block, chunk.size, column)
+            return _strip(tiling, conv, plan, work_item, epilogue)
+
+        stmts.append(parallel(chunk.count * conv.groups * batch * plan.strips * row_segments, item))
+    return seq(*stmts)
+
+
+def _segmented(tiling: CpuTiling, conv: Convolution) -> tuple[Convolution, int]:
+    """Return what computes a piece of each row, all of it unless it is long, and how many."""
+    window = conv.window
+    if not conv.is_copied or tiling.unit is not None:
+        return conv, 1
+    rows, columns = window.output
+    tile = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
+    wide = segment_columns(window, conv.inner * 4, int(_most_bytes(tiling, conv)), tile)
+    if wide == columns:
+        return conv, 1
+    segment = replace(conv, copied=True, window=replace(window, output=(rows, wide)))
+    return segment, -(-columns // wide)
+
+
+def _most_bytes(tiling: CpuTiling, conv: Convolution) -> float:
+    """Return how many bytes a strip may have.
+
+    Each strip reads all weights anew: many of them come from memory again for each.
+    """
+    return tiling.strip_bytes * (_LARGE_WEIGHTS_FACTOR if is_streamed(conv.weight) else 1)
+
+
+def _as_matrix(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
+    batch, height, width, depth = conv.data.shape
+
+    def element(row: PrimExpr, k: PrimExpr) -> PrimExpr:
+        return load(conv.data, row // (height * width), row // width % height, row % width, k)
+
+    stride = depth * conv.data.dtype.bytes
+    matrix = Matrix(batch * height * width, depth, element, stride, conv.copied)
+    outer = [batch, height, width]
+    if tiling.unit is not None:
+        weight, outputs = conv.weight, conv.outputs
+        return matrix_unit_dense_loops(
+            tiling, tiling.unit, matrix, weight, outputs, epilogue, outer
+        )
+    assert isinstance(conv.weight, Buffer)  # as of all but pairs, which a unit multiplies
+    return dense_loops(tiling, matrix, conv.weight, conv.outputs, epilogue, outer)
+
+
+class _Plan(Struct, frozen=True):
+    """How a convolution is cut: strips of ``height`` rows, tiles of ``tile`` results."""
+
+    height: int
+    strips: int
+    tile: tuple[int, int]
+    blocks: int
+    blocks_per_item: int
+
+
+class _WorkItem(Struct, frozen=True):
+    """One item of work."""
+
+    image: PrimExpr
+    row: PrimExpr
+    group: PrimExpr
+    block: PrimExpr
+    blocks: int
+    column: PrimExpr | None = None  # of the first result, where rows are cut
+
+    def across(self, x: PrimExpr) -> PrimExpr:
+        """Return the column of result number ``x`` of a row."""
+        return x if self.column is None else self.column + x
+
+
+def _plan(tiling: CpuTiling, conv: Convolution, row_segments: int) -> _Plan:
+    window = conv.window
+    rows, columns = window.output
+    width = conv.weight.shape[2]
+    blocks = -(-conv.columns // width)
+    tile_height, tile_width = _tile_of(tiling, window, width)
+    padded = window.span(1, columns)
+    items = conv.groups * conv.data.shape[0] * row_segments
+    most = _most_bytes(tiling, conv)
+
+    def fits(height: int) -> bool:
+        if conv.is_copied:
+            return window.span(0, height) * padded * conv.inner * 4 <= most
+        (kh, kw), read = window.kernel, window.span(0, height)
+        return min(read, height * kh) * min(padded, columns * kw) * conv.inner * 4 <= most
+
+    heights = [h for h in range(rows, 0, -1) if rows % h == 0 and fits(h)] or [1]
+
+    def cost(height: int) -> float:
+        strips = rows // height * items
+        full_tiles, remainder = divmod(height, tile_height)
+        tiles = full_tiles + (0.75 if remainder else 0.0)
+        ideal = height / tile_height
+        halo = window.span(0, height) / height / window.strides[0]
+        copy = halo * 4.0 / (window.kernel[0] * window.kernel[1] * conv.columns)
+        uneven = max(-(-strips // t) * t / strips for t in (2, 4))
+        return tiles / ideal * min(uneven, 1.3) + copy
+
+    height = min(heights, key=cost)
+    strips = rows // height
+    group = blocks
+    while group > 1 and strips * items * -(-blocks // group) < _ITEMS:
+        group = -(-group // 2)
+    return _Plan(height, strips, (tile_height, tile_width), blocks, group)
+
+
+def _tile_of(tiling: CpuTiling, window: Window, width: int) -> tuple[int, int]:
+    """Return height and width of the neighbours that a tile computes."""
+    rows, columns = window.output
+    if tiling.unit is not None:
+        count, size = segment_rows(columns, tiling.unit)
+        return (min(rows, SEGMENTS), columns) if count == 1 else (1, min(columns, SEGMENTS * size))
+    limit = tiling.rows_for(width // tiling.lanes)
+    tile_width = best_rows(columns, limit)
+    if tiling.tile_columns:
+        tile_width = min(tiling.tile_columns, columns, limit)
+    return max(1, min(rows, limit // tile_width)), tile_width
+
+
+def _strip(
+    tiling: CpuTiling, conv: Convolution, plan: _Plan, work_item: _WorkItem, epilogue: EpilogueStore
+) -> Stmt:
+    """Compute a strip of rows for some blocks of channels."""
+    window = conv.window
+
+    def blocks(read: _Read) -> Stmt:
+        body = _blocks(tiling, conv, plan, work_item, epilogue, read)
+        if tiling.unit is None:
+            return body
+        _, rows = segment_rows(window.output[1], tiling.unit)
+        return configured(tiling.unit, rows, conv.steps[-1], body)
+
+    if not conv.is_copied:
+        return blocks(_direct(conv, work_item))
+    span = (window.span(0, plan.height), window.span(1, window.output[1]))
+    strip = Buffer("strip", (span[0], span[1] * conv.inner), conv.data.dtype, Scope.STACK)
+    fill = _fill(tiling, conv, work_item, strip, span)
+    return Allocate(strip, seq(fill, blocks(_from_strip(conv, strip))))
+
+
+def _fill(
+    tiling: CpuTiling, conv: Convolution, work_item: _WorkItem, strip: Buffer, span: tuple[int, int]
+) -> Stmt:
+    """Copy the rows that a strip reads; what is outside the input is blank."""
+    window, inner = conv.window, conv.inner
+    rows, columns = window.size
+    zero = const(conv.padding_value, strip.dtype)
+    if work_item.column is not None:
+        return _segment_copy(conv, work_item, strip).loops(tiling.lanes)
+    before = min(window.padding[1], span[1])
+    inside = max(0, min(columns, span[1] - before))
+    after = span[1] - before - inside
+    first = work_item.row * window.strides[0] - window.padding[0]
+    channel = work_item.group * inner
+
+    def padding_value(row: PrimExpr, start: int, count: int) -> Stmt:
+        return copy_rows(
+            count * inner, tiling.lanes, lambda c: store(strip, (row, c + start * inner), zero)
+        )
+
+    def copied(row: PrimExpr) -> Stmt:
+        source = first + row
+
+        def pixel(w: PrimExpr) -> Stmt:
+            return copy_rows(
+                inner,
+                tiling.lanes,
+                lambda c: store(
+                    strip,
+                    (row, (w + before) * inner + c),
+                    load(conv.data, work_item.image, source, w, channel + c),
+                ),
+            )
+
+        def full_tiles(c: PrimExpr) -> Stmt:
+            value = load(conv.data, work_item.image, source, index(0), c)
+            return store(strip, (row, c + before * inner), value)
+
+        if conv.groups == 1:
+            body = copy_rows(inside * inner, tiling.lanes, full_tiles)
+        else:
+            body = serial(inside, pixel, "w")
+        return seq(padding_value(row, 0, before), body, padding_value(row, before + inside, after))
+
+    low = minimum(maximum(index(0) - first, 0), span[0])
+    high = maximum(minimum(index(rows) - first, span[0]), low)
+    return seq(
+        serial(low, lambda r: padding_value(r, 0, span[1]), "r"),
+        serial(high - low, lambda r: copied(low + r), "r"),
+        serial(index(span[0]) - high, lambda r: padding_value(high + r, 0, span[1]), "r"),
+    )
+
+
+def _segment_copy(conv: Convolution, work_item: _WorkItem, strip: Buffer) -> SegmentCopy:
+    """Return the copy of what a piece of a row reads."""
+    window, channel = conv.window, work_item.group * conv.inner
+    assert work_item.column is not None  # of a row that is cut
+    first = (
+        work_item.row * window.strides[0] - window.padding[0],
+        work_item.column * window.strides[1] - window.padding[1],
+    )
+
+    def element(row: PrimExpr, column: PrimExpr, c: PrimExpr) -> PrimExpr:
+        return load(conv.data, work_item.image, row, column, channel + c)
+
+    padding_value = const(conv.padding_value, strip.dtype)
+    joined = conv.groups == 1
+    return SegmentCopy(strip, conv.inner, window.size, first, padding_value, element, joined)
+
+
+_Read = Callable[[PrimExpr, PrimExpr, "tuple[PrimExpr, ...]"], PrimExpr]
+
+
+def _direct(conv: Convolution, work_item: _WorkItem) -> _Read:
+    """Read windows from the input itself; steps are rows, columns and channels of the kernel."""
+    window, inner = conv.window, conv.inner
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+
+    def read(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(
+            conv.data,
+            work_item.image,
+            (work_item.row + row) * sh + k[0] * dh,
+            column * sw + k[1] * dw,
+            work_item.group * inner + k[2],
+        )
+
+    return read
+
+
+def _from_strip(conv: Convolution, strip: Buffer) -> _Read:
+    """Read windows from the padded strip."""
+    window, inner = conv.window, conv.inner
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+
+    def joined(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(strip, row * sh + k[0] * dh, column * (sw * inner) + k[1])
+
+    def apart(row: PrimExpr, column: PrimExpr, k: tuple[PrimExpr, ...]) -> PrimExpr:
+        return load(strip, row * sh + k[0] * dh, (column * sw + k[1] * dw) * inner + k[2])
+
+    return joined if len(conv.steps) == 2 else apart
+
+
+def _blocks(
+    tiling: CpuTiling,
+    conv: Convolution,
+    plan: _Plan,
+    work_item: _WorkItem,
+    epilogue: EpilogueStore,
+    read: _Read,
+) -> Stmt:
+    """Compute the blocks of channels of an item one after the other."""
+    width = conv.weight.shape[2]
+    blocks = plan.blocks
+
+    def body(number: PrimExpr, used: int) -> Stmt:
+        return _tiles(tiling, conv, plan, work_item, epilogue, read, number, used)
+
+    stmts: list[Stmt] = []
+    for first, count, used in column_parts(conv.columns, width):
+        if count == blocks or work_item.blocks == blocks:
+            stmts.append(serial(count, lambda n, f=first, u=used: body(n + f, u), "n"))
+        else:
+            low = maximum(index(first), work_item.block)
+            high = minimum(index(first + count), work_item.block + work_item.blocks)
+            stmts.append(serial(high - low, lambda n, b=low, u=used: body(n + b, u), "n"))
+    if len(stmts) == 1 and work_item.blocks != blocks:
+        return serial(
+            work_item.blocks,
+            lambda n: body(work_item.block + n, column_parts(conv.columns, width)[0][2]),
+            "n",
+        )
+    return seq(*stmts)
+
+
+def _tiles(
+    tiling: CpuTiling,
+    conv: Convolution,
+    plan: _Plan,
+    work_item: _WorkItem,
+    epilogue: EpilogueStore,
+    read: _Read,
+    number: PrimExpr,
+    used: int,
+) -> Stmt:
+    """Compute one block of channels of a strip, tile by tile."""
+    steps, weight, width = conv.steps, conv.weight, conv.weight.shape[2]
+    block = work_item.group * plan.blocks + number
+    next_start, depth = (block + 1, 0), prod(steps)
+    wide = conv.window.output[1]
+    tallest, results = min(plan.tile[0], plan.height), plan.height * wide
+
+    def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
+        row = index(0)
+        for axis, position in enumerate(k):
+            row = row + position * prod(steps[axis + 1 :])
+        return load(weight, block, row, c)
+
+    def store_result(y: PrimExpr, x: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+        channel = work_item.group * conv.columns + number * width + c
+        return epilogue(value, (work_item.image, work_item.row + y, work_item.across(x), channel))
+
+    if tiling.unit is not None:
+        pixel = conv.inner if conv.is_copied else conv.data.shape[3]
+        stride = conv.window.strides[1] * pixel * conv.data.dtype.bytes
+        strip = MatrixUnitStrip((plan.height, wide), stride, steps, weight, block, (used, width))
+        return matrix_unit_conv_tiles(tiling, tiling.unit, strip, (read, right, store_result))
+
+    def tile(row: PrimExpr, height: int, column: PrimExpr, columns: int) -> Stmt:
+        count, before = height * columns, row * wide + column * height
+
+        def pixel_of(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
+            position = index(r)
+            return row + position // columns, column + position % columns
+
+        return register_tile(
+            tiling,
+            rows=count,
+            columns=used,
+            largest=(tallest * plan.tile[1], width),
+            steps=steps,
+            left=lambda r, k: read(*pixel_of(r), tuple(k)),
+            right=right,
+            epilogue=lambda r, c, value: store_result(*pixel_of(r), c, value),
+            dtype=weight.dtype,
+            weight_prefetch=prefetch_next_block(
+                tiling.prefetch, weight, next_start, depth, (before, results), count
+            ),
+        )
+
+    down, across = cut(plan.height, tallest), cut(wide, plan.tile[1])
+    return for_parts(down, lambda y, h: for_parts(across, lambda x, w: tile(y, h, x, w), "x"), "y")

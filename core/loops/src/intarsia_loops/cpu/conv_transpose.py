@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transposed convolutions as convolutions (sub-pixel decomposition).
+
+With stride ``s`` the result falls into ``s`` phases along each dimension: elements ``s * q + r``
+depend on the taps ``k`` with ``k % s == r`` only, at positions ``q - (k - r) / s`` of the data. So
+one convolution with ``ceil(K / s)`` taps computes all phases as channels, and a pixel shuffle gives
+the result (Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016). A
+kernel whose size the stride does not divide gets taps of weight 0.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+from msgspec import Struct
+
+from intarsia_ir.graph.expr import Call, Constant, Expr, Function, call, constant, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import rewrite_function
+from intarsia_ir.ops import nn, qnn_linear
+from intarsia_ir.ops.shape import Concatenate, Transpose
+from intarsia_ir.ops.slicing import StridedSlice
+from intarsia_runtime.dtype import DType
+
+from .relayout import reshaped
+
+_USEFUL = 0.7
+"""Share of taps that are none of 0 up to which phases are computed one by one."""
+
+_MOST_PHASES = 4
+"""Phases that are computed one by one at most."""
+
+_PARAMETERS = 8
+"""Operands of a quantized convolution in front of its bias."""
+
+_MOST_WEIGHTS = 1 << 24
+"""Weights, missing ones included, that any transposed convolution may be computed with."""
+
+
+def expand_conv_transpose(function: Function) -> Function:
+    """Return an equivalent function with convolutions for the transposed ones that can be.
+
+    These have one or two spatial dimensions, no dilation, and constant weights and parameters.
+    """
+    return rewrite_function(function, _expanded)
+
+
+def _expanded(node: Expr) -> Expr | None:
+    if not isinstance(node, Call):
+        return None
+    if node.op is nn.ConvTranspose and tensor_type(node).dtype is DType.FLOAT32:
+        return _from_conv1d(node, 1) if _is_conv1d(node) else _expanded_float(node)
+    if node.op is qnn_linear.ConvTranspose:
+        return _from_conv1d(node, 3) if _is_conv1d(node) else _expanded_int8(node)
+    return None
+
+
+def _is_conv1d(node: Call) -> bool:
+    return tensor_type(node).rank == 3 and tensor_type(node).is_static
+
+
+def _from_conv1d(node: Call, position: int) -> Expr | None:
+    """Expand a one-dimensional one as that of a picture of height 1.
+
+    Args:
+        node: The call.
+        position: Which operand the weight is.
+    """
+    data, weight, attrs_1d = node.args[0], node.args[position], node.attrs
+    if not isinstance(weight, Constant) or not isinstance(attrs_1d, nn.ConvTranspose.Attrs):
+        return None
+    batch, channels, width = tensor_type(data).static_shape
+    operands = list(node.args)
+    operands[0] = reshaped(data, (batch, channels, 1, width))
+    flat = weight.data[:, :, None, :]
+    operands[position] = constant(flat, name=weight.name, span=weight.span)
+    attrs = nn.ConvTranspose.Attrs(
+        strides=(1, *attrs_1d.strides),
+        padding=((0, 0), *attrs_1d.padding),
+        dilation=(1, *attrs_1d.dilation),
+        groups=attrs_1d.groups,
+        output_padding=(0, *attrs_1d.output_padding) if attrs_1d.output_padding else (),
+    )
+    expanded = _expanded(call(node.op, *operands, attrs=attrs, span=node.span))
+    return None if expanded is None else reshaped(expanded, tensor_type(node).static_shape)
+
+
+def _expanded_float(node: Call) -> Expr | None:
+    weight, *bias = node.args[1:]
+    phases = _phases(node, weight)
+    if phases is None or not isinstance(weight, Constant):
+        return None
+    if not all(isinstance(vector, Constant) for vector in bias):
+        return None
+    if phases.are_uneven:
+        return _one_by_one(node, phases, weight.data)
+    operands = [node.args[0], constant(phases.weights(weight.data, np.float32(0)))]
+    operands += [constant(phases.each(one.data)) for one in bias if isinstance(one, Constant)]
+    return phases.side_by_side(call(nn.Conv, *operands, attrs=phases.attrs(), span=node.span))
+
+
+def _one_by_one(node: Call, phases: _Phases, weight: np.ndarray) -> Expr:
+    """Compute each phase by a convolution of its own taps alone."""
+    down, across = phases.attrs_2d.strides
+    every = phases.weights(weight, np.float32(0))
+    outputs = phases.result.static_shape[1]
+    split = every.reshape(outputs, down * across, *every.shape[1:])
+    computed: list[Expr] = []
+    for number in range(down * across):
+        cuts = phases.missing(*divmod(number, across))
+        own = split[:, number, :, cuts[0] :, cuts[1] :]
+        attrs = phases.attrs(cuts)
+        operands = (node.args[0], constant(np.ascontiguousarray(own)), *node.args[2:])
+        computed.append(call(nn.Conv, *operands, attrs=attrs, span=node.span))
+    elements_per_word = call(Concatenate, *computed, attrs=Concatenate.Attrs(axis=1))
+    return phases.side_by_side(elements_per_word, apart=True)
+
+
+def _expanded_int8(node: Call) -> Expr | None:
+    weight, parameters = node.args[3], node.args[1:]
+    phases = _phases(node, weight)
+    if phases is None or not all(isinstance(one, Constant) for one in parameters):
+        return None
+    values = [one.data for one in parameters if isinstance(one, Constant)]
+    x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *bias = values
+    missing = w_zero.reshape(-1, 1, 1) if w_zero.ndim else w_zero
+    new = [x_scale, x_zero, phases.weights(w, missing), phases.each(w_scale), phases.each(w_zero)]
+    new += [phases.each(y_scale), phases.each(y_zero), *(phases.each(one) for one in bias)]
+    operands = [node.args[0], *(constant(one) for one in new)]
+    computed = call(qnn_linear.Conv, *operands, attrs=phases.attrs(), span=node.span)
+    return phases.side_by_side(computed)
+
+
+def _phases(node: Call, weight: Expr) -> _Phases | None:
+    """Describe the convolution of a transposed one; ``None`` if it is left as it is."""
+    attrs, kinds = node.attrs, (tensor_type(node.args[0]), tensor_type(weight), tensor_type(node))
+    if not isinstance(attrs, nn.ConvTranspose.Attrs) or kinds[0].rank != 4:
+        return None
+    static = all(kind.is_static for kind in kinds)
+    low = [before for before, _ in attrs.padding]
+    if not static or set(attrs.dilation) != {1} or min(low) < 0 or not kinds[0].elements:
+        return None
+    phases = _Phases(attrs, *kinds)
+    every = prod(kinds[1].static_shape[:2]) * prod(phases.taps) * prod(attrs.strides)
+    # A stride far longer than the window would have weights of nearly nothing but zeros.
+    return phases if every <= max(_MOST_WEIGHTS, 4 * kinds[1].elements) else None
+
+
+class _Phases(Struct, frozen=True):
+    """How the phases of one transposed convolution are computed.
+
+    Attributes:
+        attrs_2d: Its attributes.
+        data: ``[N, C, H, W]``.
+        weight: ``[C, O / groups, *K]``.
+        result: ``[N, O, *S]``.
+    """
+
+    attrs_2d: nn.ConvTranspose.Attrs
+    data: TensorType
+    weight: TensorType
+    result: TensorType
+
+    @property
+    def taps(self) -> list[int]:
+        """Taps of a phase in each dimension."""
+        kernel = self.weight.static_shape[2:]
+        return [-(-size // step) for size, step in zip(kernel, self.attrs_2d.strides, strict=True)]
+
+    def _window(self, d: int) -> tuple[int, int, int]:
+        """Return padding at both ends, and where in the phases side by side the result begins."""
+        step, taps, low = self.attrs_2d.strides[d], self.taps[d], self.attrs_2d.padding[d][0]
+        last = (low + self.result.static_shape[2 + d] - 1) // step
+        before = max(0, taps - 1 - low // step)
+        first = taps - 1 - before
+        after = max(0, last - first - self.data.static_shape[2 + d] - before + taps)
+        return before, after, low - step * first
+
+    def missing(self, *phase: int) -> tuple[int, int]:
+        """Return how many taps a phase lacks in each dimension: none or one, its first."""
+        kernel, strides = self.weight.static_shape[2:], self.attrs_2d.strides
+        high, wide = (
+            taps - len(range(own, size, step))
+            for taps, own, size, step in zip(self.taps, phase, kernel, strides, strict=True)
+        )
+        return high, wide
+
+    @property
+    def are_uneven(self) -> bool:
+        """Whether phases are better computed one by one: many taps of some of them are missing."""
+        kernel, strides = self.weight.static_shape[2:], self.attrs_2d.strides
+        every = prod(self.taps) * prod(strides)
+        if prod(kernel) > _USEFUL * every or prod(strides) > _MOST_PHASES:
+            return False
+        if self.attrs_2d.groups > 1 or any(
+            size < step for size, step in zip(kernel, strides, strict=True)
+        ):
+            return False
+        return all(
+            size % step == 0 or self._window(d)[0] > 0
+            for d, (size, step) in enumerate(zip(kernel, strides, strict=True))
+        )
+
+    def attrs(self, missing: tuple[int, int] = (0, 0)) -> nn.Conv.Attrs:
+        """Return the attributes of the convolution, or of a phase that lacks some first taps."""
+        ends = [(self._window(d)[0] - missing[d], self._window(d)[1]) for d in range(2)]
+        return nn.Conv.Attrs(
+            strides=(1, 1), padding=tuple(ends), dilation=(1, 1), groups=self.attrs_2d.groups
+        )
+
+    def weights(self, data: np.ndarray, missing: np.ndarray | np.generic) -> np.ndarray:
+        """Return the weights of the convolution, ``[O * phases, C / groups, *taps]``.
+
+        Args:
+            data: Weights of the transposed convolution.
+            missing: What stands for taps that it has not, ``[O / groups, 1, 1]`` or a scalar.
+        """
+        (high, wide), (down, across) = self.taps, self.attrs_2d.strides
+        inputs, inner, *kernel = data.shape
+        padded_weight = np.empty((inputs, inner, high * down, wide * across), data.dtype)
+        padded_weight[...] = missing
+        padded_weight[:, :, : kernel[0], : kernel[1]] = data
+        groups = self.attrs_2d.groups
+        parts = padded_weight.reshape(groups, inputs // groups, inner, high, down, wide, across)
+        transposed = parts[:, :, :, ::-1, :, ::-1].transpose(0, 2, 4, 6, 1, 3, 5)
+        shape = (groups * inner * down * across, inputs // groups, high, wide)
+        return np.ascontiguousarray(transposed).reshape(shape)
+
+    def each(self, vector: np.ndarray) -> np.ndarray:
+        """Repeat what belongs to a channel for each of its phases."""
+        return np.repeat(vector, prod(self.attrs_2d.strides)) if vector.ndim else vector
+
+    def side_by_side(self, phases: Expr, *, apart: bool = False) -> Expr:
+        """Move the phases, which are channels, to their places; cut off what is not the result.
+
+        Args:
+            phases: ``[N, O * phases, *S]``.
+            apart: Whether all channels of a phase lie together, not all phases of a channel.
+        """
+        down, across = self.attrs_2d.strides
+        batch, channels, *sizes = self.result.static_shape
+        _, _, high, wide = tensor_type(phases).static_shape
+        value = phases
+        if (down, across) != (1, 1):
+            shape = (down, across, channels) if apart else (channels, down, across)
+            value = reshaped(value, (batch, *shape, high, wide))
+            order = Transpose.Attrs(axes=(0, 3, 4, 1, 5, 2) if apart else (0, 1, 4, 2, 5, 3))
+            value = call(Transpose, value, attrs=order)
+            value = reshaped(value, (batch, channels, high * down, wide * across))
+        begin = (0, 0, *(self._window(d)[2] for d in range(2)))
+        end = (batch, channels, *(b + size for b, size in zip(begin[2:], sizes, strict=True)))
+        if tensor_type(value).static_shape == self.result.static_shape:
+            return value
+        attrs = StridedSlice.Attrs(begin=begin, end=end, strides=(1, 1, 1, 1))
+        return call(StridedSlice, value, attrs=attrs)

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on 8-bit integers whose operands are packed four to a 32-bit word along K (Int8x4).
+
+Data counts as unsigned, as ``vpdpbusd`` wants it: signed data is offset by 128. Padding holds the
+zero point of the data, so the zero point costs nothing in the loops: its share of a sum, ``zero *
+sum(weights)``, is one number for each output channel, which ``quantize.py`` adds to the bias.
+gemmlowp and XNNPACK compensate zero points in the same way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intarsia_ir.graph.op import Op, OpAttrs, OpKind, operator
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.nn import Conv, Matmul
+from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, all_of, binary, cast, if_then_else
+from intarsia_ir.tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
+from intarsia_runtime.dtype import DType
+
+from .operators import ConvAttrs
+from .packing import pack_conv, pack_dense, unpack_conv, unpack_dense, unpack_depthwise
+
+Array = np.ndarray
+_TO_FIRST = (0, 3, 1, 2)
+_TO_LAST = (0, 2, 3, 1)
+INT8_PER_WORD = 4
+"""Products that one instruction adds up."""
+
+
+class Int8ConvAttrs(ConvAttrs, frozen=True, kw_only=True):
+    """As of ``cpu.conv``; ``zero``: what padding holds, in unsigned bytes."""
+
+    zero: int
+
+
+def pack_int8x4(weight: Array) -> Array:
+    """Return ``[..., depth, width]`` of int8 as ``[..., depth / 4, width]`` of int32."""
+    *outer, depth, width = weight.shape
+    split = weight.reshape(*outer, depth // INT8_PER_WORD, INT8_PER_WORD, width)
+    bytes_last = np.ascontiguousarray(np.moveaxis(split, -2, -1))
+    return bytes_last.view("<i4").reshape(*outer, depth // INT8_PER_WORD, width)
+
+
+def unpack_int8x4(packed: Array) -> Array:
+    """Undo :func:`pack_int8x4`."""
+    *outer, words, width = packed.shape
+    split = np.ascontiguousarray(packed).view(np.int8).reshape(*outer, words, width, INT8_PER_WORD)
+    joined = np.moveaxis(split, -1, -2).reshape(*outer, words * INT8_PER_WORD, width)
+    return np.ascontiguousarray(joined)
+
+
+def pack_int8x4_conv(weight: Array, groups: int, width: int) -> Array:
+    """Return int8 ``weight[O, I, KH, KW]``, ``I`` a multiple of 4, packed as ``cpu.qconv`` has."""
+    return pack_int8x4(pack_conv(weight, groups, width))
+
+
+def pack_int8x4_dense(weight: Array, width: int) -> Array:
+    """Return int8 ``weight[K, N]``, ``K`` a multiple of 4, packed as ``cpu.qdense`` has it."""
+    return pack_int8x4(pack_dense(weight, width))
+
+
+def unsigned(x: Array) -> Array:
+    """Return bytes as the kernels take them, in int32."""
+    return x.astype(np.int32) + (128 if x.dtype == np.int8 else 0)
+
+
+def _unsigned(x: PrimExpr) -> PrimExpr:
+    value = cast(x, DType.INT32)
+    return value + 128 if x.dtype.is_signed else value
+
+
+def _byte(words: PrimExpr, number: PrimExpr) -> PrimExpr:
+    """Return byte ``number`` of four weights, with its sign."""
+    shift = cast(number, DType.INT32) * 8
+    return cast(cast(binary(BinaryOp.SHR, words, shift), DType.INT8), DType.INT32)
+
+
+@operator("cpu.qconv", OpKind.ANCHOR)
+class Int8x4Conv(Op):
+    """Convolution of bytes ``data[N, H, W, C]`` and packed weights, in int32."""
+
+    Attrs = Int8ConvAttrs
+
+    @staticmethod
+    def type_rule(attrs: Int8ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
+        """``[N, OH, OW, outputs]`` in int32."""
+        spatial = attrs.windows.output_shape("cpu.qconv", data.shape[1:3])
+        return TensorType((data.shape[0], *spatial, attrs.outputs), DType.INT32)
+
+    @staticmethod
+    def reference(attrs: Int8ConvAttrs, data: Array, weight: Array) -> Array:
+        """The canonical convolution of padded data, in float64, which is exact."""
+        plain = unpack_conv(unpack_int8x4(weight), attrs.outputs, attrs.kernel, attrs.groups)
+        widths = ((0, 0), (0, 0), *attrs.padding)
+        first = np.pad(unsigned(data).transpose(_TO_FIRST), widths, constant_values=attrs.zero)
+        free = Conv.Attrs(
+            strides=attrs.strides,
+            padding=((0, 0), (0, 0)),
+            dilation=attrs.dilation,
+            groups=attrs.groups,
+        )
+        product = Conv.reference(free, first.astype(np.float64), plain.astype(np.float64))
+        return np.ascontiguousarray(product.transpose(_TO_LAST)).astype(np.int32)
+
+    @staticmethod
+    def compute(attrs: Int8ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
+        """Sum over the taps and the input channels of the group."""
+        _, rows, columns, channels = data.shape
+        inner, width = channels // attrs.groups, weight.shape[2]
+        own, blocks = attrs.outputs // attrs.groups, weight.shape[0] // attrs.groups
+        kh, kw = (reduce_axis(n, f"k{d}") for d, n in enumerate(attrs.kernel))
+        c = reduce_axis(inner, "channel")
+
+        def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
+            y_in = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
+            x_in = x * attrs.strides[1] + kw.var * attrs.dilation[1] - attrs.padding[1][0]
+            group, column = o // own, o % own
+            value = _unsigned(data[n, y_in, x_in, group * inner + c.var])
+            inside = all_of([y_in >= 0, y_in < rows, x_in >= 0, x_in < columns])
+            depth = (kh.var * attrs.kernel[1] + kw.var) * inner + c.var
+            words = weight[group * blocks + column // width, depth // INT8_PER_WORD, column % width]
+            padded = if_then_else(inside, value, IntImm(attrs.zero, DType.INT32))
+            return sum_over(padded * _byte(words, depth % INT8_PER_WORD), (kh, kw, c))
+
+        spatial = attrs.windows.output_shape("cpu.qconv", (rows, columns))
+        sizes = tuple(n for n in spatial if isinstance(n, int))
+        return compute((data.shape[0], *sizes, attrs.outputs), element, name="cpu_qconv")
+
+
+@operator("cpu.qdense", OpKind.ANCHOR)
+class Int8x4Dense(Op):
+    """Product of bytes ``a[..., K]`` and packed weights, in int32."""
+
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
+        """``outputs``: columns of the result."""
+
+        outputs: int
+
+    @staticmethod
+    def type_rule(attrs: Attrs, a: TensorType, _weight: TensorType) -> TensorType:
+        """``[..., outputs]`` in int32."""
+        return TensorType((*a.shape[:-1], attrs.outputs), DType.INT32)
+
+    @staticmethod
+    def reference(attrs: Attrs, a: Array, weight: Array) -> Array:
+        """The product with the unpacked matrix, in float64, which is exact."""
+        matrix = unpack_dense(unpack_int8x4(weight), attrs.outputs).astype(np.float64)
+        product = Matmul.reference(Matmul.Attrs(), unsigned(a).astype(np.float64), matrix)
+        return product.astype(np.int32)
+
+    @staticmethod
+    def compute(attrs: Attrs, a: Tensor, weight: Tensor) -> Tensor:
+        """Sum over the depth."""
+        k, width = reduce_axis(a.shape[-1]), weight.shape[2]
+
+        def element(*indices: PrimExpr) -> Reduction:
+            *outer, o = indices
+            words = weight[o // width, k.var // INT8_PER_WORD, o % width]
+            return sum_over(
+                _unsigned(a[(*outer, k.var)]) * _byte(words, k.var % INT8_PER_WORD), (k,)
+            )
+
+        return compute((*a.shape[:-1], attrs.outputs), element, name="cpu_qdense")
+
+
+@operator("cpu.qdepthwise", OpKind.ANCHOR)
+class Int8Depthwise(Op):
+    """Convolution of each channel of bytes with its own int8 ``weight[KH, KW, C]``, in int32.
+
+    ``zero`` is the zero point of the data as it is stored; padding counts as nothing.
+    """
+
+    Attrs = Int8ConvAttrs
+
+    @staticmethod
+    def type_rule(attrs: Int8ConvAttrs, data: TensorType, _weight: TensorType) -> TensorType:
+        """``[N, OH, OW, C]`` in int32."""
+        spatial = attrs.windows.output_shape("cpu.qdepthwise", data.shape[1:3])
+        return TensorType((data.shape[0], *spatial, attrs.outputs), DType.INT32)
+
+    @staticmethod
+    def reference(attrs: Int8ConvAttrs, data: Array, weight: Array) -> Array:
+        """The canonical convolution between two transposes."""
+        moved = data.astype(np.float64).transpose(_TO_FIRST) - attrs.zero
+        plain = unpack_depthwise(weight).astype(np.float64)
+        product = Conv.reference(attrs.plain, moved, plain).transpose(_TO_LAST)
+        return np.ascontiguousarray(product).astype(np.int32)
+
+    @staticmethod
+    def compute(attrs: Int8ConvAttrs, data: Tensor, weight: Tensor) -> Tensor:
+        """Sum over the taps."""
+        _, rows, columns, _ = data.shape
+        kh, kw = (reduce_axis(n, f"k{d}") for d, n in enumerate(attrs.kernel))
+
+        def element(n: PrimExpr, y: PrimExpr, x: PrimExpr, o: PrimExpr) -> Reduction:
+            y_in = y * attrs.strides[0] + kh.var * attrs.dilation[0] - attrs.padding[0][0]
+            x_in = x * attrs.strides[1] + kw.var * attrs.dilation[1] - attrs.padding[1][0]
+            inside = all_of([y_in >= 0, y_in < rows, x_in >= 0, x_in < columns])
+            value = cast(data[n, y_in, x_in, o], DType.INT32) - attrs.zero
+            taken = cast(weight[kh.var, kw.var, o], DType.INT32)
+            return sum_over(if_then_else(inside, value, 0) * taken, (kh, kw))
+
+        spatial = attrs.windows.output_shape("cpu.qdepthwise", (rows, columns))
+        sizes = tuple(n for n in spatial if isinstance(n, int))
+        return compute((data.shape[0], *sizes, attrs.outputs), element, name="cpu_qdepthwise")

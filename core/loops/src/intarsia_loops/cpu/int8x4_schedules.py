@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Schedules of 8-bit operators: those of float32 over words of four bytes.
+
+Data is read as 32-bit words (Int8x4), so strips, panels and register tiles are those of float32,
+and a step of a tile adds four products to each accumulator: 6 x 2 accumulators + 2 B + 1 A = 15 of
+16 ymm. The backend gives the step: ``vpdpbusd`` (AVX512-VNNI, AVX-VNNI), a dot micro-kernel (MVE,
+DSP instructions of Arm's M profile), or shifts (:func:`dot4_by_shifts`). Where there is a matrix
+unit and enough rows, its tiles are used instead. XNNPACK's ``qs8-gemm-*c4`` kernels and the VNNI
+layout pack four values of K in the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import BinaryOp, IntImm, PrimExpr, binary, cast, const
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_ir.tir.stmt import Stmt
+from intarsia_runtime.dtype import DType
+
+from ..targets import LoopTarget
+from .conv import Convolution, conv_loops, matrix_unit_extents
+from .dense import dense_loops
+from .group import operands
+from .int8x4 import INT8_PER_WORD, Int8ConvAttrs, Int8x4Dense
+from .loops import PackedView, load
+from .matrix_unit import MatrixUnit, suits_matrix_unit
+from .matrix_unit_dense import matrix_unit_dense_loops
+from .nhwc_windows import NhwcWindows, nhwc_window_loops
+from .panel import flat_rows
+from .tiling import CpuTiling, DepthwiseMicroKernel, Taps
+from .window import window_of
+
+Schedule: TypeAlias = Callable[[FusedGroup, LoopTarget], PrimFunc | None]
+
+_TOP_BITS = int.from_bytes(b"\x80" * INT8_PER_WORD, "little", signed=True)
+
+
+def dot4_by_shifts(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+    """Return ``total`` and four products of bytes, by shifts: for machines without instructions."""
+    for byte_number in range(INT8_PER_WORD):
+        low = binary(BinaryOp.SHR, left, IntImm(8 * byte_number, left.dtype))
+        high = binary(BinaryOp.SHL, right, IntImm(24 - 8 * byte_number, right.dtype))
+        byte = binary(BinaryOp.SHR, high, IntImm(24, right.dtype))
+        total = total + binary(BinaryOp.AND, low, IntImm(255, left.dtype)) * byte
+    return total
+
+
+class _Signed(Struct, frozen=True):
+    """Products of signed bytes on the left: they are moved up by 128, which flips a bit each."""
+
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+
+    def __call__(self, total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
+        return self.add(total, binary(BinaryOp.XOR, left, IntImm(_TOP_BITS, left.dtype)), right)
+
+
+class _DepthwiseCall(Struct, frozen=True):
+    """What :class:`NhwcWindows` does by a backend's procedure, over weights ``[KH, KW, C]``."""
+
+    depthwise: DepthwiseMicroKernel
+    data: Buffer
+    weight: Buffer
+    dilation: tuple[int, int]
+    zero: int
+
+    def __call__(
+        self,
+        sums: Buffer,
+        element: PrimExpr,
+        tap: tuple[PrimExpr, PrimExpr, PrimExpr],
+        extent: tuple[PrimExpr, int],
+    ) -> Stmt:
+        _, _, width, channels = self.data.shape
+        down, right = self.dilation
+        taps = Taps(
+            data=element,
+            weight=load(self.weight, *tap),
+            rows=extent[0],
+            columns=extent[1],
+            data_steps=(down * width * channels, right * channels),
+            weight_steps=(self.weight.shape[1] * channels, channels),
+            zero=self.zero,
+        )
+        return self.depthwise.micro_kernel(sums, taps)
+
+
+class Int8x4Schedules(Struct, frozen=True):
+    """Schedules for machines that a backend describes.
+
+    Attributes:
+        tiling_of: ``tiling_of(target, dtype)``: the register tile for elements of a type.
+    """
+
+    tiling_of: Callable[[LoopTarget, DType], CpuTiling]
+
+    def table(self) -> Mapping[str, Schedule]:
+        """Return operator name to its schedule."""
+        return MappingProxyType(
+            {"cpu.qconv": self.conv, "cpu.qdense": self.dense, "cpu.qdepthwise": self.depthwise}
+        )
+
+    def _source(self, plain: CpuTiling, data: Buffer) -> tuple[CpuTiling, PackedView] | None:
+        """Return the tile, and the data as it is read."""
+        if plain.int8x4 is None:
+            return None
+        int8x4, signed = plain.int8x4, data.dtype.is_signed
+        add = _Signed(int8x4.add) if signed else int8x4.add
+        micro_kernel = (
+            None if int8x4.micro_kernel is None else partial(int8x4.micro_kernel, signed=signed)
+        )
+        return replace(plain, add=add, micro_kernel=micro_kernel), PackedView(data, int8x4.load)
+
+    def conv(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
+        """``cpu.qconv``."""
+        anchor = operands(group)
+        if anchor is None or group.anchor is None:
+            return None
+        attrs = group.anchor.attrs
+        data, weight = anchor.args
+        tiling = self.tiling_of(target, DType.INT32)
+        source = self._source(tiling, data)
+        if source is None or not isinstance(attrs, Int8ConvAttrs):
+            return None
+        window = window_of(data.shape[1:3], anchor.fused.output.shape[1:3], attrs)
+
+        def work(source: PackedView, zero: int, *, copied: bool = False) -> Convolution:
+            blank = int.from_bytes(bytes([zero] * INT8_PER_WORD), "little", signed=True)
+            groups = attrs.groups
+            return Convolution(source, weight, attrs.outputs, groups, window, blank, copied)
+
+        by_unit = self._by_unit(tiling, data)
+        if by_unit is not None:
+            unit, moved = by_unit
+            conv = work(moved, attrs.zero, copied=data.dtype.is_signed)
+            if suits_matrix_unit(*matrix_unit_extents(conv), unit):
+                return anchor.function(
+                    conv_loops(replace(tiling, unit=unit), conv, anchor.epilogue)
+                )
+        zero = attrs.zero ^ 0x80 if data.dtype.is_signed else attrs.zero
+        tiling, source = source
+        return anchor.function(conv_loops(tiling, work(source, zero), anchor.epilogue))
+
+    def dense(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
+        """``cpu.qdense``."""
+        anchor = operands(group)
+        if anchor is None or group.anchor is None:
+            return None
+        attrs = group.anchor.attrs
+        data, weight = anchor.args
+        tiling = self.tiling_of(target, DType.INT32)
+        source = self._source(tiling, data)
+        if source is None or not isinstance(attrs, Int8x4Dense.Attrs):
+            return None
+        outer, by_unit = list(data.shape[:-1]), self._by_unit(tiling, data)
+        if by_unit is not None:
+            unit, moved = by_unit
+            rows = replace(flat_rows(moved), copied=data.dtype.is_signed)
+            if suits_matrix_unit(rows.m, rows.k, unit):
+                outputs = attrs.outputs
+                return anchor.function(
+                    matrix_unit_dense_loops(
+                        tiling, unit, rows, weight, outputs, anchor.epilogue, outer
+                    )
+                )
+        tiling, source = source
+        body = dense_loops(tiling, flat_rows(source), weight, attrs.outputs, anchor.epilogue, outer)
+        return anchor.function(body)
+
+    def _by_unit(self, tiling: CpuTiling, data: Buffer) -> tuple[MatrixUnit, PackedView] | None:
+        """Return the matrix unit, and the data as it is copied for it: unsigned."""
+        int8x4 = tiling.int8x4
+        if int8x4 is None or int8x4.unit is None:
+            return None
+        if not data.dtype.is_signed:
+            return int8x4.unit, PackedView(data, int8x4.load)
+
+        def read(first: PrimExpr) -> PrimExpr:
+            word = int8x4.load(first)
+            return binary(BinaryOp.XOR, word, IntImm(_TOP_BITS, word.dtype))
+
+        return int8x4.unit, PackedView(data, read)
+
+    def depthwise(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
+        """``cpu.qdepthwise``."""
+        anchor = operands(group)
+        if anchor is None or group.anchor is None:
+            return None
+        attrs = group.anchor.attrs
+        if not isinstance(attrs, Int8ConvAttrs):
+            return None
+        data, weight = anchor.args
+        zero = attrs.zero
+
+        def combine(
+            value: PrimExpr, element: PrimExpr, tap: tuple[PrimExpr, PrimExpr], c: PrimExpr
+        ) -> PrimExpr:
+            value_int32 = cast(element, DType.INT32)
+            taken = cast(load(weight, tap[0], tap[1], c), DType.INT32)
+            return value + (value_int32 - zero if zero else value_int32) * taken
+
+        def epilogue(value: PrimExpr, indices: tuple[PrimExpr, ...], _taps: PrimExpr) -> Stmt:
+            return anchor.epilogue(value, indices)
+
+        window = window_of(data.shape[1:3], anchor.fused.output.shape[1:3], attrs)
+        work = NhwcWindows(data, window, const(0, DType.INT32), combine, epilogue)
+        tiling = self.tiling_of(target, DType.INT32)
+        depthwise = None if tiling.int8x4 is None else tiling.int8x4.depthwise
+        if depthwise is not None:
+            work = replace(
+                work, micro_kernel=_DepthwiseCall(depthwise, data, weight, window.dilation, zero)
+            )
+            tiling = replace(tiling, lanes=depthwise.channels, neighbours=1)
+        return anchor.function(nhwc_window_loops(work, tiling))

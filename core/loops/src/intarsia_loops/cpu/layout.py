@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layout pass: convolution networks run channels last (NHWC), constant weights are packed.
+
+Every value of rank 4 may exist in both layouts. A node is built in the layout of its operands; the
+other one is a transpose, made on demand, so only borders between the layouts transpose.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from math import prod
+
+import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
+
+from intarsia_ir.graph.expr import (
+    Call,
+    Constant,
+    Expr,
+    Function,
+    TupleGetItem,
+    call,
+    constant,
+    get_item,
+    make_tuple,
+    tensor_type,
+)
+from intarsia_ir.graph.op import OpAttrs, OpKind
+from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.graph.walk import children, post_order, with_children
+from intarsia_ir.ops import qnn_linear
+from intarsia_ir.ops.binary import Add
+from intarsia_ir.ops.nn import Conv, Matmul
+from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
+from intarsia_ir.ops.qnn import Lookup
+from intarsia_ir.ops.qnn_elements import Mean
+from intarsia_ir.ops.reduce import ReduceOp
+from intarsia_ir.ops.resize import Resize
+from intarsia_ir.ops.sampling import GridSample
+from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
+from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.reduced import WINOGRAD
+from intarsia_runtime.artifact.deferred import DeferredArray
+from intarsia_runtime.dtype import DType
+
+from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
+from .bf16x2 import (
+    Bf16x2Conv,
+    Bf16x2Dense,
+    bf16x2_conv_deferred,
+    bf16x2_dense_deferred,
+    padded_channels,
+)
+from .dense import product_width
+from .matmul import transposes_panels
+from .nchw_depthwise import suits_nchw_depthwise
+from .operators import (
+    Dense,
+    Depthwise,
+    NchwAvgPool,
+    NchwDepthwise,
+    NchwMaxPool,
+    NhwcAvgPool,
+    NhwcGridSample,
+    NhwcMaxPool,
+    PackedConv,
+    Winograd,
+    packed_attrs,
+)
+from .packing import conv_deferred, dense_deferred, depthwise_deferred, winograd_deferred
+from .pools import suits_nchw_pool
+from .quantize import (
+    conv_of,
+    conv_sums_of,
+    dense_of,
+    dense_sums_of,
+    is_quantized_linear,
+    padded,
+)
+from .relayout import moved, packed_conv, packed_depthwise, reshaped
+from .tiling import CpuTiling, block_width
+
+TO_LAST = (0, 2, 3, 1)
+TO_FIRST = (0, 3, 1, 2)
+_FLOATS = (DType.FLOAT32,)
+_POOLS = (MaxPool, AvgPool)
+_LEAST_WINDOW = 4
+"""Elements of a window from which on a pool is worth a picture turned round."""
+
+
+def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool = False) -> Function:
+    """Return an equivalent function over this backend's operators.
+
+    Args:
+        function: What the backend compiles; shapes are static.
+        tiling: Register tile of the machine.
+        winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
+    """
+    layout = _Layout(tiling, winograd)
+    for node in post_order(function.body):
+        layout.visit(node)
+    body = layout.plain(function.body)
+    return function if body is function.body else dataclasses.replace(function, body=body)
+
+
+class _Layout(Struct):
+    """Both forms of the nodes visited so far.
+
+    Attributes:
+        tiling: Register tile, which decides how weights are packed.
+        winograd: Whether Winograd's method may be used.
+        first: Node to its equivalent in the model's layout.
+        last: Node to its equivalent channels last.
+        packed: Packed weights, by the constant and how.
+    """
+
+    tiling: CpuTiling
+    winograd: bool
+    first: dict[Expr, Expr] = field(default_factory=dict)
+    last: dict[Expr, Expr] = field(default_factory=dict)
+    packed: dict[tuple[object, ...], Constant] = field(default_factory=dict)
+
+    def visit(self, node: Expr) -> None:
+        """Build the equivalent of a node whose operands have been visited."""
+        if isinstance(node, Call) and self._convert(node):
+            return
+        if isinstance(node, TupleGetItem) and node.tuple in self.last:
+            self.last[node] = get_item(self.last[node.tuple], node.index, span=node.span)
+            return
+        self.first[node] = with_children(node, tuple(self.plain(arg) for arg in children(node)))
+
+    def plain(self, node: Expr) -> Expr:
+        """Return a node's equivalent in the model's layout."""
+        if node not in self.first:
+            nhwc = self.last[node]
+            if isinstance(nhwc.type, TupleType):
+                parts = [moved(get_item(nhwc, i), TO_FIRST) for i in range(len(nhwc.type.fields))]
+                self.first[node] = make_tuple(parts, span=node.span)
+            else:
+                self.first[node] = moved(nhwc, TO_FIRST)
+        return self.first[node]
+
+    def channels_last(self, node: Expr) -> Expr:
+        """Return a node's equivalent channels last; the node has rank 4."""
+        if node not in self.last:
+            self.last[node] = moved(self.plain(node), TO_LAST)
+        return self.last[node]
+
+    def _convert(self, node: Call) -> bool:
+        """Build ``node`` in another way than its own; whether that was done."""
+        if node.op is Conv:
+            return self._conv(node)
+        if node.op is Matmul:
+            return self._matmul(node)
+        if is_quantized_linear(node) and self.tiling.int8x4 is not None:
+            return self._quantized(node)
+        if node.op is Transpose:
+            return self._transpose(node)
+        if node.op in _POOLS and self._is_nhwc_profitable(node):
+            return self._pool(node)
+        if node.op is GridSample:
+            return self._grid_sample(node)
+        ready = [arg for arg in node.args if arg in self.last and arg not in self.first]
+        if not ready or not _is_rank4(node.args[0].type):
+            return node.op in _POOLS and self._pool_planes(node)
+        if node.op.kind is OpKind.ELEMWISE:
+            return self._elementwise(node)
+        if node.op is Concatenate:
+            args = [self.channels_last(arg) for arg in node.args]
+            made = call(node.op, *args, attrs=_nhwc_axis(node.attrs), span=node.span)
+            return self._set(node, made)
+        if node.op in _POOLS:
+            return self._pool(node)
+        if issubclass(node.op, ReduceOp) or node.op is Mean:
+            return self._reduce(node)
+        attrs = _permuted(node)
+        if attrs is None:
+            return False
+        source = self.channels_last(node.args[0])
+        return self._set(node, call(node.op, source, attrs=attrs, span=node.span))
+
+    def _set(self, node: Expr, value: Expr) -> bool:
+        self.last[node] = value
+        return True
+
+    def _conv(self, node: Call) -> bool:
+        data, weight, *bias = node.args
+        kind = tensor_type(data)
+        if kind.dtype not in _FLOATS or kind.rank not in (3, 4) or not tensor_type(weight).elements:
+            return False
+        if kind.rank == 3:
+            return self._conv1d(node)
+        if data not in self.last and suits_nchw_depthwise(node, self.tiling):
+            return self._depthwise_planes(node)
+        if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2.unit):
+            result = self._bf16x2_conv(node)
+        else:
+            source = self.channels_last(bf16_source(data) if is_depthwise(node) else data)
+            result = self._packed_conv(node, source, self.plain(weight))
+        for term in bias:
+            result = call(Add, result, self.plain(term), span=node.span)
+        return self._set(node, result)
+
+    def _depthwise_planes(self, node: Call) -> bool:
+        """A picture in the model's layout is not turned round for windows within channels."""
+        data, weight, *bias = (self.plain(arg) for arg in node.args)
+        result = call(NchwDepthwise, data, weight, attrs=node.attrs, span=node.span)
+        for term in bias:
+            column = reshaped(term, (*tensor_type(term).static_shape, 1, 1))
+            result = call(Add, result, column, span=node.span)
+        self.first[node] = result
+        return True
+
+    def _quantized(self, node: Call) -> bool:
+        """A quantized convolution of a picture, or a product with a constant matrix."""
+        source = node.args[0]
+        if node.op in (qnn_linear.Matmul, qnn_linear.MatmulInteger):
+            *rows, _ = tensor_type(source).static_shape
+            if self.tiling.int8x4 is not None and prod(rows) < self.tiling.int8x4.least_rows:
+                return False
+            if node.op is qnn_linear.Matmul:
+                product = dense_of(node, self.plain(source), self.tiling)
+            else:
+                zero = self.plain(node.args[1])
+                product = dense_sums_of(node, self.plain(source), zero, self.tiling)
+            if product is not None:
+                self.first[node] = product
+            return product is not None
+        if not _is_rank4(source.type):
+            return False
+        convolution = conv_of if node.op is qnn_linear.Conv else conv_sums_of
+        made = convolution(node, self.channels_last(source), self.tiling)
+        return made is not None and self._set(node, made)
+
+    def _packed_conv(self, node: Call, source: Expr, weight: Expr) -> Expr:
+        attrs = packed_attrs(node, weight)
+        outputs, inner, kh, kw = tensor_type(weight).static_shape
+        groups = attrs.groups
+        if is_depthwise(node):
+            packed = self._pack(weight, ("depthwise",))
+            return call(Depthwise, source, packed, attrs=attrs, span=node.span)
+        width = block_width(outputs // groups, self.tiling)
+        if self.winograd and isinstance(weight, Constant) and WINOGRAD.suits(node):
+            packed = self._pack(weight, ("winograd", width))
+            return call(Winograd, source, packed, attrs=attrs, span=node.span)
+        if kh * kw * groups * attrs.strides[0] * attrs.strides[1] == 1:
+            *pixels, _ = tensor_type(source).static_shape
+            width = product_width(prod(pixels), inner, outputs, self.tiling)
+        packed = self._pack(weight, ("conv", groups, width))
+        return call(PackedConv, source, packed, attrs=attrs, span=node.span)
+
+    def _bf16x2_conv(self, node: Call) -> Expr:
+        """A convolution by a matrix unit for bfloat16."""
+        source, weight = self.channels_last(bf16_source(node.args[0])), node.args[1]
+        attrs = packed_attrs(node, weight)
+        inner, groups = tensor_type(weight).static_shape[1], attrs.groups
+        source = padded(source, padded_channels(inner) * groups, 0)
+        width = block_width(attrs.outputs // groups, self.tiling)
+        packed = self._pack(weight, ("pair_conv", groups, width))
+        return call(Bf16x2Conv, source, packed, attrs=attrs, span=node.span)
+
+    def _bf16x2_dense(self, node: Call, flipped: bool) -> Expr:
+        """A product by a matrix unit for bfloat16."""
+        source = self.plain(bf16_source(node.args[0]))
+        outputs = tensor_type(node).static_shape[-1]
+        packed = self._pack(
+            node.args[1], ("pair_dense", flipped, block_width(outputs, self.tiling))
+        )
+        return call(Bf16x2Dense, source, packed, attrs=Dense.Attrs(outputs=outputs), span=node.span)
+
+    def _pack(self, weight: Expr, how: tuple[object, ...]) -> Expr:
+        key = (weight, *how)
+        if not isinstance(weight, Constant):
+            match how:
+                case ("conv", int(groups), int(width)):
+                    return packed_conv(weight, groups, width)
+                case _:
+                    return packed_depthwise(weight)
+        if key not in self.packed:
+            deferred = _packed(weight.data, how)
+            self.packed[key] = constant(deferred, name=weight.name, span=weight.span)
+        return self.packed[key]
+
+    def _conv1d(self, node: Call) -> bool:
+        """A one-dimensional convolution is one over pictures of height 1."""
+        data, weight, *bias = node.args
+        plain = node.attrs
+        if not isinstance(plain, Conv.Attrs):
+            return False
+        n, c, width = tensor_type(data).static_shape
+        height_one = reshaped(self.plain(data), (n, c, 1, width))
+        outputs, inner, taps = tensor_type(weight).static_shape
+        flat = reshaped(self.plain(weight), (outputs, inner, 1, taps))
+        attrs = Conv.Attrs(
+            strides=(1, *plain.strides),
+            padding=((0, 0), *plain.padding),
+            dilation=(1, *plain.dilation),
+            groups=plain.groups,
+        )
+        wide = call(Conv, height_one, flat, attrs=attrs, span=node.span)
+        result = self._packed_conv(wide, moved(height_one, TO_LAST), flat)
+        for term in bias:
+            result = call(Add, result, self.plain(term), span=node.span)
+        shape = tensor_type(node).static_shape
+        nchw = moved(result, TO_FIRST)
+        self.first[node] = call(Reshape, nchw, attrs=Reshape.Attrs(shape=shape), span=node.span)
+        return True
+
+    def _matmul(self, node: Call) -> bool:
+        a, b = node.args
+        attrs = node.attrs
+        if not isinstance(attrs, Matmul.Attrs):
+            return False
+        if self._matvec(node, attrs):
+            return True
+        if not isinstance(b, Constant):
+            return self._transposed_b(node, attrs)
+        if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
+            return False
+        if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2.unit):
+            self.first[node] = self._bf16x2_dense(node, attrs.transpose_b)
+            return True
+        *rows, depth = tensor_type(a).static_shape
+        outputs = b.data.shape[0 if attrs.transpose_b else 1]
+        width = product_width(prod(rows), depth, outputs, self.tiling)
+        packed = self._pack(b, ("dense", attrs.transpose_b, width))
+        self.first[node] = call(
+            Dense, self.plain(a), packed, attrs=Dense.Attrs(outputs=outputs), span=node.span
+        )
+        return True
+
+    def _matvec(self, node: Call, attrs: Matmul.Attrs) -> bool:
+        """A product with one column: the column is a row, which meets the rows of the matrix."""
+        a, b = node.args
+        *batch, rows, columns = tensor_type(node).static_shape
+        *own, _, _ = tensor_type(b).static_shape
+        depth = tensor_type(a).static_shape[-1]
+        if columns != 1 or rows == 1 or attrs.transpose_a or tensor_type(a).dtype not in _FLOATS:
+            return False
+        if depth < self.tiling.lanes:
+            return False
+        row = reshaped(self.plain(b), (*own, 1, depth))
+        flipped = Matmul.Attrs(transpose_b=True)
+        made = call(Matmul, row, self.plain(a), attrs=flipped, span=node.span)
+        self.first[node] = reshaped(made, (*batch, rows, 1))
+        return True
+
+    def _transposed_b(self, node: Call, attrs: Matmul.Attrs) -> bool:
+        """A product with a transposed matrix of run time, transposed by fast loops first."""
+        a, b = node.args
+        kind = tensor_type(b)
+        if not attrs.transpose_b or kind.dtype not in _FLOATS:
+            return False
+        if min(kind.static_shape[-2:]) < self.tiling.lanes:
+            return False
+        *batch, rows, _ = tensor_type(node).static_shape
+        if rows == 1 and not attrs.transpose_a:
+            return False
+        if transposes_panels(self.tiling, kind, batch):
+            return False
+        axes = (*range(kind.rank - 2), kind.rank - 1, kind.rank - 2)
+        plain = replace(attrs, transpose_b=False)
+        transposed = moved(self.plain(b), axes)
+        self.first[node] = call(node.op, self.plain(a), transposed, attrs=plain, span=node.span)
+        return True
+
+    def _grid_sample(self, node: Call) -> bool:
+        kind = tensor_type(node.args[0])
+        if kind.rank != 4 or kind.dtype not in _FLOATS or kind.elements == 0:
+            return False
+        if kind.static_shape[1] < self.tiling.lanes:
+            return False
+        operands = (self.channels_last(node.args[0]), self.plain(node.args[1]))
+        made = call(NhwcGridSample, *operands, attrs=node.attrs, span=node.span)
+        return self._set(node, made)
+
+    def _transpose(self, node: Call) -> bool:
+        """A transpose between the layouts costs nothing; any other starts from what there is."""
+        (source,) = node.args
+        assert isinstance(node.attrs, Transpose.Attrs)  # as of every transpose
+        axes = node.attrs.axes
+        if source in self.last and source not in self.first and len(axes) == 4:
+            composed = tuple(TO_FIRST[axis] for axis in axes)
+            self.first[node] = moved(self.last[source], composed)
+            return True
+        if axes == TO_FIRST:
+            return self._set(node, self.plain(source))
+        return False
+
+    def _elementwise(self, node: Call) -> bool:
+        if node.name == "nn.batch_norm" or not _is_rank4(node.type):
+            return False  # an operand of higher rank makes a result that has no channels last
+        if not all(isinstance(arg.type, TensorType) for arg in node.args):
+            return False
+        broadcast = node.args[:1] if node.op is Lookup else node.args
+        args = [self._operand(arg) for arg in broadcast]
+        args += [self.plain(arg) for arg in node.args[len(broadcast) :]]
+        return self._set(node, call(node.op, *args, attrs=node.attrs, span=node.span))
+
+    def _operand(self, arg: Expr) -> Expr:
+        """Return an element-wise operand, of whatever rank, so that it broadcasts channels last."""
+        kind = tensor_type(arg)
+        if kind.rank == 4:
+            return self.channels_last(arg)
+        plain = self.plain(arg)
+        if kind.rank == 0 or kind.elements == 1:
+            return plain
+        shape = (1,) * (4 - kind.rank) + kind.static_shape
+        if isinstance(plain, Constant):
+            transposed = plain.data.reshape(shape).transpose(TO_LAST)
+            return constant(np.ascontiguousarray(transposed), name=plain.name, span=plain.span)
+        return moved(reshaped(plain, shape), TO_LAST)
+
+    def _is_nhwc_profitable(self, node: Call) -> bool:
+        """Whether a pool gains more channels last than turning its picture round costs: only if
+        a row of results does not fill half a vector.
+        """
+        kind, attrs = tensor_type(node.args[0]), node.attrs
+        if kind.rank != 4 or kind.dtype not in _FLOATS or not isinstance(attrs, PoolAttrs):
+            return False
+        if kind.static_shape[1] < self.tiling.lanes or prod(attrs.kernel) < _LEAST_WINDOW:
+            return False
+        return 2 * tensor_type(node).static_shape[-1] < self.tiling.lanes
+
+    def _pool(self, node: Call) -> bool:
+        op = NhwcAvgPool if node.op is AvgPool else NhwcMaxPool
+        source = self.channels_last(node.args[0])
+        return self._set(node, call(op, source, attrs=node.attrs, span=node.span))
+
+    def _pool_planes(self, node: Call) -> bool:
+        if not suits_nchw_pool(node):
+            return False
+        op = NchwAvgPool if node.op is AvgPool else NchwMaxPool
+        self.first[node] = call(op, self.plain(node.args[0]), attrs=node.attrs, span=node.span)
+        return True
+
+    def _reduce(self, node: Call) -> bool:
+        attrs = node.attrs
+        if not isinstance(attrs, ReduceOp.Attrs):
+            return False
+        axes = tuple(sorted(TO_LAST.index(axis) for axis in attrs.axes))
+        kept_axes = [TO_LAST[axis] for axis in range(4) if axis not in axes]
+        if not attrs.keepdims and kept_axes != sorted(kept_axes):
+            return False
+        args = [self.channels_last(node.args[0]), *(self.plain(arg) for arg in node.args[1:])]
+        result = call(node.op, *args, attrs=replace(attrs, axes=axes), span=node.span)
+        if attrs.keepdims:
+            return self._set(node, result)
+        self.first[node] = result
+        return True
+
+
+def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
+    """Return a weight as the loops want it; it is packed when it is wanted."""
+    match how:
+        case ("winograd", int(width)):
+            return winograd_deferred(weight, width)
+        case ("conv", int(groups), int(width)):
+            return conv_deferred(weight, groups, width)
+        case ("pair_conv", int(groups), int(width)):
+            return bf16x2_conv_deferred(weight, groups, width)
+        case ("pair_dense", bool(flipped), int(width)):
+            return bf16x2_dense_deferred(weight.T if flipped else weight, width)
+        case ("dense", bool(flipped), int(width)):
+            return dense_deferred(weight.T if flipped else weight, width)
+        case _:
+            return depthwise_deferred(weight)
+
+
+def _is_rank4(kind: object) -> bool:
+    return isinstance(kind, TensorType) and kind.rank == 4
+
+
+def _nhwc_axis(attrs: OpAttrs) -> OpAttrs:
+    """Attributes with one axis, channels last."""
+    assert isinstance(attrs, Concatenate.Attrs | Split.Attrs)  # what it is called for
+    return replace(attrs, axis=TO_LAST.index(attrs.axis))
+
+
+def _permuted(node: Call) -> OpAttrs | None:
+    """Return the attributes of an operator of one picture, channels last; ``None`` if unknown."""
+    attrs = node.attrs
+    match attrs:
+        case Pad.Attrs():
+            widths = tuple(attrs.widths[axis] for axis in TO_LAST)
+            return replace(attrs, widths=widths)
+        case StridedSlice.Attrs():
+            begin, end, strides = (
+                tuple(values[axis] for axis in TO_LAST)
+                for values in (attrs.begin, attrs.end, attrs.strides)
+            )
+            return replace(attrs, begin=begin, end=end, strides=strides)
+        case Split.Attrs():
+            return _nhwc_axis(attrs)
+        case Resize.Attrs():
+            scales = attrs.scales and tuple(attrs.scales[axis] for axis in TO_LAST)
+            return replace(attrs, sizes=tuple(attrs.sizes[a] for a in TO_LAST), scales=scales)
+        case _:
+            return None

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The passes of a CPU backend: from operators of the model to those that have fast loops."""
+
+from __future__ import annotations
+
+from intarsia_ir.graph.expr import Function
+
+from .argmax_reductions import split_argmax
+from .bf16_storage import store_in_bf16
+from .conv3d import lower_conv3d
+from .conv_transpose import expand_conv_transpose
+from .half_precision import widen_half_precision
+from .layout import use_channels_last
+from .pointwise_conv import pointwise_conv_to_matmul
+from .powers import expand_powers
+from .tiling import CpuTiling
+
+
+def legalize_for_cpu(function: Function, tiling: CpuTiling, *, winograd: bool = False) -> Function:
+    """Return an equivalent function of operators that have fast loops, channels last.
+
+    Args:
+        function: What the backend compiles; shapes are static.
+        tiling: Register tile of the machine.
+        winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
+    """
+    in_float32 = widen_half_precision(split_argmax(expand_powers(function)))
+    two_dimensional = lower_conv3d(expand_conv_transpose(in_float32))
+    flat = pointwise_conv_to_matmul(two_dimensional)
+    if tiling.bf16x2 is not None:
+        flat = store_in_bf16(flat, tiling.bf16x2.unit)
+    return use_channels_last(flat, tiling, winograd=winograd)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The register tile: the micro-kernel that every convolution and product of matrices is made of.
+
+C[rows, columns] += A[rows, K] * B[K, columns], all of C in registers. A step of K loads one row of
+B (packed weights, ``vectors`` vectors), and for each row broadcasts one element of A and does
+``vectors`` multiply-adds::
+
+    for k in K:                     # serial; weights are contiguous along it
+        b[0..vectors) = B[k]        # vectors registers
+        for r in rows:              # unrolled
+            a = A[r, k]             # one register: broadcast
+            c[r, 0..vectors) += a * b[0..vectors)
+
+Registers (:func:`~.tiling.registers_of`): ``rows * vectors`` sums, ``vectors`` of B, 1 of A:
+6 x 2 + 2 + 1 = 15 of 16 (AVX2), 14 x 2 + 2 + 1 = 31 of 32 (AVX-512, NEON). The tile follows Goto
+and van de Geijn, "Anatomy of high-performance matrix multiplication" (ACM TOMS 2008), and BLIS
+(Van Zee and van de Geijn, ACM TOMS 2015). The loops around it are in ``dense.py``, ``panel.py`` and
+``conv.py``.
+
+Two units that multiply and add, with a latency of four cycles each, want 8 independent
+accumulators. A tile with fewer keeps several partial sums for each result, over interleaved steps
+of K.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import Load, PrimExpr, TirVar, const, index
+from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_ir.tir.walk import expr_nodes, statements, substitute
+from intarsia_runtime.dtype import DType
+
+from .loops import load, seq, serial, store, unrolled, vectorized
+from .prefetch import WeightPrefetch, with_prefetch
+from .tiling import CpuTiling
+
+_MIN_ACCUMULATORS = 8
+"""Accumulators that hide the latency of multiply-adds: two units, four cycles each."""
+
+_DISTANT_BYTES = 64 * 1024
+"""Operands of an epilogue from this size on are prefetched: the first-level cache lost them."""
+
+
+def register_tile(
+    tiling: CpuTiling,
+    *,
+    rows: int,
+    columns: int,
+    largest: tuple[int, int],
+    steps: Sequence[int | PrimExpr],
+    left: Callable[[int | PrimExpr, Sequence[PrimExpr]], PrimExpr],
+    right: Callable[[Sequence[PrimExpr], PrimExpr], PrimExpr],
+    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+    dtype: DType = DType.FLOAT32,
+    weight_prefetch: WeightPrefetch | None = None,
+    initial: Callable[[PrimExpr, PrimExpr], PrimExpr] | None = None,
+) -> Stmt:
+    """Return the loops of one tile.
+
+    Args:
+        tiling: Tile of the machine.
+        rows: Rows of this tile.
+        columns: Columns of this tile; lanes of the last vector behind them are not stored.
+        largest: Rows and columns of the kernel's largest tile, whose order of sums all tiles have.
+        steps: Extents of the loops over K, outermost first.
+        left: ``left(row, step)``: the element of A to broadcast.
+        right: ``right(step, column)``: the element of packed B.
+        epilogue: ``epilogue(row, column, sum)`` stores a result.
+        dtype: Element type.
+        weight_prefetch: The next block of B, of which each step prefetches a share.
+        initial: ``initial(row, column)``: what a sum starts from; zero if ``None``.
+    """
+    lanes = tiling.lanes
+    vectors = -(-columns // lanes)
+    partial_sums, extents = _partial_sums(tiling, largest, steps) if initial is None else (1, steps)
+    acc = Buffer("acc", (partial_sums * rows, vectors * lanes), dtype, Scope.REGISTER)
+
+    def nest(step: tuple[PrimExpr, ...]) -> Stmt:
+        if tiling.micro_kernel is not None and len(step) == len(steps) - 1:
+            first_step = (*step, index(0))
+            left_rows = [left(row, first_step) for row in range(rows)]
+            return tiling.micro_kernel(acc, left_rows, right(first_step, index(0)), steps[-1])
+        if len(step) < len(steps):
+            return serial(extents[len(step)], lambda k: nest((*step, k)), "k")
+
+        def multiply_add(acc_row: PrimExpr, column: PrimExpr) -> Stmt:
+            row, own_step = _row_and_step(acc_row, step, rows, partial_sums)
+            total, a, b = load(acc, acc_row, column), left(row, own_step), right(own_step, column)
+            added = total + a * b if tiling.add is None else tiling.add(total, a, b)
+            return store(acc, (acc_row, column), added)
+
+        body = _each_accumulator(acc, lanes, multiply_add)
+        if weight_prefetch is None:
+            return body
+        return weight_prefetch.around(body, step, extents, (rows, lanes))
+
+    zero = const(0, dtype)
+    clear = _each_accumulator(
+        acc, lanes, lambda r, c: store(acc, (r, c), zero if initial is None else initial(r, c))
+    )
+    stores = unrolled(rows, lambda r: _store_row(acc, (r, rows), columns, lanes, epilogue), "r")
+    operands = _distant_operands(epilogue, rows, columns, lanes, dtype)
+    return Allocate(acc, with_prefetch(tiling.prefetch, operands, seq(clear, nest(()), stores)))
+
+
+def _distant_operands(
+    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+    rows: int,
+    columns: int,
+    lanes: int,
+    dtype: DType,
+) -> Iterator[PrimExpr]:
+    """Yield the loads of large arrays in the epilogue of a tile, one a vector."""
+    row, column = TirVar("r"), TirVar("v")
+    body = statements(epilogue(row, column, const(0, dtype)))
+    distant = [
+        node
+        for node in expr_nodes(body)
+        if isinstance(node, Load) and node.buffer.bytes >= _DISTANT_BYTES
+    ]
+    for r in range(rows if distant else 0):
+        for first in range(0, columns, lanes):
+            for read in distant:
+                yield substitute(read, {row: index(r), column: index(first)})
+
+
+def _each_accumulator(acc: Buffer, lanes: int, body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+    """Do ``body(row, column)`` for all accumulators of a tile, a vector at a time."""
+    rows, columns = acc.shape
+
+    def row(r: PrimExpr) -> Stmt:
+        return unrolled(
+            columns // lanes, lambda v: vectorized(lanes, lambda i: body(r, v * lanes + i)), "v"
+        )
+
+    return unrolled(rows, row, "r")
+
+
+def _partial_sums(
+    tiling: CpuTiling, largest: tuple[int, int], steps: Sequence[int | PrimExpr]
+) -> tuple[int, Sequence[int | PrimExpr]]:
+    """Return the partial sums of each result, and ``steps`` where a step adds to all of them.
+
+    They are doubled until there are :data:`_MIN_ACCUMULATORS`, as long as they divide K and fit the
+    registers.
+    """
+    rows, vectors = largest[0], -(-largest[1] // tiling.lanes)
+    partial_sums, innermost = 1, steps[-1]
+    if not isinstance(innermost, int) or tiling.micro_kernel is not None:
+        return partial_sums, steps
+    while (
+        innermost % (2 * partial_sums) == 0
+        and 2 * partial_sums * rows <= tiling.rows_for(vectors)
+        and partial_sums * rows * vectors < _MIN_ACCUMULATORS
+    ):
+        partial_sums *= 2
+    return partial_sums, (*steps[:-1], innermost // partial_sums)
+
+
+def _row_and_step(
+    acc_row: PrimExpr, step: tuple[PrimExpr, ...], rows: int, partial_sums: int
+) -> tuple[PrimExpr, tuple[PrimExpr, ...]]:
+    """Return the row of the tile and the step of K that a row of accumulators is of."""
+    if partial_sums == 1:
+        return acc_row, step
+    return acc_row % rows, (*step[:-1], step[-1] * partial_sums + acc_row // rows)
+
+
+def _store_row(
+    acc: Buffer,
+    row_of: tuple[PrimExpr, int],
+    columns: int,
+    lanes: int,
+    epilogue: Callable[[PrimExpr, PrimExpr, PrimExpr], Stmt],
+) -> Stmt:
+    """Run the epilogue on a row, vector by vector; the last vector has the columns that remain."""
+    row, rows = row_of
+    stmts: list[Stmt] = []
+
+    def total(column: PrimExpr) -> PrimExpr:
+        value = load(acc, row, column)
+        for first in range(rows, acc.shape[0], rows):
+            value = value + load(acc, row + first, column)
+        return value
+
+    for start in range(0, columns, lanes):
+        used = min(lanes, columns - start)
+        stmts.append(vectorized(used, lambda i, s=start: epilogue(row, i + s, total(i + s))))
+    return seq(*stmts)

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows that stay within a channel, NHWC: depthwise convolution and pooling.
+
+A tile is ``neighbours`` (8) output pixels of a row x 1 vector of channels::
+
+    parallel: batch x output rows
+      for tile of 8 pixels, for vector of channels:        # accumulators in registers
+        for kh, kw: acc[p] = combine(acc[p], x[row + kh, p * s + kw, channels], w[kh, kw, channels])
+
+Registers: 8 accumulators + 1 vector of weights, whose products have a memory operand = 9 of 16; 8
+sums hide the latency of two multiply-add units. Pixels of a tile share input columns, which the
+first-level cache keeps. Pixels at the left and right border are computed one at a time with the
+taps that exist, so the interior has no bounds checks. XNNPACK's ``dwconv`` micro-kernels (NHWC,
+weights packed by channel) do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import PrimExpr, index, maximum, minimum
+from intarsia_ir.tir.stmt import Allocate, Stmt
+
+from .loops import cut, load, parallel, seq, serial, store, unrolled, vectorized
+from .tiling import CpuTiling
+from .window import Window
+
+WindowMicroKernel: TypeAlias = Callable[
+    [Buffer, PrimExpr, tuple[PrimExpr, PrimExpr, PrimExpr], tuple[PrimExpr, int]], Stmt
+]
+
+
+class NhwcWindows(Struct, frozen=True):
+    """A reduction over windows that stay within a channel.
+
+    Attributes:
+        data: ``[N, H, W, C]``.
+        window: Geometry.
+        start: Value before the first tap.
+        combine: ``combine(sum, element, (tap row, tap column), channel)``.
+        epilogue: ``epilogue(sum, (n, row, column, channel), taps)`` stores a result; ``taps``
+            is the number of its taps inside the input.
+        micro_kernel: ``micro_kernel(sums, element, (tap row, tap column, channel), (rows,
+            columns))`` writes the sums of one result; ``element`` is the first tap inside the
+            input, ``rows`` x ``columns`` taps are inside. ``None`` for loops over the taps.
+    """
+
+    data: Buffer
+    window: Window
+    start: PrimExpr
+    combine: Callable[[PrimExpr, PrimExpr, tuple[PrimExpr, PrimExpr], PrimExpr], PrimExpr]
+    epilogue: Callable[[PrimExpr, tuple[PrimExpr, ...], PrimExpr], Stmt]
+    micro_kernel: WindowMicroKernel | None = None
+
+
+def nhwc_window_loops(work: NhwcWindows, tiling: CpuTiling) -> Stmt:
+    """Return the loops; a vector of channels is computed at once, for some neighbours."""
+    batch = work.data.shape[0]
+    rows = work.window.output[0]
+
+    def row(p: PrimExpr) -> Stmt:
+        return _row(work, tiling, p // rows, p % rows)
+
+    return parallel(batch * rows, row)
+
+
+_MOST_UNROLLED = 16
+"""Border columns, and taps of a row of the window, up to which each is written out.
+
+Code is as long as the number of border columns times that of taps: for larger windows it has loops.
+"""
+
+
+class _Taps(Struct, frozen=True):
+    """The taps of a row of a window that exist: the first one, and how many."""
+
+    start: PrimExpr
+    count: PrimExpr | int
+
+
+def _row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimExpr) -> Stmt:
+    """Compute a row of results."""
+    window, lanes = work.window, tiling.lanes
+    low, high = window.interior(1)
+
+    def edge(column: PrimExpr | int) -> Stmt:
+        return _pixel_group(
+            work, lanes, (image, row, index(column)), 1, _taps_of_column(window, column)
+        )
+
+    def border(start: int, end: int) -> list[Stmt]:
+        if low + window.output[1] - high > _MOST_UNROLLED:
+            return [serial(end - start, lambda i: edge(i + start), "x")] if end > start else []
+        return [edge(column) for column in range(start, end)]
+
+    stmts = border(0, low)
+    all_taps = _Taps(index(0), window.kernel[1])
+    for part in cut(high - low, tiling.neighbours) if high > low else ():
+        first = part.start + low
+        stmts.append(
+            serial(
+                part.count,
+                lambda i, f=first, s=part.size: _pixel_group(
+                    work, lanes, (image, row, i * s + f), s, all_taps
+                ),
+                "x",
+            )
+        )
+    return seq(*stmts, *border(high, window.output[1]))
+
+
+def _taps_of_column(window: Window, column: PrimExpr | int) -> _Taps:
+    """Return the taps of the window of a column that are inside the input."""
+    if isinstance(column, int):
+        taps = window.taps(1, column)
+        return _Taps(index(taps.start), len(taps))
+    low, high = _inside(window, 1, column)
+    return _Taps(low, maximum(high - low, 0))
+
+
+def _inside(window: Window, axis: int, result: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
+    """Return the first tap along an axis that is inside the input, and the one behind the last."""
+    step, first = window.dilation[axis], result * window.strides[axis] - window.padding[axis]
+    low = maximum((index(step - 1) - first) // step, 0)
+    high = minimum((index(window.size[axis] - 1) - first) // step + 1, window.kernel[axis])
+    return low, high
+
+
+def _pixel_group(
+    work: NhwcWindows,
+    lanes: int,
+    pixel: tuple[PrimExpr, PrimExpr, PrimExpr],
+    pixels: int,
+    taps: _Taps,
+) -> Stmt:
+    """Compute ``pixels`` neighbours for all channels."""
+    channels = work.data.shape[3]
+    stmts: list[Stmt] = []
+    for part in cut(channels, lanes):
+        stmts.append(
+            serial(
+                part.count,
+                lambda o, f=part.start, s=part.size: _vectors(
+                    work, pixel, pixels, taps, (o * s + f, s)
+                ),
+                "channel",
+            )
+        )
+    return seq(*stmts)
+
+
+def _vectors(
+    work: NhwcWindows,
+    pixel: tuple[PrimExpr, PrimExpr, PrimExpr],
+    pixels: int,
+    taps: _Taps,
+    channels: tuple[PrimExpr, int],
+) -> Stmt:
+    """Compute ``pixels`` neighbours for one vector of channels."""
+    image, row, column = pixel
+    first, lanes = channels
+    window = work.window
+    (sh, sw), (dh, dw) = window.strides, window.dilation
+    acc = Buffer("acc", (pixels, lanes), work.start.dtype, Scope.REGISTER)
+    top = row * sh - window.padding[0]
+    low, high = _inside(window, 0, row)
+    if window.interior(0) == (0, window.output[0]):
+        low, high = index(0), index(window.kernel[0])
+
+    def each(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:
+        return unrolled(pixels, lambda r: vectorized(lanes, lambda i: body(r, i)))
+
+    def tap(kh: PrimExpr, kw: PrimExpr) -> Stmt:
+        def add(r: PrimExpr, i: PrimExpr) -> Stmt:
+            x = (column + r) * sw + kw * dw - window.padding[1]
+            element = load(work.data, image, top + kh * dh, x, first + i)
+            value = work.combine(load(acc, r, i), element, (kh, kw), first + i)
+            return store(acc, (r, i), value)
+
+        return each(add)
+
+    def rows_of(number: PrimExpr) -> Stmt:
+        def tap_at_column(k: PrimExpr) -> Stmt:
+            return tap(low + number, k + taps.start)
+
+        if isinstance(taps.count, int) and taps.count <= _MOST_UNROLLED:
+            return unrolled(taps.count, tap_at_column, "kw")
+        return serial(taps.count, tap_at_column, "kw")
+
+    def sums() -> Stmt:
+        clear = each(lambda r, i: store(acc, (r, i), work.start))
+        if taps.count == 0:
+            return clear
+        if work.micro_kernel is None or not isinstance(taps.count, int):
+            return seq(clear, serial(high - low, rows_of, "kh"))
+        x = column * sw + taps.start * dw - window.padding[1]
+        element = load(work.data, image, top + low * dh, x, first)
+        tap_of = (low, taps.start, first)
+        return work.micro_kernel(acc, element, tap_of, (high - low, taps.count))
+
+    count = maximum(high - low, 0) * taps.count
+    body = seq(
+        sums(),
+        each(
+            lambda r, i: work.epilogue(load(acc, r, i), (image, row, column + r, first + i), count)
+        ),
+    )
+    return Allocate(acc, body)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Software prefetch of packed weights: the next block arrives while the tiles multiply this one.
+
+All tiles of a block of B read the same weights, so together they prefetch the next block, each its
+share, spread evenly over its loop over K. If every tile prefetched the whole block, the first one
+would issue all requests and stall, because a core tracks only some ten to sixteen misses at once;
+the others would issue redundant ones. Weights below 512 KiB stay in the second-level cache and are
+not prefetched. BLIS and OpenBLAS prefetch the next micro-panel of B in the same place, inside the
+micro-kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from intarsia_ir.tir.expr import PrimExpr, index
+from intarsia_ir.tir.stmt import Stmt
+
+from .loops import Source, address_of, load
+
+STREAMED_BYTES = 512 * 1024
+"""Weights from so many bytes on come from memory."""
+
+Prefetch: TypeAlias = Callable[[PrimExpr, Stmt], Stmt]
+"""``prefetch(element, body)``: ``body`` while the cache line of ``element``, a load, is fetched."""
+
+
+class WeightPrefetch(Struct, frozen=True):
+    """The block of weights that comes next, fetched by the tiles of this one, each its share.
+
+    What all of them fetched would be asked of the memory by the first one alone, faster than it
+    can answer.
+
+    Attributes:
+        prefetch: How.
+        weight: ``weight(number)``: one of these weights, as a load.
+        size: How many they are.
+        before: Rows in the tiles before this one.
+        rows: Rows in all tiles of the block.
+    """
+
+    prefetch: Prefetch
+    weight: Callable[[PrimExpr], PrimExpr]
+    size: int
+    before: PrimExpr
+    rows: int
+
+    def around(
+        self,
+        body: Stmt,
+        step: Sequence[PrimExpr],
+        extents: Sequence[int | PrimExpr],
+        tile: tuple[int, int],
+    ) -> Stmt:
+        """Return ``body`` while a tile fetches what is its share in one step of its loops.
+
+        Args:
+            body: What the step does.
+            step: Its number in each loop, outermost first.
+            extents: Of the loops.
+            tile: Rows of the tile, and weights in a vector or a cache line.
+        """
+        rows, lanes = tile
+        share = -(-self.size // self.rows)
+        offset, steps = index(0), 1
+        for position, extent in zip(step, extents, strict=True):
+            assert isinstance(extent, int)  # loops over weights that are packed
+            offset, steps = offset * extent + position, steps * extent
+        each = -(-share * rows // steps)
+        first = self.before * share + offset * each
+        elements = (self.weight(first + start) for start in range(0, each, lanes))
+        return with_prefetch(self.prefetch, elements, body)
+
+
+def with_prefetch(prefetch: Prefetch | None, elements: Iterable[PrimExpr], body: Stmt) -> Stmt:
+    """Return ``body`` while the cache lines of loads are fetched, if the machine has to be told."""
+    if prefetch is not None:
+        for offset in elements:
+            body = prefetch(offset, body)
+    return body
+
+
+def prefetch_next_block(
+    prefetch: Prefetch | None,
+    weight: Source,
+    start: Sequence[PrimExpr | int],
+    depth: int,
+    rows: tuple[PrimExpr, int],
+    tile: int,
+) -> WeightPrefetch | None:
+    """Return what a tile fetches of the next block of weights if they come from memory.
+
+    A tile alone reads a block as fast as it comes: there is nothing to do meanwhile.
+
+    Args:
+        prefetch: How, if the machine has to be told.
+        weight: All weights; the last dimension is the width of a block.
+        start: Where the next block is, but for the place in its width.
+        depth: How many vectors of that width are read of a block.
+        rows: Rows that other tiles have done with this block, and how many there are in all; they
+            may be counted in tiles.
+        tile: Rows of the tile.
+    """
+    if prefetch is None or not is_streamed(weight) or tile == rows[1]:
+        return None
+    size = depth * weight.shape[-1]
+    return WeightPrefetch(
+        prefetch, lambda offset: address_of(load(weight, *start, offset)), size, *rows
+    )
+
+
+def is_streamed(weight: Source) -> bool:
+    """Whether weights come from memory, so that the next block should be fetched meanwhile."""
+    return weight.bytes >= STREAMED_BYTES and weight.shape[0] > 1

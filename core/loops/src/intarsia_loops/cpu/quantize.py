@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From quantized operators to Int8x4 ones: packed weights and a requantization chain.
+
+The int32 accumulator becomes the result by canonical operators that fuse as an epilogue, in the
+order of the reference: ``cast(round(float(accumulator + bias) * factor) + zero)``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from msgspec import Struct
+
+from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
+from intarsia_ir.ops import qnn_linear
+from intarsia_ir.ops.binary import Add, Multiply
+from intarsia_ir.ops.nn import Conv, Matmul
+from intarsia_ir.ops.slicing import Pad
+from intarsia_ir.ops.unary import Cast, Round
+from intarsia_runtime.dtype import DType
+
+from .int8x4 import (
+    INT8_PER_WORD,
+    Int8ConvAttrs,
+    Int8Depthwise,
+    Int8x4Conv,
+    Int8x4Dense,
+    pack_int8x4_conv,
+    pack_int8x4_dense,
+)
+from .packing import pack_depthwise
+from .tiling import CpuTiling, int8x4_width
+
+Array = np.ndarray
+
+
+class Linear(Struct, frozen=True):
+    """The constants of a quantized convolution or product.
+
+    Attributes:
+        weight: Less its zero point, int8, as the operator has it.
+        factor: What takes the accumulator to the units of the result; a scalar, or one a channel.
+        bias: For each channel, int64.
+        x_zero: Zero point of the data.
+        y_zero: Zero point of the result, in its type.
+    """
+
+    weight: Array
+    factor: Array
+    bias: Array
+    x_zero: int
+    y_zero: Array
+
+
+def linear_of(node: Call, channel_axis: int) -> Linear | None:
+    """Return the constants of a call; ``None`` if one is not known, or weights need nine bits."""
+    arrays = [arg.data for arg in node.args[1:] if isinstance(arg, Constant)]
+    if len(arrays) != len(node.args) - 1 or tensor_type(node).dtype.bits != 8:
+        return None
+    x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero, *bias = arrays
+    centred = _centred(weight, w_zero, channel_axis)
+    if centred is None:
+        return None
+    with np.errstate(all="ignore"):
+        factor = np.asarray((x_scale * w_scale) / y_scale)
+    outputs = weight.shape[channel_axis]
+    total = bias[0].astype(np.int64) if bias else np.zeros(outputs, np.int64)
+    return Linear(centred, factor, total, int(x_zero), y_zero)
+
+
+def _centred(weight: Array, zero: Array, channel_axis: int) -> Array | None:
+    """Return weights less their zero point, in int8; ``None`` if there are none or one needs more.
+
+    Args:
+        weight: 8-bit integers.
+        zero: A scalar, or one for each channel.
+        channel_axis: Where weights have their channels.
+    """
+    along = [1] * weight.ndim
+    along[channel_axis] = -1
+    centred = weight.astype(np.int32) - zero.astype(np.int32).reshape(along if zero.ndim else ())
+    if centred.size == 0 or centred.min() < -128 or centred.max() > 127:
+        return None
+    return centred.astype(np.int8)
+
+
+def conv_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
+    """Return ``qnn.conv`` over channels-last ``source``, channels last; ``None`` if it is not ours.
+
+    Args:
+        node: The convolution of a picture.
+        source: Its data, channels last.
+        tiling: Register tile of the machine.
+    """
+    linear = linear_of(node, 0)
+    made = (
+        None if linear is None else _conv_sums(node, source, (linear.weight, linear.x_zero), tiling)
+    )
+    if linear is None or made is None:
+        return None
+    return _rescaled(node, made[0], linear, linear.bias + made[1])
+
+
+def conv_sums_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
+    """Return ``qnn.conv_integer`` as :func:`conv_of` returns ``qnn.conv``."""
+    zeros_and_weight = [arg.data for arg in node.args[1:] if isinstance(arg, Constant)]
+    if len(zeros_and_weight) != 3:
+        return None
+    x_zero, weight, w_zero = zeros_and_weight
+    centred = _centred(weight, w_zero, 0)
+    if centred is None:
+        return None
+    made = _conv_sums(node, source, (centred, int(x_zero)), tiling)
+    if made is None or not made[1].any():
+        return None if made is None else made[0]
+    return call(Add, made[0], constant(made[1].astype(np.int32)), span=node.span)
+
+
+def _conv_sums(
+    node: Call, source: Expr, weight_and_zero: tuple[Array, int], tiling: CpuTiling
+) -> tuple[Expr, Array] | None:
+    """Return sums of products, and what each output channel lacks; ``None`` if it is not ours.
+
+    Args:
+        node: A convolution with attributes of ``nn.conv``.
+        source: Its data, channels last.
+        weight_and_zero: Weights less their zero point, and the zero point of the data.
+        tiling: Register tile of the machine.
+    """
+    plain, (weight, x_zero) = node.attrs, weight_and_zero
+    if not isinstance(plain, Conv.Attrs):
+        return None
+    outputs, inner, kh, kw = weight.shape
+    deep = plain.groups == 1 or inner % INT8_PER_WORD == 0
+    depthwise = plain.groups == outputs and inner == 1 and outputs > 1
+    if not deep and not depthwise:
+        return None
+    kind = tensor_type(source).dtype
+    attrs = Int8ConvAttrs(
+        outputs=outputs,
+        kernel=(kh, kw),
+        strides=(plain.strides[0], plain.strides[1]),
+        padding=plain.padding,
+        dilation=(plain.dilation[0], plain.dilation[1]),
+        groups=plain.groups,
+        zero=x_zero if depthwise else _unsigned_zero(x_zero, kind),
+    )
+    if depthwise:
+        packed = constant(pack_depthwise(weight), span=node.span)
+        total = call(Int8Depthwise, source, packed, attrs=attrs, span=node.span)
+        return total, np.zeros(outputs, np.int64)
+    padded_weight = _padded_to_words(weight, 1)
+    width = int8x4_width(outputs // plain.groups, tiling)
+    packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width), span=node.span)
+    source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
+    total = call(Int8x4Conv, source, packed, attrs=attrs, span=node.span)
+    return total, -attrs.zero * padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
+
+
+def dense_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
+    """Return ``qnn.matmul`` of ``source`` and a constant matrix; ``None`` if it is not ours."""
+    flipped = _flipped(node, node.args[3])
+    linear = None if flipped is None else linear_of(node, 0 if flipped else 1)
+    if linear is None:
+        return None
+    total, sums = _dense_sums(node, source, linear.weight.T if flipped else linear.weight, tiling)
+    zero = _unsigned_zero(linear.x_zero, tensor_type(source).dtype)
+    return _rescaled(node, total, linear, linear.bias - zero * sums)
+
+
+def dense_sums_of(node: Call, source: Expr, zero: Expr, tiling: CpuTiling) -> Expr | None:
+    """Return ``qnn.matmul_integer`` of ``source``, as :func:`dense_of` returns ``qnn.matmul``.
+
+    Args:
+        node: The product.
+        source: Its left operand.
+        zero: The zero point of that, which need not be a constant.
+        tiling: Register tile of the machine.
+    """
+    weight, w_zero = node.args[2:]
+    flipped = _flipped(node, weight)
+    if flipped is None or not isinstance(weight, Constant) or not isinstance(w_zero, Constant):
+        return None
+    centred = _centred(weight.data, w_zero.data, 0 if flipped else 1)
+    if centred is None:
+        return None
+    total, sums = _dense_sums(node, source, centred.T if flipped else centred, tiling)
+    moved = 128 if tensor_type(source).dtype.is_signed else 0
+    if isinstance(zero, Constant):
+        lacking = -(int(zero.data) + moved) * sums
+        if not lacking.any():
+            return total
+        return call(Add, total, constant(lacking.astype(np.int32)), span=node.span)
+    unsigned = call(Cast, zero, attrs=Cast.Attrs(dtype=DType.INT32))
+    if moved:
+        unsigned = call(Add, unsigned, constant(np.array(moved, np.int32)))
+    lacking = call(Multiply, unsigned, constant((-sums).astype(np.int32)))
+    return call(Add, total, lacking, span=node.span)
+
+
+def _flipped(node: Call, weight: Expr) -> bool | None:
+    """Whether a product's constant matrix is transposed; ``None`` if the product is not ours."""
+    attrs = node.attrs
+    if not isinstance(weight, Constant) or weight.data.ndim != 2:
+        return None
+    if not isinstance(attrs, Matmul.Attrs) or attrs.transpose_a:
+        return None
+    return attrs.transpose_b
+
+
+def _dense_sums(node: Call, source: Expr, weight: Array, tiling: CpuTiling) -> tuple[Expr, Array]:
+    """Return sums of products with the bytes of ``source`` taken as unsigned, and of weights."""
+    matrix = _padded_to_words(weight, 0)
+    outputs = matrix.shape[1]
+    packed = constant(pack_int8x4_dense(matrix, int8x4_width(outputs, tiling)), span=node.span)
+    source = padded(source, matrix.shape[0], 0)
+    attrs = Int8x4Dense.Attrs(outputs=outputs)
+    total = call(Int8x4Dense, source, packed, attrs=attrs, span=node.span)
+    return total, matrix.astype(np.int64).sum(axis=0)
+
+
+def is_quantized_linear(node: Call) -> bool:
+    """Whether a call is a quantized convolution or product, or the accumulator of one."""
+    return node.op in (
+        qnn_linear.Conv,
+        qnn_linear.ConvInteger,
+        qnn_linear.Matmul,
+        qnn_linear.MatmulInteger,
+    )
+
+
+def _unsigned_zero(zero: int, kind: DType) -> int:
+    return zero + (128 if kind.is_signed else 0)
+
+
+def _padded_to_words(weight: Array, axis: int) -> Array:
+    """Add zeros behind the last weight along ``axis`` up to a multiple of 4."""
+    missing = -weight.shape[axis] % INT8_PER_WORD
+    widths = [(0, missing if d == axis else 0) for d in range(weight.ndim)]
+    return np.pad(weight, widths) if missing else weight
+
+
+def padded(source: Expr, channels: int, zero: int) -> Expr:
+    """Add channels behind the last one of ``source``; their weights are zeros."""
+    kind = tensor_type(source)
+    missing = channels - kind.static_shape[-1]
+    if missing == 0:
+        return source
+    widths = (*((0, 0),) * (kind.rank - 1), (0, missing))
+    return call(Pad, source, attrs=Pad.Attrs(widths=widths, value=float(zero)), span=source.span)
+
+
+def _rescaled(node: Call, total: Expr, linear: Linear, bias: Array) -> Expr:
+    """Append what takes an accumulator to the result; channels are last."""
+    span = node.span
+    wrapped = bias.astype(np.int32)
+    value = total
+    if wrapped.any():
+        value = call(Add, value, constant(wrapped), span=span)
+    value = call(Cast, value, attrs=Cast.Attrs(dtype=DType.FLOAT32), span=span)
+    value = call(Multiply, value, constant(linear.factor.astype(np.float32)), span=span)
+    value = call(Round, value, span=span)
+    if int(linear.y_zero):
+        value = call(Add, value, constant(linear.y_zero.astype(np.float32)), span=span)
+    return call(Cast, value, attrs=Cast.Attrs(dtype=tensor_type(node).dtype), span=span)

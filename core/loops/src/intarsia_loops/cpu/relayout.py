@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reshapes and transposes of values, folded if the value is a constant; packing made of them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
+from intarsia_ir.ops.shape import Reshape, Transpose
+from intarsia_ir.ops.slicing import Pad
+
+
+def reshaped(value: Expr, shape: tuple[int, ...]) -> Expr:
+    """Return the elements of a value in another shape."""
+    if isinstance(value, Constant):
+        return constant(value.data.reshape(shape), name=value.name, span=value.span)
+    return call(Reshape, value, attrs=Reshape.Attrs(shape=shape))
+
+
+def moved(value: Expr, axes: tuple[int, ...]) -> Expr:
+    """Return ``value`` transposed; transposes of constants and of transposes are carried out."""
+    if axes == tuple(range(len(axes))):
+        return value
+    if isinstance(value, Constant):
+        transposed = np.ascontiguousarray(value.data.transpose(axes))
+        return constant(transposed, name=value.name, span=value.span)
+    if isinstance(value, Call) and value.op is Transpose:
+        assert isinstance(value.attrs, Transpose.Attrs)  # as of every transpose
+        inner = value.attrs.axes
+        return moved(value.args[0], tuple(inner[axis] for axis in axes))
+    return call(Transpose, value, attrs=Transpose.Attrs(axes=axes), span=value.span)
+
+
+def packed_conv(weight: Expr, groups: int, width: int) -> Expr:
+    """Return what ``pack_conv`` makes of weights that are known at run time only.
+
+    Blocks of columns are turned as matrices, for which there are fast loops; then channels and taps
+    change places.
+    """
+    outputs, inner, height, breadth = tensor_type(weight).static_shape
+    own, taps = outputs // groups, height * breadth
+    blocks = -(-own // width)
+    matrix = reshaped(weight, (groups, own, inner * taps))
+    if own % width:
+        widths = ((0, 0), (0, blocks * width - own), (0, 0))
+        matrix = call(Pad, matrix, attrs=Pad.Attrs(widths=widths))
+    columns = moved(reshaped(matrix, (groups * blocks, width, inner * taps)), (0, 2, 1))
+    if taps == 1:
+        return columns
+    apart = reshaped(columns, (groups * blocks, inner, taps, width))
+    return reshaped(moved(apart, (0, 2, 1, 3)), (groups * blocks, taps * inner, width))
+
+
+def packed_depthwise(weight: Expr) -> Expr:
+    """Return what ``pack_depthwise`` makes of weights that are known at run time only."""
+    channels, _, height, breadth = tensor_type(weight).static_shape
+    matrix = reshaped(weight, (channels, height * breadth))
+    return reshaped(moved(matrix, (1, 0)), (height, breadth, channels))

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What schedules know of a CPU: register tile, strips, panels, packed 8-bit and bfloat16 operands.
+
+A backend describes a machine by one :class:`CpuTiling`; all schedules of this folder read it. The
+register tile itself is in ``micro_kernel.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from intarsia_ir.memory import Memory
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import PrimExpr
+from intarsia_ir.tir.stmt import Stmt
+
+from .matrix_unit import MatrixUnit
+from .prefetch import Prefetch
+
+
+class DotMicroKernel(Protocol):
+    """A backend's procedure for the inner loop of an 8-bit tile: a dot product over all of K."""
+
+    def __call__(
+        self,
+        sums: Buffer,
+        left: Sequence[PrimExpr],
+        right: PrimExpr,
+        words: PrimExpr | int,
+        *,
+        signed: bool,
+    ) -> Stmt:
+        """Return the statement; see :class:`Int8x4`."""
+        ...
+
+
+class Taps(Struct, frozen=True):
+    """The taps of one depthwise window that lie inside the input, and how to step through them.
+
+    Attributes:
+        data: The load of the first tap's element, of the first channel.
+        weight: The load of its weight.
+        rows: Rows of taps; none if it is not positive.
+        columns: Taps in a row.
+        data_steps: Elements from a row of taps to the next one, and from a tap to its neighbour.
+        weight_steps: The same of the weights.
+        zero: Zero point of the data, which is subtracted from each element.
+    """
+
+    data: PrimExpr
+    weight: PrimExpr
+    rows: PrimExpr
+    columns: int
+    data_steps: tuple[int, int]
+    weight_steps: tuple[int, int]
+    zero: int
+
+
+class DepthwiseMicroKernel(Struct, frozen=True):
+    """A backend's procedure for 8-bit depthwise windows.
+
+    Attributes:
+        micro_kernel: ``micro_kernel(sums, taps)``: a statement that writes the sum of the products
+            of each channel to ``sums[0, channel]``. Channels are contiguous in data and weights.
+        channels: Channels of one call that suit the procedure best.
+    """
+
+    micro_kernel: Callable[[Buffer, Taps], Stmt]
+    channels: int
+
+
+class Int8x4(Struct, frozen=True):
+    """How a backend multiplies 8-bit operands: four neighbouring bytes packed in a 32-bit word.
+
+    Attributes:
+        load: ``load(first)``: the word at the address of ``first``, a load of a byte.
+        add: ``add(total, left, right)``: ``total`` plus four products, of the unsigned bytes of
+            ``left`` and the signed ones of ``right`` (``vpdpbusd`` of AVX512-VNNI).
+        least_rows: Products with M below this run as default loops.
+        micro_kernel: ``micro_kernel(sums, left, right, words, signed=...)``: a statement that adds
+            the products along all words of K to the sums of a tile, from the first word of each
+            row of data and of the weights on; ``None`` if tiles have a loop over the words.
+        columns: Most columns of weights that are packed side by side; as many as of float32 if 0.
+        depthwise: The procedure for depthwise windows; ``None`` if loops compute them.
+        unit: A unit that multiplies matrices of bytes; ``None`` if the machine has none.
+    """
+
+    load: Callable[[PrimExpr], PrimExpr]
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr]
+    least_rows: int = 1
+    micro_kernel: DotMicroKernel | None = None
+    columns: int = 0
+    depthwise: DepthwiseMicroKernel | None = None
+    unit: MatrixUnit | None = None
+
+
+class Bf16x2(Struct, frozen=True):
+    """How a backend multiplies bfloat16 operands: two neighbours packed in a 32-bit word.
+
+    Attributes:
+        load: ``load(first)``: the word at the address of ``first``, a load of a bfloat16.
+        unit: The unit that multiplies matrices of them.
+    """
+
+    load: Callable[[PrimExpr], PrimExpr]
+    unit: MatrixUnit
+
+
+class CpuTiling(Struct, frozen=True):
+    """Register tile and cache budgets of a machine.
+
+    A tile of ``rows`` x 2 vectors keeps ``2 * rows`` accumulators, 2 vectors of B (packed weights)
+    and 1 broadcast element of A in registers: 6 x 2 takes 12 + 2 + 1 = 15 of 16 ymm of AVX2, 14 x 2
+    takes 28 + 2 + 1 = 31 of 32 zmm of AVX-512 or q registers of NEON. 6 x 16 is the sgemm tile of
+    BLIS for Haswell; the rule "fill the registers but for one row of B" is Goto and van de Geijn's
+    ("Anatomy of high-performance matrix multiplication", 2008).
+
+    Attributes:
+        lanes: Elements in a vector.
+        rows: Rows of a tile two vectors wide.
+        strip_bytes: Most memory of a strip: the padded copy of some input rows of a convolution.
+        prefetch: ``prefetch(element, body)`` is ``body`` after a software prefetch of the cache
+            line of ``element``, a load; ``None`` if the hardware prefetches or there is no cache.
+        int8x4: How 8-bit operands are multiplied; ``None`` leaves them to default loops.
+        bf16x2: How float32 is multiplied in bfloat16; ``None`` if that is not allowed or possible.
+        add: ``add(total, left, right)``: the step of a tile; multiply-add if ``None``.
+        micro_kernel: ``micro_kernel(sums, left, right, steps)``: replaces the inner loop of a tile.
+        unit: The matrix unit that multiplies; ``None`` if vectors do.
+        tile_columns: Output pixels in a row that one tile computes; a rule chooses if 0.
+        panel_bytes: Most memory of a panel: the rows of A that share one pass over a block of B.
+        copies_rows: Whether a panel is copied to contiguous memory; a rule chooses if ``None``.
+        neighbours: Output pixels in a row that a depthwise tile computes.
+        deinterleave: ``deinterleave(a, b, first)``: of two adjacent vectors, the elements
+            ``first``, ``first + 2`` and so on; ``None`` if strided loads are as fast.
+        transpose_registers: ``transpose_registers(rows, write)`` transposes a square of vectors,
+            one a row, and has ``write(i, column)`` store column ``i``; ``None`` if it cannot.
+    """
+
+    lanes: int
+    rows: int
+    strip_bytes: int = 224 * 1024
+    prefetch: Prefetch | None = None
+    int8x4: Int8x4 | None = None
+    bf16x2: Bf16x2 | None = None
+    add: Callable[[PrimExpr, PrimExpr, PrimExpr], PrimExpr] | None = None
+    micro_kernel: Callable[[Buffer, Sequence[PrimExpr], PrimExpr, PrimExpr | int], Stmt] | None = (
+        None
+    )
+    unit: MatrixUnit | None = None
+    tile_columns: int = 0
+    panel_bytes: int = 192 * 1024
+    copies_rows: bool | None = None
+    neighbours: int = 8
+    deinterleave: Callable[[PrimExpr, PrimExpr, int], PrimExpr] | None = None
+    transpose_registers: (
+        Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt] | None
+    ) = None
+
+    def rows_for(self, vectors: int) -> int:
+        """Return the rows of a tile ``vectors`` wide.
+
+        ``registers_of(rows_for(v), v)`` is at most ``2 * rows + 4``: the registers of the tile two
+        vectors wide and one more.
+        """
+        if vectors <= 2:
+            return self.rows if vectors == 2 else 2 * self.rows
+        return max(1, (2 * self.rows + 3 - vectors) // vectors)
+
+
+def registers_of(rows: int, vectors: int) -> int:
+    """Return the vector registers of a tile: accumulators, one row of B, one broadcast of A."""
+    return rows * vectors + vectors + 1
+
+
+def fit_caches(tiling: CpuTiling, memory: Sequence[Memory]) -> CpuTiling:
+    """Return a tiling whose strips and panels stay in the second-level cache of a core.
+
+    Strips take at most 7/8 of it and panels 3/4; the rest is for the block of weights that streams
+    through: the shares that the defaults have of 256 KiB. A larger cache does not enlarge them.
+
+    Args:
+        tiling: Of a machine with any cache.
+        memory: Levels of memory of the device; those of the kind's own have no caches.
+    """
+    cache = next((level for level in memory if level.name == "l2" and level.size), None)
+    if cache is None:
+        return tiling
+    share = cache.size // cache.shared_by
+    return replace(
+        tiling,
+        strip_bytes=min(tiling.strip_bytes, share * 7 // 8),
+        panel_bytes=min(tiling.panel_bytes, share * 3 // 4),
+    )
+
+
+def best_rows(extent: int, limit: int) -> int:
+    """Return the rows of a tile, at most ``limit``, that cover ``extent`` rows at the least cost.
+
+    Tiles of fewer than 4 rows stall on the latency of their accumulators; a remainder is one more
+    tile.
+    """
+    limit = max(1, min(limit, extent))
+
+    def cost(rows: int) -> float:
+        full_tiles, remainder = divmod(extent, rows)
+        return full_tiles * _tile_cost(rows) + (_tile_cost(remainder) if remainder else 0.0)
+
+    return min(range(limit, 0, -1), key=cost)
+
+
+def _tile_cost(rows: int) -> float:
+    return max(float(rows), 4.0) + 0.5
+
+
+def block_width(outputs: int, tiling: CpuTiling) -> int:
+    """Return the width of a packed block of weights: one or two vectors of output columns."""
+    return tiling.lanes if outputs <= tiling.lanes else 2 * tiling.lanes
+
+
+def int8x4_width(outputs: int, tiling: CpuTiling) -> int:
+    """Return the width of a packed block of 8-bit weights, in output columns."""
+    if tiling.int8x4 is None or not tiling.int8x4.columns:
+        return block_width(outputs, tiling)
+    return min(outputs, tiling.int8x4.columns)
+
+
+def column_parts(outputs: int, width: int) -> tuple[tuple[int, int, int], ...]:
+    """Return ``(first block, blocks, used columns)``: the full blocks, then the remainder."""
+    full_blocks, remainder = divmod(outputs, width)
+    parts = [(0, full_blocks, width)] if full_blocks else []
+    if remainder:
+        parts.append((full_blocks, 1, remainder))
+    return tuple(parts)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transposes of matrices by squares of registers.
+
+A square of ``lanes`` x ``lanes`` elements is loaded row by row, transposed by log2(lanes) rounds in
+which pairs of vectors exchange blocks of lanes, and stored column by column: 8 + 2 of 16 ymm, 16 +
+2 of 32 zmm. Loads and stores are whole vectors, so every cache line is touched once for each square
+instead of once for each element. Squares at the end overlap the ones before. A thread walks down a
+strip of squares, whose columns stay in the first-level cache. XNNPACK's ``x32-transposec`` kernels
+and the 8x8 transpose of Intel's optimization manual do the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import TypeAlias
+
+from intarsia_ir.graph.expr import tensor_type
+from intarsia_ir.ops.shape import Transpose
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import Load, PrimExpr, Ramp, index, minimum
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup
+from intarsia_ir.tir.stmt import Allocate, Stmt, Store
+from intarsia_runtime.dtype import DType
+
+from .loops import parallel, seq, serial
+
+Square: TypeAlias = "Callable[[Buffer, Buffer, int, tuple[PrimExpr, PrimExpr, PrimExpr]], Stmt]"
+"""``square(source, result, size, (image, row, column))``: the transpose of one square."""
+
+
+TransposeRegisters: TypeAlias = (
+    "Callable[[Sequence[PrimExpr], Callable[[int, PrimExpr], Stmt]], Stmt]"
+)
+"""``transpose_registers(rows, write)``: as of :class:`~intarsia_loops.cpu.tiling.CpuTiling`;
+squares of any power of two."""
+
+_STRIP = 16
+"""Small squares of a strip that one thread takes."""
+
+
+def transpose_kernel(
+    group: FusedGroup,
+    size: int,
+    square: Square,
+    *,
+    transpose_registers: TransposeRegisters | None = None,
+) -> PrimFunc | None:
+    """Return the kernel of a ``transpose`` with nothing fused that swaps the last two dimensions.
+
+    Args:
+        group: The fused group.
+        size: Rows and columns of a square of 32-bit elements, and of smaller ones.
+        square: How a backend transposes one.
+        transpose_registers: How it transposes vectors in registers; ``None`` leaves matrices with
+            fewer rows than a square to default loops.
+    """
+    if group.anchor is None or not isinstance(group.anchor.attrs, Transpose.Attrs):
+        return None
+    kind = tensor_type(group.anchor.args[0])
+    matrices = as_matrices(kind.static_shape, group.anchor.attrs.axes)
+    size = size * 4 // max(4, kind.dtype.bytes)
+    if matrices is None or kind.dtype is DType.BOOL or size < 4 or matrices[2] < size:
+        return None
+    batch, rows, columns = matrices
+    source = Buffer("x", (batch, rows, columns), kind.dtype)
+    result = Buffer("out", (batch, columns, rows), kind.dtype)
+    if rows >= size:
+        body = transpose_loops(source, result, size, square)
+    elif transpose_registers is not None and kind.dtype.bits == 32 and rows > 1:
+        result = Buffer("out", (batch, columns * rows), kind.dtype)
+        body = interleave_loops(source, result, transpose_registers)
+    else:
+        return None
+    return PrimFunc(group.name, (source, result), 1, body)
+
+
+def as_matrices(shape: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int] | None:
+    """Return ``(batch, rows, columns)`` if a transpose swaps the last two of three dimensions.
+
+    Dimensions of size 1 are left out, and those that stay neighbours are one.
+    """
+    kept_axes = [axis for axis in axes if shape[axis] != 1]
+    groups: list[list[int]] = []
+    rank = {axis: number for number, axis in enumerate(sorted(kept_axes))}
+    for axis in kept_axes:
+        if groups and rank[axis] == rank[groups[-1][-1]] + 1:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    sizes = [prod(shape[axis] for axis in group) for group in groups]
+    order = sorted(range(len(groups)), key=lambda n: groups[n][0])
+    if order == [1, 0]:
+        return 1, sizes[1], sizes[0]
+    if order == [0, 2, 1]:
+        return sizes[0], sizes[2], sizes[1]
+    return None
+
+
+def transpose_loops(source: Buffer, result: Buffer, size: int, square: Square) -> Stmt:
+    """Return loops for ``result[b, j, i] = source[b, i, j]``.
+
+    Squares at the ends overlap the ones before, if there is no whole number of them.
+
+    Args:
+        source: ``[batch, rows, columns]``, rows and columns at least ``size``.
+        result: ``[batch, columns, rows]``.
+        size: Rows and columns of a square.
+        square: The transpose of one.
+    """
+    batch, rows, columns = source.shape
+    strips = -(-columns // size)
+
+    def strip(p: PrimExpr) -> Stmt:
+        image, column = p // strips, minimum((p % strips) * size, columns - size)
+
+        def step(i: PrimExpr) -> Stmt:
+            row = minimum(i * size, rows - size)
+            return square(source, result, size, (image, row, column))
+
+        return serial(-(-rows // size), step)
+
+    return parallel(strips * batch, strip)
+
+
+def interleave_loops(
+    source: Buffer, result: Buffer, transpose_registers: TransposeRegisters
+) -> Stmt:
+    """Return loops for ``result[b, j * rows + i] = source[b, i, j]``, a few rows, by small squares.
+
+    Columns are stored from left to right as vectors as long as a square has rows, in which what is
+    too much is overwritten by the next one; the last column of a square is stored as long as it is.
+
+    Args:
+        source: ``[batch, rows, columns]``, columns at least as many as a square has.
+        result: ``[batch, columns * rows]``.
+        transpose_registers: The transpose of some vectors.
+    """
+    batch, rows, columns = source.shape
+    size = 1 << (rows - 1).bit_length()
+    count = min(_STRIP, columns // size)
+    strips = -(-columns // (count * size))
+
+    def column(image: PrimExpr, column_index: PrimExpr, value: PrimExpr, used: int) -> Stmt:
+        indices = (image, Ramp(column_index * rows, 1, used))
+        if used == size:
+            return Store(result, indices, value)
+        part = Buffer("part", (size,), source.dtype, Scope.REGISTER)
+        store_all = Store(part, (Ramp(index(0), 1, size),), value)
+        taken = Load(part, (Ramp(index(0), 1, used),), source.dtype, used)
+        return Allocate(part, seq(store_all, Store(result, indices, taken)))
+
+    def strip(p: PrimExpr) -> Stmt:
+        image, begin = p // strips, minimum((p % strips) * (count * size), columns - count * size)
+
+        def step(i: PrimExpr) -> Stmt:
+            first = begin + i * size
+            across = [
+                Load(
+                    source,
+                    (image, index(min(row, rows - 1)), Ramp(first, 1, size)),
+                    source.dtype,
+                    size,
+                )
+                for row in range(size)
+            ]
+
+            def write(number: int, value: PrimExpr) -> Stmt:
+                used = rows if number == size - 1 else size
+                return column(image, first + number, value, used)
+
+            return transpose_registers(across, write)
+
+        return serial(count, step)
+
+    return parallel(strips * batch, strip)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Group the operator calls of a function into kernels.
+
+Calls are visited once, operands first. A call joins the groups of operands that nothing else reads,
+as far as the kinds of the operators allow; a group is complete when its last call is reached, so
+groups never form cycles and need no search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from intarsia_ir.graph.expr import (
+    Call,
+    CallFunction,
+    Constant,
+    Expr,
+    Function,
+    Tuple,
+    Var,
+    tensor_type,
+)
+from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.types import Shape, TensorType
+from intarsia_ir.graph.walk import post_order
+from intarsia_ir.ops.shape import Concatenate, Split
+from intarsia_ir.tir.module import FusedGroup
+
+from .cost import is_cheap, reads_once
+from .values import Value, is_view, results_of, value_of
+
+MAX_CALLS = 12
+"""Most calls in one group without a heavy operator; more would make slow expressions."""
+
+MAX_EPILOGUE = 24
+"""Most calls in a group with a heavy operator."""
+
+_LIGHT = (OpKind.ELEMWISE, OpKind.INJECTIVE)
+_ALONE = (Concatenate, Split)  # many branches
+
+
+class KernelCall(Struct, frozen=True, eq=False):
+    """A group and the values it is called with, one for each parameter of its function."""
+
+    group: FusedGroup
+    args: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+class RegionCall(Struct, frozen=True, eq=False):
+    """A call of an outlined function."""
+
+    name: str
+    args: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+class Fusion(Struct, frozen=True, eq=False):
+    """A function as kernels and region calls in the order they run.
+
+    Attributes:
+        items: What runs.
+        views: Values that are the memory of another value under another shape.
+        outputs: The function's results.
+    """
+
+    items: tuple[KernelCall | RegionCall, ...]
+    views: Mapping[Value, Value]
+    outputs: tuple[Value, ...]
+
+
+class _Group(Struct, eq=False):
+    calls: list[Call]
+    heavy: Call | None = None
+
+
+_Item: TypeAlias = "_Group | CallFunction"
+
+
+def fuse(function: Function) -> Fusion:
+    """Group the calls of a function into kernels; linear in its size.
+
+    ``nn.conv -> add -> nn.relu`` becomes one group; so do chains of element-wise and injective
+    calls, and those that feed a reduction. Nothing is computed twice.
+
+    Raises:
+        UnsupportedError: The function has control flow.
+    """
+    outputs = tuple(value_of(output) for output in function.outputs)
+    fuser = _Fuser(_count_readers(function))
+    for node in post_order(*function.outputs):
+        if isinstance(node, Call):
+            fuser.add_call(node)
+        elif isinstance(node, CallFunction):
+            fuser.items[node] = node
+        elif not isinstance(node, Tuple):
+            value_of(node)
+    items = tuple(
+        _region_call(item) if isinstance(item, CallFunction) else _kernel_call(item)
+        for item in fuser.items.values()
+    )
+    return Fusion(items, fuser.views, outputs)
+
+
+def _count_readers(function: Function) -> dict[Expr, int]:
+    """Count the nodes that read each node; being a result of the function counts as one more."""
+    readers: dict[Expr, int] = {}
+    for node in post_order(*function.outputs):
+        if isinstance(node, Call | CallFunction):
+            for made in {value_of(arg).node for arg in node.args}:
+                readers[made] = readers.get(made, 0) + 1
+    for output in function.outputs:
+        made = value_of(output).node
+        readers[made] = readers.get(made, 0) + 2
+    return readers
+
+
+class _Fuser(Struct):
+    readers: dict[Expr, int]
+    items: dict[Expr, _Item] = field(default_factory=dict)  # by last call, in order
+    views: dict[Value, Value] = field(default_factory=dict)
+
+    def add_call(self, call: Call) -> None:
+        """Start a group with ``call``, taking in the groups of operands that allow it."""
+        if is_view(call):
+            self.views[Value(call)] = value_of(call.args[0])
+            return
+        group = _Group([], None if call.op.kind in _LIGHT else call)
+        for producer in self._mergeable(call):
+            other = self.items[producer]
+            if isinstance(other, _Group) and self._joins(call, group, other):
+                del self.items[producer]
+                group.calls += other.calls
+                group.heavy = other.heavy if group.heavy is None else group.heavy
+        group.calls.append(call)
+        self.items[call] = group
+
+    def _mergeable(self, call: Call) -> list[Expr]:
+        """Return the operands' nodes that only ``call`` reads, heavy groups first."""
+        is_light_of: dict[Expr, bool] = {}
+        for arg in call.args:
+            item = self.items.get(arg)
+            if isinstance(item, _Group) and self.readers[arg] == 1:
+                is_light_of[arg] = item.heavy is None
+        return sorted(is_light_of, key=is_light_of.__getitem__)
+
+    def _joins(self, call: Call, group: _Group, other: _Group) -> bool:
+        last = other.calls[-1]
+        heavy = other.heavy
+        calls = len(group.calls) + len(other.calls) + 1
+        if _is_alone(last) or _is_alone(call) or not isinstance(call.type, TensorType):
+            return False
+        if heavy is not None:
+            epilogue = call.op.kind is OpKind.ELEMWISE and _shape(last) == _shape(call)
+            return epilogue and group.heavy is None and calls <= MAX_EPILOGUE
+        if calls > MAX_CALLS:
+            return False
+        match call.op.kind:
+            case OpKind.ELEMWISE:
+                # A small operand that broadcasts would be computed again for every row.
+                if _shape(last) == _shape(call):
+                    return True
+                return all(is_cheap(member) for member in other.calls)
+            case OpKind.INJECTIVE:
+                return True
+            case OpKind.REDUCTION:
+                # A window may read an element many times; what is read once may be dear.
+                return all(is_cheap(member) for member in other.calls) or reads_once(call)
+            case _:
+                return False
+
+
+def _is_alone(call: Call) -> bool:
+    return call.op in _ALONE or call.op.loops is not None
+
+
+def _shape(call: Call) -> Shape:
+    return tensor_type(call).shape
+
+
+def _region_call(node: CallFunction) -> RegionCall:
+    return RegionCall(
+        node.function.name, tuple(value_of(arg) for arg in node.args), results_of(node)
+    )
+
+
+def _kernel_call(group: _Group) -> KernelCall:
+    """Outline a group as a function of what it reads from outside."""
+    if group.calls[-1].op.loops is not None:
+        return _written_call(group.calls[-1])
+    params: dict[Value, Var] = {}
+    inside: dict[Expr, Expr] = {}
+
+    def argument(arg: Expr) -> Expr:
+        if arg in inside:
+            return inside[arg]
+        if isinstance(arg, Constant) and arg.type.elements == 1:
+            return arg
+        value = value_of(arg)
+        if value not in params:
+            params[value] = Var(f"p{len(params)}", value.type)
+        return params[value]
+
+    for call in group.calls:
+        inside[call] = replace(call, args=tuple(argument(arg) for arg in call.args))
+    last = group.calls[-1]
+    heavy = group.calls[0] if group.heavy is None and len(group.calls) == 1 else group.heavy
+    anchor = None if heavy is None else inside[heavy]
+    body = inside[last]
+    fused = FusedGroup(
+        name="_".join(call.name for call in group.calls).replace(".", "_")[:80],
+        function=Function(tuple(params.values()), body),
+        anchor=anchor if isinstance(anchor, Call) else None,
+        nodes=tuple(dict.fromkeys(call.span.name for call in group.calls if call.span.name)),
+    )
+    return KernelCall(fused, tuple(params), results_of(last))
+
+
+def _written_call(call: Call) -> KernelCall:
+    """Outline an operator that writes its loops: a parameter for each operand, whatever it is."""
+    values = tuple(value_of(arg) for arg in call.args)
+    params = tuple(Var(f"p{number}", value.type) for number, value in enumerate(values))
+    alone = replace(call, args=params)
+    nodes = (call.span.name,) if call.span.name else ()
+    name = call.name.replace(".", "_")
+    fused = FusedGroup(name, Function(params, alone), alone, nodes)
+    return KernelCall(fused, values, results_of(call))

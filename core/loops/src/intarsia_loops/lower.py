@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Go down a level: from a graph function to kernels and the plan that calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from msgspec import Struct
+
+from intarsia_ir.budget import budget
+from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, tensor_type
+from intarsia_ir.graph.walk import post_order
+from intarsia_ir.tir.func import PrimFunc
+from intarsia_ir.tir.module import FusedGroup, Lowered, TensorModule
+from intarsia_ir.tir.passes.stack_to_scratch import (
+    DEVICE_FRAME_BYTES,
+    FRAME_BYTES,
+    STACK_BYTES,
+    frame_bytes,
+    stack_to_scratch,
+    verify_frame,
+)
+from intarsia_ir.tir.space import ChosenKernel, Tuned, signature_of
+from intarsia_runtime.artifact.plan import ALIGNMENT
+from intarsia_runtime.errors import PluginError
+
+from .call_plan import check_kernel, plan_calls
+from .dispatch import dispatch
+from .fuse import KernelCall, fuse
+from .loops import default_loops
+from .tensors import Stages, stages_of
+
+if TYPE_CHECKING:
+    from .targets import LoopTarget, OutlinedRegion
+
+GroupSchedule: TypeAlias = "Callable[[FusedGroup, LoopTarget], PrimFunc | None]"
+"""``schedule(group, target)``: the kernel of a group, or ``None`` for the default loops."""
+
+DefaultLoops: TypeAlias = "Callable[[str, Stages, LoopTarget], PrimFunc]"
+"""``loops(name, stages, target)``: the kernel of a group that no schedule takes."""
+
+BoundStack: TypeAlias = "Callable[[PrimFunc, LoopTarget], PrimFunc]"
+"""``bound_stack(kernel, target)``: the kernel with temporaries that every stack holds."""
+
+ScheduleTable: TypeAlias = "Mapping[str, GroupSchedule | Mapping[str, GroupSchedule]]"
+"""Name of an anchor operator to its schedule, or to schedules by key of the target."""
+
+_TEMPORARY_BYTES = 64 << 20
+_TEMPORARY_SHARE = 16
+
+
+class _Backend(Struct, frozen=True):
+    """What a backend gives to :func:`lower`."""
+
+    target: LoopTarget
+    schedules: ScheduleTable
+    loops: DefaultLoops | None
+    bound_stack: BoundStack | None
+    on_device: bool
+
+
+def lower(
+    main: Function,
+    regions: Sequence[OutlinedRegion],
+    *,
+    target: LoopTarget,
+    schedules: ScheduleTable = MappingProxyType({}),
+    loops: DefaultLoops | None = None,
+    bound_stack: BoundStack | None = None,
+    on_device: bool = False,
+    name: str = "main",
+    alignment: int = ALIGNMENT,
+    tuned: Tuned | None = None,
+) -> Lowered:
+    """Fuse, schedule and plan a function.
+
+    A backend calls this in its hook ``lower`` with its own schedules.
+
+    Args:
+        main: Entry function; calls of outlined regions are
+            :class:`~intarsia_ir.graph.expr.CallFunction`.
+        regions: The outlined regions.
+        target: Handed to schedules as it is; its keys choose among schedules by key.
+        schedules: Anchor operator to ``schedule(group, target)``, which replaces the default loops
+            of a fused group; or a table of such functions by the target's key, most special first.
+        loops: Replaces the default loops of groups that no schedule takes.
+        bound_stack: ``bound_stack(kernel, target)`` moves temporaries that no stack is sure to hold
+            into scratch parameters, before the workspace is planned; see
+            :mod:`intarsia_ir.tir.passes.stack_to_scratch`. Without one, one thread runs the loops
+            of a kernel that has large temporaries.
+        on_device: Whether kernels run on a device, whose threads have larger frames.
+        name: Name of the unit.
+        alignment: Of offsets in the workspace, in bytes.
+        tuned: Measured choices; rules decide if ``None``.
+
+    Raises:
+        UnsupportedError: Control flow, a symbolic shape, or an operator without a compute rule.
+        PluginError: A schedule returned a kernel whose parameters do not fit its group.
+        VerifyError: ``bound_stack`` leaves more on the stack than it may.
+    """
+    backend = _Backend(target, schedules, loops, bound_stack, on_device)
+    fusion = fuse(main)
+    kernel_by_structure: dict[object, PrimFunc] = {}
+    names: dict[str, int] = {}
+    kernels: dict[KernelCall, PrimFunc] = {}
+    chosen: dict[str, ChosenKernel] = {}
+    for item in fusion.items:
+        if not isinstance(item, KernelCall):
+            continue
+        budget().check()
+        check_kernel(item.group.label, len(item.args) + len(item.outputs))  # before minutes of work
+        key = _structure(item.group)
+        if key not in kernel_by_structure:
+            group = _renamed(item.group, names)
+            kernel = _chosen_kernel(group, target, tuned, chosen)
+            kernel = _kernel(group, backend) if kernel is None else kernel
+            kernel_by_structure[key] = _bounded(kernel, backend)
+        kernels[item] = kernel_by_structure[key]
+    plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
+    module = TensorModule(tuple(kernel_by_structure.values()), plan, name)
+    return Lowered(module, constants, MappingProxyType(chosen))
+
+
+def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:
+    count = names.get(group.name, 0)
+    names[group.name] = count + 1
+    return replace(group, name=f"{group.name}_{count}")
+
+
+def _kernel(group: FusedGroup, backend: _Backend) -> PrimFunc:
+    """Return the kernel of a group: its schedule's, or default loops."""
+    anchor = group.anchor
+    # Schedules share out work among threads and registers; they need not think of none.
+    if anchor is not None and not _is_empty(group):
+        schedule = _schedule(anchor.name, backend)
+    else:
+        schedule = None
+    kernel = None if schedule is None else schedule(group, backend.target)
+    if kernel is None:
+        return _default_kernel(group, backend)
+    kernel = _checked(kernel, group)
+    return _default_kernel(group, backend) if _wastes_memory(kernel) else kernel
+
+
+def _bounded(kernel: PrimFunc, backend: _Backend) -> PrimFunc:
+    """Return a kernel whose temporaries fit every stack.
+
+    Raises:
+        VerifyError: The backend leaves more on the stack than it may.
+    """
+    if backend.bound_stack is not None:
+        kernel = backend.bound_stack(kernel, backend.target)
+    elif not backend.on_device:
+        kernel = stack_to_scratch(kernel, STACK_BYTES)
+    verify_frame(kernel, DEVICE_FRAME_BYTES if backend.on_device else FRAME_BYTES)
+    return kernel
+
+
+def _wastes_memory(kernel: PrimFunc) -> bool:
+    """Whether the temporaries of a schedule are far larger than what it works on.
+
+    A padded copy of a picture is, where the dilation of the window is millions.
+    """
+    used = sum(buffer.bytes for buffer in kernel.params[: len(kernel.params) - kernel.scratch])
+    own = sum(buffer.bytes for buffer in kernel.scratch_params) + frame_bytes(kernel)
+    return own > max(_TEMPORARY_BYTES, _TEMPORARY_SHARE * used)
+
+
+def _schedule(operator: str, backend: _Backend) -> GroupSchedule | None:
+    """Return the schedule of an operator; of a table by key, the row of the most special key."""
+    entry = backend.schedules.get(operator)
+    if not isinstance(entry, Mapping):
+        return entry
+    rows: dict[str, GroupSchedule | None] = {"default": None, **entry}
+    return dispatch(rows, backend.target, f"a schedule of {operator}")
+
+
+def _chosen_kernel(
+    group: FusedGroup, target: LoopTarget, tuned: Tuned | None, chosen: dict[str, ChosenKernel]
+) -> PrimFunc | None:
+    """Return the kernel that records ask for, and note it; ``None`` if they do not."""
+    entry = None if tuned is None or _is_empty(group) else tuned.choice(group)
+    if entry is None:
+        return None
+    space, choice = entry
+    kernel = space.schedule(group, target, choice)
+    if kernel is None:
+        return None
+    chosen[group.name] = ChosenKernel(space.operator, signature_of(group), choice)
+    return _checked(kernel, group)
+
+
+def _checked(kernel: object, group: FusedGroup) -> PrimFunc:
+    """Return what a schedule gave, under the group's name, if it is a kernel for the group."""
+    anchor = group.anchor
+    if not isinstance(kernel, PrimFunc) or len(kernel.input_params) != len(group.function.params):
+        raise PluginError(
+            f"the schedule of '{'' if anchor is None else anchor.name}' "
+            f"returned no kernel for '{group.name}'",
+            hint="a schedule returns None or a PrimFunc with one input for each group parameter",
+        )
+    return replace(kernel, name=group.name)
+
+
+def _default_kernel(group: FusedGroup, backend: _Backend) -> PrimFunc:
+    """Return the loops of a group without a schedule: the backend's own, or those for CPUs."""
+    call = group.function.body
+    if isinstance(call, Call) and call.op.loops is not None:
+        written: PrimFunc = call.op.loops(call.attrs, *(arg.type for arg in call.args))
+        return replace(written, name=group.name)
+    stages = stages_of(group.function)
+    if backend.loops is None:
+        return default_loops(group.name, stages)
+    kernel = cast("object", backend.loops(group.name, stages, backend.target))
+    if not isinstance(kernel, PrimFunc) or len(kernel.input_params) != len(stages.inputs):
+        raise PluginError(
+            f"the backend's default loops are no kernel for '{group.name}'",
+            hint="loops() returns a PrimFunc with one input for each input of the stages",
+        )
+    return replace(kernel, name=group.name)
+
+
+def _is_empty(group: FusedGroup) -> bool:
+    """Whether a parameter has no elements."""
+    return any(tensor_type(param).elements == 0 for param in group.function.params)
+
+
+def _structure(group: FusedGroup) -> object:
+    """Return a key that is equal for groups that compute the same on the same types."""
+    numbers: dict[Expr, int] = {param: n for n, param in enumerate(group.function.params)}
+    rows: list[object] = [tuple(param.type for param in group.function.params)]
+    for node in post_order(group.function.body):
+        if isinstance(node, Var):
+            continue
+        numbers[node] = len(numbers)
+        if isinstance(node, Constant):
+            rows.append((node.type, node.data.tobytes()))
+        elif isinstance(node, Call):
+            rows.append((node.op, node.attrs, tuple(numbers[arg] for arg in node.args)))
+    return tuple(rows)

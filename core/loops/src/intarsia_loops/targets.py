@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the loop compiler reads of a target and of a region: nothing but these attributes.
+
+A backend hands its own target over; schedules get it back as it is. The host's ``Target`` and
+``Region`` have these attributes, and nothing here imports them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    from intarsia_ir.memory import Memory
+
+    OptionsT_co = TypeVar("OptionsT_co", covariant=True, default=Any)
+else:
+    from typing import TypeVar
+
+    OptionsT_co = TypeVar("OptionsT_co", covariant=True)
+
+
+class LoopTarget(Protocol[OptionsT_co]):
+    """A target as schedules see it.
+
+    Attributes:
+        keys: Names to dispatch on, special to general.
+        memory: Levels of memory, outermost first.
+        options: The backend's own options.
+    """
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Names to dispatch on, special to general."""
+        ...
+
+    @property
+    def memory(self) -> tuple[Memory, ...]:
+        """Levels from the outermost to the innermost."""
+        ...
+
+    @property
+    def options(self) -> OptionsT_co:
+        """What the backend's users may set."""
+        ...
+
+
+class OutlinedRegion(Protocol):
+    """A region that the plan calls.
+
+    Attributes:
+        name: Of its function.
+        kind: Target kind that compiles it.
+        nodes: Names of the model's nodes in it.
+    """
+
+    @property
+    def name(self) -> str:
+        """Of its function."""
+        ...
+
+    @property
+    def kind(self) -> str:
+        """That of the target which compiles it."""
+        ...
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Those of the model, by name."""
+        ...

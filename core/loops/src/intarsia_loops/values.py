@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors of a graph, told apart: which node makes a value, and which values share memory."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from intarsia_ir.graph.expr import Call, CallFunction, Constant, Expr, Tuple, TupleGetItem, Var
+from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.ops.shape import BroadcastTo, Copy, Reshape, Transpose
+from intarsia_runtime.errors import UnsupportedError, VerifyError
+
+
+class Value(NamedTuple):
+    """One tensor: the node that makes it, and which of the node's results it is."""
+
+    node: Expr
+    number: int = 0
+
+    @property
+    def type(self) -> TensorType:
+        """Shape and element type.
+
+        Raises:
+            UnsupportedError: The result is a tuple inside a tuple.
+        """
+        kind = self.node.type
+        if isinstance(kind, TupleType):
+            kind = kind.fields[self.number]
+        if not isinstance(kind, TensorType):
+            raise UnsupportedError(
+                "nested tuples have no place in memory", where=str(self.node.span)
+            )
+        return kind
+
+
+def value_of(expr: Expr) -> Value:
+    """Return the tensor that an expression stands for, looking through tuples.
+
+    Raises:
+        UnsupportedError: The expression is control flow, which a static plan cannot hold.
+        VerifyError: The expression is a whole tuple.
+    """
+    index = 0
+    while isinstance(expr, TupleGetItem):
+        inner = expr.tuple
+        if isinstance(inner, Tuple):
+            expr = inner.fields[expr.index]
+        else:
+            index, expr = expr.index, inner
+            break
+    if isinstance(expr, Tuple):
+        raise VerifyError("a tuple is used where a tensor is needed", where=str(expr.span))
+    if not isinstance(expr, Call | CallFunction | Constant | Var):
+        raise UnsupportedError(f"'{type(expr).__name__}' has no static plan", where=str(expr.span))
+    return Value(expr, index)
+
+
+def results_of(node: Call | CallFunction) -> tuple[Value, ...]:
+    """Return every tensor that a node makes."""
+    count = len(node.type.fields) if isinstance(node.type, TupleType) else 1
+    return tuple(Value(node, index) for index in range(count))
+
+
+def is_view(call: Call) -> bool:
+    """Whether the result of a call is its operand's memory under another shape.
+
+    True of reshapes and copies, and of transposes and broadcasts that only move or add ones.
+    """
+    if call.op in (Reshape, Copy):
+        return True
+    if call.op not in (Transpose, BroadcastTo) or not isinstance(call.type, TensorType):
+        return False
+    source = call.args[0].type
+    if not isinstance(source, TensorType):
+        return False
+    before, after = source.static_shape, call.type.static_shape
+    if prod(before) != prod(after):
+        return False
+    if call.op is BroadcastTo:
+        return True
+    return _keeps_order(before, call)
+
+
+def _keeps_order(shape: tuple[int, ...], call: Call) -> bool:
+    axes: tuple[int, ...] = call.attrs.axes  # type: ignore[attr-defined]  # transpose has axes
+    moved = [axis for axis in axes if shape[axis] != 1]
+    return moved == sorted(moved)

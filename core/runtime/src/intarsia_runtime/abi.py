@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tvm-ffi calling convention in ctypes.
+
+Every function is ``int function(void *handle, const Any *args, int32_t count, Any *result)``.
+
+A compiled function may fail without setting an error (it is linked with nothing), and the
+``tvm_ffi`` package ends the process on such a failure; it also refuses read-only arrays and
+bfloat16. So the runtime makes these calls itself. Anyone may still load the same code with
+``tvm_ffi.load_module``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from .artifact.plan import TensorSpec
+from .dtype import DType
+
+NumpyType: TypeAlias = "np.dtype"
+"""A NumPy element type."""
+
+_INT = 1  # kTVMFFIInt
+_DLTENSOR = 7  # kTVMFFIDLTensorPtr
+_TENSOR = 70  # kTVMFFITensor
+_TENSOR_HEADER = 24  # bytes of the object header in front of the DLTensor of a kTVMFFITensor
+_CPU = 1  # kDLCPU
+
+_CODES = {"int": 0, "uint": 1, "float": 2, "bfloat": 4, "bool": 6}
+
+
+class DLTensor(ctypes.Structure):
+    """``DLTensor`` of DLPack: address, device, element type, shape and strides (in elements)."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+class AnyValue(ctypes.Structure):
+    """``TVMFFIAny``: a type number and 8 bytes, here always an integer or an address."""
+
+    _fields_ = (
+        ("type_index", ctypes.c_int32),
+        ("padding", ctypes.c_uint32),
+        ("value", ctypes.c_int64),
+    )
+
+
+SafeCall = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p
+)
+"""``TVMFFISafeCallType``; 0 means success."""
+
+
+_first_byte = cast("Callable[[np.ndarray], ctypes.c_char]", ctypes.c_char.from_buffer)
+
+
+def numpy_dtype(dtype: DType) -> NumpyType:
+    """Return the NumPy element type; bfloat16 comes from ml_dtypes."""
+    if dtype is DType.BFLOAT16:
+        import ml_dtypes  # only models with bfloat16 tensors need the package
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(dtype.value)
+
+
+def array_dtype(spec: TensorSpec) -> NumpyType:
+    """Return the NumPy element type of the caller's arrays for an input or output."""
+    if not spec.stored:
+        return numpy_dtype(spec.dtype)
+    import ml_dtypes  # only models with such tensors need the package
+
+    return np.dtype(getattr(ml_dtypes, spec.stored))
+
+
+def data_address(array: np.ndarray) -> int:
+    """Return where the first element of a contiguous array is.
+
+    ``array.ctypes`` makes three objects and takes 0.9 us, a fifth of what a tiny model takes in
+    all; a buffer takes 0.2 us. What has no writable buffer (read-only arrays, empty ones, bfloat16)
+    goes the long way.
+    """
+    try:
+        return ctypes.addressof(_first_byte(array))
+    except (TypeError, ValueError):
+        return array.ctypes.data
+
+
+class ArgumentBlock:
+    """The argument array of one function, filled once but for the addresses of the data.
+
+    Args:
+        specs: The tensors, in order.
+        leading: An integer in front of them, if the function takes one.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec], leading: int | None = None) -> None:
+        self.tensors = tuple(_tensor(spec.shape, spec.dtype) for spec in specs)
+        values = [(_INT, leading)] if leading is not None else []
+        values += [(_DLTENSOR, ctypes.addressof(tensor)) for tensor in self.tensors]
+        self.count = len(values)
+        self._array = (AnyValue * max(1, self.count))()
+        for slot, (type_index, value) in zip(self._array, values, strict=False):
+            slot.type_index, slot.value = type_index, value
+        self._result = AnyValue()
+        self.address = ctypes.addressof(self._array)
+        self.result_address = ctypes.addressof(self._result)
+
+
+def _tensor(shape: tuple[int, ...], dtype: DType) -> DLTensor:
+    letters = dtype.value.rstrip("0123456789")
+    tensor = DLTensor()
+    tensor.device_type, tensor.ndim = _CPU, len(shape)
+    tensor.code, tensor.bits, tensor.lanes = _CODES[letters], dtype.bits, 1
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(1, size)
+    sizes = ctypes.c_int64 * max(1, len(shape))
+    # ctypes keeps the arrays alive as long as the structure.
+    tensor.shape, tensor.strides = sizes(*shape), sizes(*reversed(strides))
+    return tensor
+
+
+def call_with_leading(function: int, leading: int, count: int) -> Callable[..., int]:
+    """Return a native function that calls another one with an integer in front of its arguments.
+
+    One call at a time: the arguments lie in one block. It costs some microseconds.
+
+    Args:
+        function: Address of the function.
+        leading: The integer.
+        count: Number of arguments behind it.
+    """
+    inner = SafeCall(function)
+    block = (AnyValue * (count + 1))()
+    block[0] = AnyValue(_INT, 0, leading)
+    size = ctypes.sizeof(AnyValue)
+
+    def call(handle: int | None, args: int, given: int, result: int) -> int:
+        if given != count:
+            return -1
+        ctypes.memmove(ctypes.addressof(block) + size, args, count * size)
+        return inner(handle, ctypes.addressof(block), count + 1, result)
+
+    return SafeCall(call)
+
+
+def hosted_call(
+    function: Callable[..., None],
+    specs: Sequence[TensorSpec],
+    failed: Callable[[BaseException], None],
+) -> Any:
+    """Wrap a Python function of NumPy arrays as a native function.
+
+    Args:
+        function: Called with views of the arguments; no data is copied.
+        specs: Shapes and element types of the arguments.
+        failed: Gets whatever the function raises; the native call then returns -1.
+    """
+    shapes = tuple((spec.shape, numpy_dtype(spec.dtype), spec.bytes) for spec in specs)
+
+    def call(handle: int, args: int, count: int, result: int) -> int:
+        try:
+            values = (AnyValue * count).from_address(args)
+            views = [
+                _view(value, shape, dtype, size)
+                for value, (shape, dtype, size) in zip(values, shapes, strict=True)
+            ]
+            function(*views)
+        except BaseException as error:  # crosses native frames: kept, and raised again behind them
+            failed(error)
+            return -1
+        return 0
+
+    return SafeCall(call)
+
+
+def _view(value: AnyValue, shape: tuple[int, ...], dtype: NumpyType, size: int) -> np.ndarray:
+    header = _TENSOR_HEADER if value.type_index == _TENSOR else 0
+    tensor = DLTensor.from_address(value.value + header)
+    if not size:
+        return np.empty(shape, dtype)
+    memory = (ctypes.c_char * size).from_address(tensor.data + tensor.byte_offset)
+    return np.frombuffer(memoryview(memory), np.uint8).view(dtype).reshape(shape)

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What code generation leaves: files, the constants they need, and who loads them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SHARED_LIBRARY = "shared-library"
+"""Loader of a unit whose file ``lib.so`` exports tvm-ffi functions; built into the runtime."""
+
+SHARED_LIBRARY_FORMAT = 1
+"""Version of what the runtime expects of a library: :mod:`intarsia_runtime.artifact.plan`."""
+
+UNSTATED = 0
+"""Format of a unit whose plugin states none, and of a loader that states none."""
+PLAN_FILE = "plan.json"
+"""File of a region's unit that was compiled from loop IR: the call plan that it carries out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledUnit:
+    """The code of one region, or of everything the fallback backend compiles.
+
+    Attributes:
+        name: Name of the region (``acme_0``), or ``main``.
+        loader: Name in the entry-point group ``intarsia.loaders``, or :data:`SHARED_LIBRARY`.
+        files: Member name to content, stored below ``units/<name>/`` in the artifact.
+        constants: Weights that the unit reads at load time, by a name unique in the artifact.
+        cpu_features: CPU features that the code needs, as the Linux kernel names them
+            (``avx512f``); a machine without one refuses the artifact.
+        versions: Vendor component to version, for the passport.
+        sources: Names of those files that are C sources and headers: for a region whose code can
+            become part of somebody's program. They define ``<name>_call``, a function of packed
+            arguments, and say what its handle points to. Names that other files see start with
+            ``<name>``, macros with it in capitals: the program has the model's in front of them.
+        format: Version of the format of ``files`` and ``constants``. A plugin counts it up when a
+            loader of before would read them wrongly; a loader that does not read a unit's version
+            refuses it (:class:`intarsia_runtime.loading.UnitLoader`).
+    """
+
+    name: str
+    loader: str
+    files: Mapping[str, bytes]
+    constants: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
+    cpu_features: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    sources: tuple[str, ...] = ()
+    format: int = UNSTATED

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What executors of one plan share: the arrays that go in and come out, and closing."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import numpy as np
+
+from ..artifact.passport import Passport
+from ..artifact.plan import TensorSpec
+from ..closing import Closing
+from ..program import Program
+from .signature import Inputs, Signature
+
+
+class PlanExecutor(Closing):
+    """Runs a loaded artifact by its plan.
+
+    Args:
+        program: The loaded artifact, owned by the executor from now on.
+    """
+
+    def __init__(self, program: Program) -> None:
+        plan = program.passport.plan
+        self._program = program
+        self._inputs = Signature(plan.inputs, "input")
+        self._outputs = Signature(plan.outputs, "output")
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Inputs of the model, in its order."""
+        return self._inputs.specs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Outputs of the model, in its order."""
+        return self._outputs.specs
+
+    @property
+    def passport(self) -> Passport:
+        """What the artifact says of itself."""
+        return self._program.passport
+
+    @property
+    def threads(self) -> int:
+        """Threads that parallel loops use."""
+        return self._program.threads
+
+    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Compute the outputs, as new arrays by name in the model's order.
+
+        Args:
+            inputs: Arrays by name, or in the model's order; NumPy or DLPack on the CPU.
+
+        Raises:
+            ModelError: The inputs are not what the model takes. No native code has run.
+            PluginError: A region failed.
+        """
+        arrays = self._inputs.check_inputs(inputs)
+        results = self._outputs.allocate()
+        self._execute(arrays, results)
+        return dict(zip(self._outputs.names, results, strict=True))
+
+    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
+        """Compute the outputs into the caller's arrays, which must overlap nothing.
+
+        Raises:
+            ModelError: Inputs or outputs are not what the model takes. No native code has run.
+            PluginError: A region failed.
+        """
+        arrays = self._inputs.check_inputs(inputs)
+        self._execute(arrays, self._outputs.check_outputs(outputs, arrays))
+
+    @abstractmethod
+    def _execute(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> object:
+        """Fill ``results``; all arrays are checked."""
+
+    def close(self) -> None:
+        """Free code, weights and workspace; harmless when repeated."""
+        self._program.close()

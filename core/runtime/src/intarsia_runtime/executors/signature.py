@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks what a caller passes against the signature of a model, before any native code sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from ..abi import NumpyType, array_dtype
+from ..artifact.plan import TensorSpec
+from ..errors import ModelError
+
+Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
+"""Arrays by name, or in the order of the model. NumPy, or anything with DLPack on the CPU."""
+
+
+class Signature:
+    """Inputs or outputs of a model, prepared for fast checks.
+
+    Args:
+        specs: The tensors, in the order of the model.
+        role: ``input`` or ``output``, for messages.
+    """
+
+    def __init__(self, specs: Sequence[TensorSpec], role: str) -> None:
+        self.specs = tuple(specs)
+        self.role = role
+        self.names = tuple(spec.name for spec in specs)
+        self._only = {n: spec.only for n, spec in enumerate(specs) if spec.only}
+        self._rows = tuple((spec.name, spec.shape, array_dtype(spec)) for spec in specs)
+
+    def allocate(self) -> list[np.ndarray]:
+        """Return new arrays, contents undefined."""
+        return [np.empty(shape, dtype) for _, shape, dtype in self._rows]
+
+    def check_inputs(self, values: Inputs) -> list[np.ndarray]:
+        """Return contiguous arrays in the model's order; a copy only of what is not contiguous.
+
+        Raises:
+            ModelError: A name, a shape or an element type is not the model's.
+        """
+        arrays: list[np.ndarray] = []
+        for value, (name, shape, dtype) in zip(
+            ordered_values(values, self.names, self.role), self._rows, strict=True
+        ):
+            array = value if type(value) is np.ndarray else as_array(value, name)
+            own = array.dtype
+            if (own is not dtype and own != dtype) or array.shape != shape:
+                raise self._mismatch(array, name, shape, dtype)
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                array = np.require(array, requirements=("C", "A"))
+            arrays.append(array)
+        if self._only:
+            self._check_values(arrays)
+        return arrays
+
+    def _check_values(self, arrays: Sequence[np.ndarray]) -> None:
+        for number, known in self._only.items():
+            found = tuple(arrays[number].reshape(-1).tolist())
+            if found not in known:
+                values = " or ".join(str(list(value)) for value in known[:8])
+                more = ", ..." if len(known) > 8 else ""
+                raise ModelError(
+                    f"input '{self.names[number]}' is {list(found)}; the shapes that the model "
+                    f"declares go with {values}{more}",
+                    hint="declare sizes that depend on it by a name, or build for the executor vm",
+                )
+
+    def check_outputs(self, values: Inputs, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the caller's arrays in the model's order, to be written into.
+
+        Raises:
+            ModelError: One is not an array of the right shape and element type, cannot be written
+                to directly, or overlaps another or an input.
+        """
+        arrays: list[np.ndarray] = []
+        for value, (name, shape, dtype) in zip(
+            ordered_values(values, self.names, self.role), self._rows, strict=True
+        ):
+            if not isinstance(value, np.ndarray):
+                raise ModelError(f"output '{name}' is a {type(value).__name__}, not a NumPy array")
+            if value.dtype != dtype or value.shape != shape:
+                raise self._mismatch(value, name, shape, dtype)
+            if not (value.flags.c_contiguous and value.flags.aligned and value.flags.writeable):
+                raise ModelError(f"output '{name}' is not a writable, contiguous, aligned array")
+            if any(np.may_share_memory(value, other) for other in (*inputs, *arrays)):
+                raise ModelError(f"output '{name}' overlaps an input or another output")
+            arrays.append(value)
+        return arrays
+
+    def _mismatch(
+        self, array: np.ndarray, name: str, shape: tuple[int, ...], dtype: NumpyType
+    ) -> ModelError:
+        return ModelError(
+            f"{self.role} '{name}' must be {dtype} {shape}, got {_dtype_text(array)} {array.shape}"
+        )
+
+
+def ordered_values(values: Inputs, names: Sequence[str], role: str = "input") -> Sequence[object]:
+    """Return the values of inputs, or of another role, in the model's order, whatever they are.
+
+    Raises:
+        ModelError: One is missing, or there is one too many.
+    """
+    if type(values) is dict or isinstance(values, Mapping):  # the first is 10 times faster
+        if len(values) == len(names):
+            try:
+                return [values[name] for name in names]
+            except KeyError:
+                pass
+        raise _wrong_names(values, names, role)
+    if not isinstance(values, list | tuple):  # pyright: ignore[reportUnnecessaryIsInstance] # users
+        raise ModelError(
+            f"the {role}s are a {type(values).__name__}, not a mapping or a sequence",
+            hint=f"pass {{{', '.join(repr(name) + ': array' for name in names)}}}",
+        )
+    if len(values) != len(names):
+        raise ModelError(f"expected {_listing(names, role)}, got {len(values)} {role}s")
+    return values
+
+
+def _wrong_names(values: Mapping[str, object], names: Sequence[str], role: str) -> ModelError:
+    from difflib import get_close_matches  # opening a model does without
+
+    unknown = [str(name) for name in values if name not in names]
+    missing = [name for name in names if name not in values]
+    hint = ""
+    for name in unknown:
+        close = get_close_matches(name, missing or names, 1)
+        if close:
+            hint = f"did you mean '{close[0]}' instead of '{name}'?"
+            break
+    problem = f"no {role} '{missing[0]}' was given" if missing else ""
+    if unknown:
+        problem = f"the model has no {role} '{unknown[0]}'"
+    return ModelError(f"{problem}; expected {_listing(names, role)}", hint=hint)
+
+
+def _listing(names: Sequence[str], role: str) -> str:
+    shown = ", ".join(f"'{name}'" for name in names[:8])
+    more = ", …" if len(names) > 8 else ""
+    return f"{len(names)} {role}{'' if len(names) == 1 else 's'}: {shown}{more}"
+
+
+def _dtype_text(array: np.ndarray) -> str:
+    return str(array.dtype) if array.dtype.isnative else f"{array.dtype.name} with swapped bytes"
+
+
+def as_array(value: object, name: str) -> np.ndarray:
+    """View the value of an input as an array; DLPack first, then whatever NumPy understands.
+
+    Raises:
+        ModelError: It is none.
+    """
+    try:
+        if isinstance(value, np.ndarray | np.generic):
+            return np.asarray(value)
+        try:
+            return np.from_dlpack(value)  # pyright: ignore[reportArgumentType] # tested by the call itself
+        except AttributeError:
+            return np.asarray(value)
+    except Exception as error:  # foreign array types raise anything
+        raise ModelError(f"input '{name}' cannot be read as an array: {error}") from error

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dot micro-kernels of bytes as C functions: MVE and DSP forms of Arm's M profile, plain C.
+
+A function adds the products of a tile: each of some rows of data with each of some rows of weights,
+along K. Operands are packed as Int8x4: four neighbouring bytes are a 32-bit word, and words of the
+weights of several columns lie interleaved (``cpu/packing.py``). Data counts as unsigned: signed
+bytes are offset by 128. The compiler's own macros choose the form, so one source serves every
+processor.
+
+Registers of the 2 x 2 tile: with ``SMLAD`` (Cortex-M4, M7, M33) 4 sums + 4 unpacked halves of A + 2
+of B = 10 of 13, beside the pointers; with MVE 2 A + 1 B + 1 vector of offsets = 4 of 8 vectors, and
+6 scalar sums. CMSIS-NN's ``arm_nn_mat_mult_nt_t_s8`` has a tile of 2 x 2 for ``SMLAD``, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from intarsia_ir.tir.buffer import Buffer
+from intarsia_ir.tir.expr import IntImm, Load, PrimExpr, index
+from intarsia_ir.tir.stmt import Invoke, Stmt
+from intarsia_loops.cpu.loops import address_of
+
+_NAME = re.compile(r"ix_dots_([ui])8_([1-9])x([1-9])of([1-9])")
+
+
+def dot_micro_kernel(
+    sums: Buffer, left: Sequence[PrimExpr], right: PrimExpr, words: PrimExpr | int, *, signed: bool
+) -> Stmt:
+    """Return the call that adds the products of a tile to ``sums[rows, columns]``.
+
+    Args:
+        sums: int32; written and read.
+        left: The first quad of each row.
+        right: The first quad of the first column of weights; a load.
+        words: Quads of a row.
+        signed: Whether data is signed.
+    """
+    rows, columns = sums.shape
+    addresses = [address_of(word) for word in left]
+    weights = address_of(right)
+    width = weights.buffer.shape[-1]
+    name = f"ix_dots_{'i' if signed else 'u'}8_{rows}x{columns}of{width}"
+    zero = IntImm(0)
+    total = Load(sums, (zero, zero), sums.dtype, 1)
+    return Invoke("c", name, (total, weights, *addresses), (index(words),))
+
+
+def dot_micro_kernel_arguments(name: str) -> int | None:
+    """Return how many arguments a function takes; ``None`` if the name is of no dot products."""
+    match = _NAME.fullmatch(name)
+    return None if match is None else 3 + int(match[2])
+
+
+def print_dot_micro_kernel(name: str) -> str:
+    """Return the text of a function whose name is one of :func:`dot_micro_kernel`."""
+    match = _NAME.fullmatch(name)
+    assert match is not None  # as of every name that dot_micro_kernel makes
+    rows, columns, width = (int(match[number]) for number in (2, 3, 4))
+    tile = _Tile(match[1] == "i", rows, columns, width)
+    addresses = [f"const void *left{r}" for r in range(rows)]
+    parameters = ", ".join(["int32_t *sums", "const int32_t *right", *addresses, "intptr_t quads"])
+    lines = [f"static inline void {name}({parameters})", "{"]
+    lines += [f"    const uint8_t *a{r} = left{r};" for r in range(rows)]
+    lines += [
+        f"    int32_t s{r}{c} = sums[{r * columns + c}];"
+        for r in range(rows)
+        for c in range(columns)
+    ]
+    lines += ["#if defined(__ARM_FEATURE_MVE)", *tile.mve()]
+    lines += ["#elif defined(__ARM_FEATURE_SIMD32)", *tile.dsp()]
+    lines += ["#else", *tile.plain(), "#endif"]
+    lines += [
+        f"    sums[{r * columns + c}] = s{r}{c};" for r in range(rows) for c in range(columns)
+    ]
+    return "\n".join([*lines, "}", ""])
+
+
+class _Tile:
+    """The loops of one function in each form.
+
+    Args:
+        signed: Whether data is signed.
+        rows: Of data.
+        columns: Of weights, that are summed up.
+        width: Of weights, that lie interleaved.
+    """
+
+    def __init__(self, signed: bool, rows: int, columns: int, width: int) -> None:
+        self.signed = signed
+        self.rows, self.columns, self.width = range(rows), range(columns), width
+
+    def _next(self, words: int) -> list[str]:
+        """Lines that move all pointers on."""
+        moves = [f"        a{r} += {4 * words};" for r in self.rows]
+        return [*moves, f"        right += {self.width * words};", "    }"]
+
+    def plain(self) -> list[str]:
+        """One product after the other."""
+        lines = ["    for (; quads > 0; --quads) {"]
+        lines += [f"        const uint32_t w{c} = (uint32_t)right[{c}];" for c in self.columns]
+        flip = " ^ 0x80" if self.signed else ""
+        for byte_number in range(4):
+            lines += [
+                f"        const int32_t x{r}{byte_number} = a{r}[{byte_number}]{flip};"
+                for r in self.rows
+            ]
+            for c in self.columns:
+                byte = f"w{c} >> {8 * byte_number}" if byte_number else f"w{c}"
+                lines.append(
+                    f"        const int32_t y{c}{byte_number} = (int8_t)(uint8_t)({byte});"
+                )
+                lines += [
+                    f"        s{r}{c} += x{r}{byte_number} * y{c}{byte_number};" for r in self.rows
+                ]
+        return lines + self._next(1)
+
+    def dsp(self) -> list[str]:
+        """Two products at a time: bytes 0 and 2, then 1 and 3."""
+        lines = ["    for (; quads > 0; --quads) {"]
+        flip = " ^ 0x80808080U" if self.signed else ""
+        for r in self.rows:
+            lines += [
+                f"        uint32_t x{r};",
+                f"        __builtin_memcpy(&x{r}, a{r}, 4);",
+                *([f"        x{r} = x{r}{flip};"] if flip else []),
+                f"        const int16x2_t e{r} = (int16x2_t)(x{r} & 0x00ff00ffU);",
+                f"        const int16x2_t o{r} = (int16x2_t)((x{r} >> 8) & 0x00ff00ffU);",
+            ]
+        for c in self.columns:
+            lines += [
+                f"        const uint32_t w{c} = (uint32_t)right[{c}];",
+                f"        const int16x2_t f{c} = __sxtb16((int8x4_t)w{c});",
+                f"        const int16x2_t p{c} = __sxtb16((int8x4_t)(w{c} >> 8 | w{c} << 24));",
+            ]
+            lines += [f"        s{r}{c} = __smlad(e{r}, f{c}, s{r}{c});" for r in self.rows]
+            lines += [f"        s{r}{c} = __smlad(o{r}, p{c}, s{r}{c});" for r in self.rows]
+        return lines + self._next(1)
+
+    def mve(self) -> list[str]:
+        """Sixteen at a time; unsigned data moved down by 128, which the sum of the weights undoes.
+
+        Vectors of weights are gathered, since those of several rows lie interleaved.
+        """
+        steps = ", ".join(str(self.width * lane) for lane in range(4))
+        lines = [
+            f"    const uint32_t steps[4] = {{{', '.join(f'{s}U' for s in steps.split(', '))}}};",
+            "    const uint32x4_t at = vldrwq_u32(steps);",
+        ]
+        lines += [f"    int32_t t{c} = 0;" for c in self.columns]
+        lines += ["    for (; quads > 0; quads -= 4) {"]
+        lines += ["        const mve_pred16_t p = vctp32q((uint32_t)quads);"]
+        for r in self.rows:
+            data = f"vldrbq_z_s8((const int8_t *)a{r}, p)"
+            lines.append(
+                f"        const int8x16_t x{r} = {data};"
+                if self.signed
+                else f"        const int8x16_t x{r} = veorq_s8({data}, vdupq_n_s8(INT8_MIN));"
+            )
+        for c in self.columns:
+            base = f"right + {c}" if c else "right"
+            lines.append(
+                f"        const int8x16_t y{c} = vreinterpretq_s8_s32("
+                f"vldrwq_gather_shifted_offset_z_s32({base}, at, p));"
+            )
+            lines += [f"        s{r}{c} = vmladavaq_s8(s{r}{c}, x{r}, y{c});" for r in self.rows]
+            lines.append(f"        t{c} = vaddvaq_s8(t{c}, y{c});")
+        lines += self._next(4)
+        return [
+            *lines,
+            *(f"    s{r}{c} += t{c} * 128;" for r in self.rows for c in self.columns),
+        ]

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Short forms of the calls that most converters make; none makes a call that changes nothing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import Constant, Expr, call, constant, tensor_type
+from intarsia_ir.graph.op import NO_ATTRS, Op, OpAttrs
+from intarsia_ir.graph.types import Size
+from intarsia_ir.ops import generate, slicing, unary
+from intarsia_ir.ops import shape as shaping
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import UnsupportedError
+
+from .fold import ConstantFolder
+
+STATIC_HINT = "give every input a shape, e.g. --shape input:1,3,224,224"
+
+
+class Builder:
+    """Makes calls that carry one node's span."""
+
+    __slots__ = ("folder", "span")
+
+    def __init__(self, span: Span, folder: ConstantFolder) -> None:
+        self.span = span
+        self.folder = folder
+
+    def call(self, op: type[Op], *args: Expr, attrs: OpAttrs | None = None) -> Expr:
+        """Apply ``op``, with its default attributes if none are given; errors name the node."""
+        if attrs is None:
+            attrs = NO_ATTRS if op.Attrs is OpAttrs else op.Attrs()
+        return call(op, *args, attrs=attrs, span=self.span)
+
+    def array(self, data: np.ndarray) -> Constant:
+        """Wrap an array."""
+        return constant(data, span=self.span)
+
+    def scalar(self, value: float, dtype: DType) -> Constant:
+        """Make a rank-0 constant."""
+        return constant(np.array(value).astype(numpy_dtype(dtype)), span=self.span)
+
+    def full(self, shape: Sequence[int], value: float, dtype: DType) -> Expr:
+        """Make a tensor of equal elements without storing them."""
+        attrs = generate.Full.Attrs(shape=tuple(shape), value=value, dtype=dtype)
+        return self.call(generate.Full, attrs=attrs)
+
+    def folded(self, expr: Expr) -> Expr:
+        """Return the value of ``expr`` as a constant if it is known and small, else ``expr``."""
+        value = self.folder.value(expr)
+        return expr if value is None or isinstance(expr, Constant) else self.array(value)
+
+    def reshape(self, x: Expr, shape: Sequence[Size]) -> Expr:
+        """Give ``x`` another shape with the same number of elements.
+
+        Args:
+            x: Tensor.
+            shape: New sizes; at most one is symbolic or -1, and is what the others leave.
+        """
+        new = tuple(shape)
+        if tensor_type(x).shape == new:
+            return x
+        numbers = tuple(size if isinstance(size, int) else -1 for size in new)
+        if numbers.count(-1) > 1:
+            sizes = ", ".join(str(size) for size in new)
+            raise UnsupportedError(
+                f"the new shape ({sizes}) has more than one size that is only known at run time",
+                where=str(self.span),
+                hint=STATIC_HINT,
+            )
+        if isinstance(x, Constant) and x.type.elements == math.prod(numbers):
+            return constant(x.data.reshape(numbers), name=x.name, span=x.span)
+        return self.call(shaping.Reshape, x, attrs=shaping.Reshape.Attrs(shape=numbers))
+
+    def transpose(self, x: Expr, axes: Sequence[int]) -> Expr:
+        """Permute the dimensions of ``x``."""
+        if list(axes) == list(range(tensor_type(x).rank)):
+            return x
+        return self.call(shaping.Transpose, x, attrs=shaping.Transpose.Attrs(axes=tuple(axes)))
+
+    def cast(self, x: Expr, dtype: DType) -> Expr:
+        """Convert the elements of ``x``."""
+        if tensor_type(x).dtype is dtype:
+            return x
+        return self.call(unary.Cast, x, attrs=unary.Cast.Attrs(dtype=dtype))
+
+    def broadcast(self, x: Expr, shape: Sequence[int]) -> Expr:
+        """Repeat ``x`` along dimensions of size 1 up to ``shape``."""
+        new = tuple(shape)
+        if tensor_type(x).shape == new:
+            return x
+        return self.call(shaping.BroadcastTo, x, attrs=shaping.BroadcastTo.Attrs(shape=new))
+
+    def concat(self, parts: Sequence[Expr], axis: int) -> Expr:
+        """Join tensors along ``axis``."""
+        if len(parts) == 1:
+            return parts[0]
+        attrs = shaping.Concatenate.Attrs(axis=axis)
+        return self.call(shaping.Concatenate, *parts, attrs=attrs)
+
+    def slice(self, x: Expr, axis: int, begin: int, end: int) -> Expr:
+        """Take elements ``begin`` to ``end`` (exclusive) of one dimension of a static tensor."""
+        sizes = tensor_type(x).static_shape
+        if begin == 0 and end == sizes[axis]:
+            return x
+        begins, ends = [0] * len(sizes), list(sizes)
+        begins[axis], ends[axis] = begin, end
+        attrs = slicing.StridedSlice.Attrs(
+            begin=tuple(begins), end=tuple(ends), strides=(1,) * len(sizes)
+        )
+        return self.call(slicing.StridedSlice, x, attrs=attrs)
+
+    def item(self, x: Expr, axis: int, index: int) -> Expr:
+        """Take one element of one dimension, which goes away."""
+        sizes = tensor_type(x).static_shape
+        part = self.slice(x, axis, index, index + 1)
+        return self.reshape(part, sizes[:axis] + sizes[axis + 1 :])
+
+    def along(self, x: Expr, axis: int, rank: int) -> Expr:
+        """Reshape a vector so that it broadcasts along dimension ``axis`` of a tensor."""
+        size = tensor_type(x).static_shape
+        if not size or rank == 0:
+            return x
+        shape = [1] * rank
+        shape[axis] = math.prod(size)
+        return self.reshape(x, shape)
+
+
+def sizes_of(x: Expr) -> tuple[Size, ...]:
+    """Return the sizes of a tensor, symbolic ones included."""
+    return tensor_type(x).shape
+
+
+def rank_of(x: Expr) -> int:
+    """Return the number of dimensions of a tensor."""
+    return tensor_type(x).rank
+
+
+def dtype_of(x: Expr) -> DType:
+    """Return the element type of a tensor."""
+    return tensor_type(x).dtype

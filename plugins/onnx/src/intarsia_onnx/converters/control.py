@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Control flow: If; Loop and Scan of a known number of turns, written out turn by turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Expr, If, get_item, make_tuple
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ModelError
+
+from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
+from ..context import NodeContext
+
+MAX_WRITTEN = 2048
+"""Most nodes that the turns of a loop may become."""
+
+
+def if_(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert If; with a known condition only the chosen branch is imported."""
+    if dtype_of(node.input(0)) is not DType.BOOL:
+        raise node.model_error(f"the condition must be bool, got {node.type_of(0)}")
+    known = node.constant_value(0)
+    if known is not None:
+        if known.size != 1:
+            raise node.model_error(f"the condition must be one bool, got shape {known.shape}")
+        return node.branch("then_branch" if known.reshape(()) else "else_branch")
+    then_values, else_values = _branch(node, "then_branch"), _branch(node, "else_branch")
+    if len(then_values) != len(else_values):
+        raise node.model_error(f"branches give {len(then_values)} and {len(else_values)} results")
+    for a, b in zip(then_values, else_values, strict=True):
+        if a.type != b.type:
+            raise node.unsupported(f"branches give {a.type} and {b.type}, chosen at run time")
+    condition = node.reshape(node.input(0), ())
+    if len(then_values) == 1:
+        value = then_values[0]
+        return (If(condition, value, else_values[0], value.type, node.span),)
+    a, b = make_tuple(then_values, span=node.span), make_tuple(else_values, span=node.span)
+    chosen = If(condition, a, b, a.type, node.span)
+    return tuple(get_item(chosen, index, span=node.span) for index in range(len(then_values)))
+
+
+def _branch(node: NodeContext, name: str) -> tuple[Expr, ...]:
+    """Import a branch that may be taken; it may be one that these input shapes rule out."""
+    try:
+        return node.branch(name)
+    except ModelError as error:
+        raise node.unsupported(
+            f"the condition is only known at run time, and {name} does not fit: "
+            f"{error.where}: {error.message}",
+            "give the input that decides the condition a constant value",
+        ) from None
+
+
+def loop(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert Loop if it is known how often it turns and the body is small enough."""
+    turns = 1 << 63 if node.optional(0) is None else node.required_integer(0, "the number of turns")
+    going = node.optional(1) is None or bool(node.required_scalar(1, "the condition"))
+    state = [node.input(index) for index in range(2, len(node.args))]
+    rows: list[tuple[Expr, ...]] = []
+    while going and len(rows) < turns:
+        _check_size(node, len(rows) + 1)
+        given = [node.array(np.array(len(rows))), node.array(np.array(True)), *state]
+        results = node.body("body", given)
+        known = node.folder.value(results[0])
+        if known is None:
+            raise node.unsupported("Loop whose condition is not known at compile time", STATIC_HINT)
+        going = bool(known.reshape(()))
+        state = list(results[1 : 1 + len(state)])
+        rows.append(results[1 + len(state) :])
+    return (*state, *_stacked(node, len(node.node.outputs) - len(state), rows))
+
+
+def scan(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert Scan over dimensions of known size if the body is small enough."""
+    if node.opset < 9:
+        raise node.unsupported("Scan of a batch, as before opset 9", STATIC_HINT)
+    count = node.integer("num_scan_inputs")
+    operands = node.variadic()
+    if not 1 <= count <= len(operands):
+        raise node.model_error(f"num_scan_inputs={count} of {len(operands)} operands")
+    state, inputs = operands[: len(operands) - count], operands[len(operands) - count :]
+    axes = [
+        node.normal_axis(axis, rank_of(x))
+        for axis, x in zip(node.integers("scan_input_axes", (0,) * count), inputs, strict=True)
+    ]
+    back = node.integers("scan_input_directions", (0,) * count)
+    first = len(operands) - count
+    sizes = {node.static_shape(first + n)[axis] for n, axis in enumerate(axes)}
+    if len(sizes) != 1:
+        raise node.model_error(f"the operands have {sorted(sizes)} slices")
+    (turns,) = sizes
+    _check_size(node, turns)
+    rows: list[tuple[Expr, ...]] = []
+    for turn in range(turns):
+        given = [
+            node.item(x, axis, turns - 1 - turn if backwards else turn)
+            for x, axis, backwards in zip(inputs, axes, back, strict=True)
+        ]
+        results = node.body("body", [*state, *given])
+        rows.append(results[len(state) :])
+        state = list(results[: len(state)])
+    return (*state, *_scan_outputs(node, len(node.node.outputs) - len(state), rows))
+
+
+def _scan_outputs(
+    node: NodeContext, count: int, rows: Sequence[tuple[Expr, ...]]
+) -> Iterator[Expr]:
+    """Stack what the turns gave, in the direction and along the axis that the node says."""
+    axes = node.integers("scan_output_axes", (0,) * count)
+    back = node.integers("scan_output_directions", (0,) * count)
+    for number, stacked in enumerate(_stacked(node, count, rows, back)):
+        rank = rank_of(stacked)
+        axis = node.normal_axis(axes[number], rank)
+        order = [*range(1, axis + 1), 0, *range(axis + 1, rank)]
+        yield node.transpose(stacked, order)
+
+
+def _stacked(
+    node: NodeContext, count: int, rows: Sequence[tuple[Expr, ...]], back: Sequence[int] = ()
+) -> Iterator[Expr]:
+    """Join what each turn gave along a new first dimension, backwards where ``back`` is set."""
+    if count > 0 and not rows:
+        raise node.unsupported(f"{node.op_type} of no turns that collects values", STATIC_HINT)
+    if rows and len(rows[0]) != count:
+        raise node.model_error(f"the body gives {len(rows[0])} values to collect, not {count}")
+    for number in range(count):
+        parts = [node.reshape(row[number], (1, *sizes_of(row[number]))) for row in rows]
+        yield node.concat(parts[::-1] if back and back[number] else parts, 0)
+
+
+def _check_size(node: NodeContext, turns: int) -> None:
+    """Refuse to write out more than a graph should hold; such a loop runs on the host."""
+    written = turns * max(1, len(node.graph("body").nodes))
+    if written > MAX_WRITTEN:
+        raise node.unsupported(
+            f"{node.op_type} of {turns} turns or more, {written} nodes in all", STATIC_HINT
+        )
+
+
+CONVERTERS = MappingProxyType({"If": if_, "Loop": loop, "Scan": scan})

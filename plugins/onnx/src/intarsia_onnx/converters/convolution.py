@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions in one to three dimensions."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.ops import nn
+
+from ..context import NodeContext
+from .window import Padding, Window, read_window
+
+
+def conv(node: NodeContext) -> Expr:
+    """Convert Conv."""
+    bias = node.optional(2)
+    operands = [node.input(0), node.input(1)]
+    return _conv(node, *(operands if bias is None else [*operands, bias]))
+
+
+def _conv(node: NodeContext, data: Expr, *parameters: Expr) -> Expr:
+    window = read_window(node, _kernel(node))
+    groups = node.integer("group", 1)
+    if groups < 1:
+        raise node.model_error(f"group={groups} must be positive")
+    attrs = nn.Conv.Attrs(
+        strides=window.strides, padding=window.padding, dilation=window.dilation, groups=groups
+    )
+    return node.call(nn.Conv, data, *parameters, attrs=attrs)
+
+
+def _kernel(node: NodeContext, index: int = 1) -> tuple[int, ...]:
+    shape = node.static_shape(index)
+    if len(shape) != node.type_of(0).rank or len(shape) < 3:
+        raise node.model_error(f"weight {node.type_of(index)} for data {node.type_of(0)}")
+    return shape[2:]
+
+
+def conv_transpose(node: NodeContext) -> Expr:
+    """Convert ConvTranspose; ``output_shape`` and ``auto_pad`` become padding."""
+    window = read_window(node, _kernel(node), transposed=True)
+    spatial = len(window.kernel)
+    extra = node.integers("output_padding", (0,) * spatial)
+    groups = node.integer("group", 1)
+    if groups < 1 or len(extra) != spatial or any(not 0 <= e < (1 << 31) for e in extra):
+        raise node.model_error(f"group={groups}, output_padding={extra}")
+    padding, extra = _transposed_padding(node, window, extra)
+    attrs = nn.ConvTranspose.Attrs(
+        strides=window.strides,
+        padding=padding,
+        dilation=window.dilation,
+        groups=groups,
+        output_padding=extra,
+    )
+    bias = node.optional(2)
+    operands = [node.input(0), node.input(1), *([] if bias is None else [bias])]
+    return node.call(nn.ConvTranspose, *operands, attrs=attrs)
+
+
+def _transposed_padding(
+    node: NodeContext, window: Window, extra: tuple[int, ...]
+) -> tuple[Padding, tuple[int, ...]]:
+    auto = node.string("auto_pad", "NOTSET")
+    same = auto in ("SAME_UPPER", "SAME_LOWER")
+    if not same and not node.has("output_shape"):
+        return window.padding, extra
+    sizes = node.static_shape(0)[2:]
+    wanted = node.integers(
+        "output_shape", tuple(s * t for s, t in zip(sizes, window.strides, strict=True))
+    )
+    if len(wanted) == len(sizes) + 2:
+        wanted = wanted[2:]
+    if len(wanted) != len(sizes):
+        raise node.model_error(f"output_shape {wanted} for {len(sizes)} spatial dimensions")
+    padding: list[tuple[int, int]] = []
+    grown: list[int] = []
+    for size, stride, extent, out, more in zip(
+        sizes, window.strides, window.extent, wanted, extra, strict=True
+    ):
+        total = stride * (size - 1) + more + extent - out
+        small, large = max(total, 0) // 2, max(total, 0) - max(total, 0) // 2
+        padding.append((small, large) if auto == "SAME_UPPER" else (large, small))
+        grown.append(more + max(-total, 0))
+    return tuple(padding), tuple(grown)
+
+
+CONVERTERS = MappingProxyType({"Conv": conv, "ConvTranspose": conv_transpose})

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that make tensors from attributes, shapes and known values."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.artifact.plan import NARROW
+
+from ..builder import STATIC_HINT, dtype_of
+from ..context import Narrow, NodeContext
+from ..tensors import check_sizes, element_type
+
+STORED = 1 << 16  # elements of a Range that are stored; longer ones are refused
+
+
+def constant(node: NodeContext) -> Expr | Narrow:
+    """Convert Constant in all its numeric forms."""
+    if node.has("value"):
+        value = node.tensor("value")
+        if value.dtype.name in NARROW:
+            return Narrow(node.array(value.view(np.uint8)), value.dtype)
+        return node.array(value)
+    if node.has("value_float"):
+        return node.array(np.array(node.number("value_float"), np.float32))
+    if node.has("value_floats"):
+        return node.array(np.array(node.numbers("value_floats"), np.float32))
+    if node.has("value_int"):
+        return node.array(np.array(node.integer("value_int"), np.int64))
+    if node.has("value_ints"):
+        return node.array(np.array(node.integers("value_ints"), np.int64))
+    if node.node.attrs:
+        raise node.unsupported(f"a constant given as '{next(iter(node.node.attrs))}'")
+    raise node.model_error("a constant without a value")
+
+
+def constant_of_shape(node: NodeContext) -> Expr:
+    """Convert ConstantOfShape."""
+    sizes = node.required_ints(0, "the shape")
+    value = node.tensor("value") if node.has("value") else np.zeros(1, np.float32)
+    if value.size != 1 or any(size < 0 for size in sizes):
+        raise node.model_error(f"value of shape {value.shape}, shape {sizes}")
+    dtype = dtype_of(node.array(value))
+    check_sizes(sizes, dtype, str(node.span))
+    if value.dtype.kind in "iu" and abs(int(value.reshape(-1)[0])) > 1 << 53:
+        return node.broadcast(node.array(value.reshape(())), sizes)
+    return node.full(sizes, value.reshape(-1).astype(np.float64).item(), dtype)
+
+
+def shape_of(node: NodeContext) -> Expr:
+    """Convert Shape of a static tensor, or the static part of a symbolic one."""
+    sizes = node.type_of(0).shape
+    part = sizes[slice(node.integer("start", 0), node.integer("end", len(sizes)))]
+    numbers = [size for size in part if isinstance(size, int)]
+    if len(numbers) < len(part):
+        message = f"the shape of {node.type_of(0)} is used as data and is not known at compile time"
+        raise node.unsupported(message, STATIC_HINT)
+    return node.array(np.array(numbers, np.int64))
+
+
+def size_of(node: NodeContext) -> Expr:
+    """Convert Size."""
+    return node.array(np.array(math.prod(node.static_shape(0)), np.int64))
+
+
+def range_(node: NodeContext) -> Expr:
+    """Convert Range of known limits."""
+    start, limit, delta = (node.required_value(index, "a limit") for index in range(3))
+    if not start.size == limit.size == delta.size == 1:
+        raise node.model_error("the limits must be one number each")
+    start, limit, delta = start.reshape(()), limit.reshape(()), delta.reshape(())
+    if delta == 0:
+        raise node.model_error("the step is 0")
+    span = (limit.astype(np.float64) - start.astype(np.float64)) / delta.astype(np.float64)
+    if not np.isfinite(span):
+        raise node.model_error(f"a range from {start} to {limit} in steps of {delta}")
+    count = max(math.ceil(span), 0)
+    if count > STORED * 256:
+        raise node.unsupported(f"a range of {count} elements")
+    values = start + np.arange(count).astype(start.dtype) * delta
+    return node.array(np.asarray(values, start.dtype))
+
+
+def eye_like(node: NodeContext) -> Expr:
+    """Convert EyeLike."""
+    sizes = node.static_shape(0)
+    if len(sizes) != 2 or math.prod(sizes) > STORED * 256:
+        raise node.unsupported(f"EyeLike of shape {sizes}")
+    dtype = dtype_of(node.input(0))
+    if node.has("dtype"):
+        dtype = element_type(node.integer("dtype"), str(node.span))
+    eye = np.eye(sizes[0], sizes[1], node.integer("k", 0))
+    return node.array(eye.astype(numpy_dtype(dtype)))
+
+
+CONVERTERS = MappingProxyType(
+    {
+        "Constant": constant,
+        "ConstantOfShape": constant_of_shape,
+        "EyeLike": eye_like,
+        "Range": range_,
+        "Shape": shape_of,
+        "Size": size_of,
+    }
+)

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Matrix products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.ops import binary, nn, reduce, slicing
+from intarsia_runtime.dtype import DType
+
+from ..builder import Builder, dtype_of, rank_of, sizes_of
+from ..context import NodeContext
+
+
+def matmul(node: NodeContext) -> Expr:
+    """Convert MatMul."""
+    return product(node, node.input(0), node.input(1))
+
+
+def product(node: NodeContext, a: Expr, b: Expr) -> Expr:
+    """Multiply as NumPy does: a vector is a row on the left and a column on the right."""
+    if rank_of(a) == 0 or rank_of(b) == 0:
+        raise node.model_error("the operands of a matrix product must not be scalars")
+    row, column = rank_of(a) == 1, rank_of(b) == 1
+    if row:
+        a = node.reshape(a, (1, *_static(node, a)))
+    if column:
+        b = node.reshape(b, (*_static(node, b), 1))
+    result = node.call(nn.Matmul, a, b)
+    if not row and not column:
+        return result
+    sizes = _static(node, result)
+    if column:
+        sizes = sizes[:-1]
+    if row:
+        sizes = (*sizes[:-2], *sizes[-1:]) if not column else sizes[:-1]
+    return node.reshape(result, sizes)
+
+
+def _static(node: NodeContext, x: Expr) -> tuple[int, ...]:
+    sizes = tuple(size for size in sizes_of(x) if isinstance(size, int))
+    if len(sizes) != rank_of(x):
+        raise node.unsupported(f"the shape {x.type} is not known at compile time")
+    return sizes
+
+
+def gemm(node: NodeContext) -> Expr:
+    """Convert Gemm: ``alpha * A' * B' + beta * C``."""
+    a, b, c = node.input(0), node.input(1), node.optional(2)
+    if rank_of(a) != 2 or rank_of(b) != 2:
+        raise node.model_error(f"the operands must be matrices, got {a.type} and {b.type}")
+    attrs = nn.Matmul.Attrs(
+        transpose_a=bool(node.integer("transA", 0)), transpose_b=bool(node.integer("transB", 0))
+    )
+    result = scaled(node, node.call(nn.Matmul, a, b, attrs=attrs), node.number("alpha", 1.0))
+    beta = node.number("beta", 1.0)
+    if c is None or beta == 0:
+        return result
+    return node.call(binary.Add, result, scaled(node, c, beta))
+
+
+def scaled(node: Builder, x: Expr, factor: float) -> Expr:
+    """Multiply by a number; ``x`` itself if it is 1."""
+    if factor == 1.0:
+        return x
+    if not dtype_of(x).is_float and factor != int(factor):
+        wide = node.call(
+            binary.Multiply, node.cast(x, DType.FLOAT64), node.scalar(factor, DType.FLOAT64)
+        )
+        return node.cast(wide, dtype_of(x))
+    return node.call(binary.Multiply, x, node.scalar(factor, dtype_of(x)))
+
+
+def einsum(node: NodeContext) -> Expr:
+    """Convert Einsum of one or two operands."""
+    text = node.string("equation").replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if "." in text or len(terms) != len(node.args) or len(terms) > 2:
+        raise node.unsupported(f"Einsum equation '{text}'")
+    if len(set(right)) != len(right):
+        raise node.unsupported(f"Einsum equation '{text}' repeats an index of the result")
+    if not arrow:
+        letters = left.replace(",", "")
+        right = "".join(sorted(x for x in set(letters) if letters.count(x) == 1))
+    values = node.variadic()
+    for term, value in zip(terms, values, strict=True):
+        if rank_of(value) != len(term) or not set(right) <= set(left):
+            raise node.model_error(f"Einsum equation '{text}' does not fit operand {value.type}")
+    parts = [_diagonals(node, x, term) for x, term in zip(values, terms, strict=True)]
+    terms, values = [term for term, _ in parts], [value for _, value in parts]
+    if len(terms) == 1:
+        kept, value = _summed(node, values[0], terms[0], right)
+        return node.transpose(value, [kept.index(x) for x in right])
+    return _contract(node, values, terms, right)
+
+
+def _diagonals(node: NodeContext, x: Expr, term: str) -> tuple[str, Expr]:
+    """Take the diagonal of dimensions that have the same letter, until each has its own."""
+    while len(set(term)) < len(term):
+        letter = next(one for one in term if term.count(one) > 1)
+        first = term.index(letter)
+        second = term.index(letter, first + 1)
+        others = [axis for axis in range(len(term)) if axis not in (first, second)]
+        *sizes, rows, columns = _static(node, node.transpose(x, [*others, first, second]))
+        if rows != columns:
+            raise node.model_error(f"index '{letter}' is {rows} and {columns} at once")
+        flat = node.reshape(node.transpose(x, [*others, first, second]), [*sizes, rows * rows])
+        attrs = slicing.StridedSlice.Attrs(
+            begin=(0,) * (len(sizes) + 1),
+            end=(*sizes, rows * rows),
+            strides=(*(1 for _ in sizes), rows + 1),
+        )
+        x = node.call(slicing.StridedSlice, flat, attrs=attrs)
+        term = "".join(term[axis] for axis in others) + letter
+    return term, x
+
+
+def _summed(node: NodeContext, x: Expr, term: str, keep: str) -> tuple[str, Expr]:
+    """Sum over the letters that nobody else needs."""
+    axes = tuple(axis for axis, letter in enumerate(term) if letter not in keep)
+    if not axes:
+        return term, x
+    summed = node.call(reduce.Sum, x, attrs=reduce.Sum.Attrs(axes=axes, keepdims=False))
+    return "".join(letter for letter in term if letter in keep), summed
+
+
+def _contract(node: NodeContext, values: Sequence[Expr], terms: Sequence[str], right: str) -> Expr:
+    """Bring two operands to ``[batch, rows, sum]`` and ``[batch, sum, columns]`` and multiply."""
+    a_term, a = _summed(node, values[0], terms[0], right + terms[1])
+    b_term, b = _summed(node, values[1], terms[1], right + terms[0])
+    sizes = dict(zip(a_term, _static(node, a), strict=True))
+    for letter, size in zip(b_term, _static(node, b), strict=True):
+        if sizes.setdefault(letter, size) != size:
+            raise node.model_error(f"index '{letter}' is {sizes[letter]} and {size} at once")
+    shared = [x for x in a_term if x in b_term]
+    batch = [x for x in shared if x in right]
+    inner = [x for x in shared if x not in right]
+    rows = [x for x in a_term if x not in b_term]
+    columns = [x for x in b_term if x not in a_term]
+
+    def arranged(
+        x: Expr, term: str, order: Sequence[str], middle: Sequence[str], last: Sequence[str]
+    ) -> Expr:
+        moved = node.transpose(x, [term.index(letter) for letter in (*order, *middle, *last)])
+        lengths = [math.prod(sizes[letter] for letter in part) for part in (middle, last)]
+        return node.reshape(moved, [*(sizes[letter] for letter in order), *lengths])
+
+    result = node.call(
+        nn.Matmul,
+        arranged(a, a_term, batch, rows, inner),
+        arranged(b, b_term, batch, inner, columns),
+    )
+    letters = [*batch, *rows, *columns]
+    result = node.reshape(result, [sizes[letter] for letter in letters])
+    return node.transpose(result, [letters.index(letter) for letter in right])
+
+
+CONVERTERS = MappingProxyType({"Einsum": einsum, "Gemm": gemm, "MatMul": matmul})

@@ -1,0 +1,294 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSTM, GRU and RNN, unrolled over a static sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+from msgspec import Struct, field
+
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.op import Op
+from intarsia_ir.ops import activation, binary, compare, nn, unary
+
+from ..builder import dtype_of
+from ..context import NodeContext
+
+MAX_STEPS = 512
+
+_ACTIVATIONS: MappingProxyType[str, type[Op]] = MappingProxyType(
+    {
+        "hardsigmoid": activation.HardSigmoid,
+        "relu": activation.Relu,
+        "sigmoid": unary.Sigmoid,
+        "softplus": activation.Softplus,
+        "softsign": activation.Softsign,
+        "tanh": unary.Tanh,
+    }
+)
+_DEFAULTS = MappingProxyType(
+    {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh"), "RNN": ("tanh",)}
+)
+_GATES = MappingProxyType({"LSTM": 4, "GRU": 3, "RNN": 1})
+
+
+class _Cell(Struct, frozen=True):
+    """One direction of one layer.
+
+    Attributes:
+        node: The node.
+        hidden: Size of the state.
+        recurrence: Recurrent weight ``[gates * hidden, hidden]``.
+        bias: Recurrent bias ``[gates * hidden]``, or ``None``.
+        functions: Activation functions.
+        weights: Parts of the recurrent weight, which all steps share.
+    """
+
+    node: NodeContext
+    hidden: int
+    recurrence: Expr
+    bias: Expr | None
+    functions: tuple[type[Op], ...]
+    weights: dict[tuple[int, int], Expr] = field(default_factory=dict[tuple[int, int], Expr])
+
+    def times(self, a: Expr, b: Expr) -> Expr:
+        return self.node.call(binary.Multiply, a, b)
+
+    def plus(self, a: Expr, b: Expr) -> Expr:
+        return self.node.call(binary.Add, a, b)
+
+    def apply(self, index: int, x: Expr) -> Expr:
+        return self.node.call(self.functions[index], x)
+
+    def gate(self, x: Expr, index: int) -> Expr:
+        return self.node.slice(x, 1, index * self.hidden, (index + 1) * self.hidden)
+
+    def recurrent(self, h: Expr, first: int, last: int, *, with_bias: bool) -> Expr:
+        """Return the state's part of gates ``first`` to ``last`` (exclusive)."""
+        node, rows = self.node, (first * self.hidden, last * self.hidden)
+        if rows not in self.weights:
+            self.weights[rows] = node.folded(node.slice(self.recurrence, 0, *rows))
+        result = product(node, h, self.weights[rows])
+        if self.bias is None or not with_bias:
+            return result
+        return self.plus(result, node.folded(node.slice(self.bias, 0, *rows)))
+
+
+_State: TypeAlias = tuple[Expr, ...]
+_Step: TypeAlias = Callable[[_Cell, Expr, _State], _State]
+
+
+def product(node: NodeContext, x: Expr, weight: Expr) -> Expr:
+    """Multiply by the transpose of a weight matrix."""
+    return node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+
+
+def _lstm_step(cell: _Cell, x: Expr, state: _State) -> _State:
+    h, c = state
+    total = cell.plus(x, cell.recurrent(h, 0, 4, with_bias=False))
+    i, o, f = (cell.apply(0, cell.gate(total, index)) for index in range(3))
+    new = cell.apply(1, cell.gate(total, 3))
+    c = cell.plus(cell.times(f, c), cell.times(i, new))
+    return cell.times(o, cell.apply(2, c)), c
+
+
+def _gru_step(cell: _Cell, x: Expr, state: _State) -> _State:
+    (h,) = state
+    before = bool(cell.node.integer("linear_before_reset", 0))
+    gates = cell.recurrent(h, 0, 2, with_bias=True)
+    z, r = (
+        cell.apply(0, cell.plus(cell.gate(x, index), cell.gate(gates, index))) for index in range(2)
+    )
+    if before:
+        inner = cell.times(r, cell.recurrent(h, 2, 3, with_bias=True))
+    else:
+        inner = cell.recurrent(cell.times(r, h), 2, 3, with_bias=True)
+    new = cell.apply(1, cell.plus(cell.gate(x, 2), inner))
+    difference = cell.node.call(binary.Subtract, h, new)
+    return (cell.plus(new, cell.times(z, difference)),)
+
+
+def _rnn_step(cell: _Cell, x: Expr, state: _State) -> _State:
+    total = cell.plus(x, cell.recurrent(state[0], 0, 1, with_bias=False))
+    return (cell.apply(0, total),)
+
+
+_STEPS: MappingProxyType[str, _Step] = MappingProxyType(
+    {"LSTM": _lstm_step, "GRU": _gru_step, "RNN": _rnn_step}
+)
+
+
+def recurrent(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert LSTM, GRU and RNN in one or both directions."""
+    x = node.input(0)
+    batch_first = bool(node.integer("layout", 0))
+    if len(node.static_shape(0)) != 3:
+        raise node.model_error(f"the sequence must have three dimensions, got {node.type_of(0)}")
+    if batch_first:
+        x = node.transpose(x, (1, 0, 2))
+    steps, batch, _ = _checked(node, batch_first)
+    direction = node.string("direction", "forward")
+    reversed_by = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+    if direction not in reversed_by:
+        raise node.model_error(f"direction='{direction}' is not defined")
+    flags = reversed_by[direction]
+    hidden = node.static_shape(2)[-1] if node.type_of(2).rank == 3 else 0
+    _check_weights(node, len(flags), hidden)
+    sequences: list[list[Expr]] = []
+    finals: list[_State] = []
+    for index, backward in enumerate(flags):
+        outputs, state = _direction(node, x, index, len(flags), backward, (steps, batch, hidden))
+        sequences.append(outputs)
+        finals.append(state)
+    return _results(node, sequences, finals, (steps, batch, hidden), batch_first)
+
+
+def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
+    """Check what cannot be unrolled and return steps, batch and input size."""
+    first, second, size = node.static_shape(0)
+    steps, batch = (second, first) if batch_first else (first, second)
+    if not 1 <= steps <= MAX_STEPS:
+        raise node.unsupported(f"{steps} steps; 1 to {MAX_STEPS} can be unrolled")
+    if node.optional(4) is not None and node.static_shape(4) != (batch,):
+        raise node.model_error(f"the lengths {node.type_of(4)} are not one for each of {batch}")
+    if node.optional(7) is not None:
+        peepholes = node.constant_value(7)
+        if peepholes is None or np.any(peepholes):
+            raise node.unsupported("peepholes")
+    if node.has("clip") or node.integer("input_forget", 0):
+        raise node.unsupported(f"{node.op_type} with clip or input_forget")
+    if node.has("activation_alpha") or node.has("activation_beta"):
+        raise node.unsupported(f"{node.op_type} with activation_alpha or activation_beta")
+    return steps, batch, size
+
+
+def _check_weights(node: NodeContext, directions: int, hidden: int) -> None:
+    rows = _GATES[node.op_type] * hidden
+    size = node.static_shape(0)[2]
+    expected = {
+        1: (directions, rows, size),
+        2: (directions, rows, hidden),
+        3: (directions, 2 * rows),
+    }
+    for index, shape in expected.items():
+        if node.optional(index) is not None and node.static_shape(index) != shape:
+            raise node.model_error(
+                f"input {index} must have shape {shape}, got {node.type_of(index)}"
+            )
+    if node.integer("hidden_size", hidden) != hidden:
+        raise node.model_error(f"hidden_size={node.integer('hidden_size')}, weights have {hidden}")
+
+
+def _functions(node: NodeContext, index: int, directions: int) -> tuple[type[Op], ...]:
+    defaults = _DEFAULTS[node.op_type]
+    names = [name.lower() for name in node.strings("activations")] or list(defaults * directions)
+    if len(names) == len(defaults) and directions == 2:
+        names = names * 2
+    if len(names) != len(defaults) * directions:
+        raise node.model_error(f"{len(names)} activations for {directions} directions")
+    chosen = names[index * len(defaults) : (index + 1) * len(defaults)]
+    unknown = [name for name in chosen if name not in _ACTIVATIONS]
+    if unknown:
+        raise node.unsupported(f"activation '{unknown[0]}'")
+    return tuple(_ACTIVATIONS[name] for name in chosen)
+
+
+def _direction(
+    node: NodeContext,
+    x: Expr,
+    index: int,
+    directions: int,
+    backward: bool,
+    sizes: tuple[int, int, int],
+) -> tuple[list[Expr], _State]:
+    """Unroll one direction; the inputs of all steps are multiplied at once."""
+    steps, batch, hidden = sizes
+    rows = _GATES[node.op_type] * hidden
+    weight = node.folded(node.item(node.input(1), 0, index))
+    cell_bias, input_bias = None, None
+    if node.optional(3) is not None:
+        both = node.item(node.input(3), 0, index)
+        input_bias = node.folded(node.slice(both, 0, 0, rows))
+        cell_bias = node.folded(node.slice(both, 0, rows, 2 * rows))
+    if input_bias is not None and cell_bias is not None and node.op_type != "GRU":
+        input_bias = node.folded(node.call(binary.Add, input_bias, cell_bias))
+    flat = node.reshape(x, (steps * batch, node.static_shape(0)[2]))
+    gates = product(node, flat, weight)
+    if input_bias is not None:
+        gates = node.call(binary.Add, gates, input_bias)
+    recurrence = node.folded(node.item(node.input(2), 0, index))
+    cell = _Cell(node, hidden, recurrence, cell_bias, _functions(node, index, directions))
+    state = [_initial(node, 5, index, batch, hidden)]
+    if node.op_type == "LSTM":
+        state.append(_initial(node, 6, index, batch, hidden))
+    current = tuple(state)
+    outputs: list[Expr | None] = [None] * steps
+    lengths, nothing = _lengths(node, steps, batch), node.full((batch, hidden), 0.0, dtype_of(x))
+    for step in reversed(range(steps)) if backward else range(steps):
+        part = node.slice(gates, 0, step * batch, (step + 1) * batch)
+        new = _STEPS[node.op_type](cell, part, current)
+        if lengths is None:
+            current, outputs[step] = new, new[0]
+            continue
+        # Behind its end a sequence keeps its state, and gives zeros.
+        inside = node.call(compare.Greater, lengths, node.scalar(step, dtype_of(lengths)))
+        pairs = zip(new, current, strict=True)
+        current = tuple(node.call(compare.Where, inside, a, b) for a, b in pairs)
+        outputs[step] = node.call(compare.Where, inside, new[0], nothing)
+    return [value for value in outputs if value is not None], current
+
+
+def _lengths(node: NodeContext, steps: int, batch: int) -> Expr | None:
+    """Return the lengths of the sequences as a column; ``None`` if all are whole."""
+    if node.optional(4) is None:
+        return None
+    known = node.constant_value(4)
+    if known is not None and np.all(known == steps):
+        return None
+    return node.reshape(node.input(4), (batch, 1))
+
+
+def _initial(node: NodeContext, index: int, direction: int, batch: int, hidden: int) -> Expr:
+    if node.optional(index) is None:
+        return node.full((batch, hidden), 0.0, dtype_of(node.input(0)))
+    value = node.input(index)
+    directions = node.static_shape(1)[0]
+    each = (batch, directions) if node.integer("layout", 0) else (directions, batch)
+    if node.static_shape(index) != (*each, hidden):
+        raise node.model_error(
+            f"the initial state must have shape {(*each, hidden)}, got {node.type_of(index)}"
+        )
+    if node.integer("layout", 0):
+        value = node.transpose(value, (1, 0, 2))
+    return node.item(value, 0, direction)
+
+
+def _results(
+    node: NodeContext,
+    sequences: list[list[Expr]],
+    finals: list[_State],
+    sizes: tuple[int, int, int],
+    batch_first: bool,
+) -> tuple[Expr, ...]:
+    """Join steps and directions into ``[steps, directions, batch, hidden]`` and final states."""
+    steps, batch, hidden = sizes
+    each = (steps, 1, batch, hidden)
+    joined = [
+        node.reshape(node.concat([node.reshape(h, (1, batch, hidden)) for h in sequence], 0), each)
+        for sequence in sequences
+    ]
+    whole = node.concat(joined, 1)
+    states = [
+        node.concat([node.reshape(state[i], (1, batch, hidden)) for state in finals], 0)
+        for i in range(len(finals[0]))
+    ]
+    if batch_first:
+        whole = node.transpose(whole, (2, 0, 1, 3))
+        states = [node.transpose(state, (1, 0, 2)) for state in states]
+    return (whole, *states)
+
+
+CONVERTERS = MappingProxyType({"GRU": recurrent, "LSTM": recurrent, "RNN": recurrent})

@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators that move elements without computing: reshape, transpose, slice, pad and their kin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Expr, get_item
+from intarsia_ir.graph.types import Dim, Size
+from intarsia_ir.ops import binary, compare, generate, shape, slicing
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ModelError
+
+from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
+from ..context import NodeContext
+
+
+def reshape(node: NodeContext) -> Expr:
+    """Convert Reshape; 0 keeps a size (unless ``allowzero``), one -1 takes what is left."""
+    wanted = node.required_ints(1, "the new shape")
+    sizes = sizes_of(node.input(0))
+    misfit = node.model_error(f"the elements of shape {_text(sizes)} do not fit shape {wanted}")
+    new: list[Size] = list(wanted)
+    if not node.integer("allowzero", 0):
+        for position, size in enumerate(wanted):
+            if size == 0:
+                if position >= len(sizes):
+                    raise misfit
+                new[position] = sizes[position]
+    old = list(sizes)
+    for size in new:
+        if isinstance(size, Dim):
+            old.remove(size)
+    known = [size for size in new if isinstance(size, int)]
+    symbolic = [size for size in old if isinstance(size, Dim)]
+    if wanted.count(-1) > 1 or any(size < -1 for size in wanted):
+        raise misfit
+    if not symbolic:
+        _fill(new, math.prod(s for s in old if isinstance(s, int)), known, misfit)
+    elif -1 not in wanted:
+        raise node.unsupported(f"shape {_text(sizes)} is only known at run time", STATIC_HINT)
+    return node.reshape(node.input(0), new)
+
+
+def _text(sizes: Sequence[Size]) -> str:
+    return f"({', '.join(str(size) for size in sizes)})"
+
+
+def _fill(new: list[Size], total: int, known: Sequence[int], misfit: ModelError) -> None:
+    """Replace -1 by what is left of ``total`` and check that the rest is used up."""
+    if -1 in new:
+        rest = -math.prod(known)
+        if rest == 0 or total % rest:
+            raise misfit
+        new[new.index(-1)] = total // rest
+    elif math.prod(known) != total:
+        raise misfit
+
+
+def _joined(sizes: Sequence[Size]) -> Size:
+    """Return the product of sizes; -1 if one is symbolic."""
+    numbers = [size for size in sizes if isinstance(size, int)]
+    return math.prod(numbers) if len(numbers) == len(sizes) else -1
+
+
+def flatten(node: NodeContext) -> Expr:
+    """Convert Flatten to a matrix."""
+    sizes = sizes_of(node.input(0))
+    axis = node.integer("axis", 1)
+    if not -len(sizes) <= axis <= len(sizes):
+        raise node.model_error(f"axis {axis} is out of range for rank {len(sizes)}")
+    return node.reshape(node.input(0), (_joined(sizes[:axis]), _joined(sizes[axis:])))
+
+
+def _axes(node: NodeContext) -> tuple[int, ...] | None:
+    if node.has("axes"):
+        return node.integers("axes")
+    return None if node.optional(1) is None else node.required_ints(1, "the axes")
+
+
+def squeeze(node: NodeContext) -> Expr:
+    """Convert Squeeze."""
+    sizes = sizes_of(node.input(0))
+    given = _axes(node)
+    if given is None:
+        return node.reshape(node.input(0), [size for size in sizes if size != 1])
+    axes = node.normal_axes(given, len(sizes))
+    if any(sizes[axis] != 1 for axis in axes):
+        raise node.model_error(f"axes {axes} of shape {sizes} are not all of size 1")
+    return node.reshape(node.input(0), [s for axis, s in enumerate(sizes) if axis not in axes])
+
+
+def unsqueeze(node: NodeContext) -> Expr:
+    """Convert Unsqueeze."""
+    sizes = sizes_of(node.input(0))
+    given = _axes(node)
+    if given is None:
+        raise node.model_error("has no axes")
+    rest = iter(sizes)
+    rank = len(sizes) + len(given)
+    axes = node.normal_axes(given, rank)
+    return node.reshape(node.input(0), [1 if axis in axes else next(rest) for axis in range(rank)])
+
+
+def transpose(node: NodeContext) -> Expr:
+    """Convert Transpose; without ``perm`` the dimensions are reversed."""
+    rank = rank_of(node.input(0))
+    axes = node.integers("perm", tuple(reversed(range(rank))))
+    if sorted(axes) != list(range(rank)):
+        raise node.model_error(f"perm {axes} is no permutation of {rank} dimensions")
+    return node.transpose(node.input(0), axes)
+
+
+def concat(node: NodeContext) -> Expr:
+    """Convert Concat."""
+    parts = node.variadic()
+    axis = node.axis("axis", rank_of(parts[0]), None if node.opset >= 4 else 1)
+    return node.concat(parts, axis)
+
+
+def split(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert Split; sizes are an attribute, an operand, or equal parts with a shorter last one."""
+    x = node.input(0)
+    sizes = node.static_shape(0)
+    axis = node.axis("axis", len(sizes), 0)
+    if node.has("split"):
+        sections = node.integers("split")
+    elif node.optional(1) is not None:
+        sections = node.required_ints(1, "the sizes of the parts")
+    else:
+        parts = node.integer("num_outputs", len(node.node.outputs))
+        if parts != len(node.node.outputs):
+            raise node.model_error(f"num_outputs={parts} for {len(node.node.outputs)} outputs")
+        part = -(-sizes[axis] // parts)
+        sections = (part,) * (parts - 1) + (sizes[axis] - part * (parts - 1),)
+    if any(size < 0 for size in sections) or sum(sections) != sizes[axis]:
+        raise node.model_error(f"parts {sections} do not add up to {sizes[axis]}")
+    if len(sections) < len(node.node.outputs):
+        raise node.model_error(f"{len(sections)} parts for {len(node.node.outputs)} outputs")
+    if len(sections) == 1:
+        return (x,)
+    attrs = shape.Split.Attrs(sections=sections, axis=axis)
+    whole = node.call(shape.Split, x, attrs=attrs)
+    return tuple(get_item(whole, index, span=node.span) for index in range(len(sections)))
+
+
+def slice_(node: NodeContext) -> Expr:
+    """Convert Slice; a negative step is a flip followed by a positive step."""
+    sizes = node.static_shape(0)
+    rank = len(sizes)
+    if node.opset < 10:
+        starts, ends = node.integers("starts"), node.integers("ends")
+        axes = node.integers("axes", tuple(range(len(starts))))
+        steps = (1,) * len(starts)
+    else:
+        starts, ends = node.required_ints(1, "the starts"), node.required_ints(2, "the ends")
+        given = node.optional(3)
+        axes = tuple(range(len(starts))) if given is None else node.required_ints(3, "the axes")
+        steps = (
+            (1,) * len(starts) if node.optional(4) is None else node.required_ints(4, "the steps")
+        )
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        raise node.model_error(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
+    axes = tuple(node.normal_axis(axis, rank) for axis in axes)
+    node.normal_axes(axes, rank)
+    begins, stops, strides = [0] * rank, list(sizes), [1] * rank
+    flipped: list[int] = []
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        begin, stop, stride = slice(start, end, step).indices(sizes[axis])
+        if stride < 0:
+            flipped.append(axis)
+            begin, stop, stride = sizes[axis] - 1 - begin, sizes[axis] - 1 - stop, -stride
+        begins[axis], stops[axis], strides[axis] = begin, max(begin, stop), stride
+    x = node.input(0)
+    if flipped:
+        x = node.call(shape.Flip, x, attrs=shape.Flip.Attrs(axes=tuple(sorted(flipped))))
+    return strided_slice(node, x, begins, stops, strides)
+
+
+def strided_slice(
+    node: NodeContext, x: Expr, begins: Sequence[int], ends: Sequence[int], strides: Sequence[int]
+) -> Expr:
+    """Take every ``stride``-th element of each dimension; ``x`` itself if that is all of it."""
+    whole = all(b == 0 and s == 1 for b, s in zip(begins, strides, strict=True))
+    if whole and tuple(ends) == sizes_of(x):
+        return x
+    attrs = slicing.StridedSlice.Attrs(begin=tuple(begins), end=tuple(ends), strides=tuple(strides))
+    return node.call(slicing.StridedSlice, x, attrs=attrs)
+
+
+def expand(node: NodeContext) -> Expr:
+    """Convert Expand: broadcast both ways."""
+    wanted = node.required_ints(1, "the new shape")
+    sizes = node.static_shape(0)
+    try:
+        new = np.broadcast_shapes(sizes, wanted) if len(wanted) <= 32 else None
+    except ValueError:
+        new = None
+    if new is None or any(size < 0 for size in wanted):
+        raise node.model_error(f"shape {sizes} does not broadcast with {wanted}")
+    return node.broadcast(node.input(0), new)
+
+
+def tile(node: NodeContext) -> Expr:
+    """Convert Tile: each repeated dimension becomes two, is broadcast, and is joined again."""
+    sizes = node.static_shape(0)
+    repeats = node.required_ints(1, "the repeats")
+    if len(repeats) != len(sizes) or any(count < 0 for count in repeats):
+        raise node.model_error(f"repeats {repeats} for shape {sizes}")
+    split_sizes: list[int] = []
+    grown: list[int] = []
+    for size, count in zip(sizes, repeats, strict=True):
+        split_sizes += [size] if count == 1 else [1, size]
+        grown += [size] if count == 1 else [count, size]
+    x = node.broadcast(node.reshape(node.input(0), split_sizes), grown)
+    return node.reshape(x, [size * count for size, count in zip(sizes, repeats, strict=True)])
+
+
+def pad(node: NodeContext) -> Expr:
+    """Convert Pad; a negative width takes elements away."""
+    x = node.input(0)
+    sizes = node.static_shape(0)
+    mode = node.string("mode", "constant")
+    if mode == "wrap":
+        raise node.unsupported("Pad with mode='wrap'")
+    if mode not in ("constant", "reflect", "edge"):
+        raise node.model_error(f"mode='{mode}' is not defined")
+    widths = _pad_widths(node, len(sizes))
+    value: float = 0.0
+    if node.opset < 11:
+        value = node.number("value", 0.0)
+    elif mode == "constant" and node.optional(2) is not None:
+        value = node.required_scalar(2, "the value to pad with")
+    cut = [
+        (max(-low, 0), size - max(-high, 0))
+        for size, (low, high) in zip(sizes, widths, strict=True)
+    ]
+    if any(begin > end for begin, end in cut):
+        raise node.model_error(f"negative widths {widths} take more than shape {sizes} has")
+    x = strided_slice(node, x, [c[0] for c in cut], [c[1] for c in cut], (1,) * len(sizes))
+    grown = tuple((max(low, 0), max(high, 0)) for low, high in widths)
+    if not any(low or high for low, high in grown):
+        return x
+    attrs = slicing.Pad.Attrs(widths=grown, mode=mode, value=value)
+    return node.call(slicing.Pad, x, attrs=attrs)
+
+
+def _pad_widths(node: NodeContext, rank: int) -> list[tuple[int, int]]:
+    if node.opset < 11:
+        pads = node.integers("pads")
+        axes = tuple(range(rank))
+    else:
+        pads = node.required_ints(1, "the widths")
+        axes = tuple(range(rank))
+        if node.optional(3) is not None:
+            axes = node.required_ints(3, "the axes")
+    if len(pads) != 2 * len(axes):
+        raise node.model_error(f"{len(pads)} widths for {len(axes)} axes")
+    node.normal_axes(axes, rank)
+    widths = [(0, 0)] * rank
+    for position, axis in enumerate(axes):
+        widths[node.normal_axis(axis, rank)] = (pads[position], pads[position + len(axes)])
+    return widths
+
+
+def trilu(node: NodeContext) -> Expr:
+    """Convert Trilu; a diagonal that only the run knows is compared with each place."""
+    if node.optional(1) is not None and node.constant_value(1) is None:
+        return _triangle_at(node)
+    diagonal = 0 if node.optional(1) is None else node.required_integer(1, "the diagonal")
+    attrs = generate.Triangular.Attrs(upper=bool(node.integer("upper", 1)), diagonal=diagonal)
+    return node.call(generate.Triangular, node.input(0), attrs=attrs)
+
+
+def _triangle_at(node: NodeContext) -> Expr:
+    """Keep what lies above or below a diagonal that is data."""
+    x = node.input(0)
+    rank, sizes = rank_of(x), node.static_shape(0)
+    if rank < 2:
+        raise node.model_error(f"needs rank 2 or more, got {node.type_of(0)}")
+
+    def places(axis: int) -> Expr:
+        attrs = generate.Arange.Attrs(start=0, stop=sizes[axis], step=1, dtype=DType.INT64)
+        return node.along(node.call(generate.Arange, attrs=attrs), axis, rank)
+
+    diagonal = node.reshape(node.cast(node.input(1), DType.INT64), (1,) * rank)
+    border = node.call(binary.Add, places(rank - 2), diagonal)
+    op = compare.GreaterEqual if node.integer("upper", 1) else compare.LessEqual
+    kept = node.call(op, places(rank - 1), border)
+    return node.call(compare.Where, kept, x, node.scalar(0, dtype_of(x)))
+
+
+CONVERTERS = MappingProxyType(
+    {
+        "Concat": concat,
+        "Expand": expand,
+        "Flatten": flatten,
+        "Pad": pad,
+        "Reshape": reshape,
+        "Slice": slice_,
+        "Split": split,
+        "Squeeze": squeeze,
+        "Tile": tile,
+        "Transpose": transpose,
+        "Trilu": trilu,
+        "Unsqueeze": unsqueeze,
+    }
+)

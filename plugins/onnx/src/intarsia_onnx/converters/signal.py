@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fourier transforms of known lengths: products with a matrix of sines and cosines."""
+
+from __future__ import annotations
+
+import math
+from types import MappingProxyType
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Expr, tensor_type
+from intarsia_ir.ops import binary, indexing, nn
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.dtype import DType
+
+from ..builder import dtype_of, rank_of
+from ..context import NodeContext
+
+MOST_WEIGHTS = 1 << 21
+"""Elements of a matrix; longer transforms are faster on the host, in NumPy."""
+
+
+MOST_WIDE = 1 << 12
+"""Elements of a matrix that is multiplied in float64: what cancels out does so to the last bit."""
+
+
+def dft(node: NodeContext) -> Expr:
+    """Convert DFT along a known dimension; the last one holds real and imaginary part.
+
+    Back from frequencies only if those are half of them, and the result is real.
+    """
+    x = node.input(0)
+    shape = node.static_shape(0)
+    if node.opset >= 20:
+        given = node.optional(2) is not None
+        axis = node.required_integer(2, "the axis") if given else -2
+    else:
+        axis = node.integer("axis", 1)
+    axis = node.normal_axis(axis, len(shape))
+    if axis == len(shape) - 1 or shape[-1] not in (1, 2):
+        raise node.model_error(f"axis {axis} of {node.type_of(0)} is no signal")
+    inverse, onesided = bool(node.integer("inverse", 0)), bool(node.integer("onesided", 0))
+    if inverse and not onesided:
+        # What cancels out is rounding noise of NumPy's transform in ONNX's tests, and 0 here.
+        raise node.unsupported("DFT back from all frequencies")
+    real = inverse
+    usual = 2 * (shape[axis] - 1) if real else shape[axis]
+    count = usual if node.optional(1) is None else node.required_integer(1, "the length")
+    if count < 1:
+        raise node.model_error(f"a transform of {count} elements")
+    half = onesided and (real or shape[-1] == 1)
+    parts = 1 if real else 2
+    numbers = shape[-1] * parts
+    weights = _weights(node, shape[axis], count, numbers=numbers, inverse=inverse, half=half)
+    order = [i for i in range(len(shape)) if i != axis]
+    moved = node.transpose(x, [*order[:-1], axis, order[-1]])
+    result = _transformed(node, moved, weights, parts=parts)
+    places = list(range(len(shape) - 2))
+    return node.transpose(result, [*places[:axis], len(shape) - 2, *places[axis:], len(shape) - 1])
+
+
+def _weights(
+    node: NodeContext, size: int, count: int, *, numbers: int, inverse: bool, half: bool
+) -> np.ndarray:
+    """Return complex factors ``[size, results]`` of a transform of ``count`` elements.
+
+    Args:
+        node: The node, for the error if there are too many.
+        size: Elements there are: fewer are followed by zeros, more are left out.
+        count: Elements of the transform.
+        numbers: How many elements of a matrix a factor becomes.
+        inverse: From frequencies to elements.
+        half: Only frequencies up to the middle: the others mirror them.
+    """
+    bins = count // 2 + 1
+    results = count if inverse or not half else bins
+    if size * results * numbers > MOST_WEIGHTS:
+        raise node.unsupported(f"{node.op_type} of {size} elements as a product with a matrix")
+    rows, columns = np.arange(size)[:, None], np.arange(results)
+    angles = 2 * np.pi * ((rows * columns) % count) / count
+    factors = np.exp((1j if inverse else -1j) * angles)
+    used = bins if inverse and half else count
+    factors = np.where(rows < used, factors, 0)
+    if inverse:
+        factors = factors / count
+    if inverse and half:
+        mirrored = (rows > 0) & (2 * rows != count)
+        factors = factors * np.where(mirrored, 2, 1)
+    return factors
+
+
+def _transformed(node: NodeContext, x: Expr, factors: np.ndarray, *, parts: int) -> Expr:
+    """Multiply ``[..., size, real or complex]`` by factors; ``parts`` of the results are kept."""
+    *batch, size, given = tensor_type(x).static_shape
+    results = factors.shape[1]
+    complex_ = np.stack([factors * 1j**part for part in range(given)], axis=1)
+    split = np.stack([complex_.real, complex_.imag][:parts], axis=-1)
+    kind = DType.FLOAT64 if split.size <= MOST_WIDE else dtype_of(x)
+    matrix = split.reshape(size * given, results * parts).astype(numpy_dtype(kind))
+    rows = node.reshape(node.cast(x, kind), (math.prod(batch), size * given))
+    product = node.cast(node.call(nn.Matmul, rows, node.array(matrix)), dtype_of(x))
+    return node.reshape(product, (*batch, results, parts))
+
+
+def stft(node: NodeContext) -> Expr:
+    """Convert STFT of frames of a known length at known places."""
+    shape = node.ranked_shape(0, 2, 3)
+    window = node.optional(2)
+    hop = node.required_integer(1, "the step")
+    if node.optional(3) is not None:
+        size = node.required_integer(3, "the length")
+    else:
+        size = shape[1] if window is None else node.ranked_shape(2, 1)[0]
+    if hop < 1 or not 1 <= size <= shape[1]:
+        raise node.model_error(f"frames of {size} every {hop} in {node.type_of(0)}")
+    x = node.reshape(node.input(0), (*shape[:2], shape[2] if len(shape) == 3 else 1))
+    starts = np.arange(0, shape[1] - size + 1, hop)
+    places = node.array(starts[:, None] + np.arange(size))
+    frames = node.call(indexing.Take, x, places, attrs=indexing.Take.Attrs(axis=1))
+    if window is not None:
+        column = node.reshape(node.cast(window, dtype_of(x)), (size, 1))
+        frames = node.call(binary.Multiply, frames, column)
+    given = tensor_type(x).static_shape[-1]
+    half = given == 1 and bool(node.integer("onesided", 1))
+    weights = _weights(node, size, size, numbers=2 * given, inverse=False, half=half)
+    assert rank_of(frames) == 4
+    return _transformed(node, frames, weights, parts=2)
+
+
+CONVERTERS = MappingProxyType({"DFT": dft, "STFT": stft})

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators on spatial dimensions: Resize, Upsample, GridSample, DepthToSpace, SpaceToDepth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.ops import compare, regions, resample, sampling, unary
+from intarsia_ir.ops import resize as resizing
+from intarsia_runtime.dtype import DType
+
+from ..builder import STATIC_HINT, dtype_of
+from ..context import NodeContext
+from ..resizing import is_crop, needs_matrices, resizings
+
+_MODES = ("nearest", "linear", "cubic")
+_COORDINATES = (
+    "half_pixel",
+    "half_pixel_symmetric",
+    "pytorch_half_pixel",
+    "align_corners",
+    "asymmetric",
+)
+_NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def upsample(node: NodeContext) -> Expr:
+    """Convert Upsample and the Resize of opset 10, which sample at ``floor(x / scale)``."""
+    sizes = node.static_shape(0)
+    scales = node.numbers("scales") if node.has("scales") else _scales(node, 1)
+    return _resized(node, _scaled(node, sizes, scales), scales, "asymmetric", "floor")
+
+
+def resize(node: NodeContext) -> Expr:
+    """Convert Resize by scales or sizes."""
+    if node.opset < 11:
+        return upsample(node)
+    coordinates = node.string("coordinate_transformation_mode", "half_pixel")
+    if coordinates not in _COORDINATES and not is_crop(node):
+        raise node.unsupported(f"Resize with coordinate_transformation_mode='{coordinates}'")
+    nearest = node.string("nearest_mode", "round_prefer_floor")
+    if nearest not in _NEAREST:
+        raise node.model_error(f"nearest_mode='{nearest}' is not defined")
+    _mode(node)
+    if needs_matrices(node):
+        return _resized_by_matrices(node)
+    sizes = node.static_shape(0)
+    rank = len(sizes)
+    axes = tuple(range(rank))
+    if node.has("axes"):
+        axes = tuple(node.normal_axis(axis, rank) for axis in node.integers("axes"))
+        node.normal_axes(axes, rank)
+    given = node.optional(3)
+    if given is None:
+        part = _scales(node, 2)
+        _check_count(node, part, axes)
+        scales = _spread(part, axes, [1.0] * rank)
+        return _resized(node, _scaled(node, sizes, scales), scales, coordinates, nearest)
+    wanted = node.required_ints(3, "the sizes")
+    _check_count(node, wanted, axes)
+    new, scales = _from_sizes(node, sizes, wanted, axes)
+    return _resized(node, new, scales, coordinates, nearest)
+
+
+def _from_sizes(
+    node: NodeContext, sizes: tuple[int, ...], wanted: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return sizes and scales; a policy may keep the aspect ratio."""
+    if any(size < 1 for size in (*wanted, *(sizes[axis] for axis in axes))):
+        raise node.model_error(f"sizes {wanted} for shape {sizes}")
+    policy = node.string("keep_aspect_ratio_policy", "stretch")
+    ratios = [size / sizes[axis] for size, axis in zip(wanted, axes, strict=True)]
+    if policy != "stretch":
+        if policy not in ("not_larger", "not_smaller"):
+            raise node.model_error(f"keep_aspect_ratio_policy='{policy}' is not defined")
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        wanted = tuple(math.floor(ratio * sizes[axis] + 0.5) for axis in axes)
+        ratios = [ratio] * len(axes)
+    new = [int(size) for size in _spread(wanted, axes, [float(size) for size in sizes])]
+    return tuple(new), _spread(ratios, axes, [1.0] * len(sizes))
+
+
+def _scales(node: NodeContext, index: int) -> tuple[float, ...]:
+    value = node.required_value(index, "the scales")
+    if value.dtype.kind != "f" or value.ndim != 1:
+        raise node.model_error("the scales must be a vector of floats")
+    return tuple(float(scale) for scale in value)
+
+
+def _check_count(node: NodeContext, values: Sequence[float], axes: Sequence[int]) -> None:
+    if len(values) != len(axes):
+        raise node.model_error(f"{len(values)} scales or sizes for {len(axes)} axes")
+
+
+def _spread(values: Sequence[float], axes: Sequence[int], start: list[float]) -> tuple[float, ...]:
+    result = list(start)
+    for value, axis in zip(values, axes, strict=True):
+        result[axis] = value
+    return tuple(result)
+
+
+def _scaled(node: NodeContext, sizes: Sequence[int], scales: Sequence[float]) -> tuple[int, ...]:
+    if len(scales) != len(sizes) or any(not 0 < scale < 1e6 for scale in scales):
+        raise node.model_error(f"scales {tuple(scales)} for shape {tuple(sizes)}")
+    return tuple(math.floor(size * scale) for size, scale in zip(sizes, scales, strict=True))
+
+
+def _mode(node: NodeContext) -> str:
+    mode = node.string("mode", "nearest")
+    mode = "linear" if mode == "bilinear" else mode
+    if mode not in _MODES:
+        raise node.model_error(f"mode='{mode}' is not defined")
+    return mode
+
+
+def _resized(
+    node: NodeContext,
+    sizes: tuple[int, ...],
+    scales: tuple[float, ...],
+    coordinates: str,
+    nearest: str,
+) -> Expr:
+    mode = _mode(node)
+    if sizes == node.static_shape(0) and all(scale == 1.0 for scale in scales):
+        return node.input(0)
+    attrs = resizing.Resize.Attrs(
+        sizes=sizes,
+        scales=scales,
+        mode=mode,
+        coordinate_mode=coordinates,
+        nearest_mode=nearest,
+        cubic_a=node.number("cubic_coeff_a", -0.75),
+        exclude_outside=bool(node.integer("exclude_outside", 0)),
+    )
+    x = node.input(0)
+    dtype = dtype_of(x)
+    if mode == "nearest" or dtype.is_float:
+        return node.call(resizing.Resize, x, attrs=attrs)
+    # Integers are interpolated in float, then rounded and saturated, as in ONNX's reference.
+    wide = DType.FLOAT32 if dtype.bits <= 16 else DType.FLOAT64
+    result = node.call(resizing.Resize, node.cast(x, wide), attrs=attrs)
+    return node.cast(node.call(unary.Round, result), dtype)
+
+
+def _resized_by_matrices(node: NodeContext) -> Expr:
+    """Convert a Resize with an antialiasing filter, or of a known region."""
+    shape, dtype = node.static_shape(0), dtype_of(node.input(0))
+    roi, scales, sizes = (
+        None if node.optional(n) is None else node.required_value(n, what)
+        for n, what in enumerate(("the region", "the scales", "the sizes"), start=1)
+    )
+    x = node.input(0) if dtype.is_float else node.cast(node.input(0), DType.FLOAT32)
+    outside = np.zeros([1] * len(shape), bool)
+    for part in resizings(node, shape, roi, scales, sizes):
+        starts, weights = _bands(part.matrix)
+        attrs = resample.Resample.Attrs(axis=part.axis)
+        x = node.call(resample.Resample, x, node.array(starts), node.array(weights), attrs=attrs)
+        column = [-1 if axis == part.axis else 1 for axis in range(len(shape))]
+        outside = outside | part.outside.reshape(column)
+    if is_crop(node) and outside.any():
+        beyond = node.scalar(node.number("extrapolation_value", 0.0), dtype_of(x))
+        x = node.call(compare.Where, node.array(outside), beyond, x)
+    return x if dtype.is_float else node.cast(node.call(unary.Round, x), dtype)
+
+
+def _bands(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the elements of each row that are not 0 begin, and as many as the most are."""
+    marks = matrix != 0
+    first = marks.argmax(1)
+    taps = int((matrix.shape[1] - marks[:, ::-1].argmax(1) - first).max(initial=1))
+    starts = np.minimum(first, matrix.shape[1] - taps)
+    weights = np.take_along_axis(matrix, starts[:, None] + np.arange(taps), 1)
+    return starts, weights.astype(np.float32)
+
+
+def depth_to_space(node: NodeContext) -> Expr:
+    """Convert DepthToSpace."""
+    mode = node.string("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise node.model_error(f"mode='{mode}' is not defined")
+    attrs = resizing.DepthToSpace.Attrs(block=node.integer("blocksize"), mode=mode)
+    return node.call(resizing.DepthToSpace, node.input(0), attrs=attrs)
+
+
+def grid_sample(node: NodeContext) -> Expr:
+    """Convert GridSample; before opset 20 modes had the names of images."""
+    mode = node.string("mode", "linear")
+    attrs = sampling.GridSample.Attrs(
+        mode={"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode),
+        padding=node.string("padding_mode", "zeros"),
+        align_corners=bool(node.integer("align_corners", 0)),
+    )
+    return node.call(sampling.GridSample, node.input(0), node.input(1), attrs=attrs)
+
+
+def roi_align(node: NodeContext) -> Expr:
+    """Convert RoiAlign with a fixed number of samples in each cell."""
+    samples = node.integer("sampling_ratio", 0)
+    if samples < 1:
+        raise node.unsupported("RoiAlign with as many samples as a region has pixels", STATIC_HINT)
+    mode = node.string("mode", "avg")
+    where = node.string("coordinate_transformation_mode", _roi_default(node))
+    if mode not in ("avg", "max") or where not in ("half_pixel", "output_half_pixel"):
+        raise node.model_error(f"mode='{mode}', coordinate_transformation_mode='{where}'")
+    attrs = regions.RoiAlign.Attrs(
+        size=(node.integer("output_height", 1), node.integer("output_width", 1)),
+        samples=samples,
+        scale=node.number("spatial_scale", 1.0),
+        half_pixel=where == "half_pixel",
+        largest=mode == "max",
+    )
+    return node.call(regions.RoiAlign, *node.variadic(), attrs=attrs)
+
+
+def _roi_default(node: NodeContext) -> str:
+    return "half_pixel" if node.opset >= 16 else "output_half_pixel"
+
+
+def space_to_depth(node: NodeContext) -> Expr:
+    """Convert SpaceToDepth; mode CRD is written out."""
+    if node.string("mode", "DCR") == "CRD":
+        return _space_to_depth_crd(node)
+    attrs = resizing.SpaceToDepth.Attrs(block=node.integer("blocksize"))
+    return node.call(resizing.SpaceToDepth, node.input(0), attrs=attrs)
+
+
+def _space_to_depth_crd(node: NodeContext) -> Expr:
+    """Put the block's two dimensions behind the channels."""
+    sizes, block = node.static_shape(0), node.integer("blocksize")
+    if len(sizes) != 4 or block < 1 or sizes[2] % block or sizes[3] % block:
+        raise node.model_error(f"blocksize {block} for shape {sizes}")
+    n, c, h, w = sizes
+    split = node.reshape(node.input(0), (n, c, h // block, block, w // block, block))
+    moved = node.transpose(split, (0, 1, 3, 5, 2, 4))
+    return node.reshape(moved, (n, c * block * block, h // block, w // block))
+
+
+CONVERTERS = MappingProxyType(
+    {
+        "DepthToSpace": depth_to_space,
+        "GridSample": grid_sample,
+        "Resize": resize,
+        "RoiAlign": roi_align,
+        "SpaceToDepth": space_to_depth,
+        "Upsample": upsample,
+    }
+)

@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn a validated ONNX graph into a function, node by node, in time linear in its size."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+
+import numpy as np
+from msgspec import Struct, field
+
+from intarsia_ir.budget import budget
+from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
+from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.artifact.plan import NARROW
+from intarsia_runtime.errors import ModelError, UnsupportedError
+
+from .builder import STATIC_HINT, Builder
+from .context import Converted, Converter, Narrow, NodeContext
+from .fold import ConstantFolder
+from .graph import Graph, Model, Node
+from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
+from .names import affected, converter_name, defines, needed_names, nodes_towards
+from .structure import verify_graph
+from .tensors import check_sizes, named_dtype
+
+NAMES_SHOWN = 10
+MAX_WRITTEN = 1 << 16
+"""Most nodes that are imported once more for derivatives, and for derivatives of these."""
+MAX_INSIDE = 1 << 16
+"""Most nodes of graphs inside one node, turns of loops in each other counted; it may still run on
+the host."""
+MOVE_NARROW = frozenset(
+    {
+        *("Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze"),
+        *("Tile", "Transpose", "Unsqueeze"),
+    }
+)
+"""Operators that move elements of their first operand and need not know what they are."""
+TAKE_NARROW = MOVE_NARROW | {
+    "BitCast",
+    "Cast",
+    "CastLike",
+    "DequantizeLinear",
+    "QuantizeLinear",
+    "Shape",
+}
+"""Operators that take numbers that are stored in bytes."""
+
+
+class Scope(Struct):
+    """Values of one graph by name; ``None`` for what a node that cannot be imported would give.
+
+    ``stored`` has the element types of values that are bytes here, of narrow numbers elsewhere.
+    """
+
+    graph: Graph
+    outer: Scope | None
+    opset: int
+    values: dict[str, Expr | None] = field(default_factory=dict)
+    stored: dict[str, np.dtype] = field(default_factory=dict)
+
+    def find(self, name: str) -> Expr | None:
+        """Return a value of this graph or of those around it; the reader has checked all names."""
+        scope = self
+        while name not in scope.values and name not in scope.graph.initializers:
+            assert scope.outer is not None, name
+            scope = scope.outer
+        if name not in scope.values:
+            data = scope.graph.initializers[name]
+            if data.dtype.name in NARROW:
+                scope.stored[name] = data.dtype
+                data = data.view(np.uint8)
+            scope.values[name] = constant(data, name=name)
+        return scope.values[name]
+
+    def stored_type(self, name: str) -> np.dtype | None:
+        """Return the element type that the bytes of a value store; ``None`` for plain ones."""
+        scope = self
+        while name not in scope.values and scope.outer is not None:
+            scope = scope.outer
+        return scope.stored.get(name)
+
+
+class Importer:
+    """Imports one model.
+
+    Args:
+        model: The model.
+        converters: Converter of every standard operator by its name, of others by ``domain::name``.
+        inputs: Types of the graph's inputs, overrides applied.
+        fixed: Values of inputs that become constants.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        converters: Mapping[str, Converter],
+        inputs: Mapping[str, TensorType],
+        fixed: Mapping[str, np.ndarray],
+    ) -> None:
+        self._model = model
+        self._converters = converters
+        self._inputs = inputs
+        self._fixed = fixed
+        self._folder = ConstantFolder()
+        self._problems: list[UnsupportedError] = []
+        self._unknown: dict[tuple[str, str], list[str]] = {}
+        declared = {info.name: info.type for info in model.graph.inputs}
+        self._believes = all(inputs[name] == declared.get(name) for name in inputs)
+        self._shapes: Mapping[str, tuple[int, ...]] | None = None
+        self._only: dict[str, tuple[tuple[int, ...], ...]] = {}
+        self._written = 0
+        self._inside = 0
+
+    def run(self) -> IRModule:
+        """Import the entry graph as ``main``.
+
+        Raises:
+            UnsupportedError: Nodes that cannot be imported; one error lists all of them.
+            ModelError: A node that breaks ONNX's rules.
+        """
+        graph = self._model.graph
+        params: list[Var] = []
+        scope = Scope(graph, None, self._model.opset)
+        for info in graph.inputs:
+            if info.name in self._fixed:
+                scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
+                continue
+            param = Var(info.name, self._inputs[info.name])
+            scope.values[info.name] = param
+            if info.stored:
+                scope.stored[info.name] = named_dtype(info.stored)
+            params.append(param)
+        results = self._import(scope)
+        outputs = [value for value in results if value is not None]
+        if self._problems or self._unknown:
+            raise self._report()
+        body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
+        names = tuple(info.name for info in graph.outputs)
+        module = with_stored(Function(tuple(params), body, names), scope)
+        if self._only:
+            module = module.with_attr(OnlyFor, OnlyFor(MappingProxyType(self._only)))
+        return module
+
+    def _import(self, scope: Scope) -> list[Expr | None]:
+        graph = scope.graph
+        used = _live_names(graph)
+        for node in graph.nodes:
+            if used.isdisjoint(node.outputs):
+                continue
+            results = self._convert(node, scope, used)
+            for name, value in zip(node.outputs, results, strict=False):
+                scope.values[name] = value
+        return [scope.find(info.name) for info in graph.outputs]
+
+    def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
+        """Convert one node; what cannot be imported is noted, so that one error can list it all."""
+        budget().check(node.span)
+        if scope.outer is None:
+            self._inside = 0
+        nothing: list[Expr | None] = [None] * len(node.outputs)
+        name = converter_name(node)
+        converter = self._converters.get(name)
+        if converter is None and not self._model.bodies.knows(node, scope.opset):
+            self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
+            return nothing
+        args: list[Expr | None] = []
+        for name in node.inputs:
+            value = scope.find(name) if name else None
+            if name and value is None:
+                return nothing
+            args.append(value)
+
+        stored = [scope.stored_type(name) if name else None for name in node.inputs]
+        if any(stored) and (node.domain or node.op_type not in TAKE_NARROW):
+            first = next(filter(None, stored))
+            message = f"operator '{node.op_type}' of {first} is not supported"
+            self._problems.append(UnsupportedError(message, where=str(node.span)))
+            return nothing
+        before, self._problems = self._problems, []
+        results = self._applied(node, converter, args, stored, scope, used)
+        waits = any(problem.hint == STATIC_HINT for problem in self._problems)
+        if waits and self._believes and scope.graph is self._model.graph:
+            results = self._implied(node, converter, args, scope, used) or results
+        self._problems = before + self._problems
+        return results
+
+    def _implied(
+        self,
+        node: Node,
+        converter: Converter | None,
+        args: list[Expr | None],
+        scope: Scope,
+        used: set[str],
+    ) -> Sequence[Expr | None] | None:
+        """Import a node for the values of an operand that its declared results leave it."""
+        case = self._case(node, args)
+        if case is None:
+            return None
+        operands = [arg for arg in (args[place] for place in case.places) if isinstance(arg, Var)]
+        problems, stored = self._problems, [None] * len(args)
+        results: dict[tuple[int, ...], Sequence[Expr]] = {}
+        values = forms(case)
+        for value, key in values:
+            if key in results:
+                continue
+            self._problems, trial = [], list(args)
+            try:
+                parts = zip(case.places, operands, case.parts(value), strict=True)
+                for place, operand, part in parts:
+                    given = np.array(part, numpy_dtype(tensor_type(operand).dtype))
+                    trial[place] = constant(given.reshape(tensor_type(operand).static_shape))
+            except OverflowError:
+                continue  # no value of this operand
+            try:
+                found = self._applied(node, converter, trial, stored, scope, used)
+            except ModelError:
+                continue  # no value of this node
+            exprs = [expr for expr in found if expr is not None]
+            pairs = zip(node.outputs, exprs, strict=False)
+            shapes = tuple(shape_of(expr) for name, expr in pairs if name)
+            if not self._problems and shapes == case.results:
+                results[key] = exprs
+        self._problems = problems
+        fitting = [form for form in values if form[1] in results]
+        known = independent([case.parts(value) for value, _ in fitting])
+        if known is None or len(results) > MOST_KEYS:
+            return None
+        allowed = [
+            set(choices).intersection(self._only.get(operand.name, choices))
+            for operand, choices in zip(operands, known, strict=True)
+        ]
+        if not all(allowed):
+            return None
+        self._problems = []
+        for operand, choices in zip(operands, allowed, strict=True):
+            self._only[operand.name] = tuple(sorted(choices))
+        if len(results) == 1:
+            return next(iter(results.values()))
+        return choose(Builder(node.span, self._folder), operands, fitting, results)
+
+    def _case(self, node: Node, args: Sequence[Expr | None]) -> Case | None:
+        """Return what is known of a node that few operands, all inputs, are missing for."""
+        listed = FORMS[node.op_type][0] if node.op_type in FORMS and not node.domain else ()
+        places = tuple(place for place in listed if place < len(args) and args[place] is not None)
+        missing = [args[place] for place in places]
+        if not missing or not all(
+            isinstance(arg, Var) and tensor_type(arg).is_static for arg in missing
+        ):
+            return None
+        if self._shapes is None:
+            found = self._model.bodies.infer_types(self._inputs)
+            known = {name: type_.static_shape for name, type_ in found.items() if type_.is_static}
+            self._shapes = declared_shapes(self._model.graph, known)
+        results = [self._shapes.get(name) for name in node.outputs if name]
+        shapes = tuple(shape for shape in results if shape is not None)
+        if len(shapes) < len(results):
+            return None
+        return Case(node, places, tuple(shape_of(arg) for arg in args), shapes)
+
+    def _applied(
+        self,
+        node: Node,
+        converter: Converter | None,
+        args: Sequence[Expr | None],
+        stored: Sequence[np.dtype | None],
+        scope: Scope,
+        used: set[str],
+    ) -> Sequence[Expr | None]:
+        """Convert a node whose operands are there, by its converter or by its body."""
+        nothing: list[Expr | None] = [None] * len(node.outputs)
+        if converter is None:
+            return self._expanded(node, args, scope) or nothing
+
+        def branch(graph: Graph, given: Mapping[str, Expr]) -> tuple[Expr, ...]:
+            self._inside += len(graph.nodes)
+            if self._inside > MAX_INSIDE:
+                raise UnsupportedError(
+                    f"graphs inside come to more than {MAX_INSIDE} nodes",
+                    where=str(node.span),
+                    hint=STATIC_HINT,
+                )
+            results = self._import(Scope(graph, scope, scope.opset, {**given}))
+            whole = tuple(value for value in results if value is not None)
+            if len(whole) < len(results):
+                raise _BranchFailed
+            return whole
+
+        again = partial(self._again, node, scope)
+        context = NodeContext(node, args, scope.opset, self._folder, used, branch, stored, again)
+        try:
+            converted = converter(context)
+        except _BranchFailed:
+            return nothing
+        except UnsupportedError as error:
+            if not error.where:
+                error.where = str(node.span)
+            self._problems.append(error)
+            return nothing
+        results = unwrapped(node, converted, stored, scope.stored)
+        if any(stored) and all(arg is None or isinstance(arg, Constant) for arg in args):
+            arrays = evaluate(Function((), make_tuple(results)), {})
+            results = tuple(constant(array, span=node.span) for array in arrays)
+        for value in results:
+            if isinstance(value.type, TensorType):
+                sizes = tuple(size for size in value.type.shape if isinstance(size, int))
+                check_sizes(sizes, value.type.dtype, str(node.span))
+        for name in node.outputs[len(results) :]:
+            if name in used:
+                message = f"output '{name}' is used but cannot be computed"
+                self._problems.append(UnsupportedError(message, where=str(node.span)))
+        return [*results, *nothing[len(results) :]]
+
+    def _again(self, node: Node, scope: Scope, name: str, given: Mapping[str, Expr]) -> Expr:
+        """Import a value of the graph that ``node`` is in, for other values of some names.
+
+        What does not depend on those names stays what it is.
+        """
+        graph = scope.graph
+        for wanted in (name, *given):
+            if not defines(graph, wanted):
+                raise _undefined(wanted, node, scope)
+        nodes = nodes_towards(graph, name, set(given))
+        news = {key for key, value in given.items() if value is not scope.values.get(key)}
+        changed = affected(nodes, news)
+        # An input that is not there is one that only the run knows.
+        values: dict[str, Expr | None] = {info.name: None for info in graph.inputs}
+        values.update((key, value) for key, value in scope.values.items() if key not in changed)
+        inner = Scope(graph, scope.outer, scope.opset, {**values, **given}, dict(scope.stored))
+        used = {wanted for inside in nodes for wanted in needed_names(inside)} | {name}
+        for inside in nodes:
+            if all(output in inner.values for output in inside.outputs if output in used):
+                continue
+            self._written += 1
+            if self._written > MAX_WRITTEN:
+                raise UnsupportedError(f"derivatives of more than {MAX_WRITTEN} nodes")
+            results = Importer._convert(self, inside, inner, used)
+            for output, value in zip(inside.outputs, results, strict=False):
+                inner.values.setdefault(output, value)
+        found = inner.find(name)
+        if found is None:
+            raise _BranchFailed
+        return found
+
+    def _expanded(
+        self, node: Node, args: Sequence[Expr | None], scope: Scope
+    ) -> Sequence[Expr | None] | None:
+        """Import a node by the body that ONNX gives for it."""
+        types = [None if arg is None else tensor_type(arg) for arg in args]
+        try:
+            body = self._model.bodies.expand(node, scope.opset, types)
+        except UnsupportedError as error:
+            self._problems.append(error)
+            return None
+        if body is None:
+            self._unknown.setdefault((node.domain, node.op_type), []).append(node.span.name)
+            return None
+        graph, opset = body
+        try:
+            verify_graph(graph)
+        except ModelError as error:  # ONNX leaves out what a wrong attribute chooses
+            text = f"operator '{node.op_type}' cannot be expanded: {error.message}"
+            self._problems.append(UnsupportedError(text, where=str(node.span)))
+            return None
+        inner = Scope(graph, None, opset)
+        inner.values.update(zip(node.inputs, args, strict=True))
+        results = iter(self._import(inner))
+        return [next(results) if name else None for name in node.outputs]
+
+    def _report(self) -> UnsupportedError:
+        lines = [self._describe(*key, nodes) for key, nodes in self._unknown.items()]
+        if not lines and len(self._problems) == 1:
+            return self._problems[0]
+        lines += [f"{problem.where}: {problem.message}" for problem in self._problems]
+        hints = dict.fromkeys(problem.hint for problem in self._problems if problem.hint)
+        if len(lines) == 1:
+            return UnsupportedError(lines[0], hint="\n".join(hints))
+        listing = "\n  ".join(lines)
+        message = f"{len(lines)} things in this model are not supported:\n  {listing}"
+        return UnsupportedError(message, hint="; ".join(hints))
+
+    def _describe(self, domain: str, op_type: str, nodes: Sequence[str]) -> str:
+        """Say which operator is unknown, where it is, and which known one has a similar name."""
+        names = ", ".join(f"'{name}'" for name in nodes[:NAMES_SHOWN])
+        more = f" and {len(nodes) - NAMES_SHOWN} more" if len(nodes) > NAMES_SHOWN else ""
+        place = f"domain '{domain}'" if domain else f"opset {self._model.opset}"
+        text = f"operator '{op_type}' ({place}) is not supported; node {names}{more}"
+        near = difflib.get_close_matches(op_type, self._converters, 1)
+        return f"{text}; nearest supported operator: '{near[0]}'" if near else text
+
+
+def unwrapped(
+    node: Node,
+    converted: Converted,
+    operands: Sequence[np.dtype | None],
+    stored: dict[str, np.dtype],
+) -> tuple[Expr, ...]:
+    """Return what a converter gave as expressions; note in ``stored`` which are narrow bytes."""
+    results = converted if isinstance(converted, tuple) else (converted,)
+    if node.op_type in MOVE_NARROW and operands[0] is not None:
+        stored.update(dict.fromkeys((name for name in node.outputs if name), operands[0]))
+    found: list[Expr] = []
+    for name, value in zip(node.outputs, results, strict=False):
+        if isinstance(value, Narrow):
+            stored[name] = value.dtype
+        found.append(value.bytes if isinstance(value, Narrow) else value)
+    return tuple(found)
+
+
+def with_stored(function: Function, scope: Scope) -> IRModule:
+    """Return a function as a module that names the narrow types of its inputs and outputs."""
+    names = [*(param.name for param in function.params), *function.output_names]
+    found = {name: scope.stored[name].name for name in names if name in scope.stored}
+    module = IRModule.from_function(function)
+    return module.with_attr(StoredAs, StoredAs(MappingProxyType(found))) if found else module
+
+
+class _BranchFailed(Exception):
+    """A graph inside or around a node could not be imported; why has been noted."""
+
+
+def _undefined(name: str, node: Node, scope: Scope) -> ModelError | UnsupportedError:
+    """Say that a node names a value in an attribute which is not in its own graph."""
+    where = str(node.span)
+    if scope.outer is None:
+        return ModelError(f"'{name}' is not defined by anything", where=where)
+    return UnsupportedError(f"'{name}' is no value of the graph that the node is in", where=where)
+
+
+def _live_names(graph: Graph) -> set[str]:
+    """Return the names that the outputs depend on."""
+    live = {info.name for info in graph.outputs}
+    for node in reversed(graph.nodes):
+        if live.isdisjoint(node.outputs):
+            continue
+        live.update(node.inputs)
+        for value in node.attrs.values():
+            if isinstance(value, Graph):
+                live |= _live_names(value)
+    live.discard("")
+    return live
