@@ -23,11 +23,9 @@ from .type_rules import (
     check_vector,
     is_number,
     operands,
-    plus,
     same_dtype,
     same_size,
     shape_text,
-    times,
 )
 from .windows import Padding, Windows
 
@@ -284,10 +282,8 @@ class ConvTranspose(Op):
 def _transposed_shape(attrs: ConvTranspose.Attrs, kernel: Sequence[int], spatial: Shape) -> Shape:
     extra = attrs.output_padding or (0,) * len(kernel)
     return tuple(
-        plus(
-            times(plus(size, -1), attrs.strides[d]),
-            (kernel[d] - 1) * attrs.dilation[d] + 1 + extra[d] - sum(attrs.padding[d]),
-        )
+        (size - 1) * attrs.strides[d]
+        + ((kernel[d] - 1) * attrs.dilation[d] + 1 + extra[d] - sum(attrs.padding[d]))
         for d, size in enumerate(spatial)
     )
 
