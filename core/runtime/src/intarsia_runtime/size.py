@@ -46,6 +46,16 @@ class SizeOp(Struct, frozen=True):
         return f"{_operand(self.a)} {self.op} {_operand(self.b)}"
 
 
+class OpenSizeError(UnsupportedError):
+    """Somebody needs the number that a symbolic size stands for."""
+
+    def __init__(self, size: Dim) -> None:
+        super().__init__(
+            f"the size {size} is only known at run time",
+            hint="give every input a shape, e.g. --shape input:1,3,224,224",
+        )
+
+
 Atom: TypeAlias = "str | SizeOp"
 """A size variable, by its name, or an operation."""
 
@@ -101,38 +111,55 @@ class Dim(Struct, frozen=True):
             total = total + term
         return total
 
+    # A foreign operand, an expression of the loop IR, has its own arithmetic.
     def __add__(self, other: Size) -> Size:
-        return _sum((self, 1), (other, 1))
+        return _sum((self, 1), (other, 1)) if _is_size(other) else NotImplemented
 
     def __radd__(self, other: int) -> Size:
-        return _sum((self, 1), (other, 1))
+        return _sum((self, 1), (other, 1)) if _is_size(other) else NotImplemented
 
     def __sub__(self, other: Size) -> Size:
-        return _sum((self, 1), (other, -1))
+        return _sum((self, 1), (other, -1)) if _is_size(other) else NotImplemented
 
     def __rsub__(self, other: int) -> Size:
-        return _sum((other, 1), (self, -1))
+        return _sum((other, 1), (self, -1)) if _is_size(other) else NotImplemented
 
     def __neg__(self) -> Size:
         return _sum((self, -1))
 
     def __mul__(self, other: Size) -> Size:
-        return _product(self, other)
+        return _product(self, other) if _is_size(other) else NotImplemented
 
     def __rmul__(self, other: int) -> Size:
-        return _product(self, other)
+        return _product(self, other) if _is_size(other) else NotImplemented
 
     def __floordiv__(self, other: Size) -> Size:
-        return floor_divide(self, other)
+        return floor_divide(self, other) if _is_size(other) else NotImplemented
 
     def __rfloordiv__(self, other: int) -> Size:
-        return floor_divide(other, self)
+        return floor_divide(other, self) if _is_size(other) else NotImplemented
 
     def __mod__(self, other: Size) -> Size:
-        return remainder(self, other)
+        return remainder(self, other) if _is_size(other) else NotImplemented
 
     def __rmod__(self, other: int) -> Size:
-        return remainder(other, self)
+        return remainder(other, self) if _is_size(other) else NotImplemented
+
+    # Nothing decides by a size that only the run knows: code that would is not for open sizes.
+    def __lt__(self, other: Size) -> bool:
+        raise OpenSizeError(self)
+
+    def __le__(self, other: Size) -> bool:
+        raise OpenSizeError(self)
+
+    def __gt__(self, other: Size) -> bool:
+        raise OpenSizeError(self)
+
+    def __ge__(self, other: Size) -> bool:
+        raise OpenSizeError(self)
+
+    def __index__(self) -> int:
+        raise OpenSizeError(self)
 
     def __str__(self) -> str:
         text = ""
@@ -241,6 +268,10 @@ def parse_size(text: str) -> Size:
         return _parsed(tree.body)
     except (SyntaxError, ValueError, RecursionError, MemoryError, UnsupportedError):
         raise wrong from None
+
+
+def _is_size(value: object) -> bool:
+    return isinstance(value, int | Dim)
 
 
 def _terms(size: Size) -> tuple[tuple[Monomial, int], ...]:

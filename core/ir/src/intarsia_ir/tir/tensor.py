@@ -45,7 +45,10 @@ class ArgReduction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tensor:
-    """A named array of a static shape, either given (``body is None``) or defined per element.
+    """A named array, either given (``body is None``) or defined per element.
+
+    A :class:`~intarsia_runtime.size.Dim` may stand where an extent is an ``int``: it does the same
+    arithmetic, and refuses to be compared, so rules that need a number say so.
 
     Attributes:
         axes: One loop for each dimension, outermost first; empty for a given tensor.
