@@ -17,6 +17,7 @@ from intarsia_runtime.errors import UnsupportedError
 
 from .cost import is_cheap_expr, points
 from .interning import Interner
+from .typical import extents
 
 MAX_PLACES = 8
 """Different places at which a tensor that is not cheap may be computed again."""
@@ -80,7 +81,7 @@ def parameter_tensors(function: Function) -> dict[Expr, Tensor]:
     parameters_of: dict[Expr, Tensor] = {}
     for param in function.params:
         kind = tensor_type(param)
-        parameters_of[param] = placeholder(param.name, kind.static_shape, kind.dtype)
+        parameters_of[param] = placeholder(param.name, extents(kind), kind.dtype)
     return parameters_of
 
 
