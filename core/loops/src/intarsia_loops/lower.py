@@ -34,7 +34,7 @@ from .dispatch import dispatch
 from .fuse import KernelCall, fuse
 from .loops import default_loops
 from .tensors import Stages, stages_of
-from .typical import is_open
+from .typical import is_open, typical
 
 if TYPE_CHECKING:
     from .targets import LoopTarget, OutlinedRegion
@@ -50,6 +50,9 @@ BoundStack: TypeAlias = "Callable[[PrimFunc, LoopTarget], PrimFunc]"
 
 ScheduleTable: TypeAlias = "Mapping[str, GroupSchedule | Mapping[str, GroupSchedule]]"
 """Name of an anchor operator to its schedule, or to schedules by key of the target."""
+
+OPEN_SCHEDULES = frozenset({"cpu.dense", "matmul"})
+"""Operators whose schedules are for open sizes, too."""
 
 _TEMPORARY_BYTES = 64 << 20
 _TEMPORARY_SHARE = 16
@@ -137,7 +140,8 @@ def _kernel(group: FusedGroup, backend: _Backend) -> PrimFunc:
     """Return the kernel of a group: its schedule's, or default loops."""
     anchor = group.anchor
     # Schedules share out work among threads and registers; they need not think of none.
-    if anchor is not None and not _is_empty(group) and not _is_open(group):
+    takes_open = anchor is not None and anchor.name in OPEN_SCHEDULES
+    if anchor is not None and not _is_empty(group) and (takes_open or not _is_open(group)):
         schedule = _schedule(anchor.name, backend)
     else:
         schedule = None
@@ -167,8 +171,9 @@ def _wastes_memory(kernel: PrimFunc) -> bool:
 
     A padded copy of a picture is, where the dilation of the window is millions.
     """
-    used = sum(buffer.bytes for buffer in kernel.params[: len(kernel.params) - kernel.scratch])
-    own = sum(buffer.bytes for buffer in kernel.scratch_params) + frame_bytes(kernel)
+    given = kernel.params[: len(kernel.params) - kernel.scratch]
+    used = typical(sum(buffer.bytes for buffer in given))
+    own = typical(sum(buffer.bytes for buffer in kernel.scratch_params)) + frame_bytes(kernel)
     return own > max(_TEMPORARY_BYTES, _TEMPORARY_SHARE * used)
 
 

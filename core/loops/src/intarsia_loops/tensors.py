@@ -9,6 +9,7 @@ from dataclasses import replace
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, tensor_type
+from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import post_order as graph_order
 from intarsia_ir.tir.expr import PrimExpr, Read, const
 from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor, compute, placeholder
@@ -62,7 +63,24 @@ def expand(function: Function, given: Mapping[Expr, Tensor]) -> dict[Expr, tuple
                 )
             result = node.op.compute(node.attrs, *(made[arg][0] for arg in node.args))
             made[node] = (result,) if isinstance(result, Tensor) else tuple(result)
+            _check_sizes(node, made[node])
     return made
+
+
+def _check_sizes(node: Call, made: tuple[Tensor, ...]) -> None:
+    """Refuse an operator whose rule makes other sizes than its type says.
+
+    Raises:
+        UnsupportedError: A rule that is for numbers met an open size.
+    """
+    kinds = node.type.fields if isinstance(node.type, TupleType) else (node.type,)
+    shapes = [kind.shape for kind in kinds if isinstance(kind, TensorType)]
+    if [tensor.shape for tensor in made] != shapes:
+        raise UnsupportedError(
+            f"'{node.name}' is not compiled for open sizes",
+            where=str(node.span),
+            hint="give every input a shape, e.g. --shape input:1,3,224,224",
+        )
 
 
 def _immediate(node: Constant) -> Tensor:

@@ -7,9 +7,9 @@ Results never depend on it: whoever asks here writes loops that are right for ev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
 
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.tir.tensor import extents as tensor_extents
 from intarsia_runtime.size import Dim, Size
 
 TYPICAL = 64
@@ -36,4 +36,4 @@ def is_open(kind: TensorType) -> bool:
 
 def extents(kind: TensorType) -> tuple[int, ...]:
     """Return the shape for tensor expressions, where an expression stands for a number."""
-    return cast("tuple[int, ...]", kind.shape)
+    return tensor_extents(kind.shape)

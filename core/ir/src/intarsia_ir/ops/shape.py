@@ -204,7 +204,7 @@ class Concatenate(Op):
         at = attrs.axis
         shape = list(xs[0].shape)
         shape[at] = sum(x.shape[at] for x in xs)
-        parts = [x for x in xs if x.shape[at] > 0] or [xs[0]]
+        parts = [x for x in xs if x.shape[at] != 0] or [xs[0]]
         starts = [0, *accumulate(x.shape[at] for x in parts)]
 
         def element(*indices: PrimExpr) -> PrimExpr:

@@ -12,7 +12,7 @@ from intarsia_runtime.errors import TypeRuleError
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Size, TensorType, Type
 from ..tir.expr import PrimExpr, const, if_then_else, maximum, minimum, select
-from ..tir.tensor import Tensor, compute
+from ..tir.tensor import Tensor, compute, extents
 from .arrays import Array
 from .elements import inside
 from .type_rules import operands, shape_text
@@ -67,8 +67,7 @@ class StridedSlice(Op):
             steps = zip(indices, attrs.begin, attrs.strides, strict=True)
             return x[tuple(i * stride + begin for i, begin, stride in steps)]
 
-        shape = tuple(size for size in sizes if isinstance(size, int))
-        return compute(shape, element, name="strided_slice")
+        return compute(extents(sizes), element, name="strided_slice")
 
 
 def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Size:

@@ -49,7 +49,9 @@ class Frame:
 
     def value(self, size: Size) -> str:
         """Return the number that a size is."""
-        return self._e.value(index(size))
+        value = self._e.value(index(size))
+        self._w.values.clear()  # known by identity, and the expression is gone
+        return value
 
     def store(self, number: int, value: str) -> None:
         """Set an entry behind the variables."""
