@@ -75,7 +75,9 @@ def parallel_loops(
             body = For(var, index(extent), ForKind.SERIAL, body)
         return body
     # As few loops as give every thread enough iterations: each fused one costs a division.
-    count = next((n for n in range(1, len(wanted) + 1) if typical(prod(extents[:n])) >= 64), len(wanted))
+    count = next(
+        (n for n in range(1, len(wanted) + 1) if typical(prod(extents[:n])) >= 64), len(wanted)
+    )
     for var, extent in reversed(wanted[count:]):
         body = For(var, index(extent), ForKind.SERIAL, body)
     if count == 1:

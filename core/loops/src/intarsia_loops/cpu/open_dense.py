@@ -4,8 +4,8 @@
 The register tile is that of ``dense.py``; only the number of tiles is not known. Tiles cover the
 rows from the first one on, and the last tile ends at the last row: it overlaps the one before
 instead of being smaller, so every tile of a product has the same code. Some rows are then computed
-twice, with the same result. There are versions for tiles of 1, 2, 4 (and 8) rows and of as many as
-the registers hold; the run takes the one that computes the fewest rows, where a tile of fewer than
+twice, with the same result. There are versions for tiles of 1 row, of 4 and of as many as the
+registers hold; the run takes the one that computes the fewest rows, where a tile of fewer than
 four costs as much as one of four, because its sums wait for each other (``tiling.best_rows``).
 
 Loops, outermost first::
@@ -16,8 +16,8 @@ Loops, outermost first::
           for tile of the panel:            # micro_kernel.py: all of K, accumulators in registers
 
 A panel has as many tiles as ``panel_bytes`` holds, so it stays in the second-level cache while the
-blocks of B pass, as in ``dense.py``. Blocks of large weights are prefetched by the tiles of the
-block before, each its share of a full panel. XNNPACK's GEMM takes M the same way: tiles of
+blocks of B pass, as in ``dense.py``. A block of large weights is prefetched by the first tiles of
+the block before: by four of 4 rows, by eight of the largest. XNNPACK's GEMM takes M the same way: tiles of
 ``mr`` rows, and a remainder by a kernel of fewer.
 """
 
@@ -78,7 +78,7 @@ def tile_versions(rows: PrimExpr, largest: int, version: Callable[[int], Stmt]) 
         largest: Rows of the largest tile.
         version: ``version(tile)``: the loops with tiles of so many rows, for at least as many.
     """
-    sizes = [*(size for size in (1, 2, 4, 8) if size < largest), largest]
+    sizes = [*(size for size in (1, _FULL) if size < largest), largest]
     chosen = version(largest)
     for number in reversed(range(len(sizes) - 1)):
         size, above = sizes[number], sizes[number + 1 :]
@@ -112,6 +112,7 @@ def _tiles(
     count = (rows + (tile - 1)) // tile
     fitting = tiling.panel_bytes // max(1, depth * weight.dtype.bytes * tile)
     in_panel = max(1, min(_TILES, fitting))
+    fetching = min(in_panel, 1 if tile < _FULL else 4 if tile < largest else 8)
     panels = (count + (in_panel - 1)) // in_panel
     stmts: list[Stmt] = []
     for first, blocks, used in column_parts(outputs, width):
@@ -151,7 +152,7 @@ def _tiles(
                     weight,
                     (block + 1, 0),
                     depth,
-                    (before * tile, in_panel * tile),
+                    (minimum(before, fetching - 1) * tile, fetching * tile),
                     tile,
                 ),
             )

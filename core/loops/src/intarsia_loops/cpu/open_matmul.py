@@ -51,9 +51,7 @@ def _fits_panel(tiling: CpuTiling, product: Product, width: int) -> bool:
     """Whether a block of a transposed matrix can be turned round on the stack."""
     if isinstance(product.k, Dim) or tiling.transpose_registers is None:
         return False
-    return (
-        product.k >= tiling.lanes and product.k * width * product.b.dtype.bytes <= PANEL_BYTES
-    )
+    return product.k >= tiling.lanes and product.k * width * product.b.dtype.bytes <= PANEL_BYTES
 
 
 class _Blocks:
@@ -122,9 +120,7 @@ class _Blocks:
                 steps=(index(product.k),),
                 left=lambda r, k: a_element(start + r, k[0]),
                 right=right,
-                epilogue=lambda r, c, value: self._epilogue(
-                    value, (*outer, start + r, first + c)
-                ),
+                epilogue=lambda r, c, value: self._epilogue(value, (*outer, start + r, first + c)),
                 dtype=product.a.dtype,
             )
 

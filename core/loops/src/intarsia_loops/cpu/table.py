@@ -122,9 +122,7 @@ class Schedules(Struct, frozen=True):
         outputs = attrs.outputs
         tiling = self._shape(target, anchor)
         loops = open_dense_loops if isinstance(prod(outer), Dim) else dense_loops
-        return anchor.function(
-            loops(tiling, flat_rows(a), weight, outputs, anchor.epilogue, outer)
-        )
+        return anchor.function(loops(tiling, flat_rows(a), weight, outputs, anchor.epilogue, outer))
 
     def matmul(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``matmul`` of two values known at run time."""

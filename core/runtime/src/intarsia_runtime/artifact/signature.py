@@ -46,7 +46,8 @@ class Signature(Struct, frozen=True):
         """Return that of a plan."""
         inputs, outputs = (
             tuple(
-                ValueSpec(spec.name, spec.stored or spec.dtype.value, _shape(spec)) for spec in specs
+                ValueSpec(spec.name, spec.stored or spec.dtype.value, _shape(spec))
+                for spec in specs
             )
             for specs in (plan.inputs, plan.outputs)
         )
