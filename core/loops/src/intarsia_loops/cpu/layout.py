@@ -26,7 +26,7 @@ from intarsia_ir.graph.expr import (
     make_tuple,
     tensor_type,
 )
-from intarsia_ir.graph.op import OpAttrs, OpKind
+from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops import qnn_linear
@@ -36,16 +36,14 @@ from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
 from intarsia_ir.ops.qnn import Lookup
 from intarsia_ir.ops.qnn_elements import Mean
 from intarsia_ir.ops.reduce import ReduceOp
-from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
-from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.ops.shape import Concatenate, Reshape, Transpose
 from intarsia_ir.reduced import WINOGRAD
 from intarsia_runtime.artifact.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import product
 
-from ..typical import is_open, typical
+from ..typical import has_open_size, typical
 from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
 from .bf16x2 import (
     Bf16x2Conv,
@@ -80,11 +78,18 @@ from .quantize import (
     is_quantized_linear,
     padded,
 )
-from .relayout import moved, packed_conv, packed_depthwise, reshaped
+from .relayout import (
+    TO_FIRST,
+    TO_LAST,
+    moved,
+    nhwc_axis,
+    packed_conv,
+    packed_depthwise,
+    permuted,
+    reshaped,
+)
 from .tiling import CpuTiling, block_width
 
-TO_LAST = (0, 2, 3, 1)
-TO_FIRST = (0, 3, 1, 2)
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
 _LEAST_WINDOW = 4
@@ -170,13 +175,13 @@ class _Layout(Struct):
             return self._elementwise(node)
         if node.op is Concatenate:
             args = [self.channels_last(arg) for arg in node.args]
-            made = call(node.op, *args, attrs=_nhwc_axis(node.attrs), span=node.span)
+            made = call(node.op, *args, attrs=nhwc_axis(node.attrs), span=node.span)
             return self._set(node, made)
         if node.op in _POOLS:
             return self._pool(node)
         if issubclass(node.op, ReduceOp) or node.op is Mean:
             return self._reduce(node)
-        attrs = _permuted(node)
+        attrs = permuted(node)
         if attrs is None:
             return False
         source = self.channels_last(node.args[0])
@@ -314,7 +319,7 @@ class _Layout(Struct):
         attrs = node.attrs
         if not isinstance(attrs, Matmul.Attrs):
             return False
-        opened = _is_open(node)
+        opened = has_open_size(node)
         if not opened and self._matvec(node, attrs):
             return True
         if not isinstance(b, Constant):
@@ -454,19 +459,6 @@ class _Layout(Struct):
         return True
 
 
-def _is_open(node: Call) -> bool:
-    """Whether a size of a call is only known at run time."""
-    kinds = (node.type, *(arg.type for arg in node.args))
-    return any(isinstance(kind, TensorType) and is_open(kind) for kind in kinds)
-
-
-def _may_convert(node: Call) -> bool:
-    """Whether there is a form of a call for channels last or packed weights: of open sizes, of
-    products alone.
-    """
-    return node.op is Matmul or not _is_open(node)
-
-
 def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
     """Return a weight as the loops want it; it is packed when it is wanted."""
     match how:
@@ -488,29 +480,6 @@ def _is_rank4(kind: object) -> bool:
     return isinstance(kind, TensorType) and kind.rank == 4
 
 
-def _nhwc_axis(attrs: OpAttrs) -> OpAttrs:
-    """Attributes with one axis, channels last."""
-    assert isinstance(attrs, Concatenate.Attrs | Split.Attrs)  # what it is called for
-    return replace(attrs, axis=TO_LAST.index(attrs.axis))
-
-
-def _permuted(node: Call) -> OpAttrs | None:
-    """Return the attributes of an operator of one picture, channels last; ``None`` if unknown."""
-    attrs = node.attrs
-    match attrs:
-        case Pad.Attrs():
-            widths = tuple(attrs.widths[axis] for axis in TO_LAST)
-            return replace(attrs, widths=widths)
-        case StridedSlice.Attrs():
-            begin, end, strides = (
-                tuple(values[axis] for axis in TO_LAST)
-                for values in (attrs.begin, attrs.end, attrs.strides)
-            )
-            return replace(attrs, begin=begin, end=end, strides=strides)
-        case Split.Attrs():
-            return _nhwc_axis(attrs)
-        case Resize.Attrs():
-            scales = attrs.scales and tuple(attrs.scales[axis] for axis in TO_LAST)
-            return replace(attrs, sizes=tuple(attrs.sizes[a] for a in TO_LAST), scales=scales)
-        case _:
-            return None
+def _may_convert(node: Call) -> bool:
+    """Whether a call may change its layout: of open sizes, products alone."""
+    return node.op is Matmul or not has_open_size(node)
