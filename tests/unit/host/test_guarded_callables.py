@@ -23,7 +23,7 @@ from intarsia.host.frontend import Frontend
 from intarsia.host.host import Host
 from intarsia.host.received import hints_of, problem_of, receive
 from intarsia.host.routing import owner_of
-from intarsia.host.trial import LIMIT
+from intarsia.host.time_limit import LIMIT
 from intarsia.partition.support import SupportRow, SupportTable
 from intarsia.plugin import hookimpl, op
 from intarsia.target.kind import Role, TargetKind

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 import click
 
 from intarsia_runtime.errors import EXHAUSTED, IntarsiaError
-from intarsia_runtime.installed import installed_version
 
 from .output import echo
 from .session import Session
@@ -113,6 +112,8 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 
 def _version() -> str:
+    from intarsia_runtime.installed import installed_version
+
     return installed_version("intarsia") or "unknown (not installed)"
 
 

@@ -34,7 +34,6 @@ from ..partition.rules import check_kinds, resolve_kinds
 from ..partition.support import SupportTable
 from ..target.features import target_features
 from ..target.kind import Performance, RelativePerformance, Role
-from ..target.scope import current_target
 from ..target.target import CompositeTarget, Target
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ def read_target(
         TargetError: It is missing or wrong.
         UnsupportedError: Its fallback is a device that this version cannot drive.
     """
-    target = current_target() if target is None else target
+    target = Target.current() if target is None else target
     if target is None:
         known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
         raise TargetError("no target is given", hint=f"installed backends: {known}")
