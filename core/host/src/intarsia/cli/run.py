@@ -27,7 +27,7 @@ from ..driver.sizes import largest
 from .compile import compile_model
 from .composed import ComposedCommand
 from .idle import say_idle, say_not_compared
-from .model_options import BuildSettings, build_options
+from .model_options import BuildSettings, build_options, require_tools
 from .output import echo, emit_json, table
 from .simulated import say_simulated
 
@@ -120,12 +120,8 @@ def _verified(
     results: Mapping[str, np.ndarray],
 ) -> Verification:
     """Compare a run with the reference, and say what was not compared."""
-    try:
+    with require_tools("--verify"):
         from intarsia_tools.verify import verify_run  # runs without it do without the tools
-    except ModuleNotFoundError:
-        raise UsageError(
-            "--verify needs the package 'intarsia-tools'", hint="pip install intarsia-tools"
-        ) from None
     found = verify_run(
         source,
         passport,

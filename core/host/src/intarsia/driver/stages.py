@@ -32,8 +32,8 @@ from ..partition.region import Region
 from ..partition.report import with_simulated, with_turned
 from ..partition.rules import check_kinds, resolve_kinds
 from ..partition.support import SupportTable
-from ..target.features import target_features
 from ..target.kind import Performance, RelativePerformance, Role
+from ..target.options import option_rows, set_options
 from ..target.target import CompositeTarget, Target
 
 if TYPE_CHECKING:
@@ -84,11 +84,12 @@ def with_memory(host: Host, parts: CompositeTarget) -> CompositeTarget:
 
 def _check_one_processor(parts: CompositeTarget) -> None:
     """Refuse accelerators whose code is for another processor than the backend's."""
-    known = target_features(parts.fallback)
-    arch = "x86_64" if known.is_x86_64 else "aarch64" if known.is_aarch64 else ""
+    values = set_options(option_rows(parts.fallback.kind.options), parts.fallback.options)
+    name = str(values.get("mtriple", "")).partition("-")[0]
+    arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
     for accelerator in parts.accelerators:
         wanted = accelerator.kind.arches
-        if arch and wanted and arch not in wanted:
+        if arch in ("x86_64", "aarch64") and wanted and arch not in wanted:
             raise TargetError(
                 f"'{accelerator.kind.name}' makes code for {' or '.join(wanted)}, "
                 f"'{parts.fallback.kind.name}' for {arch}: one process runs both",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows the files of a plugin: after each save, what its placement of a model has become."""
+"""``intarsia plugins dev``: place a model again whenever a plugin's files change."""
 
 from __future__ import annotations
 
@@ -10,17 +10,42 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
+
+from intarsia.cli.output import echo
+from intarsia.cli.plugin_names import PluginName
+from intarsia.cli.session import Session
+from intarsia.host.discovery import find_plugins
+from intarsia.host.host import Host
+from intarsia.target.kind import Role
 from intarsia_runtime.artifact.abandoned import temporary_folder
 from intarsia_runtime.errors import UsageError
 
-from ..host.discovery import find_plugins
-from ..host.host import Host
-from ..target.kind import Role
-from .builds import Build, moved_nodes, read_build
+from ..builds import Build, moved_nodes, read_build
 from .diff import print_moved
-from .output import echo
 
 _WATCHED = (".py", ".toml", ".json")
+
+
+@click.command("plugins dev")
+@click.argument("name", type=PluginName())
+@click.argument("model", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option("--target", default="", help="Target; NAME in front of the first other backend.")
+@click.option("--every", type=click.FloatRange(0.05, 60), default=0.5, show_default=True,
+              help="Seconds between looks at the files.")  # fmt: skip
+@click.option("--times", type=click.IntRange(1), help="End after so many placements.")
+@click.pass_obj
+def command(
+    session: Session, name: str, model: Path, target: str, every: float, times: int | None
+) -> None:
+    """Place MODEL with the plugin NAME each time one of its files is saved; show what moved.
+
+    Each placement is made by a new process, so what is saved is what counts. Ctrl-C ends it.
+    """
+    folder = source_folder(name)
+    chosen = target or default_target(session.host(), name)
+    echo(f"watching {folder} for: intarsia explain {model} --target '{chosen}'")
+    follow(folder, model.resolve(), chosen, every, times)
 
 
 def follow(folder: Path, model: Path, target: str, every: float, times: int | None) -> None:

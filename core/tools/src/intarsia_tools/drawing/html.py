@@ -10,10 +10,11 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from ...partition.placed_graph import INPUT, OUTPUT, PlacedEdge, PlacedGraph, PlacedNode
-from ...partition.report import RegionRow, Verdict, bytes_text, seconds_text
+from intarsia.partition.report import RegionRow, Verdict, bytes_text, seconds_text
+
 from .layout import NODE_HEIGHT, NODE_WIDTH, Layout, lay_out
 from .palette import colour_of
+from .placed_graph import INPUT, OUTPUT, PlacedEdge, PlacedGraph, PlacedNode
 
 _NAME_LENGTH = 28
 _REASONS = 5

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import json
 
-from ...partition.placed_graph import PlacedGraph, PlacedNode
-from ...partition.report import bytes_text
+from intarsia.partition.report import bytes_text
+
 from .palette import colour_of
+from .placed_graph import PlacedGraph, PlacedNode
 
 
 def dot_text(graph: PlacedGraph) -> str:

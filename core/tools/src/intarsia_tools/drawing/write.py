@@ -3,19 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from intarsia.partition.support import Code
 from intarsia_runtime.artifact.new_file import written_beside
 
-from ...partition.placed_graph import PlacedGraph
-from ...partition.support import Code
-from ..model_options import keep_model
-from ..output import echo
+from .placed_graph import PlacedGraph
 
 
-def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path | None]) -> None:
-    """Write each picture that has a file, and say so on stderr.
+def draw(
+    graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path | None]
+) -> Iterator[Path]:
+    """Write each picture that has a file; yields the files when they are written.
 
     Args:
         graph: What is drawn.
@@ -25,10 +25,8 @@ def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path 
 
     Raises:
         ResourceError: A file cannot be written.
-        UsageError: There is no such folder, or a file is the model.
+        UsageError: There is no such folder.
     """
-    for path in files.values():
-        keep_model(model, path)
     for what, path in files.items():
         if path is None:
             continue
@@ -55,7 +53,7 @@ def draw(graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path 
                 data = with_node_properties(model, node_properties(graph))
         with written_beside(path) as file:
             file.write(data)
-        echo(f"wrote {path}", err=True)
+        yield path
 
 
 def node_properties(graph: PlacedGraph) -> dict[str, dict[str, str]]:

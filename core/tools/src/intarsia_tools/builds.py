@@ -75,13 +75,17 @@ def read_build(path: Path) -> Build:
 
     Raises:
         ArtifactError: The artifact is damaged.
-        ModelError: It is neither an artifact nor such a report.
+        ModelError: It cannot be read, or is neither an artifact nor such a report.
     """
-    with path.open("rb") as stream:
-        if stream.read(1) != b"{":
-            return _of_passport(read_passport(path))
-        stream.seek(0)
-        data = stream.read(_LARGEST_REPORT)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(1)
+            if data == b"{":
+                data += stream.read(_LARGEST_REPORT)
+    except OSError as cause:
+        raise ModelError(f"cannot be read: {cause.strerror}", where=str(path)) from None
+    if data[:1] != b"{":
+        return _of_passport(read_passport(path))
     try:
         return _of_report(cast("Mapping[str, object]", json.loads(data)))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as cause:

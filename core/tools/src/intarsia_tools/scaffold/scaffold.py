@@ -101,7 +101,7 @@ def _check_name(name: str, taken: Collection[str]) -> None:
 
 def templates() -> Path:
     """Return the folder of the templates, which ``copier copy`` takes too."""
-    return Path(str(resources.files(f"{_PREFIX}.scaffold").joinpath("templates")))
+    return Path(str(resources.files(__package__).joinpath("templates")))
 
 
 def _fill(folder: Path, role: str, words: dict[str, str]) -> None:
@@ -110,7 +110,7 @@ def _fill(folder: Path, role: str, words: dict[str, str]) -> None:
     def word(found: re.Match[str]) -> str:
         return words[found[1]]
 
-    root = resources.files(f"{_PREFIX}.scaffold").joinpath("templates", role)
+    root = resources.files(__package__).joinpath("templates", role)
     for name, template in _files(root, ""):
         path = folder / _WORD.sub(word, name.removesuffix(SUFFIX))
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from .output import echo, emit_json
-from .session import Session
+from intarsia.cli.output import echo, emit_json
+from intarsia.cli.session import Session
 
 
 def _show_templates(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
@@ -20,7 +20,7 @@ def _show_templates(context: click.Context, _option: click.Parameter, wanted: bo
         context.exit()
 
 
-@click.command("new")
+@click.command("plugins new")
 @click.argument("name")
 @click.option("--accelerator", "role", flag_value="accelerator", default="accelerator",
               help="Takes the part of a graph that it supports (default).")  # fmt: skip

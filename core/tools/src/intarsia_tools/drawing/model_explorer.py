@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 
-from ...partition.placed_graph import PlacedGraph, PlacedNode
-from ...partition.report import bytes_text
-from ...partition.support import Code
+from intarsia.partition.report import bytes_text
+from intarsia.partition.support import Code
+
 from .palette import colour_of
+from .placed_graph import PlacedGraph, PlacedNode
 
 
 def model_explorer_text(graph: PlacedGraph, title: str) -> str:

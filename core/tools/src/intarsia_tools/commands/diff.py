@@ -8,10 +8,10 @@ from pathlib import Path
 
 import click
 
+from intarsia.cli.output import echo, emit_json, table
 from intarsia_runtime.errors import GateFailed
 
-from .builds import Build, Moved, moved_nodes, read_build
-from .output import echo, emit_json, table
+from ..builds import Build, Moved, moved_nodes, read_build
 
 _FALLBACK = "(fallback)"
 
