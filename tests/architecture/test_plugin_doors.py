@@ -22,7 +22,7 @@ import pytest
 
 from intarsia.host.frontend import Frontend
 from intarsia.host.received import hints_of
-from intarsia.partition.support import SupportRow
+from intarsia_ir.regions.support import SupportRow
 from intarsia_ir.tir.space import ScheduleSpace
 
 from .source_tree import CORE_SOURCES, Source

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import SupportTable
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import CodegenContext, Lowered, TensorModule
 from intarsia_ir.tir.space import ScheduleSpaces, Tuned
@@ -28,10 +30,8 @@ from ..host.host import Host
 from ..partition.cost import Plan, Prices
 from ..partition.partition import PartitionResult, codegen_refused, partition
 from ..partition.recorded import everything
-from ..partition.region import Region
 from ..partition.report import with_simulated, with_turned
 from ..partition.rules import check_kinds, resolve_kinds
-from ..partition.support import SupportTable
 from ..target.kind import Performance, RelativePerformance, Role
 from ..target.options import option_rows, set_options
 from ..target.target import CompositeTarget, Target

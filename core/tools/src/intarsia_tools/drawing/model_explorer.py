@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from intarsia.partition.report import bytes_text
-from intarsia.partition.support import Code
+from intarsia_ir.regions.support import Code
 
 from .palette import colour_of
 from .placed_graph import PlacedGraph, PlacedNode

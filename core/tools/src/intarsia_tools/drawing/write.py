@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from intarsia.partition.support import Code
+from intarsia_ir.regions.support import Code
 from intarsia_runtime.artifact.new_file import written_beside
 
 from .placed_graph import PlacedGraph

@@ -8,12 +8,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from intarsia.driver.padding import check_padding, output_place
 from intarsia_ir.graph.expr import Expr, Function, TupleGetItem, Var, call, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.passes.padding import check_padding, output_place
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 

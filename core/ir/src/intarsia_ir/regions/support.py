@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from intarsia_runtime.dtype import DType
 
 if TYPE_CHECKING:
-    from intarsia_ir.graph.pattern import Match, Pattern
+    from ..graph.pattern import Match, Pattern
 
 
 class Code(Enum):

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Never, Self, TypeAlias, TypeVar, cast
 
-from intarsia_ir.graph.expr import Call, Constant
-from intarsia_ir.graph.pattern import Match, Pattern, op
-from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
 
+from ..graph.expr import Call, Constant
+from ..graph.pattern import Match, Pattern, op
+from ..graph.types import TensorType, TupleType
 from .answers import region_matches
 from .region import Region
 from .support import Code, Predicate, Support, SupportRow, SupportTable, support_markdown
@@ -130,7 +130,7 @@ class Row(Generic[D, V]):
         pattern: What it matches.
         lower: ``lower(draft, match)`` writes a match into the plugin's draft of a region, and
             returns what stands for the result there. Left away by accelerators that carry out
-            regions by the names of rows (:func:`~intarsia.partition.program.region_program`).
+            regions by the names of rows (:func:`~intarsia_ir.regions.program.region_program`).
         accepts: Whether a match is taken, beyond what the limits say.
         dtypes: Element types of the first operand, and of the others; those of the table's limits
             if ``None``.

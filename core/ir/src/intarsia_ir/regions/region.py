@@ -8,13 +8,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from intarsia_ir.graph.walk import calls
 from intarsia_runtime.errors import PluginError
 
+from ..graph.walk import calls
 from .support import Code
 
 if TYPE_CHECKING:
-    from intarsia_ir.graph.expr import Call, Function
+    from ..graph.expr import Call, Function
 
 
 @dataclass(frozen=True, slots=True, eq=False)

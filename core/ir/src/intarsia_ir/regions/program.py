@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import asdict
 
-from intarsia_ir.graph.expr import Call, Constant, Expr, TupleGetItem
 from intarsia_runtime.dtype import DType
 
+from ..graph.expr import Call, Constant, Expr, TupleGetItem
 from .region import Region
 
 if TYPE_CHECKING:

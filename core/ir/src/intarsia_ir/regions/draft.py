@@ -9,8 +9,9 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from intarsia_ir.graph.expr import Call, Constant, Expr, tensor_type
 from intarsia_runtime.errors import PluginError
+
+from ..graph.expr import Call, Constant, Expr, tensor_type
 
 V = TypeVar("V", bound=Hashable)
 

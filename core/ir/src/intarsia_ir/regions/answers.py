@@ -6,17 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from intarsia_ir.graph.match import match_pattern
-from intarsia_ir.graph.walk import calls, count_uses
 from intarsia_runtime.errors import PluginError
 
-from .cost import count_products
+from ..graph.match import match_pattern
+from ..graph.walk import calls, count_uses
 from .region import Region, keep_calls
 from .support import Code
+from .work import count_products
 
 if TYPE_CHECKING:
-    from intarsia_ir.graph.expr import Call, Expr
-    from intarsia_ir.graph.pattern import Match, Pattern
+    from ..graph.expr import Call, Expr
+    from ..graph.pattern import Match, Pattern
 
 
 class PatternRow(Protocol):

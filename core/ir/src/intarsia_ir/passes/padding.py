@@ -13,17 +13,18 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import asdict
 
-from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
-from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.types import TensorType, TupleType, Type
-from intarsia_ir.graph.walk import children, post_order
-from intarsia_ir.ops.batch_axis import BATCH_AXES, BatchAxis, BatchedCall, batch_rule_of
-from intarsia_ir.passes.base import Pipeline, Remarks
-from intarsia_ir.passes.eliminate_dead_code import ELIMINATE_DEAD_CODE
-from intarsia_ir.passes.fold_constants import FOLD_CONSTANTS
-from intarsia_ir.passes.inline_lets import INLINE_LETS
-from intarsia_ir.passes.select_branches import SELECT_BRANCHES
 from intarsia_runtime.errors import UnsupportedError
+
+from ..graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from ..graph.module import IRModule
+from ..graph.types import TensorType, TupleType, Type
+from ..graph.walk import children, post_order
+from ..ops.batch_axis import BATCH_AXES, BatchAxis, BatchedCall, batch_rule_of
+from ..passes.base import Pipeline, Remarks
+from ..passes.eliminate_dead_code import ELIMINATE_DEAD_CODE
+from ..passes.fold_constants import FOLD_CONSTANTS
+from ..passes.inline_lets import INLINE_LETS
+from ..passes.select_branches import SELECT_BRANCHES
 
 _OTHER = "the model does something else for another size"
 _CALCULATED = Pipeline(
