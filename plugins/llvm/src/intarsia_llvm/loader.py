@@ -11,9 +11,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from intarsia_runtime.artifact.elf_object import check_object
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.loading import CodeLoader, NativeCode
+
+from .elf_object import check_object
 
 if TYPE_CHECKING:
     from llvmlite import binding

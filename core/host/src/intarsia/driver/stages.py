@@ -23,7 +23,6 @@ from intarsia_ir.tir.target_call import verify_target_calls
 from intarsia_runtime.artifact.plan import ALIGNMENT, CallPlan
 from intarsia_runtime.artifact.unit import PLAN_FILE, CompiledUnit
 from intarsia_runtime.artifact.unit_plan import print_unit_plan
-from intarsia_runtime.compute_weights import compute_all
 from intarsia_runtime.errors import PluginError, TargetError, UnsupportedError, VerifyError
 
 from ..host.host import Host
@@ -35,6 +34,7 @@ from ..partition.rules import check_kinds, resolve_kinds
 from ..target.kind import Performance, RelativePerformance, Role
 from ..target.options import option_rows, set_options
 from ..target.target import CompositeTarget, Target
+from .compute_weights import compute_all
 
 if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule

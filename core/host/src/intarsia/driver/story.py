@@ -18,12 +18,12 @@ from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext
 from intarsia_runtime.artifact.unit import CompiledUnit
-from intarsia_runtime.compute_weights import compute_all
 
 from ..partition.partition import PartitionResult
 from ..partition.report import check_gates
 from . import stages
 from .artifact import Artifact, collect_constants
+from .compute_weights import compute_all
 from .dynamic import import_any, needs_program, pack_program
 from .importing import check_budget, check_static, release_files
 from .memory_bounds import check_memory_bounds

@@ -19,12 +19,12 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from ..errors import UsageError
-from .new_file import explain_failure, written_beside
-from .passport import Passport
-from .plan import TensorSpec
-from .unit import CompiledUnit
-from .write import check_member_path
+from intarsia_runtime.artifact.new_file import explain_failure, written_beside
+from intarsia_runtime.artifact.passport import Passport
+from intarsia_runtime.artifact.plan import TensorSpec
+from intarsia_runtime.artifact.unit import CompiledUnit
+from intarsia_runtime.artifact.write import check_member_path
+from intarsia_runtime.errors import UsageError
 
 METADATA = "metadata.json"
 _VERSION = 7  # of the layout

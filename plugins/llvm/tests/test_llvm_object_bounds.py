@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia_runtime.artifact.elf_object import check_object
+from intarsia_llvm.elf_object import check_object
 from intarsia_runtime.errors import ArtifactError
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="needs a C compiler")

@@ -8,9 +8,9 @@ import threading
 import numpy as np
 import pytest
 
-from intarsia_runtime import compute_weights
+from intarsia.driver import compute_weights
+from intarsia.driver.compute_weights import compute_all
 from intarsia_runtime.artifact.deferred import DeferredArray, Weights
-from intarsia_runtime.compute_weights import compute_all
 
 
 def numbers(value: int, found: list[threading.Thread]) -> DeferredArray:

@@ -10,8 +10,7 @@ import struct
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ..errors import ArtifactError
-from .elf import (
+from intarsia_runtime.artifact.elf import (
     ALLOCATED,
     MAX_ALIGNMENT,
     MAX_MEMORY,
@@ -22,6 +21,7 @@ from .elf import (
     read_header,
     read_sections,
 )
+from intarsia_runtime.errors import ArtifactError
 
 _SYMBOLS, _STRINGS, _ADDENDS, _PLAIN, _GROUP = 2, 3, 4, 9, 17  # sh_type
 _RESERVED, _ABSOLUTE, _COMMON = 0xFF00, 0xFFF1, 0xFFF2  # st_shndx

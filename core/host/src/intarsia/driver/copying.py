@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from .new_file import written_beside
+from intarsia_runtime.artifact.new_file import written_beside
 
 _STEP = 8 << 20
 _BLOCK = 4096  # bytes that what bypasses the system's memory of files is written in
