@@ -20,7 +20,7 @@ from intarsia_arm_acl.target import ArmAclOptions
 from intarsia_arm_acl.toolchain import Toolchain, compile_unit, find_toolchain
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.match import match_pattern
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.graph.walk import count_uses
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Code
@@ -58,7 +58,7 @@ REFUSALS: list[tuple[Expr, Code, str]] = [
         "int32 is not taken, only float32",
     ),
     (
-        apply("nn.relu", Var("x", TensorType((Dim("n"), 2), DType.FLOAT32))),
+        apply("nn.relu", Var("x", TensorType((variable("n"), 2), DType.FLOAT32))),
         Code.UNSUPPORTED_SHAPE,
         "not static",
     ),

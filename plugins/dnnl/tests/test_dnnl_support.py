@@ -14,7 +14,7 @@ from intarsia_dnnl.sdk import Dnnl
 from intarsia_dnnl.support import TABLE
 from intarsia_ir.graph.expr import Expr, Var, constant
 from intarsia_ir.graph.match import match_pattern
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.graph.walk import count_uses
 from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
@@ -41,7 +41,7 @@ def wide(*shape: int, dtype: DType = DType.FLOAT64) -> Var:
 REFUSED = [
     (apply("nn.relu", wide(3)), Code.UNSUPPORTED_DTYPE, "only float32 is taken, not float64"),
     (
-        apply("nn.relu", Var("x", TensorType((Dim("n"), 3), DType.FLOAT32))),
+        apply("nn.relu", Var("x", TensorType((variable("n"), 3), DType.FLOAT32))),
         Code.UNSUPPORTED_SHAPE,
         "the shape of Tensor[(n, 3), float32] is not static",
     ),

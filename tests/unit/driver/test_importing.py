@@ -21,7 +21,7 @@ from intarsia.driver.importing import (
 )
 from intarsia_ir.graph.expr import Constant, Function, Var, call, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.types import Dim, TensorType, TupleType
+from intarsia_ir.graph.types import Dim, TensorType, TupleType, variable
 from intarsia_ir.ops.binary import Add
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
@@ -79,7 +79,7 @@ def test_a_missing_file_is_a_model_error(tmp_path: Path) -> None:
 def test_an_unknown_size_names_the_option_to_give() -> None:
     check_static(module_of())
     with pytest.raises(UnsupportedError, match="size of input 'x' is not known") as caught:
-        check_static(module_of((Dim("N"), 3)))
+        check_static(module_of((variable("N"), 3)))
     assert caught.value.hint == "--shape x:1,3"
     assert caught.value.exit_code == 4
     pair = TupleType((TensorType((1,), DType.FLOAT32),))

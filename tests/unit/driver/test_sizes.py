@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from intarsia.cli.model_options import parse_shape
 from intarsia.driver.sizes import Sizes, largest, name_sizes, parse_size
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_runtime.artifact.signature import SizeChoice
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UsageError
 
-X = TensorType((Dim("N"), 3, Dim("H")), DType.FLOAT32)
-Y = TensorType((Dim("N"), 8), DType.FLOAT32)
+X = TensorType((variable("N"), 3, variable("H")), DType.FLOAT32)
+Y = TensorType((variable("N"), 8), DType.FLOAT32)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +115,8 @@ def test_sizes_without_a_name_at_the_same_place_are_one() -> None:
 def test_names_that_converters_invent_are_none() -> None:
     any_ = Sizes.at_least(1)
     declared = {
-        "a": TensorType((Dim("unk__7"), 3), DType.FLOAT32),
-        "b": TensorType((Dim("unknown_2"), Dim("unknown_3")), DType.FLOAT32),
+        "a": TensorType((variable("unk__7"), 3), DType.FLOAT32),
+        "b": TensorType((variable("unknown_2"), variable("unknown_3")), DType.FLOAT32),
     }
     found = name_sizes({"a": (any_, 3), "b": (any_, any_)}, declared)
     assert found.shapes == {"a": ("a.0", 3), "b": ("a.0", "b.1")}

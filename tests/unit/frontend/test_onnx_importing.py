@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_ir.graph.expr import Call, If
-from intarsia_ir.graph.types import Dim
+from intarsia_ir.graph.types import variable
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
@@ -50,7 +50,7 @@ def test_shapes_replace_symbols_everywhere() -> None:
     proto = model([node("Add", "x z")], {"x": ("N", 3), "z": ("N", 1)})
     main = from_onnx(proto, shapes={"x": (5, 3)}).main
     assert [param.type.shape for param in main.params] == [(5, 3), (5, 1)]
-    assert from_onnx(proto).main.params[0].type.shape == (Dim("N"), 3)
+    assert from_onnx(proto).main.params[0].type.shape == (variable("N"), 3)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_one_symbolic_size_survives_reshapes() -> None:
     ]
     weights = {"a": np.array([1], np.int64), "s": np.array([0, 3, -1], np.int64)}
     main = from_onnx(model(nodes, {"x": ("N", 2, 3)}, weights=weights)).main
-    assert main.body.type.shape == (Dim("N"), 3, 2)
+    assert main.body.type.shape == (variable("N"), 3, 2)
     x = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     assert evaluate(main, {"x": x})[0].shape == (2, 3, 2)
 

@@ -26,7 +26,7 @@ from intarsia_ir.graph.expr import (
 )
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.scopes import scopes
-from intarsia_ir.graph.types import Dim, TensorType, TupleType
+from intarsia_ir.graph.types import TensorType, TupleType, variable
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.ops import OPERATORS
 from intarsia_runtime.dtype import DType
@@ -59,7 +59,7 @@ def test_values_and_functions_that_are_not_there() -> None:
     with pytest.raises(
         UnsupportedError, match=r"Tensor\[\(N, 2\), float32\] is not known at"
     ) as why:
-        assert TensorType((Dim("N"), 2), DType.FLOAT32).static_shape
+        assert TensorType((variable("N"), 2), DType.FLOAT32).static_shape
     assert "--shape" in why.value.hint
 
 

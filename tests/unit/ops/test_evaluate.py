@@ -21,7 +21,7 @@ from intarsia_ir.graph.expr import (
     make_tuple,
 )
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.types import Dim, TensorType, TupleType
+from intarsia_ir.graph.types import TensorType, TupleType, variable
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.dtype import DType
@@ -102,7 +102,7 @@ def test_values_are_dropped_after_their_last_use() -> None:
     ],
 )
 def test_inputs_that_do_not_fit(inputs: dict, fragment: str) -> None:
-    symbolic = TensorType((Dim("N"),), DType.FLOAT32)
+    symbolic = TensorType((variable("N"),), DType.FLOAT32)
     x, z = Var("x", symbolic), Var("z", symbolic)
     with pytest.raises(ModelError) as caught:
         evaluate(Function((x, z), call(ADD, x, z)), inputs)

@@ -11,7 +11,7 @@ import pytest
 
 from intarsia_ir.graph.op import Op, OpKind, operator
 from intarsia_ir.graph.rule_table import Refusal, RuleLists, RuleTable, guarded_rule
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.batch_axis import BATCH_AXES, batch_rule_of
 from intarsia_ir.ops.binary import Add, BitwiseAnd, ElementwiseBinaryOp
@@ -54,7 +54,7 @@ def symbolic_types(case: Case) -> Iterator[list[TensorType]]:
     """Types of a call's operands with one size of one of them, and all equal sizes, left open."""
     types = [TensorType(x.shape, DType(x.dtype.name)) for x in case.operands]
     for open_size in {size for x in case.operands for size in x.shape if size > 1}:
-        dim = Dim("N")
+        dim = variable("N")
         yield [t.with_shape(dim if s == open_size else s for s in t.shape) for t in types]
 
 

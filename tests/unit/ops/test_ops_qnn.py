@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.qnn import table_inputs
 from intarsia_runtime.dtype import DType
@@ -292,6 +292,6 @@ def test_type_rules_refuse(name, attrs, types, words):
 
 def test_a_mean_needs_static_sizes():
     op = OPERATORS["qnn.mean"]
-    x = TensorType((1, Dim("N")), DType.UINT8)
+    x = TensorType((1, variable("N")), DType.UINT8)
     with pytest.raises(TypeRuleError, match="must be static along"):
         op.type_rule(op.Attrs(axes=(1,)), x, S, Z, S, Z)

@@ -17,7 +17,7 @@ from intarsia.target.kind import Performance
 from intarsia_ir.graph.expr import Call, Function, Var, call, constant, get_item
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import op
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.ops.shape import Split
@@ -97,7 +97,7 @@ def test_tuples_and_open_sizes_do_not_stand_alone() -> None:
     split = call(Split, x, attrs=Split.Attrs(sections=(4, 4), axis=1))
     assert function_of_calls([split]) is None
     assert function_of_calls([split, call(OPERATORS["nn.relu"], get_item(split, 0))]) is None
-    opened = Var("y", TensorType((Dim("n"), 8), DType.FLOAT32))
+    opened = Var("y", TensorType((variable("n"), 8), DType.FLOAT32))
     assert function_of_calls([call(OPERATORS["nn.relu"], opened)]) is None
 
 

@@ -24,7 +24,7 @@ from intarsia_ir.graph.expr import (
     make_tuple,
     tensor_type,
 )
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.derivative import DERIVATIVES
 from intarsia_ir.ops.evaluate import evaluate
@@ -249,6 +249,6 @@ def test_refuses_a_choice_at_run_time() -> None:
 
 
 def test_refuses_unknown_sizes() -> None:
-    open_ = Var("x", TensorType((Dim("N"),), DType.FLOAT64))
+    open_ = Var("x", TensorType((variable("N"),), DType.FLOAT64))
     with pytest.raises(UnsupportedError, match="a size is not known"):
         differentiate(node("sin", open_), [open_])

@@ -65,6 +65,9 @@ SafeCall = ctypes.CFUNCTYPE(
 """``TVMFFISafeCallType``; 0 means success."""
 
 
+SizesCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+"""``intarsia_plan_sizes``; 0 means success."""
+
 _first_byte = cast("Callable[[np.ndarray], ctypes.c_char]", ctypes.c_char.from_buffer)
 
 

@@ -8,7 +8,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import Dim, TensorType, variable
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
@@ -114,10 +114,10 @@ class ValueReader:
                 dims.append(dim.dim_value)
             elif dim.dim_param.strip("?"):  # Paddle writes "?" for every size it does not know
                 check_text(dim.dim_param)
-                dims.append(Dim(dim.dim_param))
+                dims.append(variable(dim.dim_param))
             else:
                 self._dims += 1
-                dims.append(Dim(f"unknown_{self._dims}"))
+                dims.append(variable(f"unknown_{self._dims}"))
         check_sizes(tuple(size for size in dims if isinstance(size, int)), dtype, where)
         return ValueInfo(info.name, TensorType(tuple(dims), dtype), stored=stored)
 

@@ -87,6 +87,10 @@ def import_model(request: BuildRequest) -> ImportResult:
     """
     request.progress("import")
     source, shapes = request.source, static_shapes(request.shapes)
+    if request.is_open:
+        module = source.module(shapes)
+        source.forget()
+        return ImportResult({"main": module})
     imported = import_any(source, request.given_executor, request.runtime, shapes)
     source.forget()
     program = needs_program(imported, request.executor)
@@ -107,8 +111,9 @@ def prepare(request: BuildRequest, module: IRModule) -> PrepareResult:
     request.dump.module("imported", request.annotated(module))
     request.progress("prepare")
     verify(module)
-    check_static(module)
-    check_budget(module, request.memory_limit)
+    if not request.is_open:
+        check_static(module)
+        check_budget(module, request.memory_limit)
     remarks = Remarks()
     normalized = PREPARE.run(module, remarks=remarks)
     request.dump.module("prepared", request.annotated(normalized))

@@ -10,19 +10,10 @@ from typing import TypeAlias
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.size import Dim as Dim
+from intarsia_runtime.size import Size as Size
+from intarsia_runtime.size import variable as variable
 
-
-@dataclass(frozen=True, slots=True)
-class Dim:
-    """A symbolic dimension: an unknown size with a name; equal names are equal sizes."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-Size: TypeAlias = int | Dim
 Shape: TypeAlias = tuple[Size, ...]
 
 

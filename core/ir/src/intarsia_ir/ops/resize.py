@@ -21,7 +21,7 @@ from ..tir.intrinsic import Intrinsic
 from ..tir.tensor import Tensor, compute
 from .arrays import Array, in_float32
 from .elements import narrowed, wide
-from .type_rules import check_dtype, floor_divide, is_float, operands, shape_text, times
+from .type_rules import check_dtype, is_float, operands, shape_text
 
 P = TypeVar("P", Array, PrimExpr)
 
@@ -360,7 +360,7 @@ class DepthToSpace(Op):
             raise TypeRuleError(
                 f"{cls.name}: {channels} channels are no multiple of {attrs.block} squared"
             )
-        sides = (times(height, attrs.block), times(width, attrs.block))
+        sides = (height * attrs.block, width * attrs.block)
         return x.with_shape((n, channels // attrs.block**2, *sides))
 
     @staticmethod
@@ -409,8 +409,8 @@ class SpaceToDepth(Op):
                 f"{cls.name}: height and width of {shape_text(x.shape)} must be multiples of"
                 f" {attrs.block}"
             )
-        smaller = (floor_divide(side, attrs.block) for side in sides)
-        return x.with_shape((n, times(channels, attrs.block**2), *smaller))
+        smaller = (side // attrs.block for side in sides)
+        return x.with_shape((n, channels * attrs.block**2, *smaller))
 
     @staticmethod
     def reference(attrs: Attrs, x: Array) -> Array:

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import product
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Shape, Size, TensorType, TupleType, Type
@@ -24,13 +25,10 @@ from .elements import flatten_index, read, unflatten_index
 from .type_rules import (
     check_axes,
     check_axis,
-    floor_divide,
     operands,
-    product,
     same_dtype,
     same_size,
     shape_text,
-    total,
 )
 
 _MANY_PARTS = 16  # of a concatenation
@@ -85,7 +83,7 @@ class Reshape(Op):
             )
         if number % known == 0:
             return product([*symbols, number // known])
-        return floor_divide(product(shape), known)
+        return product(shape) // known
 
     @staticmethod
     def reference(attrs: Attrs, x: Array) -> Array:
@@ -192,7 +190,7 @@ class Concatenate(Op):
             shape = [
                 b if isinstance(a, Dim) else a for a, b in zip(shape, tensor.shape, strict=True)
             ]
-        shape[attrs.axis] = total([tensor.shape[attrs.axis] for tensor in tensors])
+        shape[attrs.axis] = sum((tensor.shape[attrs.axis] for tensor in tensors), 0)
         return first.with_shape(shape)
 
     @staticmethod
@@ -206,7 +204,7 @@ class Concatenate(Op):
         at = attrs.axis
         shape = list(xs[0].shape)
         shape[at] = sum(x.shape[at] for x in xs)
-        parts = [x for x in xs if x.shape[at] > 0] or [xs[0]]
+        parts = [x for x in xs if x.shape[at] != 0] or [xs[0]]
         starts = [0, *accumulate(x.shape[at] for x in parts)]
 
         def element(*indices: PrimExpr) -> PrimExpr:

@@ -12,10 +12,10 @@ from intarsia_runtime.errors import TypeRuleError
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Size, TensorType, Type
 from ..tir.expr import PrimExpr, const, if_then_else, maximum, minimum, select
-from ..tir.tensor import Tensor, compute
+from ..tir.tensor import Tensor, compute, extents
 from .arrays import Array
 from .elements import inside
-from .type_rules import floor_divide, operands, plus, shape_text
+from .type_rules import operands, shape_text
 
 TO_END = 2**31 - 1
 """An ``end`` of :class:`StridedSlice` from which on a symbolic dimension is taken to its end."""
@@ -67,8 +67,7 @@ class StridedSlice(Op):
             steps = zip(indices, attrs.begin, attrs.strides, strict=True)
             return x[tuple(i * stride + begin for i, begin, stride in steps)]
 
-        shape = tuple(size for size in sizes if isinstance(size, int))
-        return compute(shape, element, name="strided_slice")
+        return compute(extents(sizes), element, name="strided_slice")
 
 
 def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Size:
@@ -79,7 +78,7 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
                 f"{name}: of the symbolic size {size} only a part up to its end can be taken, not"
                 f" {begin}:{end}:{stride}"
             )
-        return floor_divide(plus(size, stride - 1 - begin), stride)
+        return (size + (stride - 1 - begin)) // stride
     top = size if stride > 0 else size - 1
     low = 0 if stride > 0 else -1
     if stride == 0 or not (0 <= begin <= max(top, 0) and low <= end <= top):
@@ -135,7 +134,7 @@ class Pad(Op):
         for size, (low, high) in zip(x.shape, attrs.widths, strict=True):
             _check_widths(cls.name, attrs.mode, size, low, high)
         return x.with_shape(
-            plus(size, low + high) for size, (low, high) in zip(x.shape, attrs.widths, strict=True)
+            size + (low + high) for size, (low, high) in zip(x.shape, attrs.widths, strict=True)
         )
 
     @staticmethod

@@ -1,22 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What type rules share: operand checks, and arithmetic on sizes that may be symbolic.
-
-The name of a symbolic size that arithmetic makes is a chain read from left to right, without
-precedence: ``N+2/2+1`` is half of ``N + 2``, rounded down, plus 1. Equal names are equal sizes.
-"""
+"""What type rules share: operand checks, and how sizes that may be symbolic go together."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.types import Dim, Shape, Size, TensorType, Type
-
-_TAIL = re.compile(r"^(.+?)([+-]\d+)$")
-_CHAIN = str.maketrans({"+": "_add_", "-": "_sub_", "*": "_mul_", "/": "_div_"})
 
 
 def shape_text(shape: Sequence[Size]) -> str:
@@ -189,56 +181,3 @@ def check_vector(name: str, what: str, vector: TensorType, size: Size) -> None:
         raise TypeRuleError(
             f"{name}: {what} must have shape ({size},), got {shape_text(vector.shape)}"
         )
-
-
-def plus(size: Size, number: int) -> Size:
-    """Return ``size + number``."""
-    if isinstance(size, int):
-        return size + number
-    match = _TAIL.match(size.name)
-    stem, constant = (match[1], int(match[2])) if match is not None else (size.name, 0)
-    constant += number
-    return Dim(f"{stem}{constant:+d}") if constant else Dim(stem)
-
-
-def times(size: Size, number: int) -> Size:
-    """Return ``size * number``."""
-    if isinstance(size, int):
-        return size * number
-    return size if number == 1 else Dim(f"{size.name}*{number}")
-
-
-def floor_divide(size: Size, number: int) -> Size:
-    """Return ``size / number`` rounded down."""
-    if isinstance(size, int):
-        return size // number
-    if size.name.endswith(f"*{number}"):
-        return Dim(size.name.removesuffix(f"*{number}"))
-    return size if number == 1 else Dim(f"{size.name}/{number}")
-
-
-def total(sizes: Sequence[Size]) -> Size:
-    """Return the sum of sizes."""
-    dims = [size for size in sizes if isinstance(size, Dim)]
-    number = sum(size for size in sizes if isinstance(size, int))
-    if not dims:
-        return number
-    chain = "+".join([dims[0].name, *(_atom(dim) for dim in dims[1:])])
-    return plus(Dim(chain), number)
-
-
-def product(sizes: Sequence[Size]) -> Size:
-    """Return the product of sizes."""
-    dims = [size for size in sizes if isinstance(size, Dim)]
-    number = 1
-    for size in sizes:
-        number *= size if isinstance(size, int) else 1
-    if not dims:
-        return number
-    chain = "*".join([dims[0].name, *(_atom(dim) for dim in dims[1:])])
-    return times(Dim(chain), number) if number else 0
-
-
-def _atom(dim: Dim) -> str:
-    """Name a size so that it can stand on the right of an operator in a chain."""
-    return dim.name.translate(_CHAIN)

@@ -10,10 +10,11 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import minimum
 
 from ..graph.types import Shape, Size
 from .arrays import Array
-from .type_rules import floor_divide, plus, shape_text
+from .type_rules import shape_text
 
 Padding: TypeAlias = tuple[tuple[int, int], ...]
 
@@ -77,17 +78,16 @@ class Windows(Struct, frozen=True):
         for axis, size in enumerate(spatial):
             low, high = self.padding[axis]
             stride, extent = self.strides[axis], self.extents[axis]
-            room = plus(size, low + high - extent)
+            room = size + (low + high - extent)
             if isinstance(room, int) and room < 0:
                 raise TypeRuleError(
                     f"{name}: a window of {extent} does not fit into dimension {axis} of the"
                     f" spatial shape {shape_text(spatial)} with padding {self.padding[axis]}"
                 )
-            steps = floor_divide(plus(room, stride - 1) if self.ceil_mode else room, stride)
-            count = plus(steps, 1)
-            # A window must begin inside the input or the padding before it.
-            if isinstance(size, int) and isinstance(count, int) and self.ceil_mode:
-                count -= (count - 1) * stride >= size + low
+            count = (room + (stride - 1 if self.ceil_mode else 0)) // stride + 1
+            if self.ceil_mode:
+                # A window must begin inside the input or the padding before it.
+                count = minimum(count, (size + (low - 1)) // stride + 1)
             sizes.append(count)
         return tuple(sizes)
 

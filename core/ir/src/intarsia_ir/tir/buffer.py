@@ -25,7 +25,8 @@ class Buffer:
 
     Attributes:
         name: Unique in its function.
-        shape: Static sizes; ``()`` holds one element.
+        shape: Sizes; ``()`` holds one element. A :class:`~intarsia_runtime.size.Dim` may stand
+            where an ``int`` does: it does the same arithmetic, and refuses to be compared.
         dtype: Element type.
         scope: Where it lives.
     """

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import VerifyError
+from intarsia_runtime.size import Dim, Size, SizeOp
 
 from .intrinsic import Intrinsic
 
@@ -285,16 +287,57 @@ Operand: TypeAlias = "Arithmetic | int | float"
 
 
 def const(value: float, dtype: DType) -> PrimExpr:
-    """Return a constant of element type ``dtype``."""
+    """Return a constant of element type ``dtype``; of a size that only the run knows, its value."""
+    if isinstance(value, Dim):
+        return cast(_size_expr(value), dtype)
     return FloatImm(float(value), dtype) if dtype.is_float else IntImm(int(value), dtype)
 
 
-def index(value: PrimExpr | int) -> PrimExpr:
-    """Return an index expression from a number or an expression."""
-    return IntImm(value) if isinstance(value, int) else value
+def index(value: PrimExpr | Size) -> PrimExpr:
+    """Return an index expression from a size or an expression."""
+    if isinstance(value, int):
+        return IntImm(value)
+    return _size_expr(value) if isinstance(value, Dim) else value
+
+
+@cache
+def size_variable(name: str) -> TirVar:
+    """Return the one variable that stands for a size variable in every kernel."""
+    return TirVar(name)
+
+
+def _size_expr(size: Dim) -> PrimExpr:
+    """Return the expression that computes a size."""
+    total: PrimExpr = IntImm(0)
+    for atoms, factor in size.terms:
+        term: PrimExpr | None = None
+        for atom in atoms:
+            part = size_variable(atom) if isinstance(atom, str) else _size_operation(atom)
+            term = part if term is None else term * part
+        if term is None:
+            total = total + factor
+        elif factor < 0:
+            total = total - (term if factor == -1 else term * -factor)
+        else:
+            total = total + (term if factor == 1 else term * factor)
+    return total
+
+
+_SIZE_OPERATORS = {
+    "//": BinaryOp.FLOOR_DIV,
+    "%": BinaryOp.FLOOR_MOD,
+    "min": BinaryOp.MIN,
+    "max": BinaryOp.MAX,
+}
+
+
+def _size_operation(operation: SizeOp) -> PrimExpr:
+    return binary(_SIZE_OPERATORS[operation.op], index(operation.a), index(operation.b))
 
 
 def _typed(value: Operand, like: Operand) -> PrimExpr:
+    if isinstance(value, Dim):
+        return _size_expr(value)
     if isinstance(value, Arithmetic):
         return value  # type: ignore[return-value]  # Arithmetic is the mixin of PrimExpr only
     if not isinstance(like, Arithmetic):

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .buffer import Buffer
+from .expr import TirVar
 from .stmt import Stmt
 
 
@@ -19,6 +20,7 @@ class PrimFunc:
         outputs: How many of ``params`` are outputs.
         scratch: How many trailing ``params`` are scratch that the caller provides, undefined.
         body: The loops.
+        sizes: Size variables, which the caller passes behind the buffers; never negative.
     """
 
     name: str
@@ -26,6 +28,7 @@ class PrimFunc:
     outputs: int
     body: Stmt
     scratch: int = 0
+    sizes: tuple[TirVar, ...] = ()
 
     @property
     def input_params(self) -> tuple[Buffer, ...]:

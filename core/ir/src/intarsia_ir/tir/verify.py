@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import VerifyError
+from intarsia_runtime.size import Dim
 
 from .buffer import Buffer, Scope
 from .expr import (
@@ -57,7 +58,7 @@ class _Checker:
     def __init__(self, func: PrimFunc) -> None:
         self._buffers: set[Buffer] = set(func.params)
         self._inputs = frozenset(func.input_params)
-        self._vars: set[TirVar] = set()
+        self._vars: set[TirVar] = set(func.sizes)
         self._threads: list[Thread] = []
 
     def check(self, holds: bool, message: str) -> None:
@@ -163,7 +164,8 @@ class _Checker:
             vector_ok = at.lanes == 1 or (number == rank - 1 and isinstance(at, Ramp))
             self.check(vector_ok, f"index {number} of '{name}' is a vector")
             low, high = _constant_range(at)
-            inside = low is None or high is None or (low >= 0 and high < size)
+            is_known = low is not None and high is not None and not isinstance(size, Dim)
+            inside = not is_known or (low >= 0 and high < size)
             self.check(
                 inside, f"index {low} of dimension {number} of '{name}' is outside 0..{size - 1}"
             )

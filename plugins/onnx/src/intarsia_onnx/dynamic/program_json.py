@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 
 from intarsia_ir.diagnostics import Span
-from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_runtime.artifact.fields import (
     JsonObject,
     read_dict,
@@ -242,7 +242,7 @@ def _info_from_json(row: JsonObject) -> ValueInfo:
     if "kind" in row:
         return ValueInfo(name, None, read_str(row, "kind"))
     sizes = tuple(
-        size if isinstance(size, int) else Dim(str(size)) for size in read_list(row, "shape")
+        size if isinstance(size, int) else variable(str(size)) for size in read_list(row, "shape")
     )
     if any(type(size) is bool or (isinstance(size, int) and size < 0) for size in sizes):
         raise ArtifactError(f"'{name}' has the shape {list(sizes)}")

@@ -15,6 +15,7 @@ _TOKEN = re.compile(
     | (?P<string>{STRING})
     | (?P<number>-?(?:inf\b|nan\b|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?))
     | (?P<word>{WORD})
+    | (?P<size>`[^`\n]*`)
     | (?P<mark>->|[][(){{}},;:=])
     | (?P<end>\Z))
     """,

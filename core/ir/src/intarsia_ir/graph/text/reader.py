@@ -8,11 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from intarsia_runtime.dtype import DType, parse_dtype
-from intarsia_runtime.errors import ParseError
+from intarsia_runtime.errors import ArtifactError, ParseError
+from intarsia_runtime.size import parse_size
 
 from ...tokens import Token, unquote
 from ..expr import Constant
-from ..types import Dim, TensorType, TupleType, Type
+from ..types import Dim, TensorType, TupleType, Type, variable
 from .lexer import tokenize
 
 MAX_NESTING = 64  # parentheses in types and values: deeper ones come from no printer
@@ -230,9 +231,18 @@ class Reader:
         token = self.token
         if token.kind == "number":
             return self.integer()
+        if token.kind == "size":
+            return self._size_expression()
         if token.kind not in ("word", "string"):
             raise token.fail(f"expected a size, found {token}")
-        return Dim(unquote(token, self.take().text))
+        return variable(unquote(token, self.take().text))
+
+    def _size_expression(self) -> int | Dim:
+        token = self.take()
+        try:
+            return parse_size(token.text[1:-1])
+        except ArtifactError as error:
+            raise token.fail(error.message, hint=error.hint) from None
 
     def _separate(self, end: str) -> None:
         """Read the comma between items; none is needed before ``end``."""

@@ -39,7 +39,9 @@ def type_text(type_: Type) -> str:
 
 
 def _size_text(size: int | Dim) -> str:
-    return name_text(size.name) if isinstance(size, Dim) else str(size)
+    if isinstance(size, int):
+        return str(size)
+    return name_text(size.name) if size.is_variable else f"`{size}`"
 
 
 def span_text(span: Span) -> str:

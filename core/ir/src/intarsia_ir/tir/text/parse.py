@@ -9,7 +9,7 @@ from intarsia_runtime.errors import ParseError
 
 from ...tokens import Token
 from ..buffer import Buffer, Scope
-from ..expr import Load, PrimExpr, TirVar
+from ..expr import Load, PrimExpr, TirVar, size_variable
 from ..func import PrimFunc
 from ..stmt import (
     Allocate,
@@ -97,10 +97,18 @@ class _Parser:
         name = reader.name("a kernel")
         params: list[Buffer] = []
         roles: list[int] = []
+        sizes: list[TirVar] = []
 
         def param() -> None:
             token = reader.token
-            params.append(self._names.define(token, self._buffer(Scope.GLOBAL)))
+            name = reader.name("a buffer")
+            reader.expect(":")
+            if reader.skip("size"):
+                sizes.append(self._names.define(token, size_variable(name)))
+                return
+            if sizes:
+                raise token.fail("sizes stand behind the buffers")
+            params.append(self._names.define(token, self._array(name, Scope.GLOBAL)))
             role = reader.take().text if reader.at("out") or reader.at("scratch") else "in"
             roles.append(_ROLES.index(role))
             if roles != sorted(roles):
@@ -110,18 +118,22 @@ class _Parser:
         listed(reader, ")", param)
         reader.expect(":")
         body = self._block(start)
-        return PrimFunc(name, tuple(params), roles.count(1), body, roles.count(2))
+        return PrimFunc(name, tuple(params), roles.count(1), body, roles.count(2), tuple(sizes))
 
     def _buffer(self, scope: Scope | None) -> Buffer:
         """Read ``name: float32[2, 3]``, and a scope behind it if none is given."""
+        name = self._reader.name("a buffer")
+        self._reader.expect(":")
+        return self._array(name, scope)
+
+    def _array(self, name: str, scope: Scope | None) -> Buffer:
+        """Read what stands behind the name of a buffer."""
         reader = self._reader
-        name = reader.name("a buffer")
-        reader.expect(":")
         dtype = reader.dtype()
         sizes: list[int] = []
 
         def size() -> None:
-            sizes.append(reader.integer())
+            sizes.append(reader.size())
 
         reader.expect("[")
         listed(reader, "]", size)

@@ -31,7 +31,7 @@ from ..func import PrimFunc
 from ..stmt import Allocate, Barrier, For, If, Invoke, LetStmt, Seq, Stmt, Store
 from ..tensor import ArgReduction, Axis, Reduction, Tensor
 from ..walk import children, post_order, tensors
-from .words import FUNCTIONS, spell
+from .words import FUNCTIONS, size_text, spell
 
 LONG = 80  # characters from which an expression that is used again gets a line of its own
 LINE = 1000  # characters from which any expression does, so that text stays linear
@@ -48,6 +48,7 @@ def print_func(func: PrimFunc) -> str:
         elif number >= len(func.input_params):
             role = " out"
         params.append(printer.declare(buffer) + role)
+    params += [f"{printer.name(size)}: size" for size in func.sizes]
     printer.line(f"def {spell(func.name)}({', '.join(params)}):")
     printer.block(func.body)
     return "\n".join(printer.lines) + "\n"
@@ -57,7 +58,7 @@ def print_tensor(*roots: Tensor) -> str:
     """Return the text of tensor expressions, producers first, one line each."""
     printer = _Printer()
     for tensor in tensors(*roots):
-        kind = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
+        kind = f"{tensor.dtype}[{', '.join(map(size_text, tensor.shape))}]"
         if tensor.body is None:
             printer.line(f"{printer.name(tensor)}: {kind}")
             continue
@@ -98,7 +99,7 @@ class _Printer:
 
     def declare(self, buffer: Buffer) -> str:
         """Return a buffer with its type."""
-        return f"{self.name(buffer)}: {buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+        return f"{self.name(buffer)}: {buffer.dtype}[{', '.join(map(size_text, buffer.shape))}]"
 
     def line(self, text: str) -> None:
         """Add a line at the current depth."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ArtifactError
+from intarsia_runtime.size import parse_size
 
 from ...tokens import Token, cut, unquote
 from ..buffer import Buffer
@@ -115,6 +117,20 @@ class Reader:
         if token.kind != "number" or not token.text.isdecimal():
             raise token.fail(f"expected a whole number, found {token}")
         return int(token.text)
+
+    def size(self) -> int:
+        """Read a number, or an expression over size variables in backquotes.
+
+        Raises:
+            ParseError: Something else stands there.
+        """
+        if self.token.kind != "size":
+            return self.integer()
+        token = self.take()
+        try:
+            return cast("int", parse_size(token.text[1:-1]))  # as in a Buffer
+        except ArtifactError as error:
+            raise token.fail(error.message, hint=error.hint) from None
 
     def dtype(self) -> DType:
         """Read the name of an element type.

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from intarsia_runtime.size import Size
+
 from ...tokens import STRING, WORD, name_text, quote
 from ..expr import BinaryOp
 
@@ -41,6 +43,7 @@ TOKEN = re.compile(
     | (?P<comment>\#[^\n]*)
     | (?P<string>{STRING})
     | (?P<number>inf(?![\w.])|nan(?![\w.])|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?)
+    | (?P<size>`[^`\n]*`)
     | (?P<alias>\$\d+)
     | (?P<word>{WORD})
     | (?P<mark>::|//|<<|>>|==|!=|<=|>=|[][(),:=+*/%&|^<>-])
@@ -49,6 +52,11 @@ TOKEN = re.compile(
     re.VERBOSE,
 )
 """One token with the blanks before it."""
+
+
+def size_text(size: Size) -> str:
+    """Return a size as it stands in text: a number, or an expression in backquotes."""
+    return str(size) if isinstance(size, int) else f"`{size}`"
 
 
 def spell(name: str) -> str:
