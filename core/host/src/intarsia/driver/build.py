@@ -18,6 +18,7 @@ from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .claims import measure_claims
 from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
+from .dynamic import VM
 from .importing import Model
 from .open_build import compile_open
 from .place import rules_of
