@@ -29,8 +29,8 @@ from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor, placeholder
 from intarsia_ir.tir.walk import post_order, rewrite, substitute
 from intarsia_runtime.errors import VerifyError
 
-from .typical import extents
 from .tensors import expand, inline_all, parameter_tensors
+from .typical import extents
 
 
 class Epilogue(Struct, frozen=True, eq=False):

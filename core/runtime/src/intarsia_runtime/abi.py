@@ -108,12 +108,19 @@ class ArgumentBlock:
     Args:
         specs: The tensors, in order.
         leading: An integer in front of them, if the function takes one.
+        trailing: Integers behind them: sizes of a kernel.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec], leading: int | None = None) -> None:
+    def __init__(
+        self,
+        specs: Sequence[TensorSpec],
+        leading: int | None = None,
+        trailing: Sequence[int] = (),
+    ) -> None:
         self.tensors = tuple(_tensor(spec.shape, spec.dtype) for spec in specs)
         values = [(_INT, leading)] if leading is not None else []
         values += [(_DLTENSOR, ctypes.addressof(tensor)) for tensor in self.tensors]
+        values += [(_INT, value) for value in trailing]
         self.count = len(values)
         self._array = (AnyValue * max(1, self.count))()
         for slot, (type_index, value) in zip(self._array, values, strict=False):

@@ -108,7 +108,7 @@ def _instantiate(
         inner = "graph" if kind == "graph" else None
         return _program_of_pieces(opened, threads, inner, beside_libraries)
     if passport.plan.open is not None:
-        if kind not in ("aot", VM):
+        if kind not in ("aot", "graph", VM):
             raise UsageError(
                 f"executor '{kind}' does not run a program of open sizes",
                 hint="compile it with --shape, or run it with aot",

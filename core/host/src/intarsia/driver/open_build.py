@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_runtime.errors import UnsupportedError
 
@@ -42,6 +43,7 @@ def compile_open(request: BuildRequest) -> Artifact | None:
     if opened is None:
         return None
     try:
-        return compile_model(opened)
+        with collecting_guards():
+            return compile_model(opened)
     except UnsupportedError:
         return None

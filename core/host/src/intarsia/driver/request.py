@@ -45,8 +45,8 @@ class BuildRequest:
     """A model, a target, and how one is compiled for the other; checked when it is made.
 
     :func:`intarsia.build` makes it from its arguments. The fields that have a default are its
-    options, except for ``given_executor``, ``is_open``, ``name`` and ``dump``; ``place`` and ``dump_ir`` are two
-    more options, which become ``rules`` and ``dump``.
+    options, except for ``given_executor``, ``is_open``, ``name`` and ``dump``; ``place`` and
+    ``dump_ir`` are two more options, which become ``rules`` and ``dump``.
 
     Attributes:
         source: Where the model comes from; it is read once.

@@ -456,7 +456,7 @@ class _Layout(Struct):
 
 def _is_open(node: Call) -> bool:
     """Whether a size of a call is only known at run time."""
-    kinds = [kind for kind in (node.type, *(arg.type for arg in node.args))]
+    kinds = (node.type, *(arg.type for arg in node.args))
     return any(isinstance(kind, TensorType) and is_open(kind) for kind in kinds)
 
 

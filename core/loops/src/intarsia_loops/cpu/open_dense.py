@@ -17,8 +17,8 @@ Loops, outermost first::
 
 A panel has as many tiles as ``panel_bytes`` holds, so it stays in the second-level cache while the
 blocks of B pass, as in ``dense.py``. A block of large weights is prefetched by the first tiles of
-the block before: by four of 4 rows, by eight of the largest. XNNPACK's GEMM takes M the same way: tiles of
-``mr`` rows, and a remainder by a kernel of fewer.
+the block before: by four of 4 rows, by eight of the largest. XNNPACK's GEMM takes M the same way:
+tiles of ``mr`` rows, and a remainder by a kernel of fewer.
 """
 
 from __future__ import annotations

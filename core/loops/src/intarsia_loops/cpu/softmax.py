@@ -45,8 +45,8 @@ from intarsia_ir.tir.stmt import Allocate, If, LetStmt, Stmt, Store
 from intarsia_ir.tir.tensor import lowest
 from intarsia_runtime.size import Dim
 
-from .group import operands
 from ..typical import extents, is_open
+from .group import operands
 from .loops import EpilogueStore, load, parallel, seq, serial, store, unflatten
 
 _ACCUMULATORS = 4

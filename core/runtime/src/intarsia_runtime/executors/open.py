@@ -14,6 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ..abi import ArgumentBlock, SafeCall, array_dtype, data_address
+from ..artifact.close_plan import close_plan
 from ..artifact.passport import Passport
 from ..artifact.plan import CallPlan, OpenSizes, TensorSpec
 from ..artifact.signature import ValueSpec
@@ -21,6 +22,7 @@ from ..closing import Closing
 from ..errors import ModelError, UnsupportedError
 from ..program import Program
 from ..size import value_of
+from .graph import ProfileRow, check_repeat, execute_steps, prepare_step, profile_steps
 from .signature import Inputs, as_array, ordered_values
 from .vm import copy_into
 
@@ -99,6 +101,31 @@ class OpenExecutor(Closing):
             ModelError: As :meth:`run`; or an array has another shape or element type.
         """
         copy_into(dict(self.run(inputs)), outputs)
+
+    def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
+        """Time each step for the sizes of these inputs.
+
+        Args:
+            inputs: As for :meth:`run`.
+            repeat: Runs to take the median of; one more goes before them to warm up.
+
+        Raises:
+            UsageError: ``repeat`` is less than 1.
+            ModelError: As :meth:`run`.
+        """
+        check_repeat(repeat)
+        arrays = self._arrays(inputs)
+        program = self._program
+        with program.lock:
+            self._lay_out(arrays)
+            names = [source.name for source in self._sizes.variables]
+            values = dict(zip(names, self._values(arrays), strict=True))
+            plan = close_plan(program.passport.plan, values)
+            steps = [prepare_step(program, step, values) for step in plan.steps]
+            results = [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
+            return profile_steps(
+                steps, lambda: execute_steps(program, steps, arrays, results), repeat
+            )
 
     def close(self) -> None:
         """Free code, weights and workspace; harmless when repeated."""
