@@ -65,7 +65,7 @@ class ObjectCode(NativeCode):
             raise ArtifactError(f"LLVM refuses the code of '{name}': {cause}") from None
         self._trackers = [linked]
         self._close = weakref.finalize(self, _unload, self._trackers, self._jit, self._endings)
-        # A finaliser at exit could unload code that another thread still runs.
+        # A finalizer at exit could unload code that another thread still runs.
         self._close.atexit = False
 
     def address(self, symbol: str) -> int:
