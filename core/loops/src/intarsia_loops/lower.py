@@ -71,7 +71,7 @@ class _Backend(Struct, frozen=True):
 
 def lower(
     main: Function,
-    regions: Sequence[OutlinedRegion],
+    regions: Sequence[OutlinedRegion] = (),
     *,
     target: LoopTarget,
     schedules: ScheduleTable = MappingProxyType({}),
