@@ -25,7 +25,7 @@ from .discovery import Found
 from .fingerprint import fingerprint
 
 SKIP = "INTARSIA_NO_PROBE"
-"""Environment variable: set to 1, plugins are imported without a trial."""
+"""Environment variable: set to 1, plugins are imported without a trial; 0 is as good as unset."""
 
 LIMIT = "INTARSIA_PLUGIN_TIMEOUT"
 """Environment variable: seconds that a plugin's import and each quick hook may take."""
@@ -82,13 +82,25 @@ def time_limit_of(env: Mapping[str, str]) -> float:
     raise UsageError(f"{LIMIT} is {text[:40]!r}, not a number of seconds", hint=f"{LIMIT}=60")
 
 
+def skips_trials(env: Mapping[str, str]) -> bool:
+    """Whether plugins are to be imported without a trial.
+
+    Raises:
+        UsageError: The setting is neither 0 nor 1.
+    """
+    text = env.get(SKIP, "").strip()
+    if text not in ("", "0", "1"):
+        raise UsageError(f"{SKIP} is {text[:40]!r}, neither 0 nor 1", hint=f"{SKIP}=1")
+    return text == "1"
+
+
 def survive(plugin: Found, env: Mapping[str, str]) -> None:
     """See that using a plugin does not end or hold up the process; quick if that is known.
 
     Raises:
         PluginError: It does; the message says how.
     """
-    if env.get(SKIP, "") not in ("", "0") or plugin.hooks is not None or not sys.executable:
+    if skips_trials(env) or plugin.hooks is not None or not sys.executable:
         return
     key = fingerprint(plugin)
     record = _record(env, key)
