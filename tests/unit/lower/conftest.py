@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -22,10 +22,12 @@ from intarsia_ir.tir.evaluate import numpy_dtype
 from intarsia_ir.tir.interp import run
 from intarsia_ir.tir.module import Lowered
 from intarsia_ir.tir.passes.simplify import simplify
+from intarsia_ir.tir.passes.specialize import specialize
 from intarsia_ir.tir.passes.unroll import unroll
 from intarsia_ir.tir.passes.vectorize import vectorize
 from intarsia_ir.tir.verify import verify_func
 from intarsia_loops import lower as lowering
+from intarsia_runtime.artifact.close_plan import close_plan
 from intarsia_runtime.artifact.plan import Argument, CopyStep, KernelStep, Place
 from intarsia_runtime.dtype import DType
 
@@ -67,9 +69,19 @@ def var(name: str, *shape: int, dtype: DType = DType.FLOAT32) -> Var:
     return Var(name, TensorType(shape, dtype))
 
 
-def carry_out(lowered: Lowered, inputs: list, *, compiled: bool = False) -> list:
-    """Follow a plan on the interpreter; ``compiled`` runs the passes of backends first."""
-    plan = lowered.module.plan
+def carry_out(
+    lowered: Lowered,
+    inputs: list,
+    *,
+    compiled: bool = False,
+    sizes: Mapping[str, int] | None = None,
+) -> list:
+    """Follow a plan on the interpreter; ``compiled`` runs the passes of backends first.
+
+    ``sizes`` are values of the size variables of a plan of open sizes.
+    """
+    sizes = sizes or {}
+    plan = close_plan(lowered.module.plan, sizes)
     workspace = np.full(plan.workspace_bytes, 0xA5, np.uint8)
     places = {
         Place.INPUT: inputs,
@@ -92,6 +104,7 @@ def carry_out(lowered: Lowered, inputs: list, *, compiled: bool = False) -> list
             kernel = kernels[step.function]
             kernel = vectorize(simplify(unroll(kernel))) if compiled else kernel
             verify_func(kernel)
+            kernel = specialize(kernel, sizes) if sizes else kernel
             run(kernel, *(array(argument) for argument in step.args))
     return places[Place.OUTPUT]
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -26,7 +27,9 @@ from intarsia_runtime.artifact.plan import (
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 from .fuse import Fusion, KernelCall, RegionCall
+from .open_plan import open_sizes
 from .plan_memory import LiveRange, plan_memory
+from .typical import extents
 from .values import Value
 
 if TYPE_CHECKING:
@@ -76,7 +79,7 @@ class _Planner(Struct):
     def make(self, value: Value, shape: tuple[int, ...], step: int) -> Argument:
         """Return where a step puts a value: an output of the model, or a new temporary."""
         if value not in self.places:
-            self.places[value] = (Place.WORKSPACE, self.temporary(value.type.bytes, step))
+            self.places[value] = (Place.WORKSPACE, self.temporary(_bytes(value.type), step))
         place, index = self.places[value]
         return Argument(place, index, shape, value.type.dtype)
 
@@ -145,7 +148,11 @@ def plan_calls(
             steps.append(_region_step(planner, item, constant_names[item.name], number, len(steps)))
     steps += _copies(planner, fusion.outputs, len(steps))
     _check_calls(steps, len(function.params) + len(fusion.outputs))
-    offsets, total = plan_memory(planner.lifetimes, alignment)
+    opened = open_sizes(function, planner.lifetimes, steps)
+    if opened is None:
+        offsets, total = plan_memory(planner.lifetimes, alignment)
+    else:
+        offsets, total = opened.slot_numbers, 0
     plan = CallPlan(
         inputs=tuple(_spec(p.name, tensor_type(p)) for p in function.params),
         outputs=tuple(
@@ -156,6 +163,7 @@ def plan_calls(
         regions=tuple(called),
         workspace_bytes=total,
         steps=tuple(_resolved(step, offsets) for step in steps),
+        open=None if opened is None else opened.sizes,
     )
     return plan, Weights(planner.constants)
 
@@ -200,7 +208,7 @@ def _names(function: Function) -> tuple[str, ...]:
 
 
 def _spec(name: str, kind: TensorType) -> TensorSpec:
-    return TensorSpec(name, kind.static_shape, kind.dtype)
+    return TensorSpec(name, extents(kind), kind.dtype)
 
 
 def _kernel_step(planner: _Planner, item: KernelCall, kernel: PrimFunc, step: int) -> KernelStep:
@@ -216,7 +224,8 @@ def _kernel_step(planner: _Planner, item: KernelCall, kernel: PrimFunc, step: in
         Argument(Place.WORKSPACE, planner.temporary(b.bytes, step), b.shape, b.dtype)
         for b in kernel.scratch_params
     ]
-    return KernelStep(kernel.name, tuple(args), item.group.label, item.group.nodes)
+    sizes = tuple(size.name for size in kernel.sizes)
+    return KernelStep(kernel.name, tuple(args), item.group.label, item.group.nodes, sizes)
 
 
 def _region_step(
@@ -227,11 +236,15 @@ def _region_step(
     return RegionStep(number, tuple(args), f"{region.kind}:{region.name}", region.nodes)
 
 
+def _bytes(kind: TensorType) -> int:
+    return prod(extents(kind)) * kind.dtype.bytes
+
+
 def _copies(planner: _Planner, outputs: Sequence[Value], step: int) -> list[Step]:
     """Fill the outputs that no step writes: inputs, constants, views and duplicates."""
     copies: list[Step] = []
     for number, value in enumerate(outputs):
-        shape = value.type.static_shape
+        shape = extents(value.type)
         source = planner.read(value, shape, step + len(copies))
         if (source.place, source.index) != (Place.OUTPUT, number):
             copies.append(CopyStep(source, Argument(Place.OUTPUT, number, shape, value.type.dtype)))

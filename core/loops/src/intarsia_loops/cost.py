@@ -11,6 +11,9 @@ from intarsia_ir.tir.expr import Binary, BinaryOp, CallIntrinsic, CallTarget, Pr
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor, placeholder
 from intarsia_ir.tir.walk import post_order, reads, tensors
+from intarsia_runtime.size import product
+
+from .typical import extents, typical
 
 CHEAP_NODES = 24
 """Most nodes of an expression that is computed again rather than stored."""
@@ -36,7 +39,7 @@ def is_cheap(call: Call) -> bool:
     if call.op.compute is None or not all(isinstance(kind, TensorType) for kind in types):
         return False
     feeds = [
-        placeholder("x", kind.static_shape, kind.dtype)
+        placeholder("x", extents(kind), kind.dtype)
         for kind in types
         if isinstance(kind, TensorType)
     ]
@@ -51,23 +54,24 @@ def reads_once(call: Call) -> bool:
     kind = call.args[0].type
     if call.op.compute is None or not isinstance(kind, TensorType):
         return False
-    source = placeholder("x", kind.static_shape, kind.dtype)
+    source = placeholder("x", extents(kind), kind.dtype)
     result = call.op.compute(call.attrs, source) if len(call.args) == 1 else None
     if not isinstance(result, Tensor):
         return False
     touched = sum(points(tensor) for tensor in tensors(result) if source in reads(tensor))
-    return touched <= kind.elements
+    return touched <= typical(product(kind.shape))
 
 
 def points(tensor: Tensor) -> int:
-    """Return how many times the body of a tensor is evaluated."""
+    """Return how many times the body of a tensor is evaluated, for typical sizes."""
     match tensor.body:
         case Reduction(axes=axes):
-            return prod(tensor.shape) * prod(axis.extent for axis in axes)
+            inner = prod(axis.extent for axis in axes)
         case ArgReduction(axis=axis):
-            return prod(tensor.shape) * axis.extent
+            inner = axis.extent
         case _:
-            return prod(tensor.shape)
+            inner = 1
+    return typical(prod(tensor.shape) * inner)
 
 
 def is_cheap_tensor(tensor: Tensor) -> bool:

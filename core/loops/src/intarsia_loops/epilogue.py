@@ -30,6 +30,7 @@ from intarsia_ir.tir.walk import post_order, rewrite, substitute
 from intarsia_runtime.errors import VerifyError
 
 from .tensors import expand, inline_all, parameter_tensors
+from .typical import extents
 
 
 class Epilogue(Struct, frozen=True, eq=False):
@@ -96,7 +97,7 @@ def epilogue(group: FusedGroup) -> Epilogue:
     if anchor is None:
         raise VerifyError(f"the group '{group.name}' has no anchor", where=group.name)
     kind = tensor_type(anchor)
-    source = placeholder("anchor", kind.static_shape, kind.dtype)
+    source = placeholder("anchor", extents(kind), kind.dtype)
     given = parameter_tensors(group.function)
     result = expand(group.function, {**given, anchor: source})[group.function.body][0]
     axes, body = _element(result, source, group)

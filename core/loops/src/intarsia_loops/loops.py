@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from math import prod
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.stmt import Allocate, Seq, Stmt
 from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor
 from intarsia_ir.tir.walk import body_exprs, post_order
+from intarsia_runtime.size import Dim
 
 from .collapse import collapse
 from .cost import operations, points
@@ -80,7 +82,8 @@ def _work(stage: Tensor) -> int:
 
 
 def _row_bytes(stage: Tensor, rows: int) -> int:
-    return prod(stage.shape[rows:]) * stage.dtype.bytes
+    size = prod(stage.shape[rows:]) * stage.dtype.bytes
+    return sys.maxsize if isinstance(size, Dim) else size
 
 
 def _shared_rows(stages: Stages) -> int:

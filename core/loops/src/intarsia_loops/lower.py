@@ -12,9 +12,11 @@ from msgspec import Struct
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, tensor_type
+from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup, Lowered, TensorModule
+from intarsia_ir.tir.passes.flatten_open import flatten_open
 from intarsia_ir.tir.passes.stack_to_scratch import (
     DEVICE_FRAME_BYTES,
     FRAME_BYTES,
@@ -32,6 +34,7 @@ from .dispatch import dispatch
 from .fuse import KernelCall, fuse
 from .loops import default_loops
 from .tensors import Stages, stages_of
+from .typical import is_open, typical
 
 if TYPE_CHECKING:
     from .targets import LoopTarget, OutlinedRegion
@@ -47,6 +50,9 @@ BoundStack: TypeAlias = "Callable[[PrimFunc, LoopTarget], PrimFunc]"
 
 ScheduleTable: TypeAlias = "Mapping[str, GroupSchedule | Mapping[str, GroupSchedule]]"
 """Name of an anchor operator to its schedule, or to schedules by key of the target."""
+
+OPEN_SCHEDULES = frozenset({"cpu.dense", "matmul", "nn.softmax", "nn.log_softmax"})
+"""Operators whose schedules are for open sizes, too."""
 
 _TEMPORARY_BYTES = 64 << 20
 _TEMPORARY_SHARE = 16
@@ -117,7 +123,7 @@ def lower(
             group = _renamed(item.group, names)
             kernel = _chosen_kernel(group, target, tuned, chosen)
             kernel = _kernel(group, backend) if kernel is None else kernel
-            kernel_by_structure[key] = _bounded(kernel, backend)
+            kernel_by_structure[key] = flatten_open(_bounded(kernel, backend))
         kernels[item] = kernel_by_structure[key]
     plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
     module = TensorModule(tuple(kernel_by_structure.values()), plan, name)
@@ -134,7 +140,8 @@ def _kernel(group: FusedGroup, backend: _Backend) -> PrimFunc:
     """Return the kernel of a group: its schedule's, or default loops."""
     anchor = group.anchor
     # Schedules share out work among threads and registers; they need not think of none.
-    if anchor is not None and not _is_empty(group):
+    takes_open = anchor is not None and anchor.name in OPEN_SCHEDULES
+    if anchor is not None and not _is_empty(group) and (takes_open or not _is_open(group)):
         schedule = _schedule(anchor.name, backend)
     else:
         schedule = None
@@ -164,8 +171,9 @@ def _wastes_memory(kernel: PrimFunc) -> bool:
 
     A padded copy of a picture is, where the dilation of the window is millions.
     """
-    used = sum(buffer.bytes for buffer in kernel.params[: len(kernel.params) - kernel.scratch])
-    own = sum(buffer.bytes for buffer in kernel.scratch_params) + frame_bytes(kernel)
+    given = kernel.params[: len(kernel.params) - kernel.scratch]
+    used = typical(sum(buffer.bytes for buffer in given))
+    own = typical(sum(buffer.bytes for buffer in kernel.scratch_params)) + frame_bytes(kernel)
     return own > max(_TEMPORARY_BYTES, _TEMPORARY_SHARE * used)
 
 
@@ -223,9 +231,22 @@ def _default_kernel(group: FusedGroup, backend: _Backend) -> PrimFunc:
     return replace(kernel, name=group.name)
 
 
+def _is_open(group: FusedGroup) -> bool:
+    """Whether a size of a group is only known at run time."""
+    function = group.function
+    types = [*(tensor_type(param) for param in function.params), *_result_types(function.body)]
+    return any(is_open(kind) for kind in types)
+
+
+def _result_types(body: Expr) -> tuple[TensorType, ...]:
+    fields = body.type.fields if isinstance(body.type, TupleType) else (body.type,)
+    return tuple(kind for kind in fields if isinstance(kind, TensorType))
+
+
 def _is_empty(group: FusedGroup) -> bool:
     """Whether a parameter has no elements."""
-    return any(tensor_type(param).elements == 0 for param in group.function.params)
+    types = [tensor_type(param) for param in group.function.params]
+    return any(0 in kind.shape for kind in types)
 
 
 def _structure(group: FusedGroup) -> object:

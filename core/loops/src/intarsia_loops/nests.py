@@ -21,6 +21,7 @@ from intarsia_ir.tir.expr import (
     TirVar,
     binary,
     cast,
+    index,
     intrinsic,
     select,
 )
@@ -29,9 +30,11 @@ from intarsia_ir.tir.stmt import Allocate, For, ForKind, LetStmt, Seq, Stmt, Sto
 from intarsia_ir.tir.tensor import ArgReduction, Axis, Reduction, Tensor
 from intarsia_ir.tir.walk import map_statement, rewrite, substitute
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim, Size
 
 from .ranges import Range, split_ranges
 from .row_reductions import Row, power_of_two, reduce_along, serial_loops
+from .typical import typical
 from .vectorizable import at_step, is_linear, shared_step, vectorizes
 
 BLOCK = 4096
@@ -67,23 +70,25 @@ def parallel_loops(
 ) -> Stmt:
     """Wrap ``body`` in loops over ``row``; as one parallel loop if it is worth it."""
     wanted = [(var, extent) for var, extent in zip(row, extents, strict=True)]
-    if not parallel or prod(extents) < 2:
+    if not parallel or typical(prod(extents)) < 2:
         for var, extent in reversed(wanted):
-            body = For(var, IntImm(extent), ForKind.SERIAL, body)
+            body = For(var, index(extent), ForKind.SERIAL, body)
         return body
     # As few loops as give every thread enough iterations: each fused one costs a division.
-    count = next((n for n in range(1, len(wanted) + 1) if prod(extents[:n]) >= 64), len(wanted))
+    count = next(
+        (n for n in range(1, len(wanted) + 1) if typical(prod(extents[:n])) >= 64), len(wanted)
+    )
     for var, extent in reversed(wanted[count:]):
-        body = For(var, IntImm(extent), ForKind.SERIAL, body)
+        body = For(var, index(extent), ForKind.SERIAL, body)
     if count == 1:
-        return For(wanted[0][0], IntImm(extents[0]), ForKind.PARALLEL, body)
+        return For(wanted[0][0], index(extents[0]), ForKind.PARALLEL, body)
     fused = TirVar("fused")
     for number in reversed(range(count)):
         var, extent = wanted[number]
         step = prod(extents[number + 1 : count])
-        value = fused // step if number == 0 else (fused // step) % extent
+        value = fused // index(step) if number == 0 else (fused // index(step)) % index(extent)
         body = LetStmt(var, value, body)
-    return For(fused, IntImm(prod(extents[:count])), ForKind.PARALLEL, body)
+    return For(fused, index(prod(extents[:count])), ForKind.PARALLEL, body)
 
 
 class Nest(Struct, frozen=True):
@@ -130,17 +135,17 @@ class Nest(Struct, frozen=True):
             return Store(self.buffer, self._indices(at), substitute(value, {last.var: at}))
 
         if not vectorizes(value, last.var):
-            ranges = split_ranges(value, last)
+            ranges = None if isinstance(last.extent, Dim) else split_ranges(value, last)
             if ranges is not None and any(vectorizes(part.value, last.var) for part in ranges):
                 return self._outer(Seq(tuple([self._range(part, last) for part in ranges])))
             at = TirVar(last.var.name)
             step = shared_step(value, last)
             if step > 1:
                 return self._outer(self._steps(value, last, at, step))
-            return self._outer(For(at, IntImm(last.extent), ForKind.SERIAL, store(at)))
+            return self._outer(For(at, index(last.extent), ForKind.SERIAL, store(at)))
         # Of a loop that copies a vector, compilers make a call, which takes longer than the loop.
         abreast = 2 if isinstance(value, Load) else 1
-        if len(self.axes) == 1 and self.parallel and last.extent >= 2 * BLOCK:
+        if len(self.axes) == 1 and self.parallel and typical(last.extent) >= 2 * BLOCK:
             return self._blocks(last, store, abreast)
         loops = vector_loops(last, self.lanes, store, overlap=self.overlap, abreast=abreast)
         return self._outer(loops)
@@ -178,10 +183,10 @@ class Nest(Struct, frozen=True):
             return store(block * BLOCK + at)
 
         def store_rest(at: PrimExpr) -> Stmt:
-            return store(at + axis.extent // BLOCK * BLOCK)
+            return store(at + index(axis.extent // BLOCK * BLOCK))
 
         body = vector_loops(Axis(axis.var, BLOCK), self.lanes, store_in_block, abreast=abreast)
-        parts: list[Stmt] = [For(block, IntImm(axis.extent // BLOCK), ForKind.PARALLEL, body)]
+        parts: list[Stmt] = [For(block, index(axis.extent // BLOCK), ForKind.PARALLEL, body)]
         if axis.extent % BLOCK:
             rest = Axis(axis.var, axis.extent % BLOCK)
             own = vector_loops(rest, self.lanes, store_rest, overlap=self.overlap, abreast=abreast)
@@ -207,7 +212,7 @@ class Nest(Struct, frozen=True):
             return self._reduce_across(body, value, init, last)
         inner = body.axes[-1]
         # Whole numbers add up the same in any order: compilers share such sums among lanes alone.
-        if inner.extent >= 8 and vectorizes(value, inner.var) and value.dtype.is_float:
+        if typical(inner.extent) >= 8 and vectorizes(value, inner.var) and value.dtype.is_float:
             return self._every_place(self._reduce_along(body, value, init))
         return self._every_place(self._reduce_scalar(body, value, init))
 
@@ -258,7 +263,7 @@ class Nest(Struct, frozen=True):
             return Allocate(total, Seq((vector(begin), loop, vector(end))))
 
         # Several vectors side by side hide the latency of adding, where there is much to add.
-        deep = prod(axis.extent for axis in body.axes) >= _DEEP
+        deep = typical(prod(axis.extent for axis in body.axes)) >= _DEEP
         widest = 4 * self.lanes if deep else 0
         return self._outer(_pieces(last, self.lanes, piece, overlap=self.overlap, widest=widest))
 
@@ -296,7 +301,7 @@ class Nest(Struct, frozen=True):
 
 def goes_across(last: Axis, value: PrimExpr) -> bool:
     """Whether a reduction computes a vector of neighbouring results rather than one at a time."""
-    return last.extent >= 4 and vectorizes(value, last.var)
+    return typical(last.extent) >= 4 and vectorizes(value, last.var)
 
 
 def better_extreme(item: PrimExpr, best: PrimExpr, *, largest: bool, last: bool) -> PrimExpr:
@@ -356,6 +361,8 @@ def _pieces(
     Pieces of ``widest`` elements come first, if that is more than ``lanes``; ``abreast`` of them
     are one iteration.
     """
+    if isinstance(axis.extent, Dim):
+        return _open_pieces(axis, max(lanes, widest), lanes, piece)
     parts: list[Stmt] = []
     start, width = 0, power_of_two(min(lanes, axis.extent))
     if lanes < widest <= axis.extent:
@@ -373,6 +380,23 @@ def _pieces(
         if width > rest:
             # Few sizes: every one is another copy of the body.
             width = 4 if width > 4 and rest >= 4 else 1
+    return parts[0] if len(parts) == 1 else Seq(tuple(parts))
+
+
+def _open_pieces(
+    axis: Axis, widest: int, lanes: int, piece: Callable[[PrimExpr, int], Stmt]
+) -> Stmt:
+    """Cover an axis of an open size: wide pieces, then vectors, then single elements."""
+    parts: list[Stmt] = []
+    start: Size = 0
+    for width in dict.fromkeys((widest, lanes, 1)):
+        count = (axis.extent - start) // width
+        if count == 0:
+            continue
+        var = TirVar(axis.var.name)
+        body = piece(var * width + index(start), width)
+        parts.append(For(var, index(count), ForKind.SERIAL, body))
+        start = start + count * width
     return parts[0] if len(parts) == 1 else Seq(tuple(parts))
 
 
@@ -394,7 +418,7 @@ def _repeated(
 
 def _split_point(value: PrimExpr, axes: Sequence[Axis]) -> tuple[IfThenElse, int, int] | None:
     """Find a choice between two ranges of one axis at the root of ``value``: a concatenation."""
-    if not isinstance(value, IfThenElse):
+    if not isinstance(value, IfThenElse) or any(isinstance(a.extent, Dim) for a in axes):
         return None
     found = is_linear(value.condition, axes)
     return None if found is None else (value, *found)

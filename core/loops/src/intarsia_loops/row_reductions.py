@@ -20,12 +20,16 @@ from intarsia_ir.tir.expr import (
     binary,
     cast,
     const,
+    index,
     select,
 )
 from intarsia_ir.tir.stmt import Allocate, For, ForKind, Seq, Stmt, Store
 from intarsia_ir.tir.tensor import Axis, Reduction, highest, lowest
 from intarsia_ir.tir.walk import substitute
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
+
+from .typical import typical
 
 
 def neutral(combine: BinaryOp, dtype: DType) -> PrimExpr:
@@ -46,7 +50,7 @@ def neutral(combine: BinaryOp, dtype: DType) -> PrimExpr:
 def serial_loops(axes: Sequence[Axis], body: Stmt) -> Stmt:
     """Wrap ``body`` in serial loops, the first axis outermost."""
     for axis in reversed(axes):
-        body = For(axis.var, IntImm(axis.extent), ForKind.SERIAL, body)
+        body = For(axis.var, index(axis.extent), ForKind.SERIAL, body)
     return body
 
 
@@ -123,14 +127,14 @@ def reduce_along(body: Reduction, value: PrimExpr, init: PrimExpr, row: Row) -> 
     """
     inner, outer = body.axes[-1], body.axes[:-1]
     # Four registers of partial results hide the latency of adding; short rows need one.
-    wide = 4 * row.lanes if inner.extent >= 8 * row.lanes else row.lanes
-    lanes = power_of_two(min(wide, inner.extent))
+    wide = 4 * row.lanes if typical(inner.extent) >= 8 * row.lanes else row.lanes
+    lanes = wide if isinstance(inner.extent, Dim) else power_of_two(min(wide, inner.extent))
     partial = _vector("partial", lanes, value, body.combine)
     chunk = TirVar(inner.var.name)
     step = partial.take(lambda lane: substitute(value, {inner.var: chunk * lanes + lane}))
-    steps = For(chunk, IntImm(inner.extent // lanes), ForKind.SERIAL, step)
+    steps = For(chunk, index(inner.extent // lanes), ForKind.SERIAL, step)
     rest = inner.extent % lanes
-    if rest > 1 and row.overlap:
+    if not isinstance(rest, Dim) and rest > 1 and row.overlap:
         edge = _vector("edge", min(lanes, row.lanes), value, body.combine)
         loops = serial_loops(outer, Seq((steps, *_edge(edge, inner, value, rest))))
         total = binary(body.combine, partial.combined(), edge.combined())
@@ -148,7 +152,7 @@ def reduce_along(body: Reduction, value: PrimExpr, init: PrimExpr, row: Row) -> 
     ]
     if rest:
         var = TirVar(inner.var.name)
-        tail = substitute(value, {inner.var: var + (inner.extent - rest)})
+        tail = substitute(value, {inner.var: var + index(inner.extent - rest)})
         store = Store(register, at, binary(body.combine, scalar, tail))
         parts.append(serial_loops((*outer, Axis(var, rest)), store))
     parts.append(Store(row.buffer, row.indices, cast(scalar, row.buffer.dtype)))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, tensor_type
+from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import post_order as graph_order
 from intarsia_ir.tir.expr import PrimExpr, Read, const
 from intarsia_ir.tir.tensor import ArgReduction, Reduction, Tensor, compute, placeholder
@@ -17,6 +18,7 @@ from intarsia_runtime.errors import UnsupportedError
 
 from .cost import is_cheap_expr, points
 from .interning import Interner
+from .typical import extents
 
 MAX_PLACES = 8
 """Different places at which a tensor that is not cheap may be computed again."""
@@ -61,7 +63,24 @@ def expand(function: Function, given: Mapping[Expr, Tensor]) -> dict[Expr, tuple
                 )
             result = node.op.compute(node.attrs, *(made[arg][0] for arg in node.args))
             made[node] = (result,) if isinstance(result, Tensor) else tuple(result)
+            _check_sizes(node, made[node])
     return made
+
+
+def _check_sizes(node: Call, made: tuple[Tensor, ...]) -> None:
+    """Refuse an operator whose rule makes other sizes than its type says.
+
+    Raises:
+        UnsupportedError: A rule that is for numbers met an open size.
+    """
+    kinds = node.type.fields if isinstance(node.type, TupleType) else (node.type,)
+    shapes = [kind.shape for kind in kinds if isinstance(kind, TensorType)]
+    if [tensor.shape for tensor in made] != shapes:
+        raise UnsupportedError(
+            f"'{node.name}' is not compiled for open sizes",
+            where=str(node.span),
+            hint="give every input a shape, e.g. --shape input:1,3,224,224",
+        )
 
 
 def _immediate(node: Constant) -> Tensor:
@@ -80,7 +99,7 @@ def parameter_tensors(function: Function) -> dict[Expr, Tensor]:
     parameters_of: dict[Expr, Tensor] = {}
     for param in function.params:
         kind = tensor_type(param)
-        parameters_of[param] = placeholder(param.name, kind.static_shape, kind.dtype)
+        parameters_of[param] = placeholder(param.name, extents(kind), kind.dtype)
     return parameters_of
 
 

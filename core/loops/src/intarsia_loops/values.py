@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import NamedTuple
 
 from intarsia_ir.graph.expr import Call, CallFunction, Constant, Expr, Tuple, TupleGetItem, Var
-from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.graph.types import Shape, TensorType, TupleType
 from intarsia_ir.ops.shape import BroadcastTo, Copy, Reshape, Transpose
 from intarsia_runtime.errors import UnsupportedError, VerifyError
+from intarsia_runtime.size import product
 
 
 class Value(NamedTuple):
@@ -75,15 +75,15 @@ def is_view(call: Call) -> bool:
     source = call.args[0].type
     if not isinstance(source, TensorType):
         return False
-    before, after = source.static_shape, call.type.static_shape
-    if prod(before) != prod(after):
+    before, after = source.shape, call.type.shape
+    if product(before) != product(after):
         return False
     if call.op is BroadcastTo:
         return True
     return _keeps_order(before, call)
 
 
-def _keeps_order(shape: tuple[int, ...], call: Call) -> bool:
+def _keeps_order(shape: Shape, call: Call) -> bool:
     axes: tuple[int, ...] = call.attrs.axes  # type: ignore[attr-defined]  # transpose has axes
     moved = [axis for axis in axes if shape[axis] != 1]
     return moved == sorted(moved)

@@ -65,6 +65,9 @@ SafeCall = ctypes.CFUNCTYPE(
 """``TVMFFISafeCallType``; 0 means success."""
 
 
+SizesCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+"""``intarsia_plan_sizes``; 0 means success."""
+
 _first_byte = cast("Callable[[np.ndarray], ctypes.c_char]", ctypes.c_char.from_buffer)
 
 
@@ -105,12 +108,19 @@ class ArgumentBlock:
     Args:
         specs: The tensors, in order.
         leading: An integer in front of them, if the function takes one.
+        trailing: Integers behind them: sizes of a kernel.
     """
 
-    def __init__(self, specs: Sequence[TensorSpec], leading: int | None = None) -> None:
+    def __init__(
+        self,
+        specs: Sequence[TensorSpec],
+        leading: int | None = None,
+        trailing: Sequence[int] = (),
+    ) -> None:
         self.tensors = tuple(_tensor(spec.shape, spec.dtype) for spec in specs)
         values = [(_INT, leading)] if leading is not None else []
         values += [(_DLTENSOR, ctypes.addressof(tensor)) for tensor in self.tensors]
+        values += [(_INT, value) for value in trailing]
         self.count = len(values)
         self._array = (AnyValue * max(1, self.count))()
         for slot, (type_index, value) in zip(self._array, values, strict=False):

@@ -17,6 +17,7 @@ from .errors import ArtifactError, PluginError, UsageError
 from .executors.aot import AotExecutor
 from .executors.foreign import ForeignExecutable
 from .executors.graph import GraphExecutor
+from .executors.open import OpenExecutor
 from .executors.sizes import SizesExecutor
 from .executors.vm import VmExecutor
 from .guarded import is_plugins_own
@@ -26,7 +27,7 @@ from .program import Program
 VM = "vm"
 _MEMBERS = ("inputs", "outputs", "passport", "threads", "run", "run_into", "close")
 
-Executable: TypeAlias = PlanExecutable | VmExecutor | SizesExecutor
+Executable: TypeAlias = PlanExecutable | VmExecutor | SizesExecutor | OpenExecutor
 """A loaded artifact: ``inputs``, ``outputs``, ``run``, ``run_into`` and ``close``."""
 
 
@@ -106,6 +107,13 @@ def _instantiate(
     if carried == VM:
         inner = "graph" if kind == "graph" else None
         return _program_of_pieces(opened, threads, inner, beside_libraries)
+    if passport.plan.open is not None:
+        if kind not in ("aot", "graph", VM):
+            raise UsageError(
+                f"executor '{kind}' does not run a program of open sizes",
+                hint="compile it with --shape, or run it with aot",
+            )
+        return OpenExecutor(_program(opened, threads, beside_libraries))
     if kind == "aot":
         return AotExecutor(_program(opened, threads, beside_libraries))
     if kind == "graph":

@@ -7,15 +7,15 @@ import ctypes
 import dataclasses
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import cast
 
 import numpy as np
 
-from .abi import call_with_leading, hosted_call, numpy_dtype
+from .abi import SizesCall, call_with_leading, hosted_call, numpy_dtype
 from .artifact.archive import OpenedArtifact, Weight
 from .artifact.passport import Passport, UnitEntry
-from .artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, plan_stamp
+from .artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, frame_entries, plan_stamp
 from .artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from .artifact.unit_plan import read_unit_plan
 from .discovery import check_format, find_loader, has_loader, is_installed, loader_label
@@ -39,6 +39,7 @@ from .loading import (
     NativeCall,
     NativeCode,
 )
+from .size import value_of
 from .threads import choose_threads, load_openmp, startable_threads, thread_setter
 
 _LIBRARY_FILE = "lib.so"
@@ -64,6 +65,7 @@ class Program:
         leading: First argument of ``main``, in front of the tensors; ``None`` if it takes none.
         device: The model on its device, if ``code`` is ``None``.
         workspace: The memory of intermediate tensors, bytes.
+        frame: Sizes and offsets of an open plan; empty for others.
         constants: Read-only arrays in the order of the plan's constants.
         regions: In the order of the plan's regions.
 
@@ -102,6 +104,9 @@ class Program:
         pointers = [self.workspace.ctypes.data, *(a.ctypes.data for a in self.constants)]
         for region in self.regions:
             pointers += [region.function, region.handle]
+        self.frame = np.zeros(frame_entries(plan), np.int64)
+        if plan.open is not None:
+            pointers.append(self.frame.ctypes.data)
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
         self.context = ctypes.addressof(self._context)
         self.device: DeviceModel | None = None
@@ -153,6 +158,43 @@ class Program:
         """Set the number of threads of the calling thread; OpenMP keeps one for each."""
         if self._set_threads is not None and not self._has_own_threads:
             self._set_threads(self.threads)
+
+    def compute_sizes(self, values: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Lay out the memory of an open plan for values of its size variables.
+
+        The caller holds ``lock``. The workspace grows, and keeps its size for smaller values.
+
+        Returns:
+            The shapes of the outputs.
+
+        Raises:
+            ModelError: A guard of the plan does not hold.
+            ResourceError: No memory for the workspace.
+        """
+        plan = self.passport.plan
+        assert plan.open is not None  # the caller has such a plan
+        assert self.code is not None  # no device runs one
+        count = len(plan.open.variables)
+        self.frame[:count] = values
+        failed = SizesCall(self.code.required("intarsia_plan_sizes"))(self.frame.ctypes.data)
+        if failed:
+            guard = plan.open.guards[failed - 1]
+            numbers = dict(zip((v.name for v in plan.open.variables), values, strict=True))
+            found = [value_of(size, numbers) for size in (guard.left, guard.right)]
+            raise ModelError(
+                f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
+                hint="give inputs whose sizes go together",
+            )
+        needed = int(self.frame[count])
+        if needed > self.workspace.nbytes:
+            self.workspace = _allocate(needed)
+            self._context[0] = self.workspace.ctypes.data
+        shapes: list[tuple[int, ...]] = []
+        at = count + 1 + len(plan.open.slots)
+        for spec in plan.outputs:
+            shapes.append(tuple(self.frame[at : at + len(spec.shape)].tolist()))
+            at += len(spec.shape)
+        return tuple(shapes)
 
     def check_open(self) -> None:
         """Refuse to run what was closed.

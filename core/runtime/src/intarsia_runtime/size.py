@@ -336,11 +336,25 @@ def _divided(a: Dim, b: int) -> Size:
 
 
 def _extreme(op: str, a: Size, b: Size) -> Size:
-    difference = a - b
-    if isinstance(difference, int):
-        return a if (difference <= 0) == (op == "min") else b
+    sign = _sign(a - b)
+    if sign is not None:
+        return a if (sign <= 0) == (op == "min") else b
     first, second = sorted((a, b), key=str)
     return _atom(SizeOp(op, first, second))
+
+
+def _sign(size: Size) -> int | None:
+    """Return 1 or -1 for a size that is never on the other side of 0, ``None`` if neither is known.
+
+    Variables are sizes, and so not negative.
+    """
+    factors = [factor for _, factor in _terms(size)]
+    if all(isinstance(atom, str) for atoms, _ in _terms(size) for atom in atoms):
+        if all(factor >= 0 for factor in factors):
+            return 1
+        if all(factor <= 0 for factor in factors):
+            return -1
+    return None
 
 
 _APPLY: Mapping[str, Callable[[Size, Size], Size]] = {

@@ -43,6 +43,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             options=LlvmOptions,
             summary="CPUs, through LLVM: x86-64, AArch64, RISC-V, Cortex-M",
             memory=(Memory("global", 64),),
+            open_sizes=True,
             reduced_convolution=WINOGRAD,
             runtimes=("cpp", "c"),
             known_flags=("mcpu", "mattr", "mtune"),

@@ -15,8 +15,9 @@ from intarsia_ir.graph.types import Size
 from intarsia_ir.ops import generate, slicing, unary
 from intarsia_ir.ops import shape as shaping
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.size import product
 
 from .fold import ConstantFolder
 
@@ -61,22 +62,14 @@ class Builder:
 
         Args:
             x: Tensor.
-            shape: New sizes; at most one is symbolic or -1, and is what the others leave.
+            shape: New sizes; one of them may be -1, which is what the others leave.
         """
         new = tuple(shape)
         if tensor_type(x).shape == new:
             return x
-        numbers = tuple(size if isinstance(size, int) else -1 for size in new)
-        if numbers.count(-1) > 1:
-            sizes = ", ".join(str(size) for size in new)
-            raise UnsupportedError(
-                f"the new shape ({sizes}) has more than one size that is only known at run time",
-                where=str(self.span),
-                hint=STATIC_HINT,
-            )
-        if isinstance(x, Constant) and x.type.elements == math.prod(numbers):
-            return constant(x.data.reshape(numbers), name=x.name, span=x.span)
-        return self.call(shaping.Reshape, x, attrs=shaping.Reshape.Attrs(shape=numbers))
+        if isinstance(x, Constant) and x.type.elements == product(new):
+            return constant(x.data.reshape(extents(new)), name=x.name, span=x.span)
+        return self.call(shaping.Reshape, x, attrs=shaping.Reshape.Attrs(shape=extents(new)))
 
     def transpose(self, x: Expr, axes: Sequence[int]) -> Expr:
         """Permute the dimensions of ``x``."""
@@ -106,7 +99,7 @@ class Builder:
 
     def slice(self, x: Expr, axis: int, begin: int, end: int) -> Expr:
         """Take elements ``begin`` to ``end`` (exclusive) of one dimension of a static tensor."""
-        sizes = tensor_type(x).static_shape
+        sizes = extents(tensor_type(x).shape)
         if begin == 0 and end == sizes[axis]:
             return x
         begins, ends = [0] * len(sizes), list(sizes)
@@ -118,7 +111,7 @@ class Builder:
 
     def item(self, x: Expr, axis: int, index: int) -> Expr:
         """Take one element of one dimension, which goes away."""
-        sizes = tensor_type(x).static_shape
+        sizes = extents(tensor_type(x).shape)
         part = self.slice(x, axis, index, index + 1)
         return self.reshape(part, sizes[:axis] + sizes[axis + 1 :])
 

@@ -12,9 +12,12 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr, tensor_type
+from intarsia_ir.graph.guards import is_collecting
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.size import Dim, Size
 
 from .builder import STATIC_HINT, Builder
 from .fold import ConstantFolder
@@ -112,11 +115,15 @@ class NodeContext(Builder):
         return tensor_type(self.input(index))
 
     def static_shape(self, index: int) -> tuple[int, ...]:
-        """Return the sizes of a required operand, which must all be numbers."""
+        """Return the sizes of a required operand.
+
+        They are numbers, or where a model is built with open sizes, what does the same arithmetic
+        and refuses to be compared.
+        """
         type_ = self.type_of(index)
-        if not type_.is_static:
+        if not type_.is_static and not is_collecting():
             raise self.unsupported(f"the shape {type_} is not known at compile time", STATIC_HINT)
-        return type_.static_shape
+        return extents(type_.shape)
 
     def ranked_shape(self, index: int, *ranks: int) -> tuple[int, ...]:
         """Return the sizes of a required operand, of which there must be one of ``ranks``."""
@@ -150,6 +157,13 @@ class NodeContext(Builder):
         if value.dtype.kind not in "iu" or value.ndim > 1:
             raise self.model_error(f"{what} must be a vector of integers")
         return tuple(int(item) for item in value.reshape(-1))
+
+    def required_sizes(self, index: int, what: str) -> tuple[Size, ...]:
+        """Return the elements of an integer operand, which may be sizes that only the run knows."""
+        found = self.folder.sizes(self.input(index))
+        if found is None or found.ndim > 1:
+            return self.required_ints(index, what)
+        return tuple(item if isinstance(item, Dim) else int(item) for item in found.reshape(-1))
 
     def required_scalar(self, index: int, what: str) -> int | float | bool:
         """Return the only element of an operand that must be known at compile time."""

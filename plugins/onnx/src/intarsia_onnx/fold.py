@@ -12,13 +12,19 @@ from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Va
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.graph.walk import children
+from intarsia_ir.ops.binary import Divide, Maximum, Minimum
+from intarsia_ir.ops.compare import Equal, NotEqual
+from intarsia_ir.ops.generate import Sizes
+from intarsia_ir.ops.unary import Cast
 from intarsia_runtime.errors import IntarsiaError, ResourceError
+from intarsia_runtime.size import Dim, maximum, minimum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 VALUE_BUDGET = 16 << 20  # bytes of one folded value
 TOTAL_BUDGET = 256 << 20  # bytes of all folded values of a model
+MOST_SIZES = 64  # elements of a value that may be sizes
 WORK_BUDGET = 1 << 28  # multiply-adds a folded contraction may cost
 
 
@@ -29,6 +35,7 @@ class ConstantFolder:
         self._value_budget = value_budget
         self._left = total_budget
         self._values: dict[Expr, np.ndarray | tuple[np.ndarray, ...] | None] = {}
+        self._sizes: dict[Expr, np.ndarray | None] = {}
 
     def value(self, expr: Expr) -> np.ndarray | None:
         """Return the value of ``expr``, or ``None`` if it depends on an input or costs too much."""
@@ -54,6 +61,41 @@ class ConstantFolder:
             stack.extend((child, False) for child in children(node) if child not in self._values)
         found = self._values[expr]
         return found if isinstance(found, np.ndarray) else None
+
+    def sizes(self, expr: Expr) -> np.ndarray | None:
+        """Return an integer value whose elements are sizes, some of them open; ``None`` if unknown.
+
+        Elements are ``int`` and :class:`~intarsia_runtime.size.Dim`, in an array of objects: the
+        NumPy definitions of operators that move elements or do arithmetic work on these, too.
+        """
+        known = self._sizes.get(expr)
+        if known is None and expr not in self._sizes:
+            stack: list[tuple[Expr, bool]] = [(expr, False)]
+            while stack:
+                node, ready = stack.pop()
+                if node in self._sizes:
+                    continue
+                if ready or not isinstance(node, Call) or not _is_small(node.type):
+                    self._sizes[node] = self._evaluate_sizes(node)
+                    continue
+                stack.append((node, True))
+                stack.extend((arg, False) for arg in node.args if arg not in self._sizes)
+            known = self._sizes[expr]
+        return known
+
+    def _evaluate_sizes(self, node: Expr) -> np.ndarray | None:
+        value = self.value(node)
+        if value is not None:
+            return value.astype(object) if value.dtype.kind in "iub" else None
+        if not isinstance(node, Call) or not _is_small(node.type):
+            return None
+        if isinstance(node.attrs, Sizes.Attrs):
+            return np.array([*node.attrs.sizes, None], object)[:-1]
+        operands = [self._sizes.get(arg) for arg in node.args]
+        arrays = [operand for operand in operands if operand is not None]
+        if len(arrays) < len(operands):
+            return None
+        return _size_arithmetic(node, arrays)
 
     def _affordable(self, type_: Type) -> bool:
         fields = (type_,) if isinstance(type_, TensorType) else type_.fields
@@ -104,6 +146,47 @@ class ConstantFolder:
         results = result if isinstance(result, tuple) else (result,)
         self._left -= sum(array.nbytes for array in results)
         return result if isinstance(result, tuple) else np.asarray(result)
+
+
+def _is_small(type_: Type) -> bool:
+    """Whether a value may be sizes: some integers."""
+    if not isinstance(type_, TensorType) or not type_.is_static or type_.dtype.is_float:
+        return False
+    return type_.elements <= MOST_SIZES
+
+
+def _size_arithmetic(node: Call, operands: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return the result of an operator on sizes; ``None`` if it needs numbers."""
+    if node.op is Cast:
+        return operands[0] if node.type.dtype.is_integer else None  # type: ignore[union-attr]  # small
+    if node.op in (Equal, NotEqual) and not _is_decided(operands):
+        return None
+    if node.op is Divide:
+        return np.array(operands[0] // operands[1], object)  # sizes are not negative
+    if node.op in _CHOICES:
+        shape = np.broadcast_shapes(*(array.shape for array in operands))
+        flat = [np.broadcast_to(array, shape).reshape(-1) for array in operands]
+        made = [_CHOICES[node.op](a, b) for a, b in zip(*flat, strict=True)]
+        return np.array([*made, None], object)[:-1].reshape(shape)
+    try:
+        result = node.op.reference(node.attrs, *operands)
+    except (IntarsiaError, ArithmeticError, ValueError, IndexError, TypeError, AttributeError):
+        return None  # its definition is for arrays of numbers
+    array = np.asarray(result, object)
+    whole = all(isinstance(item, int | np.integer | np.bool_ | Dim) for item in array.reshape(-1))
+    return array if whole and array.shape == node.type.static_shape else None  # type: ignore[union-attr]  # small
+
+
+def _is_decided(operands: Sequence[np.ndarray]) -> bool:
+    """Whether sizes can be compared: a symbol is never -1, and may be any other number."""
+    flat = [np.broadcast_to(a, np.broadcast_shapes(*(o.shape for o in operands))) for a in operands]
+    for a, b in zip(*(array.reshape(-1) for array in flat), strict=True):
+        if (isinstance(a, Dim) or isinstance(b, Dim)) and -1 not in (a, b) and a != b:
+            return False
+    return True
+
+
+_CHOICES = {Minimum: minimum, Maximum: maximum}
 
 
 def _cheap(node: Call, operands: Sequence[np.ndarray]) -> bool:

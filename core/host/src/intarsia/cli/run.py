@@ -15,6 +15,7 @@ import numpy as np
 from intarsia_runtime.artifact.archive import is_artifact
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
+from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.sizes import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, load
@@ -200,7 +201,7 @@ def _profile(
     program, arrays = executable, inputs
     if isinstance(executable, SizesExecutor):
         program, arrays = executable.fitted(inputs)
-    if not isinstance(program, GraphExecutor | VmExecutor):
+    if not isinstance(program, GraphExecutor | VmExecutor | OpenExecutor):
         return ()
     return program.profile(arrays, repeat)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from intarsia_ir.budget import limited
 from intarsia_ir.graph.module import IRModule
-from intarsia_runtime.errors import UsageError
+from intarsia_runtime.errors import UnsupportedError, UsageError
 
 from ..host.host import Host
 from ..partition.cost import Plan
@@ -18,7 +18,9 @@ from ..target.target import CompositeTarget
 from .artifact import Artifact
 from .claims import measure_claims
 from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
+from .dynamic import VM
 from .importing import Model
+from .open_build import compile_open
 from .place import rules_of
 from .request import OPTIONS, BuildRequest, dump_to
 from .shapes import build_shapes
@@ -170,7 +172,17 @@ def build_request(request: BuildRequest) -> Artifact:
         As :func:`build`.
     """
     with limited(request.time_limit, request.memory_limit):
-        choices = size_choices(request)
+        if isinstance(request.source.model, IRModule) or request.executor.kind == VM:
+            opened = compile_open(request)
+            if opened is not None:
+                return opened
+        try:
+            choices = size_choices(request)
+        except UnsupportedError:
+            opened = compile_open(request)
+            if opened is None:
+                raise
+            return opened
         if choices is None:
             return compile_model(request)
         request.source.is_shared = True

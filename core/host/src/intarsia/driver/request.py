@@ -45,8 +45,8 @@ class BuildRequest:
     """A model, a target, and how one is compiled for the other; checked when it is made.
 
     :func:`intarsia.build` makes it from its arguments. The fields that have a default are its
-    options, except for ``given_executor``, ``name`` and ``dump``; ``place`` and ``dump_ir`` are two
-    more options, which become ``rules`` and ``dump``.
+    options, except for ``given_executor``, ``is_open``, ``name`` and ``dump``; ``place`` and
+    ``dump_ir`` are two more options, which become ``rules`` and ``dump``.
 
     Attributes:
         source: Where the model comes from; it is read once.
@@ -56,6 +56,7 @@ class BuildRequest:
         host: The plugins.
         given_executor: The executor that the user chose; ``None`` if the model may choose ``vm``
             because a part of it is known at run time only.
+        is_open: Whether sizes that nobody gives stay open in the program.
         name: Name of the model.
         dump: Where each stage writes its result as text.
         shapes: Shapes of inputs, for a model that is imported; with a size of several values
@@ -88,6 +89,7 @@ class BuildRequest:
     runtime: Runtime
     host: Host
     given_executor: Executor | None = None
+    is_open: bool = False
     name: str = "default"
     dump: Dump = field(default_factory=Dump)
     shapes: Mapping[str, Sequence[Size]] | None = None
@@ -152,7 +154,7 @@ class BuildRequest:
         return module.with_attr(CompositeTarget, self.target)
 
 
-_MADE = ("given_executor", "name", "dump")
+_MADE = ("given_executor", "is_open", "name", "dump")
 OPTIONS = (
     *(
         field.name

@@ -7,18 +7,24 @@ Whoever builds for several sizes, measures or verifies calls stages; no stage kn
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from intarsia_ir.budget import KERNEL_SECONDS, budget
+from intarsia_ir.graph.guards import collected_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
-from intarsia_ir.tir.module import CodegenContext
+from intarsia_ir.tir.module import CodegenContext, Lowered
+from intarsia_runtime.artifact.plan import SizeGuard
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.compute_weights import compute_all
+from intarsia_runtime.errors import UnsupportedError
 
 from ..partition.partition import PartitionResult
 from ..partition.report import check_gates
@@ -87,6 +93,10 @@ def import_model(request: BuildRequest) -> ImportResult:
     """
     request.progress("import")
     source, shapes = request.source, static_shapes(request.shapes)
+    if request.is_open:
+        module = source.module(shapes)
+        source.forget()
+        return ImportResult({"main": module})
     imported = import_any(source, request.given_executor, request.runtime, shapes)
     source.forget()
     program = needs_program(imported, request.executor)
@@ -107,8 +117,9 @@ def prepare(request: BuildRequest, module: IRModule) -> PrepareResult:
     request.dump.module("imported", request.annotated(module))
     request.progress("prepare")
     verify(module)
-    check_static(module)
-    check_budget(module, request.memory_limit)
+    if not request.is_open:
+        check_static(module)
+        check_budget(module, request.memory_limit)
     remarks = Remarks()
     normalized = PREPARE.run(module, remarks=remarks)
     request.dump.module("prepared", request.annotated(normalized))
@@ -166,6 +177,7 @@ def lower(
     tuned = tuned_for(host, target, request.records)
     context = codegen_context(request, regions)
     lowered = stages.lower_rest(host, rest, partitioned.regions, target.fallback, context, tuned)
+    lowered = with_guards(lowered)
     constants = collect_constants(lowered.constants, regions)
     sizes = [content.nbytes for content in constants.contents.values()]
     check_memory_bounds(
@@ -179,6 +191,28 @@ def lower(
     request.dump.functions("lowered", lowered.module.functions)
     request.dump.plan("plan", lowered.module.plan)
     return LowerResult(lowered, tuned_json(lowered, tuned))
+
+
+def with_guards(lowered: Lowered) -> Lowered:
+    """Return a lowered module whose plan checks the guards that were collected of open sizes.
+
+    Raises:
+        UnsupportedError: A guard has a size that is that of no input.
+    """
+    plan = lowered.module.plan
+    if plan.open is None:
+        return lowered
+    known = {source.name for source in plan.open.variables}
+    guards: list[SizeGuard] = []
+    for guard in collected_guards():
+        for size in (guard.left, guard.right):
+            unknown = set[str]() if isinstance(size, int) else size.variables() - known
+            if unknown:
+                raise UnsupportedError(f"{guard.why}: the size {size} is that of no input")
+        guards.append(SizeGuard(guard.left, guard.right, guard.why))
+    opened = structs.replace(plan.open, guards=tuple(guards))
+    module = dataclasses.replace(lowered.module, plan=structs.replace(plan, open=opened))
+    return structs.replace(lowered, module=module)
 
 
 def codegen_context(request: BuildRequest, regions: Sequence[CompiledUnit]) -> CodegenContext:

@@ -120,6 +120,7 @@ class TargetKind(Generic[OptionsT_co]):
         runtimes: Backends only: kinds of runtime that its code is for.
         arches: Accelerators only: instruction sets that its code is for, as Linux names them
             (``aarch64``); empty if it has none of its own.
+        open_sizes: Backends only: whether kernels take sizes that only the run knows.
         reduced_convolution: Backends only: convolutions that it computes with fewer multiplications
             than they define, unless an option says otherwise.
         channels_last: Accelerators only: whether images are turned from ``(N, C, H, W)`` to
@@ -144,6 +145,7 @@ class TargetKind(Generic[OptionsT_co]):
     runtimes: tuple[str, ...] = ("cpp",)
     arches: tuple[str, ...] = ()
     channels_last: bool = False
+    open_sizes: bool = False
     reduced_convolution: ReducedConvolution | None = None
     known_flags: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from msgspec import NODEFAULT, Struct
 
 from intarsia_runtime.guarded import LateOwner
+from intarsia_runtime.size import Dim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from .types import Type
 
@@ -32,10 +33,25 @@ class OpAttrs(Struct, frozen=True, kw_only=True):
     """Base of every operator's attributes: frozen, and given by keyword.
 
     Values are ``bool, int, float, str, DType`` or (nested) tuples of these, which print and parse.
+    A :class:`~intarsia_runtime.size.Dim` may stand for an ``int`` that only the run knows.
     """
 
 
 NO_ATTRS = OpAttrs()
+
+
+def closed_attrs(attrs: OpAttrs, values: Mapping[str, int]) -> OpAttrs:
+    """Return attributes with numbers in the place of sizes that only the run knows."""
+    fields = attrs.__struct_fields__
+    old = [object.__getattribute__(attrs, name) for name in fields]
+    new = [_closed(value, values) for value in old]
+    return attrs if new == old else type(attrs)(**dict(zip(fields, new, strict=True)))
+
+
+def _closed(value: Any, values: Mapping[str, int]) -> Any:
+    if isinstance(value, Dim):
+        return value.evaluate(values)
+    return tuple([_closed(item, values) for item in value]) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType] # any attribute
 
 
 def attr_defaults(attrs: type[OpAttrs]) -> dict[str, Any]:

@@ -87,7 +87,7 @@ def unflatten_index(number: PrimExpr, shape: Sequence[int]) -> list[PrimExpr]:
     result: list[PrimExpr] = []
     for axis, size in enumerate(shape):
         step = prod(shape[axis + 1 :])
-        index = number // step if step > 1 else number
+        index = number if step == 1 else number // step
         if size == 1:
             index = IntImm(0)
         result.append(index % size if any(extent != 1 for extent in shape[:axis]) else index)

@@ -25,6 +25,7 @@ from ..graph.expr import (
     Var,
 )
 from ..graph.module import IRModule, StoredAs
+from ..graph.op import closed_attrs
 from ..graph.types import Dim, TensorType
 from ..graph.walk import children, count_uses
 from .arrays import Array, numpy_dtype
@@ -56,11 +57,11 @@ def evaluate(
         name: np.ascontiguousarray(array).view(np.uint8) if name in stored else array
         for name, array in inputs.items()
     }
-    _check_inputs(function, inputs)
+    sizes = _check_inputs(function, inputs)
     for param in function.params:
         values[param] = np.asarray(inputs[param.name])
     body = function.body
-    result = _Run(body, values, module).value(body)
+    result = _Run(body, values, module, sizes).value(body)
     fields = result if isinstance(result, tuple) else (result,)
     names = function.output_names or ("",) * len(fields)
     return tuple(
@@ -78,7 +79,8 @@ def _stored(function: Function, module: IRModule | None) -> Mapping[str, np.dtyp
     return {name: np.dtype(getattr(ml_dtypes, narrow)) for name, narrow in types.items()}
 
 
-def _check_inputs(function: Function, inputs: Mapping[str, Array]) -> None:
+def _check_inputs(function: Function, inputs: Mapping[str, Array]) -> dict[str, int]:
+    """Check the inputs; return the values of the size variables."""
     names = {param.name for param in function.params}
     for name in inputs:
         if name not in names:
@@ -99,12 +101,20 @@ def _check_inputs(function: Function, inputs: Mapping[str, Array]) -> None:
             raise ModelError(
                 f"input '{param.name}' must be {type_}, got shape {array.shape} of {array.dtype}"
             )
+    return {size.name: given for size, given in bound.items() if size.is_variable}
 
 
 class _Run:
     """One evaluation: values by expression, and how often each is still needed."""
 
-    def __init__(self, body: Expr, values: dict[Expr, Value], module: IRModule | None) -> None:
+    def __init__(
+        self,
+        body: Expr,
+        values: dict[Expr, Value],
+        module: IRModule | None,
+        sizes: Mapping[str, int],
+    ) -> None:
+        self._sizes = sizes
         self._values = values
         self._module = module
         self._uses = count_uses((body,))
@@ -156,9 +166,8 @@ class _Run:
                 if isinstance(node.type, TensorType) and node.type.is_static:
                     self._budget.reserve(node.type.bytes, node.span)
                 with np.errstate(all="ignore"):
-                    result = node.op.reference(
-                        node.attrs, *(self._values[arg] for arg in node.args)
-                    )
+                    attrs = closed_attrs(node.attrs, self._sizes) if self._sizes else node.attrs
+                    result = node.op.reference(attrs, *(self._values[arg] for arg in node.args))
                 return result if isinstance(result, tuple) else np.asarray(result)
             case CallFunction():
                 return self._call_function(node)

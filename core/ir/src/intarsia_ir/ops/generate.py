@@ -10,11 +10,12 @@ import numpy as np
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import Dim, maximum
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
-from ..tir.expr import PrimExpr, cast, const, select
-from ..tir.tensor import Tensor, compute
+from ..tir.expr import PrimExpr, cast, const, equal, select
+from ..tir.tensor import Tensor, compute, extents
 from .arrays import Array, numpy_dtype
 from .batch_axis import BATCH_AXES, BatchAxis, BatchedCall, batch_axis, give_batch_axis, repeated
 from .derivative import DERIVATIVES, derivative
@@ -40,7 +41,7 @@ class Full(Op):
     def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
         """The type that the attributes give."""
         operands(cls.name, types, 0)
-        if any(size < 0 for size in attrs.shape):
+        if any(isinstance(size, int) and size < 0 for size in attrs.shape):
             raise TypeRuleError(f"{cls.name}: shape {shape_text(attrs.shape)} has a negative size")
         return TensorType(attrs.shape, attrs.dtype)
 
@@ -74,13 +75,16 @@ class Arange(Op):
         @property
         def count(self) -> int:
             """How many numbers there are."""
-            return max(0, math.ceil((self.stop - self.start) / self.step))
+            length = self.stop - self.start
+            if isinstance(length, Dim):
+                return extents([maximum(0, -(-length // int(self.step)))])[0]
+            return max(0, math.ceil(length / self.step))
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
         """A vector."""
         operands(cls.name, types, 0)
-        limits = (attrs.start, attrs.stop, attrs.step)
+        limits = [x for x in (attrs.start, attrs.stop, attrs.step) if not isinstance(x, Dim)]
         if attrs.step == 0 or not all(math.isfinite(limit) for limit in limits):
             raise TypeRuleError(
                 f"{cls.name}: {attrs.start}:{attrs.stop}:{attrs.step} is no range of numbers"
@@ -105,11 +109,45 @@ class Arange(Op):
 
         def element(index: PrimExpr) -> PrimExpr:
             if attrs.dtype.is_integer:
-                return cast(index * int(attrs.step) + int(attrs.start), attrs.dtype)
+                start = attrs.start if isinstance(attrs.start, Dim) else int(attrs.start)
+                return cast(index * int(attrs.step) + start, attrs.dtype)
             number = cast(index, DType.FLOAT64)
             return cast(number * float(attrs.step) + float(attrs.start), attrs.dtype)
 
         return compute((attrs.count,), element, name="arange")
+
+
+@operator("sizes", OpKind.INJECTIVE)
+class Sizes(Op):
+    """A vector of sizes that only the run knows: what ``Shape`` gives, where it is data."""
+
+    class Attrs(OpAttrs, frozen=True, kw_only=True):
+        """``sizes``: numbers, and expressions over the sizes of the model's inputs."""
+
+        sizes: tuple[int, ...]
+
+    @classmethod
+    def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
+        """A vector of int64."""
+        operands(cls.name, types, 0)
+        return TensorType((len(attrs.sizes),), DType.INT64)
+
+    @staticmethod
+    def reference(attrs: Attrs) -> Array:
+        """The numbers."""
+        return np.array(attrs.sizes, np.int64)
+
+    @staticmethod
+    def compute(attrs: Attrs) -> Tensor:
+        """Choose by the position."""
+
+        def element(index: PrimExpr) -> PrimExpr:
+            value = const(attrs.sizes[-1] if attrs.sizes else 0, DType.INT64)
+            for number, size in reversed(tuple(enumerate(attrs.sizes[:-1]))):
+                value = select(equal(index, number), const(size, DType.INT64), value)
+            return value
+
+        return compute((len(attrs.sizes),), element, name="sizes")
 
 
 @operator("triangular", OpKind.INJECTIVE)
@@ -167,7 +205,9 @@ give_batch_axis(repeated, Full, resized=("shape",))
 
 
 BATCH_AXES.refuse("it counts along its only axis", Arange)
+BATCH_AXES.refuse("its elements are sizes", Sizes)
+DERIVATIVES.refuse("it has no operand", Sizes)
 DERIVATIVES.refuse("it has no operand of floating-point numbers that it is computed from", Full)
 DERIVATIVES.refuse("its steps count elements, which changes by jumps", Arange)
-INTEGER_FORMS.refuse("it has no operand that could be quantized", Full, Arange)
+INTEGER_FORMS.refuse("it has no operand that could be quantized", Full, Arange, Sizes)
 INTEGER_FORMS.refuse("the zeros that it writes need not be stored as 0", Triangular)

@@ -14,7 +14,7 @@ from intarsia_runtime.errors import TypeRuleError
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Shape, TensorType, Type
 from ..tir.expr import IntImm, PrimExpr, all_of, cast, equal, if_then_else
-from ..tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
+from ..tir.tensor import Reduction, Tensor, compute, extents, reduce_axis, sum_over
 from .arrays import Array, in_float32
 from .elements import inside, narrowed, static_broadcast, wide
 from .type_rules import (
@@ -135,7 +135,7 @@ class Conv(Op):
         outputs, inner, *kernel = weight.shape
         windows = Windows(tuple(kernel), attrs.strides, attrs.padding, attrs.dilation)
         spatial = windows.output_shape("nn.conv", data.shape[2:])
-        shape = (data.shape[0], outputs, *(n for n in spatial if isinstance(n, int)))
+        shape = (data.shape[0], outputs, *extents(spatial))
         channel = reduce_axis(inner, "channel")
         taps = [reduce_axis(size, f"k{n}") for n, size in enumerate(kernel)]
 
@@ -250,7 +250,7 @@ class ConvTranspose(Op):
         shape = (
             data.shape[0],
             inner * attrs.groups,
-            *(size for size in spatial if isinstance(size, int)),
+            *extents(spatial),
         )
         channel = reduce_axis(depth, "channel")
         taps = [reduce_axis(size, f"k{n}") for n, size in enumerate(kernel)]

@@ -18,7 +18,16 @@ from ..graph.types import TensorType, Type
 from ..tir import expr as tir
 from ..tir.expr import BinaryOp, PrimExpr, binary, cast, const, if_then_else
 from ..tir.intrinsic import Intrinsic
-from ..tir.tensor import Axis, Reduction, Tensor, compute, lowest, reduce_axis, sum_over
+from ..tir.tensor import (
+    Axis,
+    Reduction,
+    Tensor,
+    compute,
+    extents,
+    lowest,
+    reduce_axis,
+    sum_over,
+)
 from .arrays import Array, in_float32
 from .elements import accumulator, inside, narrowed, wide
 from .type_rules import check_dtype, is_float, is_number, operands, shape_text
@@ -53,9 +62,8 @@ def _pool_type(name: str, attrs: PoolAttrs, x: TensorType) -> TensorType:
 
 
 def _output(attrs: PoolAttrs, spatial: Sequence[int]) -> tuple[int, ...]:
-    """Return the numbers of windows for static sizes."""
-    sizes = attrs.windows.output_shape("pool", tuple(spatial))
-    return tuple(size for size in sizes if isinstance(size, int))
+    """Return the numbers of windows."""
+    return extents(attrs.windows.output_shape("pool", tuple(spatial)))
 
 
 def _reduce_windows(

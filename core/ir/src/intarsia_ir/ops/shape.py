@@ -14,8 +14,9 @@ from math import prod
 import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import product
+from intarsia_runtime.size import exact_quotient, product
 
+from ..graph.guards import require_equal
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Shape, Size, TensorType, TupleType, Type
 from ..tir.expr import PrimExpr, if_then_else
@@ -35,7 +36,7 @@ _MANY_PARTS = 16  # of a concatenation
 
 
 def _check_sizes(name: str, sizes: Sequence[int]) -> None:
-    if any(size < 0 for size in sizes):
+    if any(isinstance(size, int) and size < 0 for size in sizes):
         raise TypeRuleError(f"{name}: shape {shape_text(sizes)} has a negative size")
 
 
@@ -58,22 +59,29 @@ class Reshape(Op):
         _check_sizes(cls.name, known)
         elements = product(x.shape)
         if len(known) == len(attrs.shape):
-            if isinstance(elements, int) and elements != prod(known):
+            wanted, why = product(known), f"{cls.name}: the elements must be as many as before"
+            is_open = isinstance(elements, Dim) or isinstance(wanted, Dim)
+            if not require_equal(elements, wanted, why) and (
+                not is_open or isinstance(wanted, Dim)
+            ):
                 raise TypeRuleError(
                     f"{cls.name}: {shape_text(x.shape)} has {elements} elements, shape"
-                    f" {shape_text(attrs.shape)} has {prod(known)}"
+                    f" {shape_text(attrs.shape)} has {wanted}"
                 )
             return x.with_shape(attrs.shape)
-        left = cls.size_left(x.shape, prod(known), attrs.shape)
+        left = cls.size_left(x.shape, product(known), attrs.shape)
         return x.with_shape(left if size == -1 else size for size in attrs.shape)
 
     @classmethod
-    def size_left(cls, shape: Shape, known: int, wanted: tuple[int, ...]) -> Size:
+    def size_left(cls, shape: Shape, known: Size, wanted: tuple[int, ...]) -> Size:
         """Return what -1 stands for when the other sizes have ``known`` elements.
 
         Raises:
             TypeRuleError: No size fits.
         """
+        if isinstance(known, Dim):
+            quotient = exact_quotient(product(shape), known)
+            return product(shape) // known if quotient is None else quotient
         number = prod(size for size in shape if isinstance(size, int))
         symbols = [size for size in shape if isinstance(size, Dim)]
         if known == 0 or (not symbols and number % known != 0):
@@ -94,7 +102,8 @@ class Reshape(Op):
     def compute(attrs: Attrs, x: Tensor) -> Tensor:
         """Read by the row-major number, one matching group of dimensions at a time."""
         known = prod(size for size in attrs.shape if size != -1)
-        shape = tuple(prod(x.shape) // known if s == -1 else s for s in attrs.shape)
+        left = 0 if -1 not in attrs.shape or known == 0 else prod(x.shape) // known
+        shape = tuple(left if s == -1 else s for s in attrs.shape)
         groups = list(_matching_groups(x.shape, shape))
 
         def element(*indices: PrimExpr) -> PrimExpr:
@@ -119,7 +128,14 @@ def _matching_groups(old: Sequence[int], new: Sequence[int]) -> Iterator[tuple[s
         i, a = (i + 1, old[i]) if i < len(old) else (i, 1)
         j, b = (j + 1, new[j]) if j < len(new) else (j, 1)
         while a != b:
-            if a < b:
+            if isinstance(a, Dim) or isinstance(b, Dim):
+                if i < len(old) and (j == len(new) or exact_quotient(b, a) is not None):
+                    a, i = a * old[i], i + 1
+                elif j < len(new):
+                    b, j = b * new[j], j + 1
+                else:
+                    break  # all that is left: a guard says that both are as many
+            elif a < b:
                 a, i = a * old[i], i + 1
             else:
                 b, j = b * new[j], j + 1
@@ -204,7 +220,7 @@ class Concatenate(Op):
         at = attrs.axis
         shape = list(xs[0].shape)
         shape[at] = sum(x.shape[at] for x in xs)
-        parts = [x for x in xs if x.shape[at] > 0] or [xs[0]]
+        parts = [x for x in xs if x.shape[at] != 0] or [xs[0]]
         starts = [0, *accumulate(x.shape[at] for x in parts)]
 
         def element(*indices: PrimExpr) -> PrimExpr:

@@ -8,11 +8,13 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import maximum
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Size, TensorType, Type
-from ..tir.expr import PrimExpr, const, if_then_else, maximum, minimum, select
-from ..tir.tensor import Tensor, compute
+from ..tir.expr import PrimExpr, const, if_then_else, minimum, select
+from ..tir.expr import maximum as larger
+from ..tir.tensor import Tensor, compute, extents
 from .arrays import Array
 from .elements import inside
 from .type_rules import operands, shape_text
@@ -30,8 +32,8 @@ class StridedSlice(Op):
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """One entry for each dimension, in range: an ``end`` of -1 is before the first element.
 
-        Of a symbolic dimension the part from ``begin`` to its end is taken; ``end`` is
-        ``TO_END`` or more.
+        Of a symbolic dimension the part from ``begin`` to its end is taken if ``end`` is
+        ``TO_END`` or more; else ``begin`` and ``end`` are sizes in range, which may be symbolic.
         """
 
         begin: tuple[int, ...]
@@ -67,14 +69,15 @@ class StridedSlice(Op):
             steps = zip(indices, attrs.begin, attrs.strides, strict=True)
             return x[tuple(i * stride + begin for i, begin, stride in steps)]
 
-        shape = tuple(size for size in sizes if isinstance(size, int))
-        return compute(shape, element, name="strided_slice")
+        return compute(extents(sizes), element, name="strided_slice")
 
 
 def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Size:
     """Return how many elements a slice of one dimension has."""
-    if isinstance(size, Dim):
-        if stride < 1 or end < TO_END or begin < 0:
+    if isinstance(size, Dim) or isinstance(begin, Dim) or isinstance(end, Dim):
+        if isinstance(end, Dim) and stride >= 1:
+            return maximum(end - begin + (stride - 1), 0) // stride
+        if stride < 1 or end < TO_END or (isinstance(begin, int) and begin < 0):
             raise TypeRuleError(
                 f"{name}: of the symbolic size {size} only a part up to its end can be taken, not"
                 f" {begin}:{end}:{stride}"
@@ -208,7 +211,7 @@ def _source(mode: str, index: PrimExpr, size: int, low: int, high: int) -> PrimE
     left = size - first - max(0, -high)
     place = index - first
     if mode == "edge":
-        place = minimum(maximum(place, 0), left - 1)
+        place = minimum(larger(place, 0), left - 1)
     elif mode == "wrap":
         place = place % left
     else:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
+from ..graph.guards import require_equal
 from ..graph.types import Dim, Shape, Size, TensorType, Type
 
 
@@ -106,7 +107,7 @@ def broadcast(name: str, *types: TensorType) -> Shape:
     result: list[Size] = [1] * rank
     for type_ in types:
         for axis, size in enumerate(type_.shape, rank - type_.rank):
-            joined = _join(result[axis], size)
+            joined = _join(name, result[axis], size)
             if joined is None:
                 shapes = " and ".join(shape_text(t.shape) for t in types)
                 raise TypeRuleError(
@@ -116,13 +117,14 @@ def broadcast(name: str, *types: TensorType) -> Shape:
     return tuple(result)
 
 
-def _join(a: Size, b: Size) -> Size | None:
+def _join(name: str, a: Size, b: Size) -> Size | None:
     if a == b or b == 1:
         return a
     if a == 1:
         return b
+    is_required = require_equal(a, b, f"{name}: sizes that are broadcast must be equal")
     if isinstance(a, Dim) and isinstance(b, Dim):
-        return None
+        return a if is_required else None
     if isinstance(a, Dim):
         return b
     return a if isinstance(b, Dim) else None
@@ -135,7 +137,10 @@ def broadcasts_to(name: str, small: TensorType, big: TensorType, what: str) -> N
         TypeRuleError: It does not.
     """
     if small.rank <= big.rank and all(
-        a == b or a == 1 or isinstance(a, Dim) or isinstance(b, Dim)
+        a == 1
+        or require_equal(a, b, f"{name}: {what} must broadcast")
+        or isinstance(a, Dim)
+        or isinstance(b, Dim)
         for a, b in zip(reversed(small.shape), reversed(big.shape), strict=False)
     ):
         return
@@ -145,8 +150,13 @@ def broadcasts_to(name: str, small: TensorType, big: TensorType, what: str) -> N
 
 
 def same_size(a: Size, b: Size) -> bool:
-    """Whether two sizes may be equal: equal numbers, equal symbols, or a number and a symbol."""
-    return a == b or isinstance(a, Dim) != isinstance(b, Dim)
+    """Whether two sizes may be equal: equal numbers, equal symbols, or a number and a symbol.
+
+    That they are becomes a guard where guards are collected.
+    """
+    return require_equal(a, b, "sizes that go together must be equal") or (
+        isinstance(a, Dim) != isinstance(b, Dim)
+    )
 
 
 def check_axis(name: str, axis: int, rank: int) -> None:

@@ -287,7 +287,9 @@ Operand: TypeAlias = "Arithmetic | int | float"
 
 
 def const(value: float, dtype: DType) -> PrimExpr:
-    """Return a constant of element type ``dtype``."""
+    """Return a constant of element type ``dtype``; of a size that only the run knows, its value."""
+    if isinstance(value, Dim):
+        return cast(_size_expr(value), dtype)
     return FloatImm(float(value), dtype) if dtype.is_float else IntImm(int(value), dtype)
 
 

@@ -7,10 +7,12 @@ them into loops. ``reads`` of a tensor are written ``x[i, j]``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Size
 
 from .expr import BinaryOp, PrimExpr, Read, TirVar, const, index
 
@@ -70,6 +72,11 @@ class Tensor:
     def rank(self) -> int:
         """Number of dimensions."""
         return len(self.shape)
+
+
+def extents(sizes: Iterable[Size]) -> tuple[int, ...]:
+    """Return a shape for tensors, in which an expression stands for a number."""
+    return cast("tuple[int, ...]", tuple(sizes))
 
 
 def placeholder(name: str, shape: Sequence[int], dtype: DType) -> Tensor:

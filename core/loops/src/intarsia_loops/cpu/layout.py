@@ -43,7 +43,9 @@ from intarsia_ir.ops.slicing import Pad, StridedSlice
 from intarsia_ir.reduced import WINOGRAD
 from intarsia_runtime.artifact.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import product
 
+from ..typical import is_open, typical
 from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
 from .bf16x2 import (
     Bf16x2Conv,
@@ -123,7 +125,7 @@ class _Layout(Struct):
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""
-        if isinstance(node, Call) and self._convert(node):
+        if isinstance(node, Call) and _may_convert(node) and self._convert(node):
             return
         if isinstance(node, TupleGetItem) and node.tuple in self.last:
             self.last[node] = get_item(self.last[node.tuple], node.index, span=node.span)
@@ -312,18 +314,19 @@ class _Layout(Struct):
         attrs = node.attrs
         if not isinstance(attrs, Matmul.Attrs):
             return False
-        if self._matvec(node, attrs):
+        opened = _is_open(node)
+        if not opened and self._matvec(node, attrs):
             return True
         if not isinstance(b, Constant):
-            return self._transposed_b(node, attrs)
+            return not opened and self._transposed_b(node, attrs)
         if b.type.rank != 2 or attrs.transpose_a or b.type.dtype not in _FLOATS:
             return False
         if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2.unit):
             self.first[node] = self._bf16x2_dense(node, attrs.transpose_b)
             return True
-        *rows, depth = tensor_type(a).static_shape
-        outputs = b.data.shape[0 if attrs.transpose_b else 1]
-        width = product_width(prod(rows), depth, outputs, self.tiling)
+        *rows, _ = tensor_type(a).shape
+        depth, outputs = b.data.shape[::-1] if attrs.transpose_b else b.data.shape
+        width = product_width(typical(product(rows)), depth, outputs, self.tiling)
         packed = self._pack(b, ("dense", attrs.transpose_b, width))
         self.first[node] = call(
             Dense, self.plain(a), packed, attrs=Dense.Attrs(outputs=outputs), span=node.span
@@ -449,6 +452,19 @@ class _Layout(Struct):
             return self._set(node, result)
         self.first[node] = result
         return True
+
+
+def _is_open(node: Call) -> bool:
+    """Whether a size of a call is only known at run time."""
+    kinds = (node.type, *(arg.type for arg in node.args))
+    return any(isinstance(kind, TensorType) and is_open(kind) for kind in kinds)
+
+
+def _may_convert(node: Call) -> bool:
+    """Whether there is a form of a call for channels last or packed weights: of open sizes, of
+    products alone.
+    """
+    return node.op is Matmul or not _is_open(node)
 
 
 def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:

@@ -200,6 +200,6 @@ def unflatten(position: PrimExpr, shape: list[int]) -> list[PrimExpr]:
     remainder = position
     for number, size in enumerate(reversed(shape)):
         last = number == len(shape) - 1
-        indices.append(remainder if last else remainder % size)
-        remainder = remainder // size
+        indices.append(remainder if last else remainder % index(size))
+        remainder = remainder // index(size)
     return indices[::-1]

@@ -60,7 +60,9 @@ from .loops import (
 from .micro_kernel import register_tile
 from .tiling import CpuTiling, best_rows, block_width, column_parts
 
-_PANEL_BYTES = 512 * 1024
+PANEL_BYTES = 512 * 1024
+"""Most memory of a panel on the stack."""
+
 _MOST_VECTORS = 8
 _DOT_ROWS = 8
 
@@ -110,7 +112,7 @@ def transposes_panels(tiling: CpuTiling, b: TensorType, batch: Sequence[int]) ->
         tiling.transpose_registers is not None
         and min(columns, depth) >= tiling.lanes
         and prod(own) == prod(batch)
-        and depth * (width + tiling.lanes) * b.dtype.bytes <= _PANEL_BYTES
+        and depth * (width + tiling.lanes) * b.dtype.bytes <= PANEL_BYTES
     )
 
 
@@ -161,8 +163,8 @@ def _dots(tiling: CpuTiling, product: Product, epilogue: EpilogueStore) -> Stmt:
 
     def item(p: PrimExpr) -> Stmt:
         outer = unflatten(p // blocks, list(product.batch)) if product.batch else []
-        a_element = _matrix(product.a, outer, product.batch, flipped=False)
-        b_element = _matrix(product.b, outer, product.batch, flipped=True)
+        a_element = matrix_element(product.a, outer, product.batch, flipped=False)
+        b_element = matrix_element(product.b, outer, product.batch, flipped=True)
         # The last rows overlap those before, if there is no whole number of them.
         first = minimum((p % blocks) * dot_rows, columns - dot_rows)
         sums = Buffer("sums", (dot_rows, lanes), dtype, Scope.REGISTER)
@@ -217,7 +219,7 @@ def _width(tiling: CpuTiling, product: Product) -> int:
 def _fits(product: Product, width: int) -> bool:
     """Whether a panel of so many columns fits on the stack, if there are panels."""
     copied = product.transpose_b or product.n % width
-    return not copied or product.k * width * product.b.dtype.bytes <= _PANEL_BYTES
+    return not copied or product.k * width * product.b.dtype.bytes <= PANEL_BYTES
 
 
 class _WorkItem(Struct, frozen=True):
@@ -238,8 +240,8 @@ def _blocks(
     """Compute some blocks of columns of one product of the batch; a copied one alone."""
     width, used = columns
     outer = unflatten(work_item.number, list(product.batch)) if product.batch else []
-    a_element = _matrix(product.a, outer, product.batch, flipped=product.transpose_a)
-    b_element = _matrix(product.b, outer, product.batch, flipped=product.transpose_b)
+    a_element = matrix_element(product.a, outer, product.batch, flipped=product.transpose_a)
+    b_element = matrix_element(product.b, outer, product.batch, flipped=product.transpose_b)
     first = work_item.block * width
     copied = product.transpose_b or used < width
     kind = TensorType(product.b.shape, product.b.dtype)
@@ -277,7 +279,7 @@ def _blocks(
     if not copied:
         return body
     if transposed:
-        filled = _transpose_into_panel(
+        filled = transpose_into_panel(
             tiling, product, panel, (before, used), lambda k, c: b_element(k, first + c)
         )
     else:
@@ -285,7 +287,7 @@ def _blocks(
     return Allocate(panel, seq(filled, body))
 
 
-def _transpose_into_panel(
+def transpose_into_panel(
     tiling: CpuTiling,
     product: Product,
     panel: Buffer,
@@ -346,7 +348,7 @@ def _fill(
     return serial(product.k, row, "k")
 
 
-def _matrix(
+def matrix_element(
     buffer: Buffer, outer: Sequence[PrimExpr], batch: Sequence[int], *, flipped: bool
 ) -> Callable[[PrimExpr, PrimExpr], PrimExpr]:
     """Return ``element(i, j)`` of the matrix that broadcasting puts at ``outer``."""

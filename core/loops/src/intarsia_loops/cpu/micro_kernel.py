@@ -32,6 +32,7 @@ from intarsia_ir.tir.stmt import Allocate, Stmt
 from intarsia_ir.tir.walk import expr_nodes, statements, substitute
 from intarsia_runtime.dtype import DType
 
+from ..typical import typical
 from .loops import load, seq, serial, store, unrolled, vectorized
 from .prefetch import WeightPrefetch, with_prefetch
 from .tiling import CpuTiling
@@ -118,7 +119,7 @@ def _distant_operands(
     distant = [
         node
         for node in expr_nodes(body)
-        if isinstance(node, Load) and node.buffer.bytes >= _DISTANT_BYTES
+        if isinstance(node, Load) and typical(node.buffer.bytes) >= _DISTANT_BYTES
     ]
     for r in range(rows if distant else 0):
         for first in range(0, columns, lanes):

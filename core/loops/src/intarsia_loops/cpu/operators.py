@@ -20,7 +20,7 @@ from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
 from intarsia_ir.ops.sampling import GridSample
 from intarsia_ir.ops.windows import Padding, Windows
 from intarsia_ir.tir.expr import PrimExpr, all_of, cast, equal, if_then_else
-from intarsia_ir.tir.tensor import Reduction, Tensor, compute, reduce_axis, sum_over
+from intarsia_ir.tir.tensor import Reduction, Tensor, compute, extents, reduce_axis, sum_over
 
 from .packing import unpack_conv, unpack_dense, unpack_depthwise, unpack_winograd
 
@@ -36,8 +36,8 @@ def _output(
 
 
 def _static(shape: tuple[Size, ...]) -> tuple[int, ...]:
-    """A shape that comes from static ones."""
-    return tuple(size for size in shape if isinstance(size, int))
+    """A shape for tensors."""
+    return extents(shape)
 
 
 class ConvAttrs(OpAttrs, frozen=True, kw_only=True):

@@ -41,11 +41,13 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.module import FusedGroup
-from intarsia_ir.tir.stmt import Allocate, LetStmt, Stmt, Store
+from intarsia_ir.tir.stmt import Allocate, If, LetStmt, Stmt, Store
 from intarsia_ir.tir.tensor import lowest
+from intarsia_runtime.size import Dim
 
+from ..typical import extents, is_open
 from .group import operands
-from .loops import EpilogueStore, parallel, seq, serial, unflatten
+from .loops import EpilogueStore, load, parallel, seq, serial, store, unflatten
 
 _ACCUMULATORS = 4
 """Vectors that run side by side."""
@@ -66,6 +68,8 @@ def softmax_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
     if anchor is None or call is None or not isinstance(call.attrs, SoftmaxOp.Attrs):
         return None
     kind = tensor_type(call.args[0])
+    if is_open(kind):
+        return _open_kernel(group, call.attrs.axis, lanes, logarithm=call.op is LogSoftmax)
     shape, axis = kind.static_shape, call.attrs.axis
     size, rows = shape[axis], prod(shape[:axis])
     if prod(shape[axis + 1 :]) != 1 or not kind.dtype.is_float or kind.dtype.bits < 32:
@@ -91,6 +95,74 @@ def softmax_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
     work = _Softmax(data, epilogue, lanes, logarithm)
     body = _by_lanes(work, rows, size) if flat else _row_group_loops(work, rows, size, result)
     return PrimFunc(group.name, (data, result), 1, body)
+
+
+def _open_kernel(group: FusedGroup, axis: int, lanes: int, *, logarithm: bool) -> PrimFunc | None:
+    """Return the kernel of rows of an open number or size: one row at a time, four vectors of it.
+
+    Powers lie where the results will: no stack holds a row of any size.
+    """
+    call = group.function.body
+    if call is not group.anchor:
+        return None
+    kind = tensor_type(group.function.params[0])
+    shape = extents(kind)
+    size, rows = shape[axis], prod(shape[:axis])
+    suits = prod(shape[axis + 1 :]) == 1 and kind.dtype.is_float and kind.dtype.bits >= 32
+    if (
+        not suits
+        or lanes < 2
+        or (not isinstance(size, Dim) and size < lanes * 4 // kind.dtype.bytes)
+    ):
+        return None
+    lanes = lanes * 4 // kind.dtype.bytes
+    data, result = (Buffer(name, (rows, size), kind.dtype) for name in ("x", "out"))
+
+    def epilogue(value: PrimExpr, indices: tuple[PrimExpr, ...]) -> Stmt:
+        return Store(result, indices, value)
+
+    work = _Softmax(data, epilogue, lanes, logarithm)
+
+    def row(p: PrimExpr) -> Stmt:
+        return _rows(_RowGroup(work, p, 1, _ACCUMULATORS, result, p, size))
+
+    body = parallel(index(rows), row)
+    if isinstance(size, Dim):
+        short = parallel(index(rows), lambda p: _short_row(work, result, p, index(size)))
+        body = If(index(size) >= lanes, body, short)
+    return PrimFunc(group.name, (data, result), 1, body)
+
+
+def _short_row(work: _Softmax, result: Buffer, row: PrimExpr, size: PrimExpr) -> Stmt:
+    """Compute a row that fills no vector, element by element."""
+    dtype = work.data.dtype
+    most, total = (Buffer(name, (1,), dtype, Scope.REGISTER) for name in ("most", "total"))
+
+    def take(k: PrimExpr) -> Stmt:
+        item = TirVar("item", dtype)
+        larger = store(most, (0,), _larger(item, load(most, 0)))
+        return LetStmt(item, load(work.data, row, k), larger)
+
+    def grow(k: PrimExpr) -> Stmt:
+        less, grown = TirVar("less", dtype), TirVar("grown", dtype)
+        kept = store(result, (row, k), less if work.logarithm else grown)
+        added = seq(kept, store(total, (0,), load(total, 0) + grown))
+        power = LetStmt(grown, intrinsic(Intrinsic.EXP, less), added)
+        return LetStmt(less, load(work.data, row, k) - load(most, 0), power)
+
+    share = TirVar("share", dtype)
+
+    def give(k: PrimExpr) -> Stmt:
+        return store(result, (row, k), work.element(load(result, row, k), share))
+
+    body = seq(
+        store(most, (0,), work.least),
+        store(total, (0,), work.zero),
+        serial(size, take, "k"),
+        serial(size, grow, "k"),
+        LetStmt(share, work.share(load(total, 0)), serial(size, give, "k")),
+    )
+    return Allocate(most, Allocate(total, body))
 
 
 class _Softmax(Struct, frozen=True):
@@ -236,6 +308,8 @@ class _RowGroup(Struct, frozen=True):
             steps = ((r, u) for u in range(count) for r in range(self.rows))
             return seq(*(step(r, r * self.vectors + u, start + u * lanes, None) for r, u in steps))
 
+        if isinstance(whole, Dim):
+            return self._open_each(group, step)
         if whole >= self.vectors:
             width = self.vectors * lanes
             stmts.append(
@@ -248,6 +322,23 @@ class _RowGroup(Struct, frozen=True):
             start, fresh = index(self.size - lanes), Ramp(index(0), 1, lanes) >= lanes - rest
             stmts += [step(r, r * self.vectors, start, fresh) for r in range(self.rows)]
         return seq(*stmts)
+
+    def _open_each(
+        self,
+        group: Callable[[PrimExpr, int], Stmt],
+        step: Callable[[int, int, PrimExpr, PrimExpr | None], Stmt],
+    ) -> Stmt:
+        """Run the steps of rows of an open size, which is at least a vector."""
+        lanes, width = self.work.lanes, self.vectors * self.work.lanes
+        size = index(self.size)
+        begin, rest = size // width * width, size % lanes
+        fresh = Ramp(index(0), 1, lanes) >= lanes - rest
+        tail = seq(*(step(r, r * self.vectors, size - lanes, fresh) for r in range(self.rows)))
+        return seq(
+            serial(size // width, lambda c: group(c * width, self.vectors), "at"),
+            serial((size - begin) // lanes, lambda c: group(begin + c * lanes, 1), "at"),
+            If(rest > 0, tail),
+        )
 
     def combined(self, sums: Buffer, row: int, combine: Callable[..., PrimExpr]) -> PrimExpr:
         """Return the combination of the vectors of a row."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import prod
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from intarsia_ir.tir.module import FusedGroup
 from intarsia_ir.tir.passes.stack_to_scratch import stack_to_scratch
 from intarsia_ir.tir.stmt import Stmt
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
 from ..targets import LoopTarget
 from .bf16x2_schedules import Bf16x2Schedules
@@ -29,6 +31,8 @@ from .loops import load
 from .matmul import Product, matmul_loops
 from .nchw_depthwise import NchwDepthwiseConv, nchw_depthwise_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
+from .open_dense import open_dense_loops
+from .open_matmul import open_matmul_loops
 from .operators import ConvAttrs, Dense
 from .panel import flat_rows
 from .pools import PoolSchedules
@@ -117,9 +121,8 @@ class Schedules(Struct, frozen=True):
         outer = list(a.shape[:-1])
         outputs = attrs.outputs
         tiling = self._shape(target, anchor)
-        return anchor.function(
-            dense_loops(tiling, flat_rows(a), weight, outputs, anchor.epilogue, outer)
-        )
+        loops = open_dense_loops if isinstance(prod(outer), Dim) else dense_loops
+        return anchor.function(loops(tiling, flat_rows(a), weight, outputs, anchor.epilogue, outer))
 
     def matmul(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``matmul`` of two values known at run time."""
@@ -135,7 +138,9 @@ class Schedules(Struct, frozen=True):
         product = Product(
             a, b, tuple(batch), rows, columns, depth, attrs.transpose_a, attrs.transpose_b
         )
-        body = matmul_loops(self._shape(target, anchor), product, anchor.epilogue)
+        is_open = any(isinstance(size, Dim) for size in (*batch, rows, columns, depth))
+        loops = open_matmul_loops if is_open else matmul_loops
+        body = loops(self._shape(target, anchor), product, anchor.epilogue)
         return None if body is None else anchor.function(body)
 
     def depthwise(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:

@@ -16,6 +16,14 @@ The backend that compiles a plan exports three kinds of symbols:
 The sizes and offsets of the plan are in the code too. So the code also exports the constant
 ``uint64_t intarsia_plan_stamp`` (:func:`plan_stamp`): the runtime refuses a plan whose workspace,
 weights or steps are not those that the code was compiled for.
+
+**Open sizes.** A plan whose :attr:`CallPlan.open` is given is for inputs of many shapes: shapes are
+expressions over size variables (:mod:`intarsia_runtime.size`), and temporaries lie in slots. The
+last entry of ``context`` is then the address of the *frame*, an array of ``int64_t``: the size
+variables; the bytes of the workspace; the offset of each slot; the sizes of the outputs, one output
+after the other. ``int32_t intarsia_plan_sizes(int64_t *frame)`` computes what stands behind the
+variables; it returns 0, or the number, from 1, of the first guard that does not hold. Kernels take
+the size variables that they name as ``int64_t`` behind their buffers.
 """
 
 from __future__ import annotations
@@ -28,6 +36,7 @@ from typing import TypeAlias
 from msgspec import Struct, json
 
 from ..dtype import DType
+from ..size import Size
 
 ALIGNMENT = 64
 """Alignment in bytes of the workspace, of every offset in it, and of every constant."""
@@ -51,7 +60,7 @@ class TensorSpec(Struct, frozen=True):
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of an open plan with Dims, which do the same arithmetic
     dtype: DType
     stored: str = ""
     only: tuple[tuple[int, ...], ...] = ()
@@ -100,12 +109,14 @@ class KernelStep(Struct, frozen=True):
         args: Its buffers, in the order of its parameters.
         label: Operators in it, for profiles, e.g. ``nn.conv+add+nn.relu``.
         nodes: Names of the model's nodes in it.
+        sizes: Size variables that it takes behind the buffers.
     """
 
     function: str
     args: tuple[Argument, ...]
     label: str = ""
     nodes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
 
 
 class RegionStep(Struct, frozen=True):
@@ -134,6 +145,36 @@ class CopyStep(Struct, frozen=True):
 Step: TypeAlias = KernelStep | RegionStep | CopyStep
 
 
+class SizeSource(Struct, frozen=True):
+    """Where a size variable is read: axis ``axis`` of input number ``input``."""
+
+    name: str
+    input: int
+    axis: int
+
+
+class SizeGuard(Struct, frozen=True):
+    """Two sizes that must be equal, and the sentence that says why."""
+
+    left: Size
+    right: Size
+    why: str
+
+
+class OpenSizes(Struct, frozen=True):
+    """What a plan for inputs of many shapes knows of their sizes.
+
+    Attributes:
+        variables: Size variables, in the order of the frame.
+        guards: What must hold.
+        slots: Bytes of each part of the workspace; arguments in it have a slot's number as index.
+    """
+
+    variables: tuple[SizeSource, ...]
+    guards: tuple[SizeGuard, ...]
+    slots: tuple[Size, ...]
+
+
 class CallPlan(Struct, frozen=True):
     """What one run does.
 
@@ -144,6 +185,7 @@ class CallPlan(Struct, frozen=True):
         regions: Names of the external units, in the order of ``RegionStep.region``.
         workspace_bytes: Size of the workspace.
         steps: In the order they run.
+        open: The sizes that only the run knows; ``None`` if all are numbers.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -152,6 +194,15 @@ class CallPlan(Struct, frozen=True):
     regions: tuple[str, ...]
     workspace_bytes: int
     steps: tuple[Step, ...]
+    open: OpenSizes | None = None
+
+
+def frame_entries(plan: CallPlan) -> int:
+    """Return how many numbers the frame of a plan has."""
+    if plan.open is None:
+        return 0
+    outputs = sum(len(spec.shape) for spec in plan.outputs)
+    return len(plan.open.variables) + 1 + len(plan.open.slots) + outputs
 
 
 PLAN_STAMP = "intarsia_plan_stamp"
@@ -165,7 +216,12 @@ def plan_stamp(plan: CallPlan) -> int:
     """
     specs = [[(spec.shape, spec.dtype) for spec in side] for side in (plan.inputs, plan.outputs)]
     counts = (len(plan.constants), len(plan.regions), plan.workspace_bytes)
-    return stamp_of((specs, counts, [_callee(step) for step in plan.steps]))
+    steps = [_callee(step) for step in plan.steps]
+    if plan.open is None:
+        return stamp_of((specs, counts, steps))
+    opened = (plan.open.variables, [str(size) for size in plan.open.slots])
+    guards = [(str(guard.left), str(guard.right)) for guard in plan.open.guards]
+    return stamp_of((repr(specs), counts, repr(steps), opened, guards))
 
 
 def stamp_of(value: object) -> int:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from ..errors import ArtifactError
 from .fields import JsonObject, read_dict, read_list, read_sizes, read_str
-from .plan import CallPlan
+from .plan import CallPlan, TensorSpec
 
 ANY_SIZE = "?"
 """Stands in a shape for a size that depends on more than the sizes of the inputs."""
@@ -43,10 +43,11 @@ class Signature(Struct, frozen=True):
 
     @classmethod
     def of_plan(cls, plan: CallPlan) -> Signature:
-        """Return that of a plan, which is static."""
+        """Return that of a plan."""
         inputs, outputs = (
             tuple(
-                ValueSpec(spec.name, spec.stored or spec.dtype.value, spec.shape) for spec in specs
+                ValueSpec(spec.name, spec.stored or spec.dtype.value, _shape(spec))
+                for spec in specs
             )
             for specs in (plan.inputs, plan.outputs)
         )
@@ -58,6 +59,10 @@ class Signature(Struct, frozen=True):
             "inputs": [spec.to_json() for spec in self.inputs],
             "outputs": [spec.to_json() for spec in self.outputs],
         }
+
+
+def _shape(spec: TensorSpec) -> tuple[int | str, ...]:
+    return tuple(size if isinstance(size, int) else str(size) for size in spec.shape)
 
 
 class SizeChoice(Struct, frozen=True):

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -48,7 +49,7 @@ class GraphExecutor(PlanExecutor):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self._steps = tuple(_prepare(program, step) for step in program.passport.plan.steps)
+        self._steps = tuple(prepare_step(program, step) for step in program.passport.plan.steps)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
         """Time each step.
@@ -63,18 +64,10 @@ class GraphExecutor(PlanExecutor):
         Returns:
             One row for each step, in the order they run.
         """
-        if repeat < 1:
-            raise UsageError(f"cannot take the median of {repeat} runs", hint="--repeat 1 or more")
+        check_repeat(repeat)
         arrays = self._inputs.check_inputs(inputs)
         results = self._outputs.allocate()
-        self._execute(arrays, results)
-        rounds = [self._execute(arrays, results) for _ in range(repeat)]
-        times = [float(middle) for middle in np.median(rounds, axis=0)]
-        whole = sum(times) or 1.0
-        return tuple(
-            ProfileRow(step.label, step.nodes, seconds * 1e3, seconds / whole)
-            for step, seconds in zip(self._steps, times, strict=True)
-        )
+        return profile_steps(self._steps, lambda: self._execute(arrays, results), repeat)
 
     def walk_regions(self, inputs: Inputs, see: SeeRegion) -> dict[str, np.ndarray]:
         """Run, and show what every region took and gave before the next step runs.
@@ -124,22 +117,57 @@ class GraphExecutor(PlanExecutor):
         after: Callable[[int], None] | None = None,
     ) -> list[float]:
         """Carry out the plan; return the seconds that each step took."""
-        times: list[float] = []
-        with self._program.lock:
-            self._program.check_open()
-            for number, step in enumerate(self._steps):
-                step.bind(arrays, results)
-                start = time.perf_counter()
-                failed = step.call(self._program)
-                times.append(time.perf_counter() - start)
-                if failed:
-                    self._program.raise_failure(step.label or "a step")
-                if after is not None:
-                    after(number)
-        return times
+        return execute_steps(self._program, self._steps, arrays, results, after)
 
 
-class _PreparedStep(Struct, frozen=True, eq=False):
+def check_repeat(repeat: int) -> None:
+    """Refuse to take the median of no runs.
+
+    Raises:
+        UsageError: ``repeat`` is less than 1.
+    """
+    if repeat < 1:
+        raise UsageError(f"cannot take the median of {repeat} runs", hint="--repeat 1 or more")
+
+
+def profile_steps(
+    steps: Sequence[PreparedStep], execute: Callable[[], list[float]], repeat: int
+) -> tuple[ProfileRow, ...]:
+    """Return the median time of each step; ``execute`` carries all out and returns seconds."""
+    execute()
+    rounds = [execute() for _ in range(repeat)]
+    times = [float(middle) for middle in np.median(rounds, axis=0)]
+    whole = sum(times) or 1.0
+    return tuple(
+        ProfileRow(step.label, step.nodes, seconds * 1e3, seconds / whole)
+        for step, seconds in zip(steps, times, strict=True)
+    )
+
+
+def execute_steps(
+    program: Program,
+    steps: Sequence[PreparedStep],
+    arrays: list[np.ndarray],
+    results: list[np.ndarray],
+    after: Callable[[int], None] | None = None,
+) -> list[float]:
+    """Carry out prepared steps; return the seconds that each took."""
+    times: list[float] = []
+    with program.lock:
+        program.check_open()
+        for number, step in enumerate(steps):
+            step.bind(arrays, results)
+            start = time.perf_counter()
+            failed = step.call(program)
+            times.append(time.perf_counter() - start)
+            if failed:
+                program.raise_failure(step.label or "a step")
+            if after is not None:
+                after(number)
+    return times
+
+
+class PreparedStep(Struct, frozen=True, eq=False):
     """A step with all addresses filled in but those of the caller's arrays."""
 
     label: str
@@ -167,10 +195,20 @@ class _PreparedStep(Struct, frozen=True, eq=False):
         return program.invoke(call, self.handle, block.address, block.count, block.result_address)
 
 
-def _prepare(program: Program, step: Step) -> _PreparedStep:
+def prepare_step(
+    program: Program, step: Step, values: Mapping[str, int] = MappingProxyType({})
+) -> PreparedStep:
+    """Fill in what is known of a step before it runs.
+
+    Args:
+        program: The loaded artifact.
+        step: Of a plan whose sizes are numbers.
+        values: Of the size variables, if the program is one of open sizes.
+    """
     arguments = step_arguments(step)
     specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
-    block = ArgumentBlock(specs)
+    sizes = step.sizes if isinstance(step, KernelStep) else ()
+    block = ArgumentBlock(specs, trailing=[values[name] for name in sizes])
     caller: list[tuple[DLTensor, Place, int]] = []
     for tensor, argument in zip(block.tensors, arguments, strict=True):
         address = _known_address(program, argument)
@@ -181,13 +219,13 @@ def _prepare(program: Program, step: Step) -> _PreparedStep:
     match step:
         case KernelStep(function, _, label, nodes):
             address = program.kernel(function, specs)
-            return _PreparedStep(label or function, nodes, address, 0, block, tuple(caller))
+            return PreparedStep(label or function, nodes, address, 0, block, tuple(caller))
         case RegionStep(number, _, label, nodes):
             region = program.regions[number]
             name = label or program.passport.plan.regions[number]
-            return _PreparedStep(name, nodes, region.function, region.handle, block, tuple(caller))
+            return PreparedStep(name, nodes, region.function, region.handle, block, tuple(caller))
         case CopyStep(source):
-            return _PreparedStep("copy", (), 0, 0, block, tuple(caller), source.bytes)
+            return PreparedStep("copy", (), 0, 0, block, tuple(caller), source.bytes)
 
 
 def _known_address(program: Program, argument: Argument) -> int | None:

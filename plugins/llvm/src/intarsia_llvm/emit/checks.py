@@ -12,6 +12,8 @@ from msgspec import Struct, field
 from intarsia_loops.codegen.arguments import dlpack_code, faults_of
 from intarsia_runtime.artifact.plan import TensorSpec
 
+from .open_sizes import checked_shape
+
 
 class Statics(Struct):
     """Constants of the module: strings, shapes and descriptors, each value once."""
@@ -36,6 +38,7 @@ class Statics(Struct):
 
     def shape(self, shape: tuple[int, ...]) -> str:
         """Return the sizes as an array of ``i64``."""
+        shape = checked_shape(shape)
         values = ", ".join(f"i64 {size}" for size in shape) or "i64 0"
         return self._add("shape", shape, f"[{max(1, len(shape))} x i64] [{values}], align 8")
 
@@ -149,7 +152,10 @@ size:
   %size.is = load i64, ptr %size.is.slot, align 8
   %size.must.slot = getelementptr i64, ptr %must, i64 %d.next
   %size.must = load i64, ptr %size.must.slot, align 8
-  %other.size = icmp ne i64 %size.is, %size.must
+  %any.size = icmp eq i64 %size.must, -1
+  %unlike = icmp ne i64 %size.is, %size.must
+  %forced = xor i1 %any.size, true
+  %other.size = and i1 %unlike, %forced
   br i1 %other.size, label %bad, label %stride
 stride:
   %compact = icmp eq ptr %strides, null

@@ -21,6 +21,7 @@ from intarsia_runtime.artifact.plan import (
 )
 
 from .checks import Statics
+from .open_sizes import Frame
 from .writer import Declarations, Writer
 
 _SIGNATURE = "(ptr %handle, ptr %args, i32 %n, ptr %result)"
@@ -34,8 +35,11 @@ def emit_wrapper(function: PrimFunc, statics: Statics, declarations: Declaration
         (f"{function.name}: buffer '{b.name}'", TensorSpec(b.name, b.shape, b.dtype))
         for b in function.params
     )
-    data = _checked(w, "%args", "%n", 0, called, statics)
+    data = _checked(w, "%args", "%n", 0, called, statics, behind=len(function.sizes))
     args = [f"ptr {_data(w, data, number)}" for number in range(len(called))]
+    for number in range(len(called), len(called) + len(function.sizes)):
+        slot = w.emit(f"getelementptr i8, ptr %args, i64 {16 * number + 8}")
+        args.append("i64 " + w.emit(f"load i64, ptr {slot}, align 8"))
     w.do(f"call void @{function.name}({', '.join(args)})")
     return _exported(f"__tvm_ffi_{function.name}", w)
 
@@ -52,10 +56,12 @@ def _checked(
     skip: int,
     called: Sequence[tuple[str, TensorSpec]],
     statics: Statics,
+    *,
+    behind: int = 0,
 ) -> str:
     """Return from the function unless the arguments fit; else give the array of data pointers."""
     bad, counted, good = w.fresh_label(), w.fresh_label(), w.fresh_label()
-    w.do(f"%count.ok = icmp eq i32 {count}, {len(called) + skip}")
+    w.do(f"%count.ok = icmp eq i32 {count}, {len(called) + skip + behind}")
     w.do(f"br i1 %count.ok, label %{counted}, label %{bad}")
     w.start_block(bad)
     w.do("%count.bad = call i32 @intarsia.fail(ptr @intarsia.error.count)")
@@ -97,6 +103,7 @@ class _Main(Struct):
     packed: str = ""
     tensors: str = ""
     none: str = ""
+    frame: Frame | None = None
 
     def write(self) -> None:
         plan = self.plan
@@ -110,20 +117,26 @@ class _Main(Struct):
             self.packed = self.w.alloca("i64", 2 * widest, 16)
             self.tensors = self.w.alloca("i64", _TENSOR_BYTES // 8 * widest, 16)
             self.none = self.w.alloca("i64", 2, 16)
+        if plan.open is not None:
+            entry = self._context(1 + len(plan.constants) + 2 * len(plan.regions))
+            self.frame = Frame(self.w, entry, plan.open)
         for step in plan.steps:
             self._step(step)
 
     def _step(self, step: KernelStep | RegionStep | CopyStep) -> None:
         if isinstance(step, KernelStep):
-            args = ", ".join(f"ptr {self._pointer(arg)}" for arg in step.args)
-            self.w.do(f"call void @{step.function}({args})")
+            args = [f"ptr {self._pointer(arg)}" for arg in step.args]
+            if self.frame is not None:
+                args += [f"i64 {self.frame.variable(name)}" for name in step.sizes]
+            self.w.do(f"call void @{step.function}({', '.join(args)})")
         elif isinstance(step, RegionStep):
             self._region(step)
         else:
             w = self.w
             copy = w.declarations.use("void", "llvm.memcpy.p0.p0.i64", ("ptr", "ptr", "i64", "i1"))
             target, source = self._pointer(step.destination), self._pointer(step.source)
-            w.do(f"call void {copy}(ptr {target}, ptr {source}, i64 {step.source.bytes}, i1 false)")
+            size = step.source.bytes if self.frame is None else self.frame.value(step.source.bytes)
+            w.do(f"call void {copy}(ptr {target}, ptr {source}, i64 {size}, i1 false)")
 
     def _context(self, number: int) -> str:
         return _data(self.w, self.context, number)
@@ -139,7 +152,8 @@ class _Main(Struct):
                 return self._context(1 + arg.index)
             case Place.WORKSPACE:
                 base = self._context(0)
-                return self.w.emit(f"getelementptr i8, ptr {base}, i64 {arg.index}")
+                offset = arg.index if self.frame is None else self.frame.offset(arg.index)
+                return self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def _region(self, step: RegionStep) -> None:
         """Call a region; its tensors are described on the stack."""

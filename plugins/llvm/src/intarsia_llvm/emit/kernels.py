@@ -75,6 +75,10 @@ class _Kernel(Struct):
         for number, buffer in enumerate(function.params):
             e.buffers[buffer] = f"%p{number}"
             parameters.append(f"ptr noalias %p{number}")
+        for number, size in enumerate(function.sizes):
+            e.variables[size] = f"%s{number}"
+            e.positive.add(size)
+            parameters.append(f"i64 %s{number}")
         self.stmt(e, function.body, parallel=not self.declarations.serial)
         self._close_function(self.name, parameters, e.w, "noinline", self.linkage)
 

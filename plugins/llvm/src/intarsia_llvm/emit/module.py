@@ -31,6 +31,7 @@ from ..target import is_x86
 from .checks import CHECK_TEXT, Statics
 from .entry import emit_main, emit_wrapper
 from .kernels import emit_kernel
+from .open_sizes import emit_plan_sizes
 from .program import emit_run, emit_weights
 from .scheduled import is_scheduled
 from .steps import RUN_STEPS_TEXT
@@ -106,6 +107,7 @@ def _exported(module: TensorModule, model: Machine, threads: int, kernels: _Part
     statics, declarations = Statics(), kernels.declarations
     texts = [emit_wrapper(function, statics, declarations) for function in module.functions]
     texts = [_quickly_compiled(text) for text in (*texts, emit_main(module, statics, declarations))]
+    texts += [] if module.plan.open is None else [emit_plan_sizes(module.plan, declarations)]
     stamp = f"@{PLAN_STAMP} = constant i64 {plan_stamp(module.plan)}"
     frame = (threads_text(threads, model.triple), CHECK_TEXT, RUN_STEPS_TEXT, stamp)
     return _text(module.name, model, (*frame, *statics.lines, *kernels.texts, *texts), kernels)
@@ -150,7 +152,8 @@ _PARALLEL = "declare hidden void @intarsia.parallel(ptr, ptr, i64, i1)"
 
 def _declared(function: PrimFunc) -> str:
     """Declare a kernel that another module has."""
-    return f"declare hidden void @{function.name}({', '.join('ptr' for _ in function.params)})"
+    types = [*("ptr" for _ in function.params), *("i64" for _ in function.sizes)]
+    return f"declare hidden void @{function.name}({', '.join(types)})"
 
 
 def _text(name: str, model: Machine, parts: Iterable[str], kernels: _Part) -> str:

@@ -9,10 +9,13 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.ops import generate
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.plan import NARROW
+from intarsia_runtime.size import Dim, product
 
-from ..builder import STATIC_HINT, dtype_of
+from ..builder import dtype_of
 from ..context import Narrow, NodeContext
 from ..tensors import check_sizes, element_type
 
@@ -41,12 +44,12 @@ def constant(node: NodeContext) -> Expr | Narrow:
 
 def constant_of_shape(node: NodeContext) -> Expr:
     """Convert ConstantOfShape."""
-    sizes = node.required_ints(0, "the shape")
+    sizes = extents(node.required_sizes(0, "the shape"))
     value = node.tensor("value") if node.has("value") else np.zeros(1, np.float32)
-    if value.size != 1 or any(size < 0 for size in sizes):
+    if value.size != 1 or any(isinstance(size, int) and size < 0 for size in sizes):
         raise node.model_error(f"value of shape {value.shape}, shape {sizes}")
     dtype = dtype_of(node.array(value))
-    check_sizes(sizes, dtype, str(node.span))
+    check_sizes([size for size in sizes if isinstance(size, int)], dtype, str(node.span))
     if value.dtype.kind in "iu" and abs(int(value.reshape(-1)[0])) > 1 << 53:
         return node.broadcast(node.array(value.reshape(())), sizes)
     return node.full(sizes, value.reshape(-1).astype(np.float64).item(), dtype)
@@ -58,18 +61,24 @@ def shape_of(node: NodeContext) -> Expr:
     part = sizes[slice(node.integer("start", 0), node.integer("end", len(sizes)))]
     numbers = [size for size in part if isinstance(size, int)]
     if len(numbers) < len(part):
-        message = f"the shape of {node.type_of(0)} is used as data and is not known at compile time"
-        raise node.unsupported(message, STATIC_HINT)
+        return node.call(generate.Sizes, attrs=generate.Sizes.Attrs(sizes=extents(part)))
     return node.array(np.array(numbers, np.int64))
 
 
 def size_of(node: NodeContext) -> Expr:
     """Convert Size."""
-    return node.array(np.array(math.prod(node.static_shape(0)), np.int64))
+    elements = product(node.type_of(0).shape)
+    if isinstance(elements, int):
+        return node.array(np.array(elements, np.int64))
+    attrs = generate.Sizes.Attrs(sizes=extents([elements]))
+    return node.reshape(node.call(generate.Sizes, attrs=attrs), ())
 
 
 def range_(node: NodeContext) -> Expr:
     """Convert Range of known limits."""
+    opened = _open_range(node)
+    if opened is not None:
+        return opened
     start, limit, delta = (node.required_value(index, "a limit") for index in range(3))
     if not start.size == limit.size == delta.size == 1:
         raise node.model_error("the limits must be one number each")
@@ -84,6 +93,20 @@ def range_(node: NodeContext) -> Expr:
         raise node.unsupported(f"a range of {count} elements")
     values = start + np.arange(count).astype(start.dtype) * delta
     return node.array(np.asarray(values, start.dtype))
+
+
+def _open_range(node: NodeContext) -> Expr | None:
+    """Convert Range of whole numbers of which one is a size that only the run knows."""
+    limits = [node.folder.sizes(node.input(index)) for index in range(3)]
+    values = [limit.reshape(-1)[0] for limit in limits if limit is not None and limit.size == 1]
+    if len(values) < 3 or not any(isinstance(value, Dim) for value in values):
+        return None
+    start, stop, step = (value if isinstance(value, Dim) else int(value) for value in values)
+    if isinstance(step, Dim) or step < 1:
+        return None
+    dtype = dtype_of(node.input(0))
+    attrs = generate.Arange.Attrs(start=start, stop=stop, step=step, dtype=dtype)  # type: ignore[arg-type]  # a Dim stands for a number
+    return node.call(generate.Arange, attrs=attrs)
 
 
 def eye_like(node: NodeContext) -> Expr:

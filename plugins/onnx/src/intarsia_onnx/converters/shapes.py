@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item
+from intarsia_ir.graph.guards import require_equal
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, generate, shape, slicing
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
+from intarsia_runtime.size import maximum, minimum, product
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
@@ -21,7 +23,7 @@ from ..context import NodeContext
 
 def reshape(node: NodeContext) -> Expr:
     """Convert Reshape; 0 keeps a size (unless ``allowzero``), one -1 takes what is left."""
-    wanted = node.required_ints(1, "the new shape")
+    wanted = node.required_sizes(1, "the new shape")
     sizes = sizes_of(node.input(0))
     misfit = node.model_error(f"the elements of shape {_text(sizes)} do not fit shape {wanted}")
     new: list[Size] = list(wanted)
@@ -31,17 +33,14 @@ def reshape(node: NodeContext) -> Expr:
                 if position >= len(sizes):
                     raise misfit
                 new[position] = sizes[position]
-    old = list(sizes)
-    for size in new:
-        if isinstance(size, Dim):
-            old.remove(size)
-    known = [size for size in new if isinstance(size, int)]
-    symbolic = [size for size in old if isinstance(size, Dim)]
-    if wanted.count(-1) > 1 or any(size < -1 for size in wanted):
+    if wanted.count(-1) > 1 or any(isinstance(size, int) and size < -1 for size in wanted):
         raise misfit
-    if not symbolic:
-        _fill(new, math.prod(s for s in old if isinstance(s, int)), known, misfit)
-    elif -1 not in wanted:
+    if -1 in new:
+        new[new.index(-1)] = _size_left(sizes, [size for size in new if size != -1], misfit)
+    elements = product(sizes), product(new)
+    if all(isinstance(count, int) for count in elements) and elements[0] != elements[1]:
+        raise misfit
+    if not require_equal(*elements, f"{node.span}: a reshape keeps the number of elements"):
         raise node.unsupported(f"shape {_text(sizes)} is only known at run time", STATIC_HINT)
     return node.reshape(node.input(0), new)
 
@@ -50,21 +49,14 @@ def _text(sizes: Sequence[Size]) -> str:
     return f"({', '.join(str(size) for size in sizes)})"
 
 
-def _fill(new: list[Size], total: int, known: Sequence[int], misfit: ModelError) -> None:
-    """Replace -1 by what is left of ``total`` and check that the rest is used up."""
-    if -1 in new:
-        rest = -math.prod(known)
-        if rest == 0 or total % rest:
+def _size_left(sizes: Sequence[Size], known: Sequence[Size], misfit: ModelError) -> Size:
+    """Return what -1 stands for when the other sizes are ``known``."""
+    total, taken = product(sizes), product(known)
+    if isinstance(total, int) and isinstance(taken, int):
+        if taken == 0 or total % taken:
             raise misfit
-        new[new.index(-1)] = total // rest
-    elif math.prod(known) != total:
-        raise misfit
-
-
-def _joined(sizes: Sequence[Size]) -> Size:
-    """Return the product of sizes; -1 if one is symbolic."""
-    numbers = [size for size in sizes if isinstance(size, int)]
-    return math.prod(numbers) if len(numbers) == len(sizes) else -1
+        return total // taken
+    return total // taken
 
 
 def flatten(node: NodeContext) -> Expr:
@@ -73,7 +65,7 @@ def flatten(node: NodeContext) -> Expr:
     axis = node.integer("axis", 1)
     if not -len(sizes) <= axis <= len(sizes):
         raise node.model_error(f"axis {axis} is out of range for rank {len(sizes)}")
-    return node.reshape(node.input(0), (_joined(sizes[:axis]), _joined(sizes[axis:])))
+    return node.reshape(node.input(0), (product(sizes[:axis]), product(sizes[axis:])))
 
 
 def _axes(node: NodeContext) -> tuple[int, ...] | None:
@@ -125,8 +117,11 @@ def concat(node: NodeContext) -> Expr:
 def split(node: NodeContext) -> tuple[Expr, ...]:
     """Convert Split; sizes are an attribute, an operand, or equal parts with a shorter last one."""
     x = node.input(0)
-    sizes = node.static_shape(0)
-    axis = node.axis("axis", len(sizes), 0)
+    rank = rank_of(x)
+    axis = node.axis("axis", rank, 0)
+    length = sizes_of(x)[axis]
+    if isinstance(length, Dim):
+        raise node.unsupported(f"a split of the open size {length}", STATIC_HINT)
     if node.has("split"):
         sections = node.integers("split")
     elif node.optional(1) is not None:
@@ -135,10 +130,10 @@ def split(node: NodeContext) -> tuple[Expr, ...]:
         parts = node.integer("num_outputs", len(node.node.outputs))
         if parts != len(node.node.outputs):
             raise node.model_error(f"num_outputs={parts} for {len(node.node.outputs)} outputs")
-        part = -(-sizes[axis] // parts)
-        sections = (part,) * (parts - 1) + (sizes[axis] - part * (parts - 1),)
-    if any(size < 0 for size in sections) or sum(sections) != sizes[axis]:
-        raise node.model_error(f"parts {sections} do not add up to {sizes[axis]}")
+        part = -(-length // parts)
+        sections = (part,) * (parts - 1) + (length - part * (parts - 1),)
+    if any(size < 0 for size in sections) or sum(sections) != length:
+        raise node.model_error(f"parts {sections} do not add up to {length}")
     if len(sections) < len(node.node.outputs):
         raise node.model_error(f"{len(sections)} parts for {len(node.node.outputs)} outputs")
     if len(sections) == 1:
@@ -150,14 +145,15 @@ def split(node: NodeContext) -> tuple[Expr, ...]:
 
 def slice_(node: NodeContext) -> Expr:
     """Convert Slice; a negative step is a flip followed by a positive step."""
-    sizes = node.static_shape(0)
+    sizes = sizes_of(node.input(0))
     rank = len(sizes)
     if node.opset < 10:
         starts, ends = node.integers("starts"), node.integers("ends")
         axes = node.integers("axes", tuple(range(len(starts))))
         steps = (1,) * len(starts)
     else:
-        starts, ends = node.required_ints(1, "the starts"), node.required_ints(2, "the ends")
+        starts = node.required_sizes(1, "the starts")
+        ends = node.required_sizes(2, "the ends")
         given = node.optional(3)
         axes = tuple(range(len(starts))) if given is None else node.required_ints(3, "the axes")
         steps = (
@@ -167,18 +163,38 @@ def slice_(node: NodeContext) -> Expr:
         raise node.model_error(f"starts {starts}, ends {ends}, axes {axes}, steps {steps}")
     axes = tuple(node.normal_axis(axis, rank) for axis in axes)
     node.normal_axes(axes, rank)
-    begins, stops, strides = [0] * rank, list(sizes), [1] * rank
+    begins: list[Size] = [0] * rank
+    stops, strides = list(sizes), [1] * rank
     flipped: list[int] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        begin, stop, stride = slice(start, end, step).indices(sizes[axis])
+        size = sizes[axis]
+        if any(isinstance(value, Dim) for value in (size, start, end)):
+            if step < 1:
+                raise node.unsupported(f"a step of {step} along an open size", STATIC_HINT)
+            begins[axis], stops[axis] = _open_limits(size, start, end)
+            strides[axis] = step
+            continue
+        assert isinstance(size, int)  # as start and end are
+        begin, stop, stride = slice(start, end, step).indices(size)
         if stride < 0:
             flipped.append(axis)
-            begin, stop, stride = sizes[axis] - 1 - begin, sizes[axis] - 1 - stop, -stride
+            begin, stop, stride = size - 1 - begin, size - 1 - stop, -stride
         begins[axis], stops[axis], strides[axis] = begin, max(begin, stop), stride
     x = node.input(0)
     if flipped:
         x = node.call(shape.Flip, x, attrs=shape.Flip.Attrs(axes=tuple(sorted(flipped))))
-    return strided_slice(node, x, begins, stops, strides)
+    return strided_slice(node, x, extents(begins), extents(stops), strides)
+
+
+def _open_limits(size: Size, start: Size, end: Size) -> tuple[Size, Size]:
+    """Return where a slice of an open size begins and ends, within the size."""
+
+    def within(place: Size) -> Size:
+        if isinstance(place, int) and place < 0:
+            return maximum(size + place, 0)
+        return size if isinstance(place, int) and place >= slicing.TO_END else minimum(place, size)
+
+    return within(start), within(end)
 
 
 def strided_slice(
@@ -194,15 +210,35 @@ def strided_slice(
 
 def expand(node: NodeContext) -> Expr:
     """Convert Expand: broadcast both ways."""
-    wanted = node.required_ints(1, "the new shape")
-    sizes = node.static_shape(0)
+    wanted = node.required_sizes(1, "the new shape")
+    sizes = sizes_of(node.input(0))
+    if any(isinstance(size, Dim) for size in (*sizes, *wanted)):
+        return node.broadcast(node.input(0), extents(_broadcast(node, sizes, wanted)))
     try:
-        new = np.broadcast_shapes(sizes, wanted) if len(wanted) <= 32 else None
+        new = np.broadcast_shapes(sizes, wanted) if len(wanted) <= 32 else None  # pyright: ignore[reportArgumentType] # numbers
     except ValueError:
         new = None
-    if new is None or any(size < 0 for size in wanted):
+    if new is None or any(isinstance(size, int) and size < 0 for size in wanted):
         raise node.model_error(f"shape {sizes} does not broadcast with {wanted}")
     return node.broadcast(node.input(0), new)
+
+
+def _broadcast(node: NodeContext, a: Sequence[Size], b: Sequence[Size]) -> list[Size]:
+    """Return the shape that two shapes broadcast to; sizes that may differ become a guard."""
+    rank = max(len(a), len(b))
+    rows = zip((1,) * (rank - len(a)) + tuple(a), (1,) * (rank - len(b)) + tuple(b), strict=True)
+    made: list[Size] = []
+    for one, other in rows:
+        if (
+            one != 1
+            and other != 1
+            and not require_equal(
+                one, other, f"{node.span}: sizes that are broadcast must be equal"
+            )
+        ):
+            raise node.unsupported(f"shape {_text(a)} is only known at run time", STATIC_HINT)
+        made.append(other if one == 1 else one)
+    return made
 
 
 def tile(node: NodeContext) -> Expr:
@@ -223,7 +259,7 @@ def tile(node: NodeContext) -> Expr:
 def pad(node: NodeContext) -> Expr:
     """Convert Pad; a negative width takes elements away."""
     x = node.input(0)
-    sizes = node.static_shape(0)
+    sizes = sizes_of(x)
     mode = node.string("mode", "constant")
     if mode == "wrap":
         raise node.unsupported("Pad with mode='wrap'")
@@ -239,9 +275,9 @@ def pad(node: NodeContext) -> Expr:
         (max(-low, 0), size - max(-high, 0))
         for size, (low, high) in zip(sizes, widths, strict=True)
     ]
-    if any(begin > end for begin, end in cut):
+    if any(isinstance(end, int) and begin > end for begin, end in cut):
         raise node.model_error(f"negative widths {widths} take more than shape {sizes} has")
-    x = strided_slice(node, x, [c[0] for c in cut], [c[1] for c in cut], (1,) * len(sizes))
+    x = strided_slice(node, x, [c[0] for c in cut], extents(c[1] for c in cut), (1,) * len(sizes))
     grown = tuple((max(low, 0), max(high, 0)) for low, high in widths)
     if not any(low or high for low, high in grown):
         return x

@@ -148,6 +148,8 @@ class Reader:
             return number(token)
         if token.kind == "string":
             return unquote(token, token.text)
+        if token.kind == "size":
+            return _parsed_size(token)
         if token.kind == "word" and token.text in _WORDS:
             return _WORDS[token.text]
         if token.kind == "word" and token.text in _DTYPES:
@@ -232,17 +234,10 @@ class Reader:
         if token.kind == "number":
             return self.integer()
         if token.kind == "size":
-            return self._size_expression()
+            return _parsed_size(self.take())
         if token.kind not in ("word", "string"):
             raise token.fail(f"expected a size, found {token}")
         return variable(unquote(token, self.take().text))
-
-    def _size_expression(self) -> int | Dim:
-        token = self.take()
-        try:
-            return parse_size(token.text[1:-1])
-        except ArtifactError as error:
-            raise token.fail(error.message, hint=error.hint) from None
 
     def _separate(self, end: str) -> None:
         """Read the comma between items; none is needed before ``end``."""
@@ -295,3 +290,11 @@ def _reshaped(token: Token, array: np.ndarray, shape: object) -> np.ndarray:
 
 def _listed(names: frozenset[str]) -> str:
     return ", ".join(sorted(names))
+
+
+def _parsed_size(token: Token) -> int | Dim:
+    """Return the size that stands in backquotes."""
+    try:
+        return parse_size(token.text[1:-1])
+    except ArtifactError as error:
+        raise token.fail(error.message, hint=error.hint) from None

@@ -100,6 +100,8 @@ def value_text(value: object) -> str:
             return str(int(value))
         case tuple():
             return sequence_text([value_text(item) for item in value])
+        case Dim():
+            return f"`{value}`"
         case _:
             return repr(float(value))  # type: ignore[arg-type]
 

@@ -15,7 +15,17 @@ from intarsia_runtime.errors import VerifyError
 from intarsia_runtime.size import Dim, Size
 
 from ..buffer import Buffer
-from ..expr import IntImm, Load, PrimExpr, Ramp, TirVar, index, size_variable
+from ..expr import (
+    Binary,
+    BinaryOp,
+    IntImm,
+    Load,
+    PrimExpr,
+    Ramp,
+    TirVar,
+    index,
+    size_variable,
+)
 from ..func import PrimFunc
 from ..stmt import Allocate, For, LetStmt, Stmt, Store
 from ..walk import expr_nodes, map_statement, rewrite, statements
@@ -57,13 +67,35 @@ def flatten_open(function: PrimFunc) -> PrimFunc:
 def _flat_index(shape: Sequence[Size], indices: Sequence[PrimExpr]) -> PrimExpr:
     """Return the row-major number of an element, or the ramp of a vector's elements."""
     total: PrimExpr = IntImm(0)
-    stride: Size = 1
     last = indices[-1] if indices else None
-    for size, at in zip(reversed(shape), reversed(indices), strict=True):
+    for size, at in zip(shape, indices, strict=True):
         base = at.base if isinstance(at, Ramp) else at
-        total = (base if stride == 1 else base * index(stride)) + total
-        stride = stride * size
+        whole = _joined(total, base)
+        total = total * index(size) + base if whole is None else whole
     return replace(last, base=total) if isinstance(last, Ramp) else total
+
+
+def _joined(outer: PrimExpr, inner: PrimExpr) -> PrimExpr | None:
+    """Return ``x`` of ``x // d`` and ``x % d``: rows of several dimensions are rows of one."""
+    match outer, inner:
+        case (
+            Binary(op=BinaryOp.FLOOR_DIV, a=whole, b=divisor),
+            Binary(op=BinaryOp.FLOOR_MOD, a=other, b=same),
+        ) if whole is other and _equal(divisor, same):
+            return whole
+        case _:
+            return None
+
+
+def _equal(a: PrimExpr, b: PrimExpr) -> bool:
+    """Whether two expressions over size variables are the same one."""
+    match a, b:
+        case Binary(), Binary():
+            return a.op is b.op and _equal(a.a, b.a) and _equal(a.b, b.b)
+        case IntImm(), IntImm():
+            return a.value == b.value
+        case _:
+            return a is b
 
 
 def _sizes(body: Stmt) -> tuple[TirVar, ...]:

@@ -39,7 +39,7 @@ _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 def simplify(function: PrimFunc) -> PrimFunc:
     """Return ``function`` with simpler indices, decided branches and no loops that run once."""
-    body = _Simplifier({size: (0, _FAR) for size in function.sizes}).stmt(function.body)
+    body = _Simplifier(dict.fromkeys(function.sizes, (0, _FAR))).stmt(function.body)
     return function if body is function.body else replace(function, body=body)
 
 

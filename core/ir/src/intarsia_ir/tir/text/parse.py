@@ -118,9 +118,7 @@ class _Parser:
         listed(reader, ")", param)
         reader.expect(":")
         body = self._block(start)
-        return PrimFunc(
-            name, tuple(params), roles.count(1), body, roles.count(2), tuple(sizes)
-        )
+        return PrimFunc(name, tuple(params), roles.count(1), body, roles.count(2), tuple(sizes))
 
     def _buffer(self, scope: Scope | None) -> Buffer:
         """Read ``name: float32[2, 3]``, and a scope behind it if none is given."""

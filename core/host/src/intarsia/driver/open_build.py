@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models whose sizes stay open: one program for every size that the model's arithmetic allows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from intarsia_ir.graph.guards import collecting_guards
+from intarsia_ir.graph.module import IRModule
+from intarsia_runtime.errors import UnsupportedError
+
+from .artifact import Artifact
+from .config import Executor
+from .dynamic import VM, is_open
+from .request import BuildRequest
+from .shapes import static_shapes
+from .story import compile_model
+
+
+def open_request(request: BuildRequest) -> BuildRequest | None:
+    """Return the request to compile a model with open sizes; ``None`` if it has none, or may not.
+
+    It may where the fallback's kernels take sizes and a process runs the program.
+    """
+    if not request.target.fallback.kind.open_sizes or request.runtime.is_freestanding:
+        return None
+    if request.executor.kind not in ("aot", VM):
+        return None
+    model = request.source.model
+    if isinstance(model, IRModule):
+        opened = is_open(model)
+    else:
+        opened = request.source.may_be_open(static_shapes(request.shapes))
+    if not opened:
+        return None
+    executor = Executor() if request.executor.kind == VM else request.executor
+    return replace(request, executor=executor, is_open=True, weights_known=None)
+
+
+def compile_open(request: BuildRequest) -> Artifact | None:
+    """Compile a model with open sizes; ``None`` if it has none, or an operator needs numbers."""
+    opened = open_request(request)
+    if opened is None:
+        return None
+    try:
+        with collecting_guards():
+            return compile_model(opened)
+    except UnsupportedError:
+        return None

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold of sizes that only the run knows, where arithmetic cannot decide it.
+
+Type rules say so by :func:`require_equal`. Whoever builds a model with open sizes collects the
+guards with :func:`collecting_guards`; without a collector nobody could check them, and a rule that
+needs one refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from msgspec import Struct
+
+from intarsia_runtime.size import Size
+
+_COLLECTOR: ContextVar[dict[Guard, None] | None] = ContextVar("guards", default=None)
+
+
+class Guard(Struct, frozen=True):
+    """Two sizes that must be equal, and the sentence that says why."""
+
+    left: Size
+    right: Size
+    why: str
+
+
+@contextmanager
+def collecting_guards() -> Generator[dict[Guard, None]]:
+    """Collect the guards of everything that is built inside, each once, in order."""
+    found: dict[Guard, None] = {}
+    token = _COLLECTOR.set(found)
+    try:
+        yield found
+    finally:
+        _COLLECTOR.reset(token)
+
+
+def is_collecting() -> bool:
+    """Whether a model is built with open sizes, so that somebody collects guards."""
+    return _COLLECTOR.get() is not None
+
+
+def collected_guards() -> tuple[Guard, ...]:
+    """Return the guards that were collected by now; none if nobody collects."""
+    return tuple(_COLLECTOR.get() or ())
+
+
+def require_equal(left: Size, right: Size, why: str) -> bool:
+    """Require two sizes to be equal when a model runs.
+
+    Returns:
+        Whether that can hold: they are equal, or somebody collects the guard.
+    """
+    if left == right:
+        return True
+    collector = _COLLECTOR.get()
+    if collector is None or (isinstance(left, int) and isinstance(right, int)):
+        return False
+    collector[Guard(left, right, why)] = None
+    return True

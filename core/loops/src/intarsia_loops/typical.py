@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a schedule assumes of a size that only the run knows, where a number decides for speed.
+
+Results never depend on it: whoever asks here writes loops that are right for every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.tir.tensor import extents as tensor_extents
+from intarsia_runtime.size import Dim, Size
+
+TYPICAL = 64
+"""Tokens, pixels along a side, or steps: what a size variable is taken for."""
+
+
+class _Typical(dict[str, int]):
+    def __missing__(self, key: str) -> int:
+        return TYPICAL
+
+
+_VALUES: Mapping[str, int] = _Typical()
+
+
+def typical(size: Size) -> int:
+    """Return a size, or what it is for typical values of its variables; never negative."""
+    return size if isinstance(size, int) else max(0, size.evaluate(_VALUES))
+
+
+def is_open(kind: TensorType) -> bool:
+    """Whether a size is only known at run time."""
+    return any(isinstance(size, Dim) for size in kind.shape)
+
+
+def extents(kind: TensorType) -> tuple[int, ...]:
+    """Return the shape for tensor expressions, where an expression stands for a number."""
+    return tensor_extents(kind.shape)

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan of open sizes for one choice of sizes: what walks plans step by step needs numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import accumulate
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from ..size import value_of
+from .plan import ALIGNMENT, Argument, CallPlan, CopyStep, Place, Step, TensorSpec
+
+Sized = TypeVar("Sized", Argument, TensorSpec)
+
+
+def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
+    """Return the static plan for values of the size variables.
+
+    Slots lie one behind the other, as ``intarsia_plan_sizes`` lays them out.
+    """
+    sizes = plan.open
+    if sizes is None:
+        return plan
+    padded = [-(-value_of(size, values) // ALIGNMENT) * ALIGNMENT for size in sizes.slots]
+    starts = [0, *accumulate(padded)]
+
+    def closed(tensor: Sized) -> Sized:
+        return replace(tensor, shape=tuple([value_of(size, values) for size in tensor.shape]))
+
+    def place(argument: Argument) -> Argument:
+        argument = closed(argument)
+        if argument.place is not Place.WORKSPACE:
+            return argument
+        return replace(argument, index=starts[argument.index])
+
+    def step(given: Step) -> Step:
+        if isinstance(given, CopyStep):
+            return CopyStep(place(given.source), place(given.destination))
+        return replace(given, args=tuple([place(argument) for argument in given.args]))
+
+    return replace(
+        plan,
+        inputs=tuple([closed(spec) for spec in plan.inputs]),
+        outputs=tuple([closed(spec) for spec in plan.outputs]),
+        workspace_bytes=starts[-1],
+        steps=tuple([step(given) for given in plan.steps]),
+        open=None,
+    )

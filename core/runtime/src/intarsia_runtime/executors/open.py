@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The executor of open sizes: one program for inputs of every shape that its arithmetic allows.
+
+Where the shapes of the inputs are those of the run before, a run is one native call. Where they
+changed, native code computes sizes and offsets first; nothing is compiled or interpreted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from msgspec.structs import replace
+
+from ..abi import ArgumentBlock, SafeCall, array_dtype, data_address
+from ..artifact.close_plan import close_plan
+from ..artifact.passport import Passport
+from ..artifact.plan import CallPlan, OpenSizes, TensorSpec
+from ..artifact.signature import ValueSpec
+from ..closing import Closing
+from ..errors import ModelError, UnsupportedError
+from ..program import Program
+from ..size import value_of
+from .graph import ProfileRow, check_repeat, execute_steps, prepare_step, profile_steps
+from .signature import Inputs, as_array, ordered_values
+from .vm import copy_into
+
+Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
+
+
+class OpenExecutor(Closing):
+    """Runs a loaded artifact of open sizes. Safe to share between threads; runs are one at a time.
+
+    Args:
+        program: The loaded artifact, owned by the executor from now on.
+
+    Raises:
+        UnsupportedError: The plan runs on a device.
+    """
+
+    def __init__(self, program: Program) -> None:
+        if program.code is None:
+            raise UnsupportedError("no device runs a plan of open sizes")
+        plan = program.passport.plan
+        assert plan.open is not None  # what opens an artifact asks
+        self._program = program
+        self._sizes: OpenSizes = plan.open
+        self._names = tuple(spec.name for spec in plan.inputs)
+        self._rows = tuple((spec, array_dtype(spec)) for spec in plan.inputs)
+        self._made = tuple((spec, array_dtype(spec)) for spec in plan.outputs)
+        self._call = SafeCall(program.main.function)
+        self._shapes: Shapes | None = None  # of the inputs that the memory is laid out for
+        self._results: Shapes = ()
+        self._arguments = ArgumentBlock(())
+
+    @property
+    def inputs(self) -> tuple[ValueSpec, ...]:
+        """Inputs of the model, in its order."""
+        return self.passport.signature.inputs
+
+    @property
+    def outputs(self) -> tuple[ValueSpec, ...]:
+        """Outputs of the model, in its order."""
+        return self.passport.signature.outputs
+
+    @property
+    def passport(self) -> Passport:
+        """What the artifact says of itself."""
+        return self._program.passport
+
+    @property
+    def threads(self) -> int:
+        """Threads that parallel loops use."""
+        return self._program.threads
+
+    def run(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        """Compute the outputs, as new arrays by name in the model's order.
+
+        Args:
+            inputs: Arrays by name, or in the model's order; NumPy or DLPack on the CPU.
+
+        Raises:
+            ModelError: The inputs are not what the model takes, or their sizes do not go together.
+            ResourceError: No memory for the workspace.
+        """
+        arrays = self._arrays(inputs)
+        with self._program.lock:
+            self._lay_out(arrays)
+            results = [
+                np.empty(shape, dtype)
+                for shape, (_, dtype) in zip(self._results, self._made, strict=True)
+            ]
+            self._invoke(arrays, results)
+        return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
+
+    def run_into(self, inputs: Inputs, outputs: Inputs) -> None:
+        """Compute the outputs into the caller's arrays, whose shapes must be those that come out.
+
+        Raises:
+            ModelError: As :meth:`run`; or an array has another shape or element type.
+        """
+        copy_into(dict(self.run(inputs)), outputs)
+
+    def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
+        """Time each step for the sizes of these inputs.
+
+        Args:
+            inputs: As for :meth:`run`.
+            repeat: Runs to take the median of; one more goes before them to warm up.
+
+        Raises:
+            UsageError: ``repeat`` is less than 1.
+            ModelError: As :meth:`run`.
+        """
+        check_repeat(repeat)
+        arrays = self._arrays(inputs)
+        program = self._program
+        with program.lock:
+            self._lay_out(arrays)
+            names = [source.name for source in self._sizes.variables]
+            values = dict(zip(names, self._values(arrays), strict=True))
+            plan = close_plan(program.passport.plan, values)
+            steps = [prepare_step(program, step, values) for step in plan.steps]
+            results = [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
+            return profile_steps(
+                steps, lambda: execute_steps(program, steps, arrays, results), repeat
+            )
+
+    def close(self) -> None:
+        """Free code, weights and workspace; harmless when repeated."""
+        self._program.close()
+
+    def _arrays(self, inputs: Inputs) -> list[np.ndarray]:
+        """Return contiguous arrays of the right element types in the model's order."""
+        arrays: list[np.ndarray] = []
+        values = ordered_values(inputs, self._names)
+        for value, (spec, dtype) in zip(values, self._rows, strict=True):
+            array = value if type(value) is np.ndarray else as_array(value, spec.name)
+            if array.dtype != dtype or array.ndim != len(spec.shape):
+                raise _mismatch(spec, str(dtype), array)
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                array = np.require(array, requirements=("C", "A"))
+            arrays.append(array)
+        return arrays
+
+    def _lay_out(self, arrays: Sequence[np.ndarray]) -> None:
+        """Compute sizes and offsets, if these arrays have other shapes than those before."""
+        shapes = tuple([array.shape for array in arrays])
+        if shapes == self._shapes:
+            return
+        self._program.check_open()
+        self._shapes = None  # until all of it is done
+        plan = self._program.passport.plan
+        values = self._values(arrays)
+        self._results = self._program.compute_sizes(values)
+        self._arguments = ArgumentBlock(_sized(plan, shapes, self._results), self._program.context)
+        self._shapes = shapes
+
+    def _values(self, arrays: Sequence[np.ndarray]) -> list[int]:
+        """Return the values of the size variables, which all sizes of the inputs must fit."""
+        sources = self._sizes.variables
+        values = {s.name: arrays[s.input].shape[s.axis] for s in sources}
+        for (spec, dtype), array in zip(self._rows, arrays, strict=True):
+            if tuple([value_of(size, values) for size in spec.shape]) != array.shape:
+                raise _mismatch(spec, str(dtype), array, values)
+        return [values[source.name] for source in sources]
+
+    def _invoke(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
+        program, block = self._program, self._arguments
+        program.check_open()
+        for tensor, array in zip(block.tensors, arrays + results, strict=True):
+            tensor.data = data_address(array)
+        handle = program.main.handle or None
+        if program.invoke(self._call, handle, block.address, block.count, block.result_address):
+            program.raise_failure("the model")
+
+
+def _sized(plan: CallPlan, inputs: Shapes, outputs: Shapes) -> tuple[TensorSpec, ...]:
+    specs = (*plan.inputs, *plan.outputs)
+    return tuple(replace(s, shape=shape) for s, shape in zip(specs, inputs + outputs, strict=True))
+
+
+def _mismatch(
+    spec: TensorSpec, dtype: str, array: np.ndarray, values: dict[str, int] | None = None
+) -> ModelError:
+    wanted = ", ".join(str(size) for size in spec.shape)
+    given = ", ".join(f"{name} = {number}" for name, number in (values or {}).items())
+    return ModelError(
+        f"input '{spec.name}' must be {dtype} ({wanted})"
+        f"{f' where {given}' if given else ''}, got {array.dtype} {array.shape}"
+    )

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs of open sizes as machine code: any size, one artifact, clear refusals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import intarsia
+from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType, variable
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import ModelError, UsageError
+from intarsia_runtime.executors.open import OpenExecutor
+from intarsia_runtime.load import load
+from intarsia_runtime.size import Size
+from intarsia_testkit.expressions import apply
+
+N, S = variable("N"), variable("S")
+SIZES = [(1, 1), (2, 3), (1, 16), (3, 37), (1, 130), (2, 8), (2, 8)]
+
+
+def x(name: str, *shape: Size) -> Var:
+    """An input of an open size."""
+    return Var(name, TensorType(shape, DType.FLOAT32))
+
+
+def weight(*shape: int) -> Expr:
+    """A constant."""
+    rng = np.random.default_rng(sum(shape))
+    return constant((rng.random(shape, np.float32) - 0.5) / 4)
+
+
+def layer() -> IRModule:
+    """A layer of a transformer: products of open sizes, softmax, layer norm, GELU."""
+    tokens = x("tokens", N, S, 32)
+    q, k, v = (apply("matmul", tokens, weight(32, 32)) for _ in range(3))
+    scores = apply("nn.softmax", apply("matmul", q, k, transpose_b=True), axis=2)
+    summed = apply("add", tokens, apply("matmul", scores, v))
+    normed = apply("nn.layer_norm", summed, weight(32), weight(32), axis=2)
+    grown = apply("nn.gelu", apply("add", apply("matmul", normed, weight(32, 70)), weight(70)))
+    result = apply("add", apply("matmul", grown, weight(70, 32)), normed)
+    body = make_tuple((result, apply("mean", result, axes=(1,))))
+    return IRModule.from_function(Function((tokens,), body, ("tokens", "pooled")))
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("open") / "layer.intarsia"
+    intarsia.build(layer(), "llvm").save(path)
+    return path
+
+
+def tokens(n: int, s: int) -> np.ndarray:
+    return np.random.default_rng(n + s).random((n, s, 32), np.float32)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_one_artifact_runs_any_size(artifact: Path, threads: int) -> None:
+    with load(artifact, threads=threads) as executable:
+        assert isinstance(executable, OpenExecutor)
+        assert executable.threads == threads
+        assert [spec.shape for spec in executable.inputs] == [("N", "S", 32)]
+        assert [spec.shape for spec in executable.outputs] == [("N", "S", 32), ("N", 32)]
+        for n, s in SIZES:
+            given = tokens(n, s)
+            got = executable.run({"tokens": given})
+            want = evaluate(layer().main, {"tokens": given})
+            assert list(got) == ["tokens", "pooled"]
+            for mine, theirs in zip(got.values(), want, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=2e-4, atol=1e-5)
+
+
+def test_a_run_into_arrays(artifact: Path) -> None:
+    with load(artifact) as executable:
+        given = tokens(2, 5)
+        made = executable.run([given])
+        into = {name: np.zeros_like(array) for name, array in made.items()}
+        executable.run_into([given], into)
+        for name, array in made.items():
+            np.testing.assert_array_equal(into[name], array)
+
+
+def test_a_profile_has_every_step(artifact: Path) -> None:
+    with load(artifact, executor="graph") as executable:
+        assert isinstance(executable, OpenExecutor)
+        rows = executable.profile({"tokens": tokens(1, 9)}, 2)
+        assert len(rows) == len(executable.passport.plan.steps)
+        assert sum(row.share for row in rows) == pytest.approx(1)
+        with pytest.raises(UsageError, match="cannot take the median of 0 runs"):
+            executable.profile({"tokens": tokens(1, 9)}, 0)
+
+
+def test_inputs_that_do_not_fit_are_refused(artifact: Path) -> None:
+    with load(artifact) as executable:
+        with pytest.raises(ModelError, match=r"input 'tokens' must be float32 \(N, S, 32\)"):
+            executable.run({"tokens": np.zeros((1, 4), np.float32)})
+        with pytest.raises(ModelError, match=r"where N = 1, S = 4, got float32 \(1, 4, 31\)"):
+            executable.run({"tokens": np.zeros((1, 4, 31), np.float32)})
+        with pytest.raises(ModelError, match="got float64"):
+            executable.run({"tokens": np.zeros((1, 4, 32))})
+        executable.close()
+        with pytest.raises(ModelError, match="the executable was closed"):
+            executable.run({"tokens": tokens(1, 2)})
+
+
+def test_an_executor_that_needs_numbers_is_refused(artifact: Path) -> None:
+    with pytest.raises(UsageError, match="does not run a program of open sizes"):
+        load(artifact, executor="elsewhere")
+
+
+def test_sizes_of_several_inputs_must_go_together(tmp_path: Path) -> None:
+    a, b = x("a", N, S), x("b", S, N)
+    product = apply("matmul", a, b)
+    path = tmp_path / "m.intarsia"
+    intarsia.build(IRModule.from_function(Function((a, b), product)), "llvm").save(path)
+    with load(path) as executable:
+        given = [np.ones((2, 5), np.float32), np.ones((5, 2), np.float32)]
+        np.testing.assert_array_equal(executable.run(given)["output_0"], np.full((2, 2), 5))
+        with pytest.raises(ModelError, match=r"input 'b' must be float32 \(S, N\) where N = 2"):
+            executable.run([given[0], given[0]])
+
+
+def test_nothing_of_size_zero_is_touched(artifact: Path) -> None:
+    with load(artifact) as executable:
+        got = executable.run({"tokens": tokens(0, 4)})
+        assert got["tokens"].shape == (0, 4, 32)
+        assert got["pooled"].shape == (0, 32)
