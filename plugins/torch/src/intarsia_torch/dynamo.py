@@ -133,7 +133,7 @@ def _target(host: Host, options: BackendOptions) -> CompositeTarget:
             hint=f"options={{'target': ...}} or INTARSIA_TARGET; installed backends: {known}",
         )
     origin = Origin(found.origin, defaults=configured.options, default_setter=configured.origin)
-    return TargetChoice(found.value, origin, driver.value).read(host)
+    return TargetChoice(found.value, origin, driver.value, driver.origin).read(host)
 
 
 class CompiledGraph:

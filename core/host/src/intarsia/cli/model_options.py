@@ -24,6 +24,7 @@ from ..driver.sizes import Size, parse_size
 from ..host.host import Host
 from ..partition.cost import Plan
 from ..partition.rules import parse_place_rule
+from ..target.kinds import GIVEN_NAME
 from ..target.options import Value
 from .kind_option import set_options
 from .session import Session
@@ -280,7 +281,13 @@ def _config(
         UsageError: An option of another kind is set.
     """
     chosen: Setting = configured.choose(what, values[f"build_{what}"])
-    kind = (Executor if what == "executor" else Runtime)(chosen.value, host=host).kind
+    make = Executor if what == "executor" else Runtime
+    try:
+        kind = make(chosen.value, host=host).kind
+    except UsageError as error:
+        if chosen.origin in ("", GIVEN_NAME):
+            raise
+        raise error.at(f"{chosen.origin}, {error.where}".removesuffix(", ")) from None
     found = set_options(ctx, what)
     for other, options in found.items():
         if find_kind(what, other, host).name != kind:

@@ -68,8 +68,6 @@ def list_plugins(session: Session, as_json: bool) -> None:
     """List all plugins and their state. Reads their manifests only."""
     host = session.host()
     plugins = host.plugins()
-    for warning in host.strange_settings():
-        echo(f"warning: {warning}", err=True)
     if as_json:
         emit_json({"plugins": [_row(plugin) for plugin in plugins]})
         return

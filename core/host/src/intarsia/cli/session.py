@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,8 @@ class Session(Struct, frozen=True):
         host = Host(disabled=self.disabled, trace=self._tell if self.trace else self.note)
         for name in self.disabled:
             host.plugin(name)
+        for warning in host.strange_settings():
+            warnings.warn(warning, stacklevel=2)
         return host
 
     def _tell(self, line: str) -> None:

@@ -108,7 +108,7 @@ def choose_target(
         defaults=configured.options,
         default_setter=configured.origin,
     )
-    return TargetChoice(given.value, origin, host.value)
+    return TargetChoice(given.value, origin, host.value, host.origin or GIVEN_NAME)
 
 
 def read_targets(ctx: click.Context, texts: Sequence[str]) -> dict[str, CompositeTarget]:

@@ -32,7 +32,8 @@ from intarsia_runtime.errors import TargetError, UsageError
 from ..host.host import Host
 from ..target.kinds import GIVEN_NAME, Origin
 from ..target.options import did_you_mean
-from ..target.target import CompositeTarget
+from ..target.read import read_host
+from ..target.target import CompositeTarget, Target
 
 KEYS = ("target", "target-host", "executor", "runtime")
 """What can be set in the environment and in a file."""
@@ -77,11 +78,13 @@ class TargetChoice(Struct, frozen=True):
         text: As written; ``None`` if nobody gives one.
         origin: Who gives it, and what is set besides.
         target_host: The same for the host.
+        host_origin: Who gives that.
     """
 
     text: str | None
     origin: Origin
     target_host: str | None = None
+    host_origin: str = GIVEN_NAME
 
     @property
     def is_given(self) -> bool:
@@ -103,13 +106,27 @@ class TargetChoice(Struct, frozen=True):
         if self.text is None:
             known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
             raise TargetError("no target is given", hint=f"--target; installed backends: {known}")
+        driver = self._driver(host)
         try:
-            return host.target(self.text, self.target_host, origin=self.origin)
+            return host.target(self.text, driver, origin=self.origin)
         except UsageError as error:
             if self.origin.name == GIVEN_NAME:
                 raise
             where = f"{self.origin.name}, {error.where}".removesuffix(", ")
             raise error.at(where) from None
+
+    def _driver(self, host: Host) -> str | Target | None:
+        """The host of the target; one that is not from the command line is read here.
+
+        Raises:
+            TargetError: It is wrong; its place names the file or the variable.
+        """
+        if self.target_host is None or self.host_origin == GIVEN_NAME:
+            return self.target_host
+        try:
+            return read_host(self.target_host, host, self.origin.named(self.host_origin))
+        except UsageError as error:
+            raise error.at(f"{self.host_origin}, {error.where}".removesuffix(", ")) from None
 
 
 def read_settings(

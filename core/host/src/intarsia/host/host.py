@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import click
 
     from ..target.config_kind import ConfigKind
-    from ..target.hardware import Hardware, HardwareTable
+    from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory, TargetKind
     from ..target.kinds import Origin
     from ..target.read import TargetSpec
@@ -109,6 +109,10 @@ class Host:
         path: Searched for distributions instead of ``sys.path``.
         local: Plugins that are not installed.
         trace: Called with a line for every hook call: its owner, the hook, the time.
+
+    Raises:
+        UsageError: A variable of the environment has a value that it cannot have.
+        ModelError: ``INTARSIA_HARDWARE`` names a file that is not there, or is wrong.
     """
 
     def __init__(
@@ -123,6 +127,7 @@ class Host:
         self._env = os.environ if env is None else env
         self._manager = PluginManager(self._env, disabled, path, local, trace)
         self._hardware: HardwareTable | None = None
+        self._own_hardware = _read_settings(self._env)
 
     def plugins(self) -> tuple[PluginInfo, ...]:
         """All plugins found, whatever their state."""
@@ -234,16 +239,12 @@ class Host:
         return None
 
     def hardware(self) -> HardwareTable:
-        """All hardware tags; reads the plugins' files at the first use, imports nothing.
-
-        Raises:
-            ModelError: A hardware file of the user is wrong.
-        """
+        """All hardware tags; reads the plugins' files at the first use, imports nothing."""
         if self._hardware is None:
             from .hardware import load_hardware  # most commands name no hardware
 
             usable = [p for p in self._manager.found if p.state in (State.DISCOVERED, State.LOADED)]
-            self._hardware = load_hardware(usable, self._env)
+            self._hardware = load_hardware(usable, self._own_hardware)
         return self._hardware
 
     def hardware_of(self, target: CompositeTarget) -> Hardware | None:
@@ -455,3 +456,19 @@ def _info(plugin: Found) -> PluginInfo:
         frontends=tuple(row.name for row in manifest.frontends) if manifest else (),
         commands=tuple(row.name for row in manifest.commands) if manifest else (),
     )
+
+
+def _read_settings(env: Mapping[str, str]) -> tuple[HardwareTag, ...]:
+    """Return the user's hardware tags; every other setting of the host is checked at once.
+
+    A wrong value is an error of what the user does next, not of the command that reads it first.
+    """
+    from .trial import skips_trials, time_limit_of
+
+    time_limit_of(env)
+    skips_trials(env)
+    if not env.get("INTARSIA_HARDWARE"):
+        return ()
+    from .hardware import own_hardware  # few have files of their own
+
+    return own_hardware(env)

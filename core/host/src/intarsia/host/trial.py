@@ -25,7 +25,7 @@ from .fingerprint import fingerprint
 from .time_limit import time_limit_of
 
 SKIP = "INTARSIA_NO_PROBE"
-"""Environment variable: set to 1, plugins are imported without a trial."""
+"""Environment variable: set to 1, plugins are imported without a trial; 0 is as good as unset."""
 
 CACHE = "INTARSIA_CACHE_DIR"
 """Environment variable: the folder for what is remembered, instead of the user's cache folder."""
@@ -62,13 +62,25 @@ class Trial(Struct, frozen=True):
     probes: Mapping[str, Mapping[str, object]] | None = None
 
 
+def skips_trials(env: Mapping[str, str]) -> bool:
+    """Whether plugins are to be imported without a trial.
+
+    Raises:
+        UsageError: The setting is neither 0 nor 1.
+    """
+    text = env.get(SKIP, "").strip()
+    if text not in ("", "0", "1"):
+        raise UsageError(f"{SKIP} is {text[:40]!r}, neither 0 nor 1", hint=f"{SKIP}=1")
+    return text == "1"
+
+
 def survive(plugin: Found, env: Mapping[str, str]) -> None:
     """See that using a plugin does not end or hold up the process; quick if that is known.
 
     Raises:
         PluginError: It does; the message says how.
     """
-    if env.get(SKIP, "") not in ("", "0") or plugin.hooks is not None or not sys.executable:
+    if skips_trials(env) or plugin.hooks is not None or not sys.executable:
         return
     key = fingerprint(plugin)
     record = _record(env, key)

@@ -40,7 +40,7 @@ def read_spec(
         PluginError: The plugin of one of its kinds cannot be used.
     """
     giver = origin or GIVEN
-    host = None if target_host is None else _host(target_host, kinds, giver)
+    host = None if target_host is None else read_host(target_host, kinds, giver)
     found = _read(spec, kinds, host, giver)
     names = [target.kind.name for target in found.targets]
     for kind, values in giver.overrides.items():
@@ -81,7 +81,12 @@ def _read(
             )
 
 
-def _host(spec: object, kinds: KindSource, origin: Origin) -> Target:
+def read_host(spec: object, kinds: KindSource, origin: Origin) -> Target:
+    """Return the host of a target, from what is accepted as ``target_host``.
+
+    Raises:
+        TargetError: It is wrong, or several targets.
+    """
     match spec:
         case str() if not spec.lstrip().startswith("{"):
             found = parse_targets(spec, kinds, origin)
