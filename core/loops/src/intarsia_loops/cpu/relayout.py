@@ -6,14 +6,16 @@ from __future__ import annotations
 import numpy as np
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
+from intarsia_ir.graph.types import Shape
 from intarsia_ir.ops.shape import Reshape, Transpose
 from intarsia_ir.ops.slicing import Pad
 
 
-def reshaped(value: Expr, shape: tuple[int, ...]) -> Expr:
+def reshaped(value: Expr, shape: Shape) -> Expr:
     """Return the elements of a value in another shape."""
     if isinstance(value, Constant):
-        return constant(value.data.reshape(shape), name=value.name, span=value.span)
+        numbers = value.type.with_shape(shape).static_shape
+        return constant(value.data.reshape(numbers), name=value.name, span=value.span)
     return call(Reshape, value, attrs=Reshape.Attrs(shape=shape))
 
 
