@@ -38,7 +38,7 @@ from intarsia_ir.ops.qnn_elements import Mean
 from intarsia_ir.ops.reduce import ReduceOp
 from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
+from intarsia_ir.ops.shape import Concatenate, Split, Transpose
 from intarsia_ir.ops.slicing import Pad, StridedSlice
 from intarsia_ir.reduced import WINOGRAD
 from intarsia_runtime.artifact.deferred import DeferredArray
@@ -475,7 +475,7 @@ def _may_convert(node: Call) -> bool:
         return True
     if node.op is GridSample or is_quantized_linear(node):
         return False
-    kinds = [kind for kind in (node.type, *(arg.type for arg in node.args))]
+    kinds = (node.type, *(arg.type for arg in node.args))
     pictures = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
     return not any(isinstance(kind.shape[1], Dim) for kind in pictures)
 

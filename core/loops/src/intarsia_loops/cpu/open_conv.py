@@ -213,10 +213,9 @@ class _OpenConv:
                 middle,
                 cleared(begin + high * inner, (across - high) * inner),
             )
-            outside = If(
+            return If(
                 source < 0, cleared(begin, pitch), If(source < rows, there, cleared(begin, pitch))
             )
-            return outside
 
         return _let(inside, serial(self._span(0, work.height), row, "r"))
 
