@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from math import inf
 from pathlib import Path
@@ -97,6 +97,24 @@ class BuildSettings(Struct, frozen=True):
             mapped=True,
             **self.options,
         )
+
+
+@contextmanager
+def require_tools(what: str) -> Generator[None]:
+    """Import from ``intarsia-tools``, which may not be installed beside the host.
+
+    Args:
+        what: The option or result that needs it, for the message.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"{what} needs the package 'intarsia-tools'", hint="pip install intarsia-tools"
+        ) from None
 
 
 def keep_model(model: Path, output: Path | None) -> None:

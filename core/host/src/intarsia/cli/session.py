@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from msgspec import Struct
 
 from ..host.guard import working_folder
@@ -58,3 +59,11 @@ class Session(Struct, frozen=True):
         from ..driver.configured import read_settings  # listing plugins needs no settings
 
         return read_settings(os.environ, working_folder(), self.config)
+
+
+def host_of(ctx: click.Context) -> Host:
+    """The host of the command line: of its group, or of the options in front of it."""
+    if isinstance(ctx.obj, Session):
+        return ctx.obj.host()
+    disabled: Sequence[str] = ctx.find_root().params.get("disabled") or ()
+    return Session(tuple(disabled)).host()  # completing, or finding a command

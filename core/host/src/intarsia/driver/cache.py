@@ -24,7 +24,6 @@ from msgspec import Struct
 
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_runtime.artifact.archive import SUFFIX, OpenedArtifact, open_artifact
-from intarsia_runtime.artifact.copying import copy_artifact
 from intarsia_runtime.artifact.new_file import is_abandoned, written_beside
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.write import Aside
@@ -33,6 +32,7 @@ from intarsia_runtime.load import Executable, instantiate
 
 from ..host.trial import cache_folder
 from .artifact import Artifact
+from .copying import copy_artifact
 
 LIMIT = "INTARSIA_CACHE_SIZE"
 """Environment variable: MiB that artifacts may take in the cache; 0 turns it off."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
-from ..target.config_kind import core_kinds
 from ..target.kind import Role
 from ..target.universal import Tag
 from .discovery import Found, State
@@ -151,7 +150,7 @@ class Host:
             UsageError: There is no plugin of such a name.
         """
         from .examine import examine
-        from .trial import time_limit_of
+        from .time_limit import time_limit_of
 
         chosen = [plugin for name in names for plugin in self._manager.named(name)]
         return examine(chosen or self._manager.found, time_limit_of(os.environ))
@@ -200,6 +199,8 @@ class Host:
 
     def config_names(self, what: str) -> Mapping[str, str]:
         """Kinds of ``executor`` or ``runtime`` and their summaries; imports no plugin."""
+        from ..target.config_kind import core_kinds  # plugins and targets are read without
+
         own = {kind.name: kind.summary for kind in core_kinds(what)}
         return own | {row.name: row.summary for _, row in self._manager.config_rows(what)}
 
@@ -211,6 +212,8 @@ class Host:
             DuplicateName: Two plugins have it.
             PluginError: Its plugin is broken.
         """
+        from ..target.config_kind import core_kinds
+
         for kind in core_kinds(what):
             if name == kind.name or name in kind.aliases:
                 return kind

@@ -18,22 +18,17 @@ from typing import cast
 
 from msgspec import Struct
 
-from intarsia_runtime.artifact.abandoned import temporary_folder
-from intarsia_runtime.errors import PluginError, ResourceError, UsageError
+from intarsia_runtime.errors import PluginError, ResourceError
 
 from .discovery import Found
 from .fingerprint import fingerprint
+from .time_limit import time_limit_of
 
 SKIP = "INTARSIA_NO_PROBE"
 """Environment variable: set to 1, plugins are imported without a trial."""
 
-LIMIT = "INTARSIA_PLUGIN_TIMEOUT"
-"""Environment variable: seconds that a plugin's import and each quick hook may take."""
-
 CACHE = "INTARSIA_CACHE_DIR"
 """Environment variable: the folder for what is remembered, instead of the user's cache folder."""
-
-DEFAULT_LIMIT = 60.0
 
 _ANSWER_BYTES = 1 << 16
 
@@ -65,21 +60,6 @@ class Trial(Struct, frozen=True):
     error: str = ""
     remedy: str = ""
     probes: Mapping[str, Mapping[str, object]] | None = None
-
-
-def time_limit_of(env: Mapping[str, str]) -> float:
-    """Seconds that a plugin gets.
-
-    Raises:
-        UsageError: The setting is no positive number.
-    """
-    text = env.get(LIMIT, "").strip()
-    if not text:
-        return DEFAULT_LIMIT
-    with suppress(ValueError):
-        if 0 < float(text) < float("inf"):
-            return float(text)
-    raise UsageError(f"{LIMIT} is {text[:40]!r}, not a number of seconds", hint=f"{LIMIT}=60")
 
 
 def survive(plugin: Found, env: Mapping[str, str]) -> None:
@@ -128,6 +108,8 @@ def _try_plugin(plugin: Found, seconds: float, probe: bool) -> Trial:
     """Do so; raises OSError."""
     import secrets
     import subprocess  # 8 ms that a remembered plugin does not cost
+
+    from intarsia_runtime.artifact.abandoned import temporary_folder
 
     with temporary_folder("trial") as folder:
         answer, said = folder / "answer.json", folder / "stdout"

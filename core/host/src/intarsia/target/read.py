@@ -11,7 +11,6 @@ from intarsia_runtime.errors import TargetError
 from .compose import compose
 from .kinds import GIVEN, KindSource, Origin
 from .parse import parse_target, parse_targets
-from .structured import composite_from_json, load_json, target_from_json, targets_from_list
 from .target import CompositeTarget, Target
 
 OneSpec: TypeAlias = "str | Mapping[str, object] | Target"
@@ -69,8 +68,12 @@ def _read(
                 parts.append(spec.host)
             return compose(parts, kinds, host, origin)
         case Mapping():
+            from .structured import composite_from_json  # most targets are strings
+
             return composite_from_json(spec, kinds, host, origin)
         case list() | tuple():
+            from .structured import targets_from_list
+
             return compose(targets_from_list(spec, kinds, origin), kinds, host, origin)
         case _:
             raise TargetError(
@@ -82,14 +85,15 @@ def _host(spec: object, kinds: KindSource, origin: Origin) -> Target:
     match spec:
         case str() if not spec.lstrip().startswith("{"):
             found = parse_targets(spec, kinds, origin)
-        case str():
-            found = [target_from_json(load_json(spec), kinds, origin, "target_host")]
         case Target():
             found = [spec]
         case CompositeTarget():
             found = list(spec.targets)
         case _:
-            found = [target_from_json(spec, kinds, origin, "target_host")]
+            from .structured import load_json, target_from_json
+
+            value = load_json(spec) if isinstance(spec, str) else spec
+            found = [target_from_json(value, kinds, origin, "target_host")]
     if len(found) != 1:
         raise TargetError(f"target_host is one backend, not {len(found)} targets")
     return found[0]

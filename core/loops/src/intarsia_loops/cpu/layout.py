@@ -26,7 +26,7 @@ from intarsia_ir.graph.expr import (
     make_tuple,
     tensor_type,
 )
-from intarsia_ir.graph.op import OpAttrs, OpKind
+from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops import qnn_linear
@@ -36,16 +36,14 @@ from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
 from intarsia_ir.ops.qnn import Lookup
 from intarsia_ir.ops.qnn_elements import Mean
 from intarsia_ir.ops.reduce import ReduceOp
-from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import Concatenate, Split, Transpose
-from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.ops.shape import Concatenate, Transpose
 from intarsia_ir.reduced import WINOGRAD
 from intarsia_runtime.artifact.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, product
 
-from ..typical import is_open, typical
+from ..typical import has_open_size, typical
 from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
 from .bf16x2 import (
     Bf16x2Conv,
@@ -80,11 +78,18 @@ from .quantize import (
     is_quantized_linear,
     padded,
 )
-from .relayout import moved, packed_conv, packed_depthwise, reshaped
+from .relayout import (
+    TO_FIRST,
+    TO_LAST,
+    moved,
+    nhwc_axis,
+    packed_conv,
+    packed_depthwise,
+    permuted,
+    reshaped,
+)
 from .tiling import CpuTiling, block_width
 
-TO_LAST = (0, 2, 3, 1)
-TO_FIRST = (0, 3, 1, 2)
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
 _LEAST_WINDOW = 4
@@ -170,13 +175,13 @@ class _Layout(Struct):
             return self._elementwise(node)
         if node.op is Concatenate:
             args = [self.channels_last(arg) for arg in node.args]
-            made = call(node.op, *args, attrs=_nhwc_axis(node.attrs), span=node.span)
+            made = call(node.op, *args, attrs=nhwc_axis(node.attrs), span=node.span)
             return self._set(node, made)
         if node.op in _POOLS:
             return self._pool(node)
         if issubclass(node.op, ReduceOp) or node.op is Mean:
             return self._reduce(node)
-        attrs = _permuted(node)
+        attrs = permuted(node)
         if attrs is None:
             return False
         source = self.channels_last(node.args[0])
@@ -193,11 +198,11 @@ class _Layout(Struct):
             return False
         if kind.rank == 3:
             return self._conv1d(node)
-        planes = data not in self.last and not _is_open(node)
+        planes = data not in self.last and not has_open_size(node)
         if planes and suits_nchw_depthwise(node, self.tiling):
             return self._depthwise_planes(node)
         unit = None if self.tiling.bf16x2 is None else self.tiling.bf16x2.unit
-        if unit is not None and not _is_open(node) and runs_in_bf16x2(node, unit):
+        if unit is not None and not has_open_size(node) and runs_in_bf16x2(node, unit):
             result = self._bf16x2_conv(node)
         else:
             source = self.channels_last(bf16_source(data) if is_depthwise(node) else data)
@@ -245,7 +250,7 @@ class _Layout(Struct):
             packed = self._pack(weight, ("depthwise",))
             return call(Depthwise, source, packed, attrs=attrs, span=node.span)
         width = block_width(outputs // groups, self.tiling)
-        winograd = self.winograd and not _is_open(node)
+        winograd = self.winograd and not has_open_size(node)
         if winograd and isinstance(weight, Constant) and WINOGRAD.suits(node):
             packed = self._pack(weight, ("winograd", width))
             return call(Winograd, source, packed, attrs=attrs, span=node.span)
@@ -315,7 +320,7 @@ class _Layout(Struct):
         attrs = node.attrs
         if not isinstance(attrs, Matmul.Attrs):
             return False
-        opened = _is_open(node)
+        opened = has_open_size(node)
         if not opened and self._matvec(node, attrs):
             return True
         if not isinstance(b, Constant):
@@ -437,7 +442,7 @@ class _Layout(Struct):
         return self._set(node, call(op, source, attrs=node.attrs, span=node.span))
 
     def _pool_planes(self, node: Call) -> bool:
-        if _is_open(node) or not suits_nchw_pool(node):
+        if has_open_size(node) or not suits_nchw_pool(node):
             return False
         op = NchwAvgPool if node.op is AvgPool else NchwMaxPool
         self.first[node] = call(op, self.plain(node.args[0]), attrs=node.attrs, span=node.span)
@@ -459,19 +464,13 @@ class _Layout(Struct):
         return True
 
 
-def _is_open(node: Call) -> bool:
-    """Whether a size of a call is only known at run time."""
-    kinds = (node.type, *(arg.type for arg in node.args))
-    return any(isinstance(kind, TensorType) and is_open(kind) for kind in kinds)
-
-
 def _may_convert(node: Call) -> bool:
     """Whether there is a form of a call for channels last or packed weights.
 
     Of open sizes, 8-bit operators and samples at places that are computed have none, and pictures
     whose channels are not counted.
     """
-    if not _is_open(node) or node.op is Matmul:
+    if not has_open_size(node) or node.op is Matmul:
         return True
     if node.op is GridSample or is_quantized_linear(node):
         return False
@@ -499,31 +498,3 @@ def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
 
 def _is_rank4(kind: object) -> bool:
     return isinstance(kind, TensorType) and kind.rank == 4
-
-
-def _nhwc_axis(attrs: OpAttrs) -> OpAttrs:
-    """Attributes with one axis, channels last."""
-    assert isinstance(attrs, Concatenate.Attrs | Split.Attrs)  # what it is called for
-    return replace(attrs, axis=TO_LAST.index(attrs.axis))
-
-
-def _permuted(node: Call) -> OpAttrs | None:
-    """Return the attributes of an operator of one picture, channels last; ``None`` if unknown."""
-    attrs = node.attrs
-    match attrs:
-        case Pad.Attrs():
-            widths = tuple(attrs.widths[axis] for axis in TO_LAST)
-            return replace(attrs, widths=widths)
-        case StridedSlice.Attrs():
-            begin, end, strides = (
-                tuple(values[axis] for axis in TO_LAST)
-                for values in (attrs.begin, attrs.end, attrs.strides)
-            )
-            return replace(attrs, begin=begin, end=end, strides=strides)
-        case Split.Attrs():
-            return _nhwc_axis(attrs)
-        case Resize.Attrs():
-            scales = attrs.scales and tuple(attrs.scales[axis] for axis in TO_LAST)
-            return replace(attrs, sizes=tuple(attrs.sizes[a] for a in TO_LAST), scales=scales)
-        case _:
-            return None
