@@ -51,7 +51,18 @@ BoundStack: TypeAlias = "Callable[[PrimFunc, LoopTarget], PrimFunc]"
 ScheduleTable: TypeAlias = "Mapping[str, GroupSchedule | Mapping[str, GroupSchedule]]"
 """Name of an anchor operator to its schedule, or to schedules by key of the target."""
 
-OPEN_SCHEDULES = frozenset({"cpu.dense", "matmul", "nn.softmax", "nn.log_softmax"})
+OPEN_SCHEDULES = frozenset(
+    {
+        "cpu.avg_pool",
+        "cpu.conv",
+        "cpu.dense",
+        "cpu.depthwise",
+        "cpu.max_pool",
+        "matmul",
+        "nn.log_softmax",
+        "nn.softmax",
+    }
+)
 """Operators whose schedules are for open sizes, too."""
 
 _TEMPORARY_BYTES = 64 << 20
