@@ -18,7 +18,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from intarsia_runtime.errors import PluginError, UsageError, ResourceError
+from intarsia_runtime.errors import PluginError, ResourceError, UsageError
 
 from .discovery import Found
 from .fingerprint import fingerprint
