@@ -12,6 +12,7 @@ from intarsia_ir.graph.types import Shape
 from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
 from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.tir.tensor import extents
 
 TO_LAST = (0, 2, 3, 1)
 """Channels first to channels last, as the axes of a transpose."""
@@ -25,7 +26,7 @@ def reshaped(value: Expr, shape: Shape) -> Expr:
     if isinstance(value, Constant):
         numbers = value.type.with_shape(shape).static_shape
         return constant(value.data.reshape(numbers), name=value.name, span=value.span)
-    return call(Reshape, value, attrs=Reshape.Attrs(shape=shape))
+    return call(Reshape, value, attrs=Reshape.Attrs(shape=extents(shape)))
 
 
 def moved(value: Expr, axes: tuple[int, ...]) -> Expr:
