@@ -475,8 +475,8 @@ def _may_convert(node: Call) -> bool:
     if node.op is GridSample or is_quantized_linear(node):
         return False
     kinds = (node.type, *(arg.type for arg in node.args))
-    pictures = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
-    return not any(isinstance(kind.shape[1], Dim) for kind in pictures)
+    images = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
+    return not any(isinstance(kind.shape[1], Dim) for kind in images)
 
 
 def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:

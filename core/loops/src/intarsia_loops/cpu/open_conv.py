@@ -181,9 +181,8 @@ class _OpenConv:
         low, high = TirVar("low"), TirVar("high")  # columns of the strip that are inside
         inside = [
             (low, minimum(maximum(index(0) - left, 0), across)),
-            (high, maximum(minimum(columns - left, across), minimum(index(0) - left, across))),
+            (high, maximum(minimum(columns - left, across), low)),
         ]
-        inside[1] = (high, maximum(minimum(columns - left, across), low))
 
         def cleared(start: PrimExpr, count: PrimExpr) -> Stmt:
             return _elements(count, lanes, lambda c: store(strip, (start + c,), blank))
@@ -293,11 +292,7 @@ class _OpenConv:
             tile: Results of a tile, and columns of the block that are there.
             is_wide: Whether a row has at least as many results.
         """
-        tiling, conv, steps = self._tiling, self._conv, self._steps
-        assert isinstance(conv.weight, Buffer)  # of float32
-        weight, (size, used) = conv.weight, tile
-        width = weight.shape[2]
-        block = work.group * self._blocks + number
+        size = tile[0]
         results = work.height * work.width
 
         def one(t: PrimExpr) -> Stmt:
@@ -309,47 +304,62 @@ class _OpenConv:
                     return y, x
                 if is_wide:
                     over = across >= work.width
-                    return if_then_else(over, y + 1, y), if_then_else(
-                        over, across - work.width, across
-                    )
+                    column = if_then_else(over, across - work.width, across)
+                    return if_then_else(over, y + 1, y), column
                 return y + across // work.width, across % work.width
 
-            def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
-                row = index(0)
-                for axis, position in enumerate(k):
-                    row = row + position * prod(steps[axis + 1 :])
-                return load(weight, block, row, c)
-
-            def stored(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
-                row, column = pixel(r)
-                channel = work.group * conv.columns + number * width + c
-                return self._epilogue(
-                    value, (work.image, work.row + row, work.column + column, channel)
-                )
-
-            body = register_tile(
-                tiling,
-                rows=size,
-                columns=used,
-                largest=(self._tile, width),
-                steps=steps,
-                left=lambda r, k: read(*pixel(r), k),
-                right=right,
-                epilogue=stored,
-                dtype=weight.dtype,
-                weight_prefetch=prefetch_next_block(
-                    tiling.prefetch,
-                    weight,
-                    (block + 1, 0),
-                    prod(steps),
-                    (minimum(t, _FETCHING - 1) * size, _FETCHING * size),
-                    size,
-                ),
-            )
             bound = [(start, minimum(t * size, results - size)), (y, start // work.width)]
+            body = self._tile_of(work, read, number, tile, (t, pixel))
             return _let([*bound, (x, start - y * work.width)], body)
 
         return serial((results + (size - 1)) // size, one, "m")
+
+    def _tile_of(
+        self,
+        work: _Item,
+        read: _Read,
+        number: PrimExpr,
+        tile: tuple[int, int],
+        place: tuple[PrimExpr, Callable[[PrimExpr | int], tuple[PrimExpr, PrimExpr]]],
+    ) -> Stmt:
+        """Compute a tile; ``place`` is its number, and what tells where its results lie."""
+        tiling, conv, steps = self._tiling, self._conv, self._steps
+        assert isinstance(conv.weight, Buffer)  # of float32
+        weight, (size, used), (t, pixel) = conv.weight, tile, place
+        width = weight.shape[2]
+        block = work.group * self._blocks + number
+
+        def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
+            row = index(0)
+            for axis, position in enumerate(k):
+                row = row + position * prod(steps[axis + 1 :])
+            return load(weight, block, row, c)
+
+        def stored(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+            row, column = pixel(r)
+            channel = work.group * conv.columns + number * width + c
+            at = (work.image, work.row + row, work.column + column, channel)
+            return self._epilogue(value, at)
+
+        return register_tile(
+            tiling,
+            rows=size,
+            columns=used,
+            largest=(self._tile, width),
+            steps=steps,
+            left=lambda r, k: read(*pixel(r), k),
+            right=right,
+            epilogue=stored,
+            dtype=weight.dtype,
+            weight_prefetch=prefetch_next_block(
+                tiling.prefetch,
+                weight,
+                (block + 1, 0),
+                prod(steps),
+                (minimum(t, _FETCHING - 1) * size, _FETCHING * size),
+                size,
+            ),
+        )
 
 
 _Read = Callable[[PrimExpr, PrimExpr, "Sequence[PrimExpr]"], PrimExpr]

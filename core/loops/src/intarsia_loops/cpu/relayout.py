@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
 from intarsia_ir.graph.op import OpAttrs
-from intarsia_ir.graph.types import Shape
+from intarsia_ir.graph.types import Size
 from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
 from intarsia_ir.ops.slicing import Pad, StridedSlice
@@ -21,7 +21,7 @@ TO_FIRST = (0, 3, 1, 2)
 """Channels last to channels first."""
 
 
-def reshaped(value: Expr, shape: Shape) -> Expr:
+def reshaped(value: Expr, shape: tuple[Size, ...]) -> Expr:
     """Return the elements of a value in another shape."""
     if isinstance(value, Constant):
         numbers = value.type.with_shape(shape).static_shape
