@@ -27,6 +27,7 @@ SUFFIX = ".tmpl"
 """What a file's name in the templates ends with, and the made file's does not."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_PACKAGE = __name__.rpartition(".")[0]
 _WORD = re.compile(r"@\{([a-z]+)\}")
 _PREFIX = "intarsia"
 _RESERVED = frozenset({"composite", "testkit", "host"})
@@ -101,7 +102,7 @@ def _check_name(name: str, taken: Collection[str]) -> None:
 
 def templates() -> Path:
     """Return the folder of the templates, which ``copier copy`` takes too."""
-    return Path(str(resources.files(__package__).joinpath("templates")))
+    return Path(str(resources.files(_PACKAGE).joinpath("templates")))
 
 
 def _fill(folder: Path, role: str, words: dict[str, str]) -> None:
@@ -110,7 +111,7 @@ def _fill(folder: Path, role: str, words: dict[str, str]) -> None:
     def word(found: re.Match[str]) -> str:
         return words[found[1]]
 
-    root = resources.files(__package__).joinpath("templates", role)
+    root = resources.files(_PACKAGE).joinpath("templates", role)
     for name, template in _files(root, ""):
         path = folder / _WORD.sub(word, name.removesuffix(SUFFIX))
         path.parent.mkdir(parents=True, exist_ok=True)
