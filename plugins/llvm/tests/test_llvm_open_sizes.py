@@ -6,9 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from click.testing import CliRunner
+from onnx import helper
 
 import intarsia
+from intarsia.cli.main import main
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
@@ -130,3 +134,32 @@ def test_nothing_of_size_zero_is_touched(artifact: Path) -> None:
         got = executable.run({"tokens": tokens(0, 4)})
         assert got["tokens"].shape == (0, 4, 32)
         assert got["pooled"].shape == (0, 32)
+
+
+def test_a_file_with_open_sizes_compiles_from_the_command_line(tmp_path: Path) -> None:
+    def info(name: str, shape: list[str | int]) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["s"], axis=1),
+        helper.make_node("Shape", ["s"], ["n"]),
+        helper.make_node("ConstantOfShape", ["n"], ["z"]),
+        helper.make_node("Add", ["s", "z"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [info("x", ["N", "S"])], [info("y", ["N", "S"])])
+    opset = [helper.make_opsetid("", 17)]
+    model, artifact = tmp_path / "m.onnx", tmp_path / "m.intarsia"
+    onnx.save(helper.make_model(graph, opset_imports=opset), model)
+    runner = CliRunner()
+    made = runner.invoke(main, ["compile", str(model), "--target", "llvm", "-o", str(artifact)])
+    assert made.exit_code == 0, made.output
+    explained = runner.invoke(main, ["explain", str(model), "--target", "llvm"])
+    assert explained.exit_code == 0, explained.output
+    shown = runner.invoke(main, ["inspect", str(artifact)])
+    assert "slots, as large as the run's sizes need" in shown.output
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 5), np.float32))
+    given = ["--inputs", str(tmp_path / "x.npz"), "--verify", "--model", str(model), "--profile"]
+    ran = runner.invoke(main, ["run", str(artifact), *given])
+    assert ran.exit_code == 0, ran.output
+    assert "verify y: ok" in ran.output
+    assert "nn.softmax" in ran.output
