@@ -73,9 +73,7 @@ class Lstm(Op):
         return states, h.copy(), c.copy()
 
     @staticmethod
-    def loops(
-        attrs: Attrs, x: TensorType, h: TensorType, c: TensorType, r: TensorType
-    ) -> PrimFunc:
+    def loops(attrs: Attrs, x: TensorType, h: TensorType, c: TensorType, r: TensorType) -> PrimFunc:
         """Go along the sequence for each row; sums of all gates are in registers together."""
         cells = _buffer("cells", c)
 
@@ -365,9 +363,7 @@ def _hidden(name: str, given: Sequence[TensorType]) -> int:
     return hidden
 
 
-def _check(
-    name: str, given: Sequence[TensorType], state: tuple[Size, int], gates: int
-) -> None:
+def _check(name: str, given: Sequence[TensorType], state: tuple[Size, int], gates: int) -> None:
     """Check the sizes of the gates, the states and the weight against one another."""
     x, *states, weight = given
     if {type_.dtype for type_ in given} != {DType.FLOAT32}:
