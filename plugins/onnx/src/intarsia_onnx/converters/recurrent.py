@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM, GRU and RNN, unrolled over a static sequence."""
+"""LSTM, GRU and RNN: unrolled over a static sequence, operators over an open one."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from msgspec import Struct, field
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.op import Op
 from intarsia_ir.ops import activation, binary, compare, nn, unary
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
 from ..builder import dtype_of
 from ..context import NodeContext
+from .open_recurrent import open_recurrent
 
 MAX_STEPS = 512
 
@@ -137,6 +140,8 @@ def recurrent(node: NodeContext) -> tuple[Expr, ...]:
     flags = reversed_by[direction]
     hidden = node.static_shape(2)[-1] if node.type_of(2).rank == 3 else 0
     _check_weights(node, len(flags), hidden)
+    if _takes_operator(node, steps, batch, len(flags)):
+        return open_recurrent(node, x, flags, (steps, batch, hidden))
     sequences: list[list[Expr]] = []
     finals: list[_State] = []
     for index, backward in enumerate(flags):
@@ -150,7 +155,7 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
     """Check what cannot be unrolled and return steps, batch and input size."""
     first, second, size = node.static_shape(0)
     steps, batch = (second, first) if batch_first else (first, second)
-    if not 1 <= steps <= MAX_STEPS:
+    if not isinstance(steps, Dim) and not 1 <= steps <= MAX_STEPS:
         raise node.unsupported(f"{steps} steps; 1 to {MAX_STEPS} can be unrolled")
     if node.optional(4) is not None and node.static_shape(4) != (batch,):
         raise node.model_error(f"the lengths {node.type_of(4)} are not one for each of {batch}")
@@ -163,6 +168,31 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
     if node.has("activation_alpha") or node.has("activation_beta"):
         raise node.unsupported(f"{node.op_type} with activation_alpha or activation_beta")
     return steps, batch, size
+
+
+def _takes_operator(node: NodeContext, steps: int, batch: int, directions: int) -> bool:
+    """Whether a layer of open sizes becomes an operator; refuse those that cannot be unrolled.
+
+    Raises:
+        UnsupportedError: The length is open, and the node asks for what no operator does.
+    """
+    if not isinstance(steps, Dim) and not isinstance(batch, Dim):
+        return False
+    usual = tuple(_ACTIVATIONS[name] for name in _DEFAULTS[node.op_type])
+    chosen = [_functions(node, index, directions) for index in range(directions)]
+    fits = (
+        node.op_type != "RNN"
+        and all(functions == usual for functions in chosen)
+        and node.optional(4) is None
+        and dtype_of(node.input(0)) is DType.FLOAT32
+    )
+    if not fits and isinstance(steps, Dim):
+        raise node.unsupported(
+            f"{node.op_type} over {steps} steps, other than float32 LSTM and GRU with the usual"
+            " activations and without lengths",
+            "give every input a shape, e.g. --shape input:16,1,80",
+        )
+    return fits
 
 
 def _check_weights(node: NodeContext, directions: int, hidden: int) -> None:

@@ -27,6 +27,7 @@ _TABLES = (
     ordered_cases.suppression_cases,
     ordered_cases.scatter_cases,
     ordered_cases.sequence_cases,
+    ordered_cases.recurrent_cases,
     sum_cases.window_cases,
     sum_cases.product_cases,
     sum_cases.pool_cases,

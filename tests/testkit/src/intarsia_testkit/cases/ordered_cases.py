@@ -92,3 +92,23 @@ def sequence_cases() -> Iterator[Case]:
         yield Case("reverse_sequence", (x, np.array([4, 0, 9])), {"time": 0, "batch": 1})
         ends = np.array([4, -1, 5], np.int32)
         yield Case("reverse_sequence", (x, ends), {"time": 2, "batch": 1})
+
+
+def recurrent_cases() -> Iterator[Case]:
+    """``nn.lstm`` and ``nn.gru``: no steps, one row, states of no whole vector."""
+    rng = np.random.default_rng(25)
+    for (steps, batch, hidden), reverse in product(_LAYERS, (False, True)):
+        first, cell = (random_array(rng, (batch, hidden), "float32", -1, 1) for _ in range(2))
+        x, r = (
+            random_array(rng, (*lead, 4 * hidden), "float32", -1, 1)
+            for lead in ((steps, batch), (hidden,))
+        )
+        yield Case("nn.lstm", (x, first, cell, r), {"reverse": reverse}, (3,))
+        bias = random_array(rng, (3 * hidden,), "float32", -1, 1)
+        short = [np.ascontiguousarray(each[..., : 3 * hidden]) for each in (x, r)]
+        for before in (False, True):
+            attrs = {"reverse": reverse, "linear_before_reset": before}
+            yield Case("nn.gru", (short[0], first, short[1], bias), attrs)
+
+
+_LAYERS = ((3, 2, 5), (4, 1, 16), (0, 2, 3))

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSTM and GRU over a sequence or batch whose size is only known at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from intarsia_ir.graph.expr import Expr, get_item
+from intarsia_ir.ops import binary, nn, recurrent
+
+from ..builder import dtype_of
+from ..context import NodeContext
+
+
+def open_recurrent(
+    node: NodeContext, x: Expr, flags: Sequence[bool], sizes: tuple[int, int, int]
+) -> tuple[Expr, ...]:
+    """Convert a layer to one operator for each direction.
+
+    Args:
+        node: The node, with default activations and without lengths.
+        x: The sequence ``[steps, batch, size]``.
+        flags: For each direction, whether it goes backward.
+        sizes: Steps, batch and the size of the state.
+
+    Returns:
+        The outputs in the node's layout.
+    """
+    steps, batch, hidden = sizes
+    by_direction = [_direction(node, x, index, back, sizes) for index, back in enumerate(flags)]
+    states, *finals = zip(*by_direction, strict=True)
+    whole = node.concat([node.reshape(y, (steps, 1, batch, hidden)) for y in states], 1)
+    last = [
+        node.concat([node.reshape(state, (1, batch, hidden)) for state in each], 0)
+        for each in finals
+    ]
+    if node.integer("layout", 0):
+        whole = node.transpose(whole, (2, 0, 1, 3))
+        last = [node.transpose(state, (1, 0, 2)) for state in last]
+    return (whole, *last)
+
+
+def _direction(
+    node: NodeContext, x: Expr, index: int, backward: bool, sizes: tuple[int, int, int]
+) -> tuple[Expr, ...]:
+    """Return the states of all steps, the last state and for LSTM the last cell."""
+    _, batch, hidden = sizes
+    is_lstm = node.op_type == "LSTM"
+    rows = (4 if is_lstm else 3) * hidden
+    weight = node.folded(node.item(node.input(1), 0, index))
+    product = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+    own: Expr = node.full((rows,), 0.0, dtype_of(x))
+    if node.optional(3) is not None:
+        both = node.item(node.input(3), 0, index)
+        bias, own = (node.folded(node.slice(both, 0, n * rows, (n + 1) * rows)) for n in range(2))
+        if is_lstm:
+            bias = node.folded(node.call(binary.Add, bias, own))
+        product = node.call(binary.Add, product, bias)
+    turned = node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0)))
+    first = _initial(node, 5, index, batch, hidden)
+    if is_lstm:
+        cells = _initial(node, 6, index, batch, hidden)
+        attrs = recurrent.Lstm.Attrs(reverse=backward)
+        result = node.call(recurrent.Lstm, product, first, cells, turned, attrs=attrs)
+    else:
+        before = bool(node.integer("linear_before_reset", 0))
+        attrs = recurrent.Gru.Attrs(reverse=backward, linear_before_reset=before)
+        result = node.call(recurrent.Gru, product, first, turned, own, attrs=attrs)
+    return tuple(get_item(result, n, span=node.span) for n in range(3 if is_lstm else 2))
+
+
+def _initial(node: NodeContext, index: int, direction: int, batch: int, hidden: int) -> Expr:
+    """Return the first state of a direction; the operator checks its sizes."""
+    if node.optional(index) is None:
+        return node.full((batch, hidden), 0.0, dtype_of(node.input(0)))
+    value = node.input(index)
+    if node.type_of(index).rank != 3:
+        raise node.model_error(f"the initial state must have three dimensions, got {value.type}")
+    return node.item(value, 1 if node.integer("layout", 0) else 0, direction)

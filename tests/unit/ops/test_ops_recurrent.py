@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recurrent layers as operators, against loops over steps in NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+SIZES = [(1, 1, 1), (5, 3, 8), (4, 2, 37), (0, 2, 3), (2, 0, 3)]
+
+
+def logistic(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
+
+
+def floats(*shape: int) -> np.ndarray:
+    return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
+def test_lstm(check_operator, steps: int, batch: int, hidden: int, reverse: bool) -> None:
+    x, r = floats(steps, batch, 4 * hidden), floats(hidden, 4 * hidden) / 4
+    first, cell = floats(batch, hidden), floats(batch, hidden) * 2
+    h, c, states = first, cell, np.zeros((steps, batch, hidden), np.float32)
+    for at in reversed(range(steps)) if reverse else range(steps):
+        i, o, f, g = np.split(x[at] + h @ r, 4, 1)
+        c = logistic(f) * c + logistic(i) * np.tanh(g)
+        h = logistic(o) * np.tanh(c)
+        states[at] = h
+    check_operator([states, h, c], "nn.lstm", x, first, cell, r, reverse=reverse)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
+def test_gru(
+    check_operator, steps: int, batch: int, hidden: int, before: bool, reverse: bool
+) -> None:
+    x, r = floats(steps, batch, 3 * hidden), floats(hidden, 3 * hidden) / 4
+    first, bias = floats(batch, hidden), floats(3 * hidden)
+    h, states = first, np.zeros((steps, batch, hidden), np.float32)
+    weights, biases = np.split(r, 3, 1), np.split(bias, 3)
+    for at in reversed(range(steps)) if reverse else range(steps):
+        parts = np.split(x[at], 3, 1)
+        z, reset = (logistic(parts[n] + h @ weights[n] + biases[n]) for n in range(2))
+        if before:
+            new = np.tanh(parts[2] + reset * (h @ weights[2] + biases[2]))
+        else:
+            new = np.tanh(parts[2] + (reset * h) @ weights[2] + biases[2])
+        h = (1 - z) * new + z * h
+        states[at] = h
+    attrs = {"reverse": reverse, "linear_before_reset": before}
+    check_operator([states, h], "nn.gru", x, first, r, bias, **attrs)
