@@ -19,9 +19,9 @@ with a limit of time; outputs are held to ONNX's own tolerances, types and shape
 `python3 noxfile.py conformance` runs them (about ten minutes a target) and writes this page.
 
 A test *passes whole* if every node of it is compiled; otherwise single nodes run in NumPy on the
-host, in [the executor `vm`](../usage.md#what-only-the-run-knows), which sources for a program of
-one's own have not. What is refused, is refused with a message that says what is missing.
-`c -opt-level=0` spares the C compiler's optimiser, and `cuda -emulate` runs the kernels of a GPU as
+host, in [the executor `vm`](../usage.md#data-dependent-sizes-and-control-flow), which C sources
+have not. What is refused, is refused with a message that says what is missing.
+`c -opt-level=0` spares the C compiler's optimizer, and `cuda -emulate` runs the kernels of a GPU as
 C++ on the processor. emx-onnx-cgen, a generator of C99, runs by the backend for these tests that it
 ships (`gcc -O2`), without the light models, whose weights it writes into C; 89 of its tests need a
 compiler that has `_BitInt` and `__bf16`, and 9 a library for images.

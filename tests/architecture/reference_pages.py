@@ -163,7 +163,10 @@ def _leaves(path: str, command: click.Command) -> Iterator[tuple[str, click.Comm
     if not isinstance(command, click.Group):
         yield path, command
         return
-    for name, inner in command.commands.items():
+    context = click.Context(command, info_name=path)
+    for name in command.list_commands(context):
+        inner = command.get_command(context, name)
+        assert inner is not None, name
         yield from _leaves(f"{path} {name}", inner)
 
 

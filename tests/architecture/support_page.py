@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 from intarsia.host.host import Host
-from intarsia.partition.support import support_markdown
+from intarsia_ir.regions.support import support_markdown
 from intarsia_testkit.matrix import Cell, support_cells
 from intarsia_testkit.subject import open_subject
 

@@ -39,11 +39,8 @@ BRITISH = re.compile(
 
 ALLOWED = {
     ("intarsia_loops/fuse.py", "Shape"): "the shape of a tensor",
-    ("intarsia_llvm/plugin.py", "canonicalise"): "a field of the host's TargetKind",
-    ("intarsia_c/plugin.py", "canonicalise"): "a field of the host's TargetKind",
-    ("intarsia_cuda/plugin.py", "canonicalise"): "a field of the host's TargetKind",
 }
-"""File and identifier, with the reason; the field of TargetKind goes with contract 2."""
+"""File and identifier, with the reason."""
 
 
 def glossary() -> list[tuple[str, str, str | None]]:

@@ -22,7 +22,7 @@ import pytest
 
 from intarsia.host.frontend import Frontend
 from intarsia.host.received import hints_of
-from intarsia.partition.support import SupportRow
+from intarsia_ir.regions.support import SupportRow
 from intarsia_ir.tir.space import ScheduleSpace
 
 from .source_tree import CORE_SOURCES, Source
@@ -40,6 +40,7 @@ DOORS = {
     ("cli/main.py", "get_command"),
     ("host/trial_child.py", "_load_contract"),  # modules of the contract by their names
     ("intarsia_runtime/lazy.py", "get"),  # modules of Intarsia by their names
+    ("intarsia_ir/passes/prepare.py", "load_pass"),  # passes by the names of their modules
 }
 """Functions that import what is known at run time only."""
 

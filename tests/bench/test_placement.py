@@ -10,7 +10,6 @@ import pytest
 
 from intarsia.partition.cost import Plan, Prices
 from intarsia.partition.partition import partition
-from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia.target.kind import Performance
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Expr, Function, Var, call
@@ -18,6 +17,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import ANY, Match, op
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
 
 LIMIT = 10.0  # seconds

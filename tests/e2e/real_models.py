@@ -74,6 +74,7 @@ def packaged_models() -> list[RealModel]:
 def harness_models() -> list[RealModel]:
     """Models in the folder named by ``INTARSIA_MODELS``."""
     folder = os.environ.get("INTARSIA_MODELS")
+    assert not folder or Path(folder).is_dir(), f"INTARSIA_MODELS is '{folder}', not a folder"
     return [RealModel(p.stem, p) for p in sorted(Path(folder).glob("*.onnx"))] if folder else []
 
 

@@ -108,7 +108,7 @@ def test_doctor_says_what_is_wrong_with_each(intarsia: Run) -> None:
         "changes the locale",
         "changes the start method of multiprocessing",
     }
-    assert "replaces intarsia.partition.support.Support.yes" in rows["patches"]["changes"]
+    assert "replaces intarsia_ir.regions.support.Support.yes" in rows["patches"]["changes"]
 
 
 def said_of(row: dict[str, Any]) -> str:

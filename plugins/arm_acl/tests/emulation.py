@@ -20,6 +20,7 @@ from intarsia_arm_acl.toolchain import find_toolchain
 from intarsia_runtime.errors import ToolchainError
 
 ROOT = os.environ.get("INTARSIA_ACL_ROOT", "")
+assert not ROOT or os.path.isdir(ROOT), f"INTARSIA_ACL_ROOT is '{ROOT}', not a folder"
 """Another release of the library to test: a folder with its headers, and all that it runs on."""
 
 RUNNER = r"""

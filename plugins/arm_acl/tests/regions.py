@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from intarsia.partition.region import Region
-from intarsia.partition.support import Support
 from intarsia_arm_acl.codegen import compile_region
 from intarsia_arm_acl.support import support_table
 from intarsia_arm_acl.target import ArmAclOptions
 from intarsia_ir.graph.expr import Expr, Function
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Support
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import expected, fresh, function_of, verdicts_of, whole_region

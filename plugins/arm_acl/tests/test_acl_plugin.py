@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 
 from intarsia.host.host import Host
-from intarsia.partition.region import Region
-from intarsia.partition.support import Code
 from intarsia.plugin import Probe, Var
 from intarsia_arm_acl import validate
 from intarsia_arm_acl.codegen import compile_region, write_region
@@ -24,6 +22,8 @@ from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.match import match_pattern
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.graph.walk import count_uses
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError, ResourceError, ToolchainError
 from intarsia_testkit.expressions import apply, function_of, var, weight

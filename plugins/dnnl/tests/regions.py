@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from intarsia.partition.region import Region
-from intarsia.partition.support import Support
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.isa import usable_features
 from intarsia_dnnl.loader import LoadedRegion, load
@@ -18,6 +16,8 @@ from intarsia_dnnl.support import support_table
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Expr, Function
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Support
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.loading import LoadRequest, NativeCall

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.support import Code
 from intarsia.plugin import Target
 from intarsia_dnnl import isa, plugin, worth
 from intarsia_dnnl.codegen import compile_region
@@ -21,6 +20,7 @@ from intarsia_ir.graph.expr import Constant, Expr, Var, constant
 from intarsia_ir.graph.match import match_pattern
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import count_uses
+from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError, PluginError
 from intarsia_testkit.expressions import apply, expected, function_of, number

@@ -8,7 +8,6 @@ import itertools
 import numpy as np
 import pytest
 
-from intarsia.partition.support import Code
 from intarsia_dnnl.names import BINARY
 from intarsia_dnnl.operators.elementwise import fast_broadcast
 from intarsia_dnnl.sdk import Dnnl
@@ -17,6 +16,7 @@ from intarsia_ir.graph.expr import Expr, Var, constant
 from intarsia_ir.graph.match import match_pattern
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.graph.walk import count_uses
+from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_testkit.expressions import apply, number, var, weight
 

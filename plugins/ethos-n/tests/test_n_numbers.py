@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.region import Region
 from intarsia_ethos_n.codegen import emit
 from intarsia_ethos_n.execute import execute
 from intarsia_ethos_n.network import Border, Network, Operation, Tensor
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.regions.region import Region
 from intarsia_runtime.errors import ArtifactError
 from intarsia_testkit.expressions import expected
 from intarsia_testkit.quantised_expressions import inputs_for

@@ -17,7 +17,6 @@ import onnxruntime
 import pytest
 
 import intarsia
-from intarsia.partition.region import Region
 from intarsia.plugin import Target
 from intarsia.target.hardware_file import read_hardware
 from intarsia_ethos_n import plugin
@@ -34,6 +33,7 @@ from intarsia_ethos_n.network import (
 )
 from intarsia_ethos_n.target import ETHOS_N, EthosNOptions, canonicalize
 from intarsia_ethos_n.variants import VARIANTS, library_name
+from intarsia_ir.regions.region import Region
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError, TargetError, ToolchainError, WorkerLost

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.region import Region
-from intarsia.partition.support import Code
 from intarsia_ethos_u.codegen import emit
 from intarsia_ethos_u.support import TABLE
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, constant
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
 from intarsia_testkit.expressions import apply

@@ -12,7 +12,6 @@ import pytest
 
 import intarsia_llvm
 from intarsia.host.host import Host
-from intarsia.target.features import ARM_CPUS, CORTEX_M_CPUS, X86_CPUS, target_features
 from intarsia.target.hardware import HardwareTable
 from intarsia.target.universal import Tag
 from intarsia_runtime.errors import TargetError
@@ -93,17 +92,6 @@ def test_every_tag_is_a_target(host, table):
         assert not one.microarchitecture or one.microarchitecture in archspec.cpu.TARGETS
         for alias in tag.aliases:
             assert table.find(alias) is tag, alias
-
-
-def test_the_table_of_features_knows_the_processors(host, table):
-    unknown = {
-        str(options.mcpu)
-        for options in {host.target(target).fallback.options for target in own_targets(table)}
-        if not options.mtriple.startswith(("armv7", "riscv64"))
-        and options.mcpu not in {*X86_CPUS, *ARM_CPUS, *CORTEX_M_CPUS}
-    }
-    assert unknown == set()
-    assert target_features(host.target("aws/c7g").fallback).has_sve
 
 
 @pytest.mark.parametrize(

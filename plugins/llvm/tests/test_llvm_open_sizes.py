@@ -6,9 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
 import intarsia
+from intarsia.cli.main import main
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
@@ -130,3 +133,32 @@ def test_nothing_of_size_zero_is_touched(artifact: Path) -> None:
         got = executable.run({"tokens": tokens(0, 4)})
         assert got["tokens"].shape == (0, 4, 32)
         assert got["pooled"].shape == (0, 32)
+
+
+def test_a_file_with_open_sizes_compiles_from_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def info(name: str, shape: list[str | int]) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+    nodes = [
+        helper.make_node("Softmax", ["x"], ["s"], axis=1),
+        helper.make_node("Shape", ["s"], ["n"]),
+        helper.make_node("ConstantOfShape", ["n"], ["z"]),
+        helper.make_node("Add", ["s", "z"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [info("x", ["N", "S"])], [info("y", ["N", "S"])])
+    opset = [helper.make_opsetid("", 17)]
+    model, artifact = tmp_path / "m.onnx", tmp_path / "m.intarsia"
+    onnx.save(helper.make_model(graph, opset_imports=opset), model)
+    assert main(["compile", str(model), "--target", "llvm", "-o", str(artifact)]) == 0
+    assert main(["explain", str(model), "--target", "llvm"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", str(artifact)]) == 0
+    assert "slots, as large as the run's sizes need" in capsys.readouterr().out
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 5), np.float32))
+    given = ["--inputs", str(tmp_path / "x.npz"), "--verify", "--model", str(model), "--profile"]
+    assert main(["run", str(artifact), *given]) == 0
+    shown = capsys.readouterr().out
+    assert "verify y: ok" in shown
+    assert "nn.softmax" in shown

@@ -12,7 +12,14 @@ from intarsia_llvm import link
 from intarsia_llvm.link import find_linker, link_shared
 from intarsia_llvm.optimize import compile_assembly, compile_object
 from intarsia_llvm.processors import check_processor
-from intarsia_llvm.target import LlvmOptions, canonicalize, host_triple, machine
+from intarsia_llvm.target import (
+    LlvmOptions,
+    canonicalize,
+    host_cpu,
+    host_triple,
+    machine,
+    model_name,
+)
 from intarsia_runtime.errors import TargetError, ToolchainError
 
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="asks for this x86 machine")
@@ -24,6 +31,37 @@ def test_native_becomes_what_the_machine_is():
     assert options.mcpu == "x86-64"
     assert options.mattr
     assert canonicalize(options) == options
+
+
+AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: {}\nmodel\t\t: {}\n\nprocessor: 1"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "name"),
+    [
+        (AMD.format(25, 1), "znver3"),
+        (AMD.format(25, 0x11), "znver4"),
+        (AMD.format(26, 2), "znver5"),
+        (AMD.format(23, 0x31), None),
+        (AMD.format("?", 1), None),
+        (AMD.format(6, 0x8F).replace("AuthenticAMD", "GenuineIntel"), "sapphirerapids"),
+        (AMD.format(6, 0x55).replace("AuthenticAMD", "GenuineIntel"), None),
+        ("", None),
+    ],
+)
+def test_the_kernel_names_common_processors(cpuinfo, name):
+    assert model_name(cpuinfo) == name
+
+
+@on_x86
+def test_llvm_agrees_with_the_kernel_about_this_machine(monkeypatch):
+    ours = host_cpu()
+    monkeypatch.setattr("intarsia_llvm.target.model_name", lambda cpuinfo: None)
+    host_cpu.cache_clear()
+    try:
+        assert host_cpu() == ours
+    finally:
+        host_cpu.cache_clear()
 
 
 def test_features_decide_the_vectors():

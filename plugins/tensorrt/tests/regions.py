@@ -6,14 +6,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.partition.region import Region
-from intarsia.partition.support import Support
 from intarsia_ir.graph.expr import (
     Expr,
     Function,
     tensor_type,
 )
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Support
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.errors import ToolchainError
 from intarsia_tensorrt.codegen import write_network

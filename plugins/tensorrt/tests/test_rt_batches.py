@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.partition.region import Region
 from intarsia_ir.graph.expr import Expr, Function, make_tuple
+from intarsia_ir.regions.region import Region
 from intarsia_runtime.errors import TargetError
 from intarsia_tensorrt import cache
 from intarsia_tensorrt.codegen import common_batch, compile_region, write_network

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from intarsia.partition.region import Region
 from intarsia_ir.graph.expr import Expr, Function, constant, make_tuple
 from intarsia_ir.graph.match import match_pattern
 from intarsia_ir.graph.walk import count_uses
+from intarsia_ir.regions.region import Region
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError, TargetError, ToolchainError
 from intarsia_tensorrt.codegen import write_network

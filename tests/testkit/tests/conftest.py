@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from intarsia.scaffold.scaffold import new_plugin
+from intarsia_tools.scaffold.scaffold import new_plugin
 
 Check = Callable[..., dict[str, Any]]
 

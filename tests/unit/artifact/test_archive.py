@@ -21,11 +21,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from intarsia.driver.copying import copy_artifact
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.artifact import archive
 from intarsia_runtime.artifact import write as writer
 from intarsia_runtime.artifact.archive import is_artifact, open_artifact, read_passport
-from intarsia_runtime.artifact.copying import copy_artifact
 from intarsia_runtime.artifact.digest import MemberDigest
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import (

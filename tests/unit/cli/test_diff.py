@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from intarsia.cli.builds import Build, moved_nodes, read_build
-from intarsia.cli.diff import command
 from intarsia_runtime.errors import ArtifactError, GateFailed, ModelError
+from intarsia_tools.builds import Build, moved_nodes, read_build
+from intarsia_tools.commands.diff import command
 
 Report = Callable[..., str]
 

@@ -12,15 +12,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from intarsia.cli.drawing.dot import dot_text
-from intarsia.cli.drawing.html import html_text
-from intarsia.cli.drawing.layout import NODE_WIDTH, lay_out
-from intarsia.cli.drawing.model_explorer import model_explorer_text
-from intarsia.cli.drawing.write import node_properties
 from intarsia.partition.cost import Plan
 from intarsia.partition.partition import partition
-from intarsia.partition.placed_graph import PlacedGraph, placed_graph
-from intarsia.partition.support import Code, Support, SupportRow, SupportTable
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Expr, Function, Var, call, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
@@ -29,7 +22,14 @@ from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.binary import Add
 from intarsia_ir.ops.unary import Exp, Tanh
+from intarsia_ir.regions.support import Code, Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
+from intarsia_tools.drawing.dot import dot_text
+from intarsia_tools.drawing.html import html_text
+from intarsia_tools.drawing.layout import NODE_WIDTH, lay_out
+from intarsia_tools.drawing.model_explorer import model_explorer_text
+from intarsia_tools.drawing.placed_graph import PlacedGraph, placed_graph
+from intarsia_tools.drawing.write import node_properties
 
 TYPE = TensorType((2, 8), DType.FLOAT32)
 

@@ -19,9 +19,9 @@ from intarsia.driver.configured import Configured
 from intarsia.host.host import Host
 from intarsia.host.manager import LocalPlugin
 from intarsia.host.manifest import KindRow, Manifest
-from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia.plugin import RelativePerformance, Role, Target, TargetKind, hookimpl
 from intarsia_ir.graph.pattern import op
+from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_runtime.errors import GateFailed, UsageError
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.cli.development import default_target, source_folder
 from intarsia.cli.main import main
 from intarsia.host.host import Host
-from intarsia.scaffold.scaffold import new_plugin
 from intarsia_runtime.errors import UsageError
+from intarsia_tools.commands.plugins_dev import default_target, source_folder
+from intarsia_tools.scaffold.scaffold import new_plugin
 
 ROOT = Path(__file__).parents[3]
 DIGITS = ROOT / "tests" / "e2e" / "models" / "digits" / "digits.onnx"
@@ -45,11 +45,11 @@ def test_an_accelerator_needs_a_backend_of_another(monkeypatch: pytest.MonkeyPat
 
 
 def test_files_inside_a_wheel_cannot_be_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    from intarsia.cli import development
     from intarsia.host.discovery import Found
+    from intarsia_tools.commands import plugins_dev
 
     found = [Found("packed", "acme-packed", "1.0", folder=Path("/nowhere/acme.whl/acme"))]
-    monkeypatch.setattr(development, "find_plugins", lambda: found)
+    monkeypatch.setattr(plugins_dev, "find_plugins", lambda: found)
     with pytest.raises(UsageError, match="cannot be watched"):
         source_folder("packed")
 
@@ -110,3 +110,24 @@ def _until(lines: queue.Queue[str], words: str) -> str:
     while words not in (line := lines.get(timeout=60)):
         pass
     return line
+
+
+def test_without_the_tools_a_message_says_what_to_install(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert main(["--no-plugin", "tools", "plugins", "new", "npu"]) == 2
+    assert "pip install intarsia-tools" in capsys.readouterr().err
+    assert main(["--no-plugin", "tools", "plugins", "newer", "npu"]) == 2
+    assert main(["--no-plugin", "tools", "diff", "a", "b"]) == 2
+    assert "pip install intarsia-tools" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "intarsia_tools.drawing.placed_graph", None)
+    picture = ["--html", str(tmp_path / "page.html")]
+    assert main(["explain", str(DIGITS), "--target", "dnnl, llvm", *picture]) == 2
+    assert "a picture needs the package 'intarsia-tools'" in capsys.readouterr().err
+
+
+def test_help_lists_the_commands_that_plugins_add(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "--help"]) == 0
+    assert "Write a package for a plugin" in capsys.readouterr().out
+    assert main(["--help"]) == 0
+    assert "plugins new" not in capsys.readouterr().out

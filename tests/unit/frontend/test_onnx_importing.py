@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_ir.graph.expr import Call, If
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.types import variable
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.ops.evaluate import evaluate
@@ -142,12 +143,62 @@ def test_all_problems_in_one_error() -> None:
         assert fragment in text
 
 
-def test_shape_as_data_needs_a_static_shape() -> None:
-    nodes = [node("Shape", "x", "s"), node("Reshape", "x s")]
-    proto = model(nodes, {"x": ("N", 3)})
-    with pytest.raises(UnsupportedError, match="--shape"):
-        from_onnx(proto)
-    from_onnx(proto, shapes={"x": (4, 3)})
+N, M = variable("N"), variable("M")
+
+SHAPE_ARITHMETIC = {
+    "the whole shape": ([node("Shape", "x", "s"), node("Reshape", "x s")], (N, 3, M)),
+    "a size in the place of -1": ([node("Reshape", "x k")], (N, M, 3)),
+    "one size, gathered": (
+        [
+            node("Shape", "x", "s"),
+            node("Gather", "s two", "m", axis=0),
+            node("Concat", "m minus", "t", axis=0),
+            node("Reshape", "x t"),
+        ],
+        (M, 3 * N),
+    ),
+    "a product of sizes": (
+        [
+            node("Shape", "x", "s"),
+            node("Slice", "s zero one", "n"),
+            node("Mul", "n three", "p"),
+            node("Concat", "p minus", "t", axis=0),
+            node("Reshape", "x t"),
+        ],
+        (3 * N, M),
+    ),
+    "a slice up to a size": (
+        [node("Shape", "x", "s"), node("Slice", "s zero one", "n"), node("Slice", "x zero n two")],
+        None,
+    ),
+    "a constant of a shape": (
+        [node("Shape", "x", "s"), node("ConstantOfShape", "s", "z"), node("Add", "x z")],
+        (N, 3, M),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SHAPE_ARITHMETIC)
+def test_shapes_as_data_are_sizes(name: str) -> None:
+    nodes, shape = SHAPE_ARITHMETIC[name]
+    weights = {
+        "k": np.array([0, -1, 3], np.int64),
+        "two": np.array([2], np.int64),
+        "one": np.array([1], np.int64),
+        "zero": np.array([0], np.int64),
+        "three": np.array([3], np.int64),
+        "minus": np.array([-1], np.int64),
+    }
+    with collecting_guards():
+        main = from_onnx(model(nodes, {"x": ("N", 3, "M")}, weights=weights)).main
+    for n, m in ((2, 5), (4, 3), (1, 1)):
+        x = np.arange(n * 3 * m, dtype=np.float32).reshape(n, 3, m)
+        (got,) = evaluate(main, {"x": x})
+        if shape is not None:
+            assert main.body.type.shape == shape
+            np.testing.assert_array_equal(got.reshape(-1), x.reshape(-1))
+        else:
+            np.testing.assert_array_equal(got, x[:, :, :n])
 
 
 def test_one_symbolic_size_survives_reshapes() -> None:

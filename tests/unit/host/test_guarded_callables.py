@@ -23,12 +23,12 @@ from intarsia.host.frontend import Frontend
 from intarsia.host.host import Host
 from intarsia.host.received import hints_of, problem_of, receive
 from intarsia.host.routing import owner_of
-from intarsia.host.trial import LIMIT
-from intarsia.partition.support import SupportRow, SupportTable
+from intarsia.host.time_limit import LIMIT
 from intarsia.plugin import hookimpl, op
 from intarsia.target.kind import Role, TargetKind
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.op import Op, OpAttrs, operator
+from intarsia_ir.regions.support import SupportRow, SupportTable
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.space import ScheduleSpace, ScheduleSpaces
 from intarsia_runtime.artifact.unit import CompiledUnit

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from intarsia.host.discovery import Found
-from intarsia.host.hardware import load_hardware
+from intarsia.host.hardware import load_hardware, own_hardware
 from intarsia.host.manifest import Manifest
 from intarsia_runtime.errors import ModelError
 
@@ -24,7 +24,7 @@ MANIFEST = Manifest("npu", ">=2.0,<3", "words", "", (), (), ("npu.toml",))
 )
 def test_a_plugin_without_its_file_is_a_problem(tmp_path: Path, inside: bool, problem: str) -> None:
     plugin = Found("npu", "acme-npu", "1", MANIFEST, folder=tmp_path if inside else None)
-    table = load_hardware([plugin], {})
+    table = load_hardware([plugin], ())
     assert len(table.problems) == 1
     assert problem in table.problems[0]
     assert "acme-npu" in table.problems[0]
@@ -32,5 +32,5 @@ def test_a_plugin_without_its_file_is_a_problem(tmp_path: Path, inside: bool, pr
 
 def test_a_file_of_the_user_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="the hardware file cannot be read: ") as caught:
-        load_hardware([], {"INTARSIA_HARDWARE": str(tmp_path / "none.toml")})
-    assert caught.value.where == str(tmp_path / "none.toml")
+        own_hardware({"INTARSIA_HARDWARE": str(tmp_path / "none.toml")})
+    assert caught.value.where == f"INTARSIA_HARDWARE, {tmp_path / 'none.toml'}"

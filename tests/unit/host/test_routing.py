@@ -12,7 +12,6 @@ import pytest
 
 from intarsia.host import routing
 from intarsia.host.probe import Probe
-from intarsia.partition.region import Region
 from intarsia.plugin import (
     ANY,
     Match,
@@ -23,6 +22,7 @@ from intarsia.plugin import (
     hookimpl,
     op,
 )
+from intarsia_ir.regions.region import Region
 from intarsia_ir.tir.intrinsic import Intrinsic
 from intarsia_ir.tir.space import ScheduleSpaces
 from intarsia_runtime.artifact.unit import CompiledUnit

@@ -20,8 +20,8 @@ from intarsia.host.discovery import Found, find_plugins
 from intarsia.host.guard import quiet_stdout, undisturbed
 from intarsia.host.host import Host
 from intarsia.host.process_state import ProcessState, openmp_runtimes
-from intarsia.host.time_limit import OutOfTime, time_limit
-from intarsia.host.trial import Trial, survive, time_limit_of, try_plugin
+from intarsia.host.time_limit import OutOfTime, time_limit, time_limit_of
+from intarsia.host.trial import Trial, survive, try_plugin
 from intarsia_runtime.errors import PluginError, ResourceError, UsageError
 
 from .installed import install

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from intarsia.partition.region import Region
 from intarsia_ir.graph.expr import (
     CallFunction,
     Function,
@@ -21,6 +20,7 @@ from intarsia_ir.graph.expr import (
 )
 from intarsia_ir.graph.op import Op
 from intarsia_ir.graph.types import TensorType, TupleType
+from intarsia_ir.regions.region import Region
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import IntImm, Load, Ramp, TirVar
 from intarsia_ir.tir.func import PrimFunc

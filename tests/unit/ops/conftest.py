@@ -21,6 +21,9 @@ from intarsia_ir.tir.tensor import placeholder
 from intarsia_ir.tir.verify import verify_func
 from intarsia_runtime.dtype import DType
 
+WRONG_BEFORE_1_23 = frozenset({"Gather", "OneHot", "ScatterElements", "ScatterND"})
+"""Operators whose reference evaluator mistakes operands that the specification allows."""
+
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 2e-5, "float64": 1e-10}
 
 
@@ -100,11 +103,17 @@ def check_operator(run_operator: Callable[..., list[np.ndarray]]) -> Callable[..
 
 @pytest.fixture
 def onnx_node() -> Callable[..., Any]:
-    """``onnx_node(op_type, *inputs, **attrs)``: the first result of ONNX's reference evaluator."""
+    """``onnx_node(op_type, *inputs, **attrs)``: the first result of ONNX's reference evaluator.
+
+    A test whose oracle is wrong in the installed release is skipped.
+    """
+    older = tuple(map(int, onnx.__version__.split(".")[:2])) < (1, 23)
 
     def run(
         op_type: str, *inputs: np.ndarray | None, opset: int = 21, outputs: int = 1, **attrs: Any
     ) -> Any:
+        if older and op_type in WRONG_BEFORE_1_23:
+            pytest.skip(f"onnx {onnx.__version__} computes {op_type} of some operands wrongly")
         names = ["" if x is None else f"x{n}" for n, x in enumerate(inputs)]
         results = [f"y{n}" for n in range(outputs)]
         node = onnx.helper.make_node(op_type, names, results, **attrs)

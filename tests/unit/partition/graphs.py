@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import (
     Call,
@@ -29,6 +28,7 @@ from intarsia_ir.graph.pattern import Match, op
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
 
 VECTOR = TensorType((4,), DType.FLOAT32)

@@ -6,21 +6,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia.partition.accelerator_draft import Draft, array_of, label_of, scalar, sizes
-from intarsia.partition.accelerator_table import (
-    AcceleratorTable,
-    Limits,
-    Row,
-    Sentences,
-    operator_row,
-)
-from intarsia.partition.support import Code, Support
 from intarsia_ir.graph.expr import Call, Expr, Var, call, constant
 from intarsia_ir.graph.match import match_pattern
 from intarsia_ir.graph.pattern import Match, op
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import count_uses
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.regions.draft import Draft, array_of, label_of, scalar, sizes
+from intarsia_ir.regions.support import Code, Support
+from intarsia_ir.regions.table import (
+    AcceleratorTable,
+    Limits,
+    Row,
+    Sentences,
+    operator_row,
+)
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
 

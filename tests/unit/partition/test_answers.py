@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.partition.answers import (
+from intarsia.partition.cost import Plan
+from intarsia.partition.partition import partition
+from intarsia_ir.graph.expr import Var
+from intarsia_ir.graph.pattern import ANY, Pattern, op
+from intarsia_ir.regions.answers import (
     count_macs,
     drop_regions,
     region_matches,
     too_few_macs,
     unknown_call,
 )
-from intarsia.partition.cost import Plan
-from intarsia.partition.partition import partition
-from intarsia.partition.region import Region
-from intarsia.partition.support import SupportRow, SupportTable
-from intarsia_ir.graph.expr import Var
-from intarsia_ir.graph.pattern import ANY, Pattern, op
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import SupportRow, SupportTable
 from intarsia_runtime.errors import PluginError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))

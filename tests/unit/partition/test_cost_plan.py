@@ -15,17 +15,18 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from intarsia.partition.annotate import annotate
-from intarsia.partition.cost import Plan, Prices, count_flops
+from intarsia.partition.cost import Plan, Prices
 from intarsia.partition.expand import expand
 from intarsia.partition.flow import Choice
 from intarsia.partition.merge import merge
 from intarsia.partition.partition import partition
 from intarsia.partition.problem import Problem, make_problem
 from intarsia.partition.search import cheapest
-from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia.target.kind import Performance
 from intarsia_ir.graph.pattern import ANY, Match, op
 from intarsia_ir.graph.walk import children
+from intarsia_ir.regions.support import Support, SupportRow, SupportTable
+from intarsia_ir.regions.work import count_flops
 from intarsia_runtime.errors import TargetError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))

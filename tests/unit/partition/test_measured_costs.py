@@ -13,7 +13,6 @@ from intarsia.partition.annotate import Placed, annotate
 from intarsia.partition.cost import Prices, Source
 from intarsia.partition.measured import Measured, function_of_calls, signature_of_calls
 from intarsia.partition.partition import partition
-from intarsia.partition.support import Support, SupportRow, SupportTable
 from intarsia.target.kind import Performance
 from intarsia_ir.graph.expr import Call, Function, Var, call, constant, get_item
 from intarsia_ir.graph.module import IRModule
@@ -23,6 +22,7 @@ from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.ops.shape import Split
 from intarsia_ir.ops.softmax import Softmax
+from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
 
 SPEED = Performance(flops=1e9, bandwidth=1e9, launch=1e-5, copy_bandwidth=1e9, copy_latency=1e-6)

@@ -11,10 +11,10 @@ import numpy as np
 
 from intarsia.partition.cost import Plan
 from intarsia.partition.partition import partition
-from intarsia.partition.program import region_program
-from intarsia.partition.support import SupportRow, SupportTable
 from intarsia_ir.graph.expr import Var, constant, get_item
 from intarsia_ir.graph.pattern import ANY, op
+from intarsia_ir.regions.program import region_program
+from intarsia_ir.regions.support import SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))

@@ -12,13 +12,13 @@ import pytest
 
 from intarsia.partition.cost import Plan, Prices
 from intarsia.partition.partition import partition
-from intarsia.partition.region import keep_calls, split_region
-from intarsia.partition.support import SupportRow, SupportTable
 from intarsia.target.kind import Performance
 from intarsia_ir.graph.expr import Var
 from intarsia_ir.graph.pattern import ANY, op
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.regions.region import keep_calls, split_region
+from intarsia_ir.regions.support import SupportRow, SupportTable
 from intarsia_runtime.errors import PluginError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))

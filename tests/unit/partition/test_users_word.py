@@ -11,13 +11,13 @@ import pytest
 
 from intarsia.partition.cost import Plan, Prices, Source
 from intarsia.partition.partition import PartitionResult, partition
-from intarsia.partition.region import keep_calls
 from intarsia.partition.rules import check_kinds, parse_place_rule
-from intarsia.partition.support import Code, Support, SupportRow, SupportTable
 from intarsia.target.kind import Performance, RelativePerformance
 from intarsia_ir.graph.expr import Var, constant
 from intarsia_ir.graph.pattern import ANY, Match, op
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.regions.region import keep_calls
+from intarsia_ir.regions.support import Code, Support, SupportRow, SupportTable
 from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError
 
 _spec = importlib.util.spec_from_file_location("graphs", Path(__file__).with_name("graphs.py"))

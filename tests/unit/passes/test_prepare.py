@@ -32,7 +32,7 @@ from intarsia_ir.graph.walk import calls
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.passes.base import Pass, Pipeline, Remarks
-from intarsia_ir.passes.prepare import PREPARE
+from intarsia_ir.passes.prepare import PREPARE, load_pass
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import VerifyError
 
@@ -404,3 +404,9 @@ def test_an_observer_sees_every_step():
     seen: list[str] = []
     PREPARE.run(module(node("sin", V), params=(V,)), observe=lambda name, _m: seen.append(name))
     assert seen == [step.name for step in PREPARE.passes]
+
+
+@pytest.mark.parametrize("name", ["fold_constants.FOLD_NOTHING", "base"])
+def test_a_name_without_a_pass_is_an_error(name: str) -> None:
+    with pytest.raises(AttributeError, match="has no pass"):
+        load_pass(name)

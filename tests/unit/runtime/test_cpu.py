@@ -6,8 +6,10 @@ import pytest
 from intarsia_runtime.artifact.machine import Machine, detect_machine
 from intarsia_runtime.cpu import (
     confirmed_features,
+    glibc_features,
     granted_features,
     machine_features,
+    numpy_features,
     this_machine,
 )
 from intarsia_runtime.hwcap import AT_HWCAP, AT_HWCAP2, hwcap_features, with_implied
@@ -15,9 +17,31 @@ from intarsia_runtime.hwcap import AT_HWCAP, AT_HWCAP2, hwcap_features, with_imp
 
 def test_what_the_processor_denies_is_not_there() -> None:
     kernel = frozenset({"sse4_2", "avx2", "avx512f", "avx512_vnni", "fma", "bmi1", "smep"})
-    nehalem = {"SSE42": True, "AVX2": False, "AVX512F": False, "AVX512VNNI": False, "FMA3": False}
+    nehalem = {"sse4_2": True, "avx2": False, "avx512f": False, "avx512_vnni": False, "fma": False}
     assert confirmed_features(kernel, nehalem) == {"sse4_2", "bmi1", "smep"}
     assert confirmed_features(kernel, {}) == kernel
+
+
+def test_glibc_and_numpy_agree_about_the_processor() -> None:
+    processor = glibc_features()
+    if processor is None:
+        pytest.skip("only glibc of x86 keeps what CPUID said")
+    asked = numpy_features(processor)
+    assert asked
+    assert {name: processor[name] for name in asked} == asked
+
+
+def test_numpy_that_says_nothing_denies_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy._core._multiarray_umath as umath  # where NumPy keeps it
+
+    assert numpy_features(["no_such_feature"]) == {}
+    monkeypatch.delattr(umath, "__cpu_features__")
+    assert numpy_features(["avx2"]) == {}
+
+
+def test_a_libc_without_cpuid_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("intarsia_runtime.cpu.ctypes.CDLL", lambda name: object())
+    assert glibc_features() is None
 
 
 def test_a_real_machine_is_believed() -> None:

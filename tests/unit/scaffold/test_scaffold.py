@@ -12,8 +12,8 @@ import pytest
 
 from intarsia.cli.main import main
 from intarsia.host.manifest import parse_manifest
-from intarsia.scaffold.scaffold import ROLES, new_plugin, templates
 from intarsia_runtime.errors import ResourceError, UsageError
+from intarsia_tools.scaffold.scaffold import ROLES, new_plugin, templates
 
 
 def test_a_backend_is_complete_and_parses(tmp_path: Path) -> None:

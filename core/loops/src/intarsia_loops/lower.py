@@ -51,7 +51,18 @@ BoundStack: TypeAlias = "Callable[[PrimFunc, LoopTarget], PrimFunc]"
 ScheduleTable: TypeAlias = "Mapping[str, GroupSchedule | Mapping[str, GroupSchedule]]"
 """Name of an anchor operator to its schedule, or to schedules by key of the target."""
 
-OPEN_SCHEDULES = frozenset({"cpu.dense", "matmul", "nn.softmax", "nn.log_softmax"})
+OPEN_SCHEDULES = frozenset(
+    {
+        "cpu.avg_pool",
+        "cpu.conv",
+        "cpu.dense",
+        "cpu.depthwise",
+        "cpu.max_pool",
+        "matmul",
+        "nn.log_softmax",
+        "nn.softmax",
+    }
+)
 """Operators whose schedules are for open sizes, too."""
 
 _TEMPORARY_BYTES = 64 << 20
@@ -66,11 +77,12 @@ class _Backend(Struct, frozen=True):
     loops: DefaultLoops | None
     bound_stack: BoundStack | None
     on_device: bool
+    is_sized: bool
 
 
 def lower(
     main: Function,
-    regions: Sequence[OutlinedRegion],
+    regions: Sequence[OutlinedRegion] = (),
     *,
     target: LoopTarget,
     schedules: ScheduleTable = MappingProxyType({}),
@@ -107,7 +119,7 @@ def lower(
         PluginError: A schedule returned a kernel whose parameters do not fit its group.
         VerifyError: ``bound_stack`` leaves more on the stack than it may.
     """
-    backend = _Backend(target, schedules, loops, bound_stack, on_device)
+    backend = _Backend(target, schedules, loops, bound_stack, on_device, _is_sized(main))
     fusion = fuse(main)
     kernel_by_structure: dict[object, PrimFunc] = {}
     names: dict[str, int] = {}
@@ -123,11 +135,16 @@ def lower(
             group = _renamed(item.group, names)
             kernel = _chosen_kernel(group, target, tuned, chosen)
             kernel = _kernel(group, backend) if kernel is None else kernel
-            kernel_by_structure[key] = flatten_open(_bounded(kernel, backend))
+            kernel_by_structure[key] = _bounded(kernel, backend)
         kernels[item] = kernel_by_structure[key]
     plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
     module = TensorModule(tuple(kernel_by_structure.values()), plan, name)
     return Lowered(module, constants, MappingProxyType(chosen))
+
+
+def _is_sized(function: Function) -> bool:
+    """Whether all sizes of the inputs are numbers."""
+    return not any(is_open(tensor_type(param)) for param in function.params)
 
 
 def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:
@@ -153,7 +170,7 @@ def _kernel(group: FusedGroup, backend: _Backend) -> PrimFunc:
 
 
 def _bounded(kernel: PrimFunc, backend: _Backend) -> PrimFunc:
-    """Return a kernel whose temporaries fit every stack.
+    """Return a kernel whose temporaries fit every stack, and whose strides are arithmetic.
 
     Raises:
         VerifyError: The backend leaves more on the stack than it may.
@@ -163,7 +180,7 @@ def _bounded(kernel: PrimFunc, backend: _Backend) -> PrimFunc:
     elif not backend.on_device:
         kernel = stack_to_scratch(kernel, STACK_BYTES)
     verify_frame(kernel, DEVICE_FRAME_BYTES if backend.on_device else FRAME_BYTES)
-    return kernel
+    return kernel if backend.is_sized else flatten_open(kernel)
 
 
 def _wastes_memory(kernel: PrimFunc) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.tir.tensor import extents as tensor_extents
 from intarsia_runtime.size import Dim, Size
@@ -32,6 +33,12 @@ def typical(size: Size) -> int:
 def is_open(kind: TensorType) -> bool:
     """Whether a size is only known at run time."""
     return any(isinstance(size, Dim) for size in kind.shape)
+
+
+def has_open_size(node: Call) -> bool:
+    """Whether a size of a call, or of what it is given, is only known at run time."""
+    kinds = (node.type, *(arg.type for arg in node.args))
+    return any(isinstance(kind, TensorType) and is_open(kind) for kind in kinds)
 
 
 def extents(kind: TensorType) -> tuple[int, ...]:

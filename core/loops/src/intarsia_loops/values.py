@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from intarsia_ir.graph.expr import Call, CallFunction, Constant, Expr, Tuple, TupleGetItem, Var
-from intarsia_ir.graph.types import Shape, TensorType, TupleType
+from intarsia_ir.graph.types import Size, TensorType, TupleType
 from intarsia_ir.ops.shape import BroadcastTo, Copy, Reshape, Transpose
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 from intarsia_runtime.size import product
@@ -83,7 +83,7 @@ def is_view(call: Call) -> bool:
     return _keeps_order(before, call)
 
 
-def _keeps_order(shape: Shape, call: Call) -> bool:
+def _keeps_order(shape: tuple[Size, ...], call: Call) -> bool:
     axes: tuple[int, ...] = call.attrs.axes  # type: ignore[attr-defined]  # transpose has axes
     moved = [axis for axis in axes if shape[axis] != 1]
     return moved == sorted(moved)

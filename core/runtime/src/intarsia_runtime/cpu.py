@@ -2,18 +2,18 @@
 """Asks the processor itself what it can do, besides the kernel.
 
 A user-mode emulator shows programs the ``/proc/cpuinfo`` of the machine it runs on, and then
-refuses the instructions listed there. NumPy asks the (emulated) processor when it is imported.
-And Linux lends the registers of a matrix unit to processes that ask for them.
+refuses the instructions listed there. The dynamic linker of glibc executes CPUID when a process
+starts and keeps the answers (``sys/platform/x86.h``, since glibc 2.33); elsewhere NumPy does so
+when it is imported. And Linux lends the registers of a matrix unit to processes that ask for them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import cast
 
 from msgspec.structs import replace
 
@@ -21,6 +21,17 @@ from .artifact.machine import Machine, detect_machine
 from .hwcap import hwcap_features, known_names, with_implied
 
 _NUMPY_NAMES = MappingProxyType({"fma": "fma3", "bmi1": "bmi", "abm": "lzcnt", "pni": "sse3"})
+
+_CPUID = (
+    (0, 2, "pni:0 ssse3:9 fma:12 sse4_1:19 sse4_2:20 movbe:22 popcnt:23 avx:28 f16c:29"),
+    (1, 1, "bmi1:3 avx2:5 bmi2:8 avx512f:16 avx512dq:17 avx512ifma:21 avx512cd:28 avx512bw:30"),
+    (1, 1, "avx512vl:31"),
+    (1, 2, "avx512vbmi:1 avx512_vbmi2:6 avx512_vnni:11 avx512_bitalg:12 avx512_vpopcntdq:14"),
+    (1, 3, "amx_bf16:22 avx512_fp16:23 amx_tile:24 amx_int8:25"),
+    (2, 2, "abm:5"),
+    (6, 0, "avx_vnni:4 avx512_bf16:5"),
+)
+"""glibc's index of a CPUID leaf (1, 7, 0x80000001, 7.1), register (EAX is 0), ``feature:bit``."""
 
 
 @cache
@@ -33,7 +44,8 @@ def this_machine() -> Machine:
     found = machine_features(machine, hwcap_features(machine.arch))
     if found is None:
         return machine
-    features = confirmed_features(found, _processor_features())
+    processor = glibc_features()
+    features = confirmed_features(found, numpy_features(found) if processor is None else processor)
     return replace(machine, cpu_features=granted_features(features, _ask_for_tiles))
 
 
@@ -58,11 +70,10 @@ def confirmed_features(kernel: frozenset[str], processor: Mapping[str, bool]) ->
 
     Args:
         kernel: Features as the Linux kernel names them.
-        processor: Features as NumPy names them, and whether they are there; what is not among them
-            is believed.
+        processor: The same names, and whether the feature is there; what is not among them is
+            believed.
     """
-    denied = {name.lower() for name, there in processor.items() if not there}
-    return frozenset(name for name in kernel if _numpy_name(name) not in denied)
+    return frozenset(name for name in kernel if processor.get(name, True))
 
 
 def granted_features(features: frozenset[str], ask: Callable[[], bool]) -> frozenset[str]:
@@ -83,15 +94,34 @@ def _ask_for_tiles() -> bool:
     return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
 
 
-def _numpy_name(name: str) -> str:
-    return _NUMPY_NAMES.get(name, name.replace("_", ""))
+def glibc_features() -> Mapping[str, bool] | None:
+    """Return what CPUID said when this process started; ``None`` if no glibc of x86 keeps it."""
+    try:
+        leaf_of = ctypes.CDLL(None).__x86_get_cpuid_feature_leaf
+    except (OSError, AttributeError, TypeError):  # no such function on this system
+        return None
+    leaf_of.restype, leaf_of.argtypes = ctypes.POINTER(ctypes.c_uint32 * 4), (ctypes.c_uint,)
+    found: dict[str, bool] = {}
+    for leaf, register, row in _CPUID:
+        word = int(leaf_of(leaf).contents[register])
+        for name, _, bit in (feature.partition(":") for feature in row.split()):
+            found[name] = bool(word >> int(bit) & 1)
+    return found
 
 
-def _processor_features() -> Mapping[str, bool]:
-    """Return what NumPy found; nothing if it no longer says, and then the kernel is believed."""
+def numpy_features(names: Iterable[str]) -> Mapping[str, bool]:
+    """Return what NumPy found of the features, by the kernel's names; nothing if it does not say.
+
+    Args:
+        names: Features as the Linux kernel names them.
+    """
     try:
         umath = importlib.import_module("numpy._core._multiarray_umath")
     except ImportError:
         return {}
     features: object = vars(umath).get("__cpu_features__")
-    return cast("Mapping[str, bool]", features) if isinstance(features, dict) else {}
+    if not isinstance(features, dict):
+        return {}
+    found = {str(name).lower(): bool(there) for name, there in features.items()}
+    short = {name: _NUMPY_NAMES.get(name, name.replace("_", "")) for name in names}
+    return {name: found[numpy] for name, numpy in short.items() if numpy in found}

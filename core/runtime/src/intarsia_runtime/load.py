@@ -144,7 +144,7 @@ def _program_of_sizes(
 
     def open_part(part: OpenedArtifact) -> PlanExecutable | VmExecutor:
         program = _instantiate(part, threads, executor, beside_libraries)
-        if isinstance(program, SizesExecutor):
+        if isinstance(program, SizesExecutor | OpenExecutor):
             raise ArtifactError(f"the part '{part.passport.name}' has sizes of its own")
         return program
 

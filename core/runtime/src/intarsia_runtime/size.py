@@ -221,6 +221,11 @@ def maximum(a: Size, b: Size) -> Size:
     return _extreme("max", a, b)
 
 
+def numbers(sizes: Iterable[Size]) -> tuple[int, ...]:
+    """Return the sizes that are numbers."""
+    return tuple(size for size in sizes if isinstance(size, int))
+
+
 def product(sizes: Iterable[Size]) -> Size:
     """Return the product of sizes; 1 of none."""
     result: Size = 1

@@ -65,7 +65,8 @@ class ForeignContestant(Closing):
     ) -> None:
         self.name = name
         self._peer, self._model = FOREIGN[name], model
-        python = os.environ.get(self._peer.variable) or sys.executable
+        self._python = python = os.environ.get(self._peer.variable) or sys.executable
+        self._named = f"{self._peer.variable} names a Python that has {self._peer.packages}"
         program = Path(__file__).parent / self._peer.program
         # Without -P, modules beside the program would hide those of Python.
         argv = [python, "-P", str(program), str(model), str(inputs), str(threads)]
@@ -83,7 +84,7 @@ class ForeignContestant(Closing):
             self._errors.close()
             raise UsageError(
                 f"'{name}' cannot be run by '{python}': {error.strerror}",
-                hint=f"{self._peer.variable} names a Python that has {self._peer.packages}",
+                hint=self._named,
             ) from None
         try:
             self._answer("ready")
@@ -123,7 +124,10 @@ class ForeignContestant(Closing):
             end = how_it_ended(self._child.wait())
             self._errors.seek(0)
             last = "".join(self._errors.read().strip().splitlines()[-1:])
-            raise WorkerLost(f"the process of '{self.name}' {end}: {last}")
+            raise WorkerLost(
+                f"the process of '{self.name}' {end}: {last}".removesuffix(": "),
+                hint=f"it is run by '{self._python}'; {self._named}",
+            )
         answer: dict[str, object] = json.loads(line)
         if "missing" in answer:
             raise UsageError(

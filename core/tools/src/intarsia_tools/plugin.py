@@ -9,10 +9,11 @@ import click
 
 from intarsia.plugin import hookimpl
 
-from .commands import bench, bisect, matrix, tune, verify
+from .commands import bench, bisect, diff, matrix, plugins_dev, plugins_new, tune, verify
 
 
 @hookimpl
 def register_commands() -> Sequence[click.Command]:
-    """``tune``, ``matrix``, ``verify``, ``bisect`` and ``bench``."""
-    return [module.command for module in (tune, matrix, verify, bisect, bench)]
+    """What works with a host, and what it has no need of."""
+    modules = (tune, matrix, verify, bisect, bench, diff, plugins_new, plugins_dev)
+    return [module.command for module in modules]

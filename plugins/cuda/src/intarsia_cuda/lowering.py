@@ -3,42 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from functools import partial
 
 from intarsia_loops.lower import lower
-from intarsia_runtime.artifact.plan import ALIGNMENT
 
 from .schedules.stages import device_loops
 from .schedules.table import SCHEDULES
 
-if TYPE_CHECKING:
-    from intarsia.plugin import Region, Target
-    from intarsia_ir.graph.expr import Function
-    from intarsia_ir.tir.module import Lowered
-    from intarsia_ir.tir.space import Tuned
-
-    from .target import CudaOptions
-
-
-def lower_function(
-    main: Function,
-    regions: Sequence[Region] = (),
-    *,
-    target: Target[CudaOptions],
-    alignment: int = ALIGNMENT,
-    tuned: Tuned | None = None,
-    name: str = "main",
-) -> Lowered:
-    """Lower a graph function; see :func:`intarsia_loops.lower.lower` for arguments and errors."""
-    return lower(
-        main,
-        regions,
-        target=target,
-        schedules=SCHEDULES,
-        loops=device_loops,
-        on_device=True,
-        alignment=alignment,
-        tuned=tuned,
-        name=name,
-    )
+lower_function = partial(lower, schedules=SCHEDULES, loops=device_loops, on_device=True)
+"""Lowers a graph function; see :func:`intarsia_loops.lower.lower` for arguments and errors."""

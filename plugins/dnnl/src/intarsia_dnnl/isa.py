@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -30,8 +31,15 @@ LIMITS = {
     "AVX512_CORE_BF16": 0xE7,
     "AVX512_CORE_FP16": 0x1EF,
     "AVX512_CORE_AMX": 0xFEF,
+    "AVX512_CORE_AMX_FP16": 0x1FEF,
+    "AVX10_1_512": 0x1EF,
+    "AVX10_1_512_AMX": 0xFEF,
+    "AVX10_1_512_AMX_FP16": 0x1FEF,
+    "DEFAULT": ~0,
+    "ALL": ~0,
 }
-"""Values of those variables, as the library's sets of instructions; any other one is no limit."""
+"""Values of those variables, as the library's sets of instructions. The library takes any other one
+for no limit and says nothing; we say it."""
 _SETS = (
     ("avx2", 0x4),
     ("avx_vnni", 0x8),
@@ -52,9 +60,20 @@ def usable_features(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     """Return this processor's features that the library may use, as the Linux kernel names them."""
     allowed = _LIMIT if hides_tiles(cpuinfo) else ~0
     for variable in VARIABLES:
-        allowed &= LIMITS.get(os.environ.get(variable, "").upper(), ~0)
+        allowed &= _limit_of(variable)
     features = this_machine().cpu_features or frozenset[str]()
     return frozenset(name for name in features if _set_of(name) & allowed == _set_of(name))
+
+
+def _limit_of(variable: str) -> int:
+    """The set of instructions that a variable allows; all if it is unset, or unknown to us."""
+    text = os.environ.get(variable, "").strip().upper()
+    if text and text not in LIMITS:
+        known = ", ".join(LIMITS)
+        warnings.warn(
+            f"{variable} is '{text[:40]}', no limit that is known here: {known}", stacklevel=2
+        )
+    return LIMITS.get(text, ~0)
 
 
 def _set_of(feature: str) -> int:

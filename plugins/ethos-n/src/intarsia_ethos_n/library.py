@@ -170,10 +170,11 @@ def _found(root: Path, folders: Sequence[str], name: str) -> Path:
 
 def _shim(source: bytes, include: Path, library: Path) -> Path:
     """Return the compiled shim; it is kept beside others in the user's cache."""
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
+    named = os.environ.get("CXX") or "c++"
+    compiler = shutil.which(named)
     if compiler is None:
         raise ToolchainError(
-            "no C++ compiler to build the shim of the Ethos-N Support Library with",
+            f"no C++ compiler '{named}' to build the shim of the Ethos-N Support Library with",
             hint="install one, or name it in CXX",
         )
     key = hashlib.sha256()

@@ -11,9 +11,10 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from intarsia_runtime.artifact.elf_object import check_object
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.loading import CodeLoader, NativeCode
+
+from .elf_object import check_object
 
 if TYPE_CHECKING:
     from llvmlite import binding
@@ -64,7 +65,7 @@ class ObjectCode(NativeCode):
             raise ArtifactError(f"LLVM refuses the code of '{name}': {cause}") from None
         self._trackers = [linked]
         self._close = weakref.finalize(self, _unload, self._trackers, self._jit, self._endings)
-        # A finaliser at exit could unload code that another thread still runs.
+        # A finalizer at exit could unload code that another thread still runs.
         self._close.atexit = False
 
     def address(self, symbol: str) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from intarsia.plugin import IntarsiaError, Memory, Role, TargetKind, hookimpl
 from intarsia_ir.reduced import WINOGRAD
 
-from .target import LlvmOptions
+from .target import LlvmOptions, canonicalize, is_known
 
 if TYPE_CHECKING:
     from intarsia.plugin import (
@@ -54,9 +54,12 @@ def register_target_kind() -> Sequence[TargetKind]:
 @hookimpl
 def canonicalize_target(target: Target[LlvmOptions]) -> Target[LlvmOptions]:
     """This machine for ``native``; LLVM is loaded where its tables are asked for a name."""
-    from .processors import check_processor
+    options = canonicalize(target.options)
+    if not is_known(options):
+        from .processors import check_processor  # reads what LLVM prints
 
-    return replace(target, options=check_processor(target.options))
+        options = check_processor(options)
+    return replace(target, options=options)
 
 
 @hookimpl

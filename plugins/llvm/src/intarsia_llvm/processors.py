@@ -17,13 +17,12 @@ from intarsia_runtime.errors import TargetError, ToolchainError
 
 from .target import (
     X86_CPUS,
-    X86_FEATURES,
-    X86_OTHERS,
     LlvmOptions,
     canonicalize,
     feature_hint,
     host_cpu,
     host_triple,
+    is_known,
     is_x86,
 )
 
@@ -142,13 +141,10 @@ def check_processor(options: LlvmOptions) -> LlvmOptions:
         TargetError: An unknown processor, feature or triple.
     """
     options = canonicalize(options)
+    if is_known(options):
+        return options
     wanted = [("mcpu", options.mcpu), ("mtune", options.mtune)]
     wanted += [("mattr", feature[1:]) for feature in options.mattr]
-    if is_x86(options.mtriple):
-        ours = {*X86_CPUS, *X86_FEATURES, *X86_OTHERS}
-        wanted = [pair for pair in wanted if pair[1] not in ours and pair != ("mtune", "")]
-    if not wanted:
-        return options
     _, cpus, features = processors_and_features(options.mtriple)
     processors = {row.value for row in cpus} | {"generic"}
     known_features = {row.value for row in features}

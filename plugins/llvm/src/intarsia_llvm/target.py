@@ -6,7 +6,9 @@ from __future__ import annotations
 import platform
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from intarsia.plugin.backend import did_you_mean, option
@@ -156,25 +158,79 @@ def host_triple() -> str:
 def host_cpu() -> tuple[str, tuple[str, ...]]:
     """Return the name and the features of this machine's processor, as LLVM has them.
 
-    The name alone must not be trusted: virtual machines mask and mix what it stands for.
+    The name alone must not be trusted: virtual machines mask and mix what it stands for. LLVM
+    itself is asked only where neither the kernel nor :data:`_MODELS` has the answer.
     """
-    from llvmlite import binding  # an SDK: loaded when a target asks for it
-
     from intarsia_runtime.cpu import this_machine
 
-    from .isa import attributes_of
-
-    name, usable = binding.get_host_cpu_name(), this_machine().cpu_features
+    usable = this_machine().cpu_features
     if not is_x86(host_triple()):
+        from llvmlite import binding  # an SDK: loaded when a target asks for it
+
+        from .isa import attributes_of
+
         found = attributes_of(host_triple(), usable or frozenset())
-        return name, tuple(feature[1:] for feature in found)
+        return binding.get_host_cpu_name(), tuple(feature[1:] for feature in found)
+    name = model_name(_cpuinfo()) if usable is not None else None
+    if name is not None and usable is not None:
+        return name, tuple(ours for ours, kernel in X86_FEATURES.items() if kernel in usable)
+    from llvmlite import binding
+
     has = binding.get_host_cpu_features()
     names = tuple(
-        name
-        for name, kernel_name in X86_FEATURES.items()
-        if has.get(name) and (usable is None or kernel_name in usable)
+        ours
+        for ours, kernel in X86_FEATURES.items()
+        if has.get(ours) and (usable is None or kernel in usable)
     )
-    return name, names
+    return binding.get_host_cpu_name(), names
+
+
+_MODELS = {
+    ("GenuineIntel", 6): {
+        "haswell": "3c 3f 45 46",
+        "broadwell": "3d 47 4f 56",
+        "skylake": "4e 5e 8e 9e a5 a6",
+        "rocketlake": "a7",
+        "icelake-client": "7d 7e",
+        "icelake-server": "6a 6c",
+        "tigerlake": "8c 8d",
+        "sapphirerapids": "8f",
+        "emeraldrapids": "cf",
+        "graniterapids": "ad",
+    },
+    ("AuthenticAMD", 25): {"znver3": "0* 2* 3* 4* 5*", "znver4": "1* 6* 7* a*"},
+    ("AuthenticAMD", 26): {"znver5": "0* 1* 2* 3* 4* 5* 6*"},
+}
+"""Vendor and family to LLVM's name and its models, in hexadecimal (LLVM: ``Host.cpp``).
+
+Models whose name depends on features (Intel's 55) are not here.
+"""
+
+
+def model_name(cpuinfo: str) -> str | None:
+    """Return LLVM's name of the first x86 processor that the kernel lists; ``None`` if not known.
+
+    Args:
+        cpuinfo: The beginning of ``/proc/cpuinfo``.
+    """
+    rows = cpuinfo.partition("\n\n")[0].splitlines()
+    row = {key.strip(): value.strip() for key, _, value in (r.partition(":") for r in rows)}
+    try:
+        family, model = int(row["cpu family"]), f"{int(row['model']):02x}"
+    except (KeyError, ValueError):
+        return None
+    for name, models in _MODELS.get((row.get("vendor_id", ""), family), {}).items():
+        if any(fnmatchcase(model, pattern) for pattern in models.split()):
+            return name
+    return None
+
+
+def _cpuinfo() -> str:
+    try:
+        with Path("/proc/cpuinfo").open("rb") as stream:
+            return stream.read(4096).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def canonicalize(options: LlvmOptions) -> LlvmOptions:
@@ -220,6 +276,13 @@ def canonicalize(options: LlvmOptions) -> LlvmOptions:
             option="mcpu",
         )
     return replace(options, mtriple=triple)
+
+
+def is_known(options: LlvmOptions) -> bool:
+    """Say whether every name in canonical options is in the tables of x86 above."""
+    ours = {*X86_CPUS, *X86_FEATURES, *X86_OTHERS}
+    names = {options.mcpu, *(feature[1:] for feature in options.mattr)}
+    return is_x86(options.mtriple) and names <= ours and options.mtune in {*ours, ""}
 
 
 def _with_float_abi(options: LlvmOptions) -> LlvmOptions:

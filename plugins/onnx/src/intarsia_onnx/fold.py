@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from intarsia_ir.budget import budget
-from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
+from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tensor_type
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.graph.walk import children
@@ -158,7 +158,7 @@ def _is_small(type_: Type) -> bool:
 def _size_arithmetic(node: Call, operands: Sequence[np.ndarray]) -> np.ndarray | None:
     """Return the result of an operator on sizes; ``None`` if it needs numbers."""
     if node.op is Cast:
-        return operands[0] if node.type.dtype.is_integer else None  # type: ignore[union-attr]  # small
+        return operands[0] if tensor_type(node).dtype.is_integer else None
     if node.op in (Equal, NotEqual) and not _is_decided(operands):
         return None
     if node.op is Divide:
@@ -174,7 +174,7 @@ def _size_arithmetic(node: Call, operands: Sequence[np.ndarray]) -> np.ndarray |
         return None  # its definition is for arrays of numbers
     array = np.asarray(result, object)
     whole = all(isinstance(item, int | np.integer | np.bool_ | Dim) for item in array.reshape(-1))
-    return array if whole and array.shape == node.type.static_shape else None  # type: ignore[union-attr]  # small
+    return array if whole and array.shape == tensor_type(node).static_shape else None
 
 
 def _is_decided(operands: Sequence[np.ndarray]) -> bool:

@@ -17,14 +17,13 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from intarsia.driver.build import build
-from intarsia.driver.configured import read_settings
+from intarsia.driver.configured import TargetChoice, read_settings
 from intarsia.driver.request import OPTIONS
-from intarsia.driver.target_choice import TargetChoice
 from intarsia.host.guard import working_folder
 from intarsia.host.host import Host
 from intarsia.target.kinds import Origin
 from intarsia.target.options import did_you_mean
-from intarsia.target.scope import current_target
+from intarsia.target.target import CompositeTarget, Target
 from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError
 from intarsia_runtime.forking import renew_lock_in_children
 
@@ -42,7 +41,6 @@ from .graph import (
 
 if TYPE_CHECKING:
     from intarsia.target.read import OneSpec, TargetSpec
-    from intarsia.target.target import CompositeTarget
     from intarsia_ir.graph.module import IRModule
     from intarsia_runtime.load import Executable
 
@@ -123,7 +121,7 @@ def backend(
 
 def _target(host: Host, options: BackendOptions) -> CompositeTarget:
     """The target of the options, the scope, the environment or a file, in this order."""
-    given = options.target if options.target is not None else current_target()
+    given = options.target if options.target is not None else Target.current()
     if given is not None:
         return host.target(given, options.target_host)
     configured = read_settings(os.environ, working_folder())
@@ -135,7 +133,7 @@ def _target(host: Host, options: BackendOptions) -> CompositeTarget:
             hint=f"options={{'target': ...}} or INTARSIA_TARGET; installed backends: {known}",
         )
     origin = Origin(found.origin, defaults=configured.options, default_setter=configured.origin)
-    return TargetChoice(found.value, origin, driver.value).read(host)
+    return TargetChoice(found.value, origin, driver.value, driver.origin).read(host)
 
 
 class CompiledGraph:

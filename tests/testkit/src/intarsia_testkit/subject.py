@@ -17,10 +17,10 @@ from urllib.parse import unquote, urlsplit
 from intarsia.host.discovery import Found, State, find_plugins, name_key
 from intarsia.host.host import Host
 from intarsia.host.manifest import KindRow, Manifest
-from intarsia.partition.support import SupportTable
 from intarsia.target.kind import Role
 from intarsia.target.target import CompositeTarget, Target
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.regions.support import SupportTable
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, UsageError
 

@@ -22,7 +22,7 @@ from ..target.options import OptionRow, did_you_mean
 from ..target.universal import target_rows
 from .kind_option import PLAIN, KindOption, SectionOption
 from .output import echo
-from .session import Session
+from .session import host_of
 
 FAMILIES = ("target", "executor", "runtime")
 """What has options of its kinds on the command line."""
@@ -106,14 +106,6 @@ def help_all_option() -> Callable[[FC], FC]:
 def _generated(ctx: click.Context) -> list[KindOption]:
     found: list[KindOption] = ctx.meta.get(_GENERATED, [])
     return found
-
-
-def host_of(ctx: click.Context) -> Host:
-    """The host of the command line, also while it is completed."""
-    if isinstance(ctx.obj, Session):
-        return ctx.obj.host()
-    disabled: Sequence[str] = ctx.find_root().params.get("disabled") or ()
-    return Session(tuple(disabled)).host()  # while completing, no group was called
 
 
 def _names(host: Host, family: str) -> list[str]:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -18,13 +18,12 @@ from ..driver.model_partition import ModelPartition, partition_model
 from ..driver.sizes import largest
 from ..driver.stages import read_target
 from ..partition.cost import Plan
-from ..partition.placed_graph import PlacedGraph, placed_graph
 from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates, seconds_text
 from ..partition.rules import parse_place_rule
 from ..target.options import did_you_mean
+from ..target.target import CompositeTarget
 from .composed import ComposedCommand
-from .drawing.write import draw
-from .model_options import limit_options, parse_shape
+from .model_options import keep_model, limit_options, parse_shape, require_tools
 from .output import echo, emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options
@@ -108,7 +107,7 @@ def command(
     verdicts = _chosen(placement.verdicts, nodes)
     pictures = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
     if any(pictures.values()):
-        draw(_graph(placed, parts.fallback.kind.name), model, str(parts), pictures)
+        _draw(placed, model, parts, pictures)
     if as_json:
         owners = {part.kind.name: host.owner(part.kind.name) for part in parts.targets}
         emit_json(
@@ -127,18 +126,28 @@ def command(
     check_gates(placement, require_offload=require_offload, max_regions=max_regions)
 
 
-def _graph(placed: ModelPartition, fallback: str) -> PlacedGraph:
-    """Return what pictures show.
+def _draw(
+    placed: ModelPartition, model: Path, target: CompositeTarget, files: Mapping[str, Path | None]
+) -> None:
+    """Write the pictures that have a file.
 
     Raises:
         UnsupportedError: The model is a program.
+        UsageError: The tools are not installed, or a file is the model.
     """
     if "main" not in placed.pieces:
         raise UnsupportedError(
             "a picture shows a model that is compiled whole, and this one runs as a program",
             hint="--json has its placement, and which nodes run on the host",
         )
-    return placed_graph(placed.pieces["main"].main, placed.placement, fallback)
+    with require_tools("a picture"):
+        from intarsia_tools.drawing.placed_graph import placed_graph
+        from intarsia_tools.drawing.write import draw
+    for path in files.values():
+        keep_model(model, path)
+    graph = placed_graph(placed.pieces["main"].main, placed.placement, target.fallback.kind.name)
+    for path in draw(graph, model, str(target), files):
+        echo(f"wrote {path}", err=True)
 
 
 def _chosen(verdicts: Sequence[Verdict], wanted: Sequence[str]) -> list[Verdict]:

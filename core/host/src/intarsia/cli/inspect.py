@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -81,9 +81,16 @@ def _facts(passport: Passport) -> dict[str, object]:
         "versions": ", ".join(f"{name} {version}" for name, version in passport.versions.items()),
         "steps": f"{len(steps)} ({kernels} kernels, {regions} regions)",
         "tuned": f"{len(_kernels(passport))} kernels by records" if passport.tuned else "",
-        "workspace": f"{sum(plan.workspace_bytes for plan in plans)} bytes",
+        "workspace": _workspace(plans),
         "weights": f"{weights.bytes} bytes" if weights else "none",
     }
+
+
+def _workspace(plans: Sequence[CallPlan]) -> str:
+    """How much memory intermediate tensors take, as far as sizes are known."""
+    known = f"{sum(plan.workspace_bytes for plan in plans)} bytes"
+    slots = sum(len(plan.open.slots) for plan in plans if plan.open is not None)
+    return f"{slots} slots, as large as the run's sizes need" if slots else known
 
 
 def _kernels(passport: Passport) -> Collection[object]:

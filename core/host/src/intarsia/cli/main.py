@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 import click
 
 from intarsia_runtime.errors import EXHAUSTED, IntarsiaError
-from intarsia_runtime.installed import installed_version
 
 from .output import echo
-from .session import Session
+from .session import Session, host_of
 
 if TYPE_CHECKING:
-    from ..host.host import CommandInfo, Host
+    from ..host.host import CommandInfo
 
 COMMANDS = MappingProxyType(
     {
@@ -36,7 +35,6 @@ COMMANDS = MappingProxyType(
             "explain:command",
             "Say for every node which accelerator takes it, or why not.",
         ),
-        "diff": ("diff:command", "Compare two builds: versions, target, where each node goes."),
         "inspect": ("inspect:command", "Show what an artifact holds."),
         "cache": ("cache:command", "Show and clear what earlier builds left for later ones."),
         "check": ("check:command", "Say whether an artifact is whole, and may run here or there."),
@@ -44,7 +42,7 @@ COMMANDS = MappingProxyType(
 )
 """Command to the attribute that has it and its line in ``--help``; help imports none of them."""
 
-_OF_TOOLS = ("tune", "matrix", "verify", "bisect", "bench")
+_OF_TOOLS = ("tune", "matrix", "verify", "bisect", "bench", "diff")
 """Commands of a package that may not be installed beside the host."""
 
 _COMPLETE = "_INTARSIA_COMPLETE"  # set by the shell's completion script
@@ -64,7 +62,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command; ``None`` if there is none of that name."""
         if cmd_name not in COMMANDS:
-            return _host(ctx).command(cmd_name) if cmd_name in _added(ctx) else None
+            return host_of(ctx).command(cmd_name) if cmd_name in _added(ctx) else None
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command = getattr(importlib.import_module(f".{module}", __package__), attribute)
         assert isinstance(command, click.Command)
@@ -94,16 +92,14 @@ class LazyGroup(click.Group):
                 formatter.write_dl([(name, info.summary) for name, info in added.items()])
 
 
-def _host(ctx: click.Context) -> Host:
-    """The host with the plugins that the options in front of the command leave."""
-    session = ctx.obj if isinstance(ctx.obj, Session) else Session()
-    return session.host()
-
-
 def _added(ctx: click.Context) -> Mapping[str, CommandInfo]:
     """The commands of plugins by name; one that has the name of one of ours is not reachable."""
-    found = {info.name: info for info in _host(ctx).commands()}
-    return {name: info for name, info in sorted(found.items()) if name not in COMMANDS}
+    found = {info.name: info for info in host_of(ctx).commands()}
+    return {
+        name: info
+        for name, info in sorted(found.items())
+        if name not in COMMANDS and " " not in name  # of a group of ours, which adds it itself
+    }
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
@@ -113,6 +109,8 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
 
 
 def _version() -> str:
+    from intarsia_runtime.installed import installed_version
+
     return installed_version("intarsia") or "unknown (not installed)"
 
 

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from math import inf
 from pathlib import Path
@@ -24,6 +24,7 @@ from ..driver.sizes import Size, parse_size
 from ..host.host import Host
 from ..partition.cost import Plan
 from ..partition.rules import parse_place_rule
+from ..target.kinds import GIVEN_NAME
 from ..target.options import Value
 from .kind_option import set_options
 from .session import Session
@@ -97,6 +98,24 @@ class BuildSettings(Struct, frozen=True):
             mapped=True,
             **self.options,
         )
+
+
+@contextmanager
+def require_tools(what: str) -> Generator[None]:
+    """Import from ``intarsia-tools``, which may not be installed beside the host.
+
+    Args:
+        what: The option or result that needs it, for the message.
+
+    Raises:
+        UsageError: It is not installed.
+    """
+    try:
+        yield
+    except ModuleNotFoundError:
+        raise UsageError(
+            f"{what} needs the package 'intarsia-tools'", hint="pip install intarsia-tools"
+        ) from None
 
 
 def keep_model(model: Path, output: Path | None) -> None:
@@ -262,7 +281,13 @@ def _config(
         UsageError: An option of another kind is set.
     """
     chosen: Setting = configured.choose(what, values[f"build_{what}"])
-    kind = (Executor if what == "executor" else Runtime)(chosen.value, host=host).kind
+    make = Executor if what == "executor" else Runtime
+    try:
+        kind = make(chosen.value, host=host).kind
+    except UsageError as error:
+        if chosen.origin in ("", GIVEN_NAME):
+            raise
+        raise error.at(f"{chosen.origin}, {error.where}".removesuffix(", ")) from None
     found = set_options(ctx, what)
     for other, options in found.items():
         if find_kind(what, other, host).name != kind:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 from click.shell_completion import CompletionItem
 
-from .composed import host_of
+from .session import host_of
 
 
 class PluginName(click.ParamType):

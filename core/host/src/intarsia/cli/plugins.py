@@ -3,24 +3,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import click
 
-from ..host.host import PluginInfo
-from . import plugins_check, plugins_dev, plugins_new
+from intarsia_runtime.errors import UsageError
+
+from ..host.host import CommandInfo, PluginInfo
+from . import plugins_check
 from .findings import probe_lines
 from .output import echo, emit_json, table
 from .plugin_names import PluginName
-from .session import Session
+from .session import Session, host_of
+
+_OF_TOOLS = ("new", "dev")
+"""Commands of a package that may not be installed beside the host."""
 
 
-@click.group("plugins")
+class PluginsGroup(click.Group):
+    """A group whose commands are the host's, and what plugins call ``plugins NAME``."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands, the host's first."""
+        return [*self.commands, *_added(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; ``None`` if there is none of that name."""
+        if cmd_name in self.commands:
+            return self.commands[cmd_name]
+        if cmd_name in _added(ctx):
+            return host_of(ctx).command(f"plugins {cmd_name}")
+        if cmd_name in _OF_TOOLS:
+            raise UsageError(
+                f"no command is called 'plugins {cmd_name}'", hint="pip install intarsia-tools"
+            )
+        return None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without importing a plugin."""
+        own = {name: one.get_short_help_str(80) for name, one in self.commands.items()}
+        rows = own | {name: info.summary for name, info in _added(ctx).items()}
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(rows.items()))
+
+
+def _added(ctx: click.Context) -> Mapping[str, CommandInfo]:
+    """The commands that plugins add to this group, by the last word of their names."""
+    rows = [(info.name.removeprefix("plugins "), info) for info in host_of(ctx).commands()]
+    return {name: info for name, info in rows if name != info.name}
+
+
+@click.group("plugins", cls=PluginsGroup)
 def command() -> None:
     """List, explain and check the installed plugins; write a new one."""
 
 
-command.add_command(plugins_new.command)
 command.add_command(plugins_check.command)
-command.add_command(plugins_dev.command)
 
 
 @command.command("list")
@@ -30,8 +68,6 @@ def list_plugins(session: Session, as_json: bool) -> None:
     """List all plugins and their state. Reads their manifests only."""
     host = session.host()
     plugins = host.plugins()
-    for warning in host.strange_settings():
-        echo(f"warning: {warning}", err=True)
     if as_json:
         emit_json({"plugins": [_row(plugin) for plugin in plugins]})
         return

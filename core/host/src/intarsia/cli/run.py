@@ -28,13 +28,15 @@ from ..driver.sizes import largest
 from .compile import compile_model
 from .composed import ComposedCommand
 from .idle import say_idle, say_not_compared
-from .model_options import BuildSettings, build_options
+from .model_options import BuildSettings, build_options, require_tools
 from .output import echo, emit_json, table
 from .simulated import say_simulated
 
 if TYPE_CHECKING:
     from intarsia_runtime.artifact.passport import Passport
     from intarsia_tools.verify import Verification
+
+    from ..host.host import Host
 
 Said: TypeAlias = "dict[str, Any]"
 """What ``--json`` prints."""
@@ -77,11 +79,11 @@ def command(
     An artifact is native code: run only what you would run as a program (--signed-by: who made it).
     Of an ONNX file whose inputs have open sizes, --inputs says the shapes.
     """
-    source = _reference(model, reference) if verify else model
+    source = _reference(model, reference, settings.host) if verify else model
     given: str | Mapping[str, np.ndarray] = inputs
-    if inputs != RANDOM and settings.executor.kind != VM and not is_artifact(model):
+    if inputs != RANDOM and settings.executor.kind != VM and not _is_artifact(model, settings.host):
         given = read_arrays(inputs)
-        settings = settings.with_shapes(open_shapes(model, given))
+        settings = settings.with_shapes(open_shapes(settings.host, model, given))
     begin = _opener(model, settings, threads, signed_by)
     with begin("graph" if profile else None) as executable:
         say_simulated(passport := executable.passport)
@@ -121,12 +123,8 @@ def _verified(
     results: Mapping[str, np.ndarray],
 ) -> Verification:
     """Compare a run with the reference, and say what was not compared."""
-    try:
+    with require_tools("--verify"):
         from intarsia_tools.verify import verify_run  # runs without it do without the tools
-    except ModuleNotFoundError:
-        raise UsageError(
-            "--verify needs the package 'intarsia-tools'", hint="pip install intarsia-tools"
-        ) from None
     found = verify_run(
         source,
         passport,
@@ -155,10 +153,17 @@ def _timing(results: Mapping[str, np.ndarray], times: Sequence[float]) -> Said:
     }
 
 
-def _reference(model: Path, reference: Path | None) -> Path:
+def _is_artifact(model: Path, host: Host) -> bool:
+    """Whether a file is an artifact; zip archives are, unless their suffix is a frontend's."""
+    name = model.name.lower()
+    suffixes = tuple(one.lower() for row in host.frontends() for one in row.suffixes)
+    return is_artifact(model) and not is_program(model) and not name.endswith(suffixes)
+
+
+def _reference(model: Path, reference: Path | None, host: Host) -> Path:
     if reference is not None:
         return reference
-    if is_artifact(model) and not is_program(model):
+    if _is_artifact(model, host):
         raise UsageError(
             "--verify needs the model that the artifact was compiled from", hint="--model FILE.onnx"
         )
@@ -169,7 +174,7 @@ def _opener(
     model: Path, settings: BuildSettings, threads: int | None, signed_by: Path | None
 ) -> Callable[[str | None], Executable]:
     """Return what loads an artifact, or what a model is compiled to, for an executor."""
-    if is_artifact(model) and not is_program(model):
+    if _is_artifact(model, settings.host):
         if settings.target.is_given:
             raise UsageError(
                 "an artifact has its target; --target is for models",

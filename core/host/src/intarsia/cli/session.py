@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 from msgspec import Struct
 
 from ..host.guard import working_folder
@@ -42,6 +44,8 @@ class Session(Struct, frozen=True):
         host = Host(disabled=self.disabled, trace=self._tell if self.trace else self.note)
         for name in self.disabled:
             host.plugin(name)
+        for warning in host.strange_settings():
+            warnings.warn(warning, stacklevel=2)
         return host
 
     def _tell(self, line: str) -> None:
@@ -58,3 +62,11 @@ class Session(Struct, frozen=True):
         from ..driver.configured import read_settings  # listing plugins needs no settings
 
         return read_settings(os.environ, working_folder(), self.config)
+
+
+def host_of(ctx: click.Context) -> Host:
+    """The host of the command line: of its group, or of the options in front of it."""
+    if isinstance(ctx.obj, Session):
+        return ctx.obj.host()
+    disabled: Sequence[str] = ctx.find_root().params.get("disabled") or ()
+    return Session(tuple(disabled)).host()  # completing, or finding a command

@@ -96,7 +96,7 @@ class Supervised(Struct, frozen=True):
 def supervise(arguments: Sequence[str]) -> Supervised:
     """Go on in a child process if the command runs code of plugins; the parent waits for it."""
     wanted = COMMANDS & set(arguments)
-    if sys.platform != "linux" or not wanted or os.environ.get(SKIP, "") not in ("", "0"):
+    if sys.platform != "linux" or not wanted or os.environ.get(SKIP, "").strip() == "1":
         return Supervised()
     note = Note(mmap(-1, _SIZE))
     heeded = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD}

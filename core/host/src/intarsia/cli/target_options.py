@@ -12,13 +12,12 @@ from click.shell_completion import CompletionItem
 
 from intarsia_runtime.errors import TargetError
 
-from ..driver.configured import Configured
-from ..driver.target_choice import TargetChoice
+from ..driver.configured import Configured, TargetChoice
 from ..target.kinds import GIVEN_NAME, Origin
 from ..target.target import CompositeTarget
-from .composed import help_all_option, host_of
+from .composed import help_all_option
 from .kind_option import SectionOption, set_options
-from .session import Session
+from .session import Session, host_of
 
 Decorator: TypeAlias = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -109,7 +108,7 @@ def choose_target(
         defaults=configured.options,
         default_setter=configured.origin,
     )
-    return TargetChoice(given.value, origin, host.value)
+    return TargetChoice(given.value, origin, host.value, host.origin or GIVEN_NAME)
 
 
 def read_targets(ctx: click.Context, texts: Sequence[str]) -> dict[str, CompositeTarget]:

@@ -24,15 +24,15 @@ from msgspec import Struct
 
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_runtime.artifact.archive import SUFFIX, OpenedArtifact, open_artifact
-from intarsia_runtime.artifact.copying import copy_artifact
 from intarsia_runtime.artifact.new_file import is_abandoned, written_beside
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.write import Aside
 from intarsia_runtime.errors import ArtifactError, IntarsiaError, ResourceError, UsageError
 from intarsia_runtime.load import Executable, instantiate
 
-from ..host.trial import cache_folder
+from ..host.trial import CACHE, cache_folder
 from .artifact import Artifact
+from .copying import copy_artifact
 
 LIMIT = "INTARSIA_CACHE_SIZE"
 """Environment variable: MiB that artifacts may take in the cache; 0 turns it off."""
@@ -291,7 +291,9 @@ def open_cache(env: Mapping[str, str]) -> BuildCache | None:
     """
     text = env.get(LIMIT, "").strip() or str(DEFAULT_MIB)
     if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise UsageError(f"{LIMIT} is {text[:40]!r}, not a number of MiB", hint=f"{LIMIT}=4096")
+        raise UsageError(
+            f"{LIMIT} is {text[:40]!r}, not a whole number of MiB below 10^11", hint=f"{LIMIT}=4096"
+        )
     home = cache_folder(env)
     if home is None or int(text) == 0:
         return None
@@ -300,13 +302,20 @@ def open_cache(env: Mapping[str, str]) -> BuildCache | None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         status = folder.lstat()
     except OSError as error:
-        warnings.warn(f"no build is cached: '{folder}': {error.strerror}", stacklevel=2)
+        warnings.warn(
+            f"no build is cached: '{folder}'{_named_by(env)}: {error.strerror}", stacklevel=2
+        )
         return None
     reason = _distrust(status)
     if reason:
-        warnings.warn(f"no build is cached: '{folder}' {reason}", stacklevel=2)
+        warnings.warn(f"no build is cached: '{folder}'{_named_by(env)}: it {reason}", stacklevel=2)
         return None
     return BuildCache(folder, int(text) * _MIB)
+
+
+def _named_by(env: Mapping[str, str]) -> str:
+    """The variable that names the folder, for messages; empty if none does."""
+    return f", from {CACHE}" if env.get(CACHE) else ""
 
 
 def _distrust(status: os.stat_result) -> str:

@@ -9,15 +9,18 @@ from msgspec import Struct
 
 from intarsia_ir.budget import limited
 from intarsia_ir.diagnostics import Remark
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
+from intarsia_runtime.errors import UnsupportedError
 
 from ..host.host import Host
 from ..partition.partition import PartitionResult
 from ..partition.report import Placement
 from ..partition.rules import PlaceRule
 from ..target.target import CompositeTarget
+from .open_build import open_request
 from .place import check_host_rules, check_place_rules, merge_placements, rules_of_parts
 from .request import BuildRequest
 from .results import ImportResult, PrepareResult
@@ -59,7 +62,14 @@ def partition_model(request: BuildRequest) -> ModelPartition:
         UsageError: A rule names no node.
     """
     with limited(request.time_limit, request.memory_limit):
-        choices = size_choices(request)
+        try:
+            choices = size_choices(request)
+        except UnsupportedError:
+            opened = open_request(request)
+            if opened is None:
+                raise
+            with collecting_guards():
+                return partition_imported(opened, import_model(opened))
         if choices is not None:
             largest = choices.combinations()[-1]
             request = request.of_size(largest.shapes, "largest")

@@ -14,12 +14,12 @@ from types import MappingProxyType
 
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import Dim, TensorType
+from intarsia_ir.passes.padding import calculated, check_padding, output_place
 from intarsia_runtime.artifact.signature import SizeChoice
 from intarsia_runtime.errors import IntarsiaError, ResourceError, UnsupportedError
 
 from .dynamic import import_any
 from .importing import ModelFile
-from .padding import calculated, check_padding, output_place
 from .sizes import ShapeChoices, Size, Sizes, name_sizes
 from .source import Source
 

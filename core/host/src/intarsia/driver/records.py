@@ -119,12 +119,13 @@ def records_path(given: str | os.PathLike[str] | None, env: Mapping[str, str]) -
 
     Raises:
         UsageError: There is no home folder, and no file is given.
+        ModelError: The environment names something that is no file.
     """
     named = os.fspath(given) if given is not None else env.get(RECORDS, "")
     if named == NONE:
         return None
     if named:
-        return Path(named)
+        return Path(named) if given is not None else _from_variable(Path(named))
     if env.get(CACHE):  # who moves what is remembered moves this too
         return Path(env[CACHE]) / "records.jsonl"
     from platformdirs import user_data_path  # builds with a file given do without
@@ -133,6 +134,15 @@ def records_path(given: str | os.PathLike[str] | None, env: Mapping[str, str]) -
         return user_data_path("intarsia", appauthor=False) / "records.jsonl"
     except (OSError, RuntimeError):
         raise UsageError("there is no home folder for records", hint="--records FILE") from None
+
+
+def _from_variable(path: Path) -> Path:
+    if path.exists() and not (path.is_file() and os.access(path, os.R_OK)):
+        raise ModelError(
+            f"{RECORDS} names '{path}', which is no file that can be read",
+            hint=f"a file that intarsia tune writes, or '{NONE}'",
+        )
+    return path
 
 
 def read_records(path: Path) -> Records:
@@ -151,8 +161,9 @@ def read_records(path: Path) -> Records:
         raise ModelError(f"cannot read records from '{path}': {error.strerror}") from None
     found = [_parse(line) for line in lines[:-1] if line.strip()]
     rows = tuple(row for row in found if row is not None)
-    if len(rows) < len(found):
-        lost = len(found) - len(rows)
+    is_torn = not rows and bool(lines[-1].strip())  # beside whole lines, it is being written
+    if len(rows) < len(found) + is_torn:
+        lost = len(found) + is_torn - len(rows)
         warnings.warn(f"{lost} lines of '{path}' are no records, and not used", stacklevel=2)
     return Records(path, rows)
 

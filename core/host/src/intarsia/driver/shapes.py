@@ -20,11 +20,12 @@ from .artifact import Artifact
 from .config import Runtime
 from .parts import Joint, Piece
 from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
-from .source import Source
+from .source import Source, source_of
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..host.host import Host
     from ..partition.report import Placement
 
 
@@ -52,15 +53,18 @@ def find_choices(
     return name_sizes(shapes, source.declared())
 
 
-def open_shapes(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+def open_shapes(
+    host: Host, path: Path, arrays: Mapping[str, np.ndarray]
+) -> dict[str, tuple[int, ...]]:
     """Return the shapes that arrays have of inputs whose sizes an ONNX file leaves open.
+
+    Nothing for models of other formats.
 
     Raises:
         ModelError: The file is no model.
     """
-    from intarsia_onnx.api import declared_types  # a module that exists needs no importer
-
-    types = declared_types(path)
+    source = source_of(host, path)
+    types = source.declared() if source.is_onnx else {}
     named = [name for name, type_ in types.items() if name in arrays and not type_.is_static]
     return {name: arrays[name].shape for name in named}
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from intarsia_ir.graph.guards import is_collecting
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError
@@ -105,7 +106,7 @@ class Source:
         Raises:
             As :func:`~intarsia.driver.importing.import_model`.
         """
-        key = _key("module", shapes)
+        key = _key("open" if is_collecting() else "module", shapes)
         if key in self._refused:
             raise self._refused[key]
         found = self._kept.pop(key, None)

@@ -14,6 +14,8 @@ from msgspec.structs import replace
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import SupportTable
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import CodegenContext, Lowered, TensorModule
 from intarsia_ir.tir.space import ScheduleSpaces, Tuned
@@ -21,21 +23,18 @@ from intarsia_ir.tir.target_call import verify_target_calls
 from intarsia_runtime.artifact.plan import ALIGNMENT, CallPlan
 from intarsia_runtime.artifact.unit import PLAN_FILE, CompiledUnit
 from intarsia_runtime.artifact.unit_plan import print_unit_plan
-from intarsia_runtime.compute_weights import compute_all
 from intarsia_runtime.errors import PluginError, TargetError, UnsupportedError, VerifyError
 
 from ..host.host import Host
 from ..partition.cost import Plan, Prices
 from ..partition.partition import PartitionResult, codegen_refused, partition
 from ..partition.recorded import everything
-from ..partition.region import Region
 from ..partition.report import with_simulated, with_turned
 from ..partition.rules import check_kinds, resolve_kinds
-from ..partition.support import SupportTable
-from ..target.features import target_features
 from ..target.kind import Performance, RelativePerformance, Role
-from ..target.scope import current_target
+from ..target.options import option_rows, set_options
 from ..target.target import CompositeTarget, Target
+from .compute_weights import compute_all
 
 if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
@@ -61,7 +60,7 @@ def read_target(
         TargetError: It is missing or wrong.
         UnsupportedError: Its fallback is a device that this version cannot drive.
     """
-    target = current_target() if target is None else target
+    target = Target.current() if target is None else target
     if target is None:
         known = ", ".join(host.backends()) or "none; e.g. pip install 'intarsia[all]'"
         raise TargetError("no target is given", hint=f"installed backends: {known}")
@@ -85,11 +84,12 @@ def with_memory(host: Host, parts: CompositeTarget) -> CompositeTarget:
 
 def _check_one_processor(parts: CompositeTarget) -> None:
     """Refuse accelerators whose code is for another processor than the backend's."""
-    known = target_features(parts.fallback)
-    arch = "x86_64" if known.is_x86_64 else "aarch64" if known.is_aarch64 else ""
+    values = set_options(option_rows(parts.fallback.kind.options), parts.fallback.options)
+    name = str(values.get("mtriple", "")).partition("-")[0]
+    arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
     for accelerator in parts.accelerators:
         wanted = accelerator.kind.arches
-        if arch and wanted and arch not in wanted:
+        if arch in ("x86_64", "aarch64") and wanted and arch not in wanted:
             raise TargetError(
                 f"'{accelerator.kind.name}' makes code for {' or '.join(wanted)}, "
                 f"'{parts.fallback.kind.name}' for {arch}: one process runs both",

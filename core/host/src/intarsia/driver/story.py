@@ -23,13 +23,13 @@ from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
 from intarsia_runtime.artifact.plan import SizeGuard
 from intarsia_runtime.artifact.unit import CompiledUnit
-from intarsia_runtime.compute_weights import compute_all
 from intarsia_runtime.errors import UnsupportedError
 
 from ..partition.partition import PartitionResult
 from ..partition.report import check_gates
 from . import stages
 from .artifact import Artifact, collect_constants
+from .compute_weights import compute_all
 from .dynamic import import_any, needs_program, pack_program
 from .importing import check_budget, check_static, release_files
 from .memory_bounds import check_memory_bounds

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from intarsia_runtime.errors import UsageError
 
 from ..host.host import Host
 from ..target.target import CompositeTarget
-from .records import Records, read_records, records_path
+from .records import RECORDS, Records, read_records, records_path
 from .stages import spaces_of
 
 
@@ -61,6 +62,8 @@ def tuned_for(
     if path is None or not path.exists():
         if path is not None and given is not None:
             raise UsageError(f"there is no file of records '{path}'", hint="intarsia tune makes it")
+        if path is not None and os.environ.get(RECORDS):
+            warnings.warn(f"{RECORDS} names '{path}', which is not there yet", stacklevel=2)
         return None
     spaces = spaces_of(host, target.fallback)
     if spaces is None:

@@ -16,7 +16,6 @@ from msgspec import Struct
 from intarsia_runtime.errors import IntarsiaError, PluginError
 from intarsia_runtime.guarded import Foreign, is_plugins_own
 
-from ..target.config_kind import ConfigKind, core_kinds
 from ..target.kind import TargetKind
 from ..target.options import option_rows
 from . import hookspecs
@@ -25,12 +24,12 @@ from .guard import quiet_stdout, undisturbed
 from .manifest import Manifest
 from .markers import PROJECT
 from .routing import ask, implements, wrapped
-from .time_limit import time_limit
-from .trial import time_limit_of
+from .time_limit import time_limit, time_limit_of
 
 if TYPE_CHECKING:
     import click
 
+    from ..target.config_kind import ConfigKind
     from ..target.kind_attribute import KindAttributeValue
     from .frontend import Frontend
 
@@ -104,6 +103,8 @@ def _config_kinds(
     promised = sorted("/".join(row.names) for row in manifest.config_rows(what))
     if not promised:
         return ()
+    from ..target.config_kind import core_kinds  # few plugins have such a kind
+
     kinds = cast("tuple[ConfigKind, ...]", ask(pm, hook, plugin, {}))
     given = sorted("/".join((kind.name, *kind.aliases)) for kind in kinds)
     _check_promise(plugin, f"{what} kinds", promised, given)

@@ -45,7 +45,7 @@ def item_of(hook: str) -> type:
         case "register_commands":
             from click import Command as Item
         case "partition":
-            from ..partition.region import Region as Item
+            from intarsia_ir.regions.region import Region as Item
         case _:
             raise KeyError(hook)
     return Item
@@ -61,7 +61,7 @@ def hint_of(hook: str) -> object:
         return tuple[item_of(hook), ...]
     match hook:
         case "annotate":
-            from ..partition.support import SupportTable as Answer
+            from intarsia_ir.regions.support import SupportTable as Answer
         case "relay_codegen" | "tir_codegen":
             from intarsia_runtime.artifact.unit import CompiledUnit as Answer
         case "lower":

@@ -17,14 +17,11 @@ FILES = "INTARSIA_HARDWARE"
 """Environment variable: the user's own hardware files, separated as in ``PATH``."""
 
 
-def load_hardware(plugins: Iterable[Found], env: Mapping[str, str]) -> HardwareTable:
-    """Return the tags of usable plugins and of the user's files.
+def load_hardware(plugins: Iterable[Found], own: Iterable[HardwareTag]) -> HardwareTable:
+    """Return the tags of usable plugins, and the user's own.
 
     A plugin's file that cannot be read keeps nobody from using the others: the reason goes to
     ``problems`` of the table.
-
-    Raises:
-        ModelError: A file of the user is wrong.
     """
     tags: list[HardwareTag] = []
     problems: list[str] = []
@@ -34,9 +31,17 @@ def load_hardware(plugins: Iterable[Found], env: Mapping[str, str]) -> HardwareT
                 tags += _of_plugin(plugin, name)
             except PluginError as error:
                 problems.append(f"{plugin.label}: {error.where or name}: {error.message}")
-    for name in filter(None, env.get(FILES, "").split(os.pathsep)):
-        tags += _of_user(Path(name))
-    return HardwareTable(tags, problems)
+    return HardwareTable([*tags, *own], problems)
+
+
+def own_hardware(env: Mapping[str, str]) -> tuple[HardwareTag, ...]:
+    """Return the tags of the user's files; ``()`` if the variable is unset or empty.
+
+    Raises:
+        ModelError: A file cannot be read, or is wrong; the message names :data:`FILES`.
+    """
+    names = filter(None, env.get(FILES, "").split(os.pathsep))
+    return tuple(tag for name in names for tag in _of_user(Path(name)))
 
 
 def _of_plugin(plugin: Found, name: str) -> tuple[HardwareTag, ...]:
@@ -53,5 +58,11 @@ def _of_user(path: Path) -> tuple[HardwareTag, ...]:
     try:
         raw = path.read_bytes()
     except OSError as cause:
-        raise ModelError(f"the hardware file cannot be read: {cause}", where=str(path)) from None
-    return read_hardware(raw, file=str(path), owner=str(path))
+        raise ModelError(
+            f"the hardware file cannot be read: {cause.strerror or cause}",
+            hint=f"{FILES} holds names of TOML files, with '{os.pathsep}' between them",
+            where=f"{FILES}, {path}",
+        ) from None
+    except ValueError as cause:  # a null byte in the name
+        raise ModelError(f"{FILES}: {cause}") from None
+    return read_hardware(raw, file=f"{FILES}, {path}", owner=str(path))

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import click
 
     from intarsia_ir.graph.expr import Function
+    from intarsia_ir.regions.region import Region
+    from intarsia_ir.regions.support import SupportTable
     from intarsia_ir.tir.func import PrimFunc
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
     from intarsia_ir.tir.module import Lowered, TensorModule
@@ -28,8 +30,6 @@ if TYPE_CHECKING:
     from intarsia_runtime.artifact.machine import Machine
     from intarsia_runtime.artifact.unit import CompiledUnit
 
-    from ..partition.region import Region
-    from ..partition.support import SupportTable
     from ..target.config_kind import ExecutorKind, RuntimeKind
     from ..target.kind import KnownValues, Performance, RelativePerformance, TargetKind
     from ..target.kind_attribute import KindAttributeValue

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
 
-from ..target.config_kind import core_kinds
 from ..target.kind import Role
 from ..target.universal import Tag
 from .discovery import Found, State
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     import click
 
     from ..target.config_kind import ConfigKind
-    from ..target.hardware import Hardware, HardwareTable
+    from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory, TargetKind
     from ..target.kinds import Origin
     from ..target.read import TargetSpec
@@ -110,6 +109,10 @@ class Host:
         path: Searched for distributions instead of ``sys.path``.
         local: Plugins that are not installed.
         trace: Called with a line for every hook call: its owner, the hook, the time.
+
+    Raises:
+        UsageError: A variable of the environment has a value that it cannot have.
+        ModelError: ``INTARSIA_HARDWARE`` names a file that is not there, or is wrong.
     """
 
     def __init__(
@@ -124,6 +127,7 @@ class Host:
         self._env = os.environ if env is None else env
         self._manager = PluginManager(self._env, disabled, path, local, trace)
         self._hardware: HardwareTable | None = None
+        self._own_hardware = _read_settings(self._env)
 
     def plugins(self) -> tuple[PluginInfo, ...]:
         """All plugins found, whatever their state."""
@@ -151,7 +155,7 @@ class Host:
             UsageError: There is no plugin of such a name.
         """
         from .examine import examine
-        from .trial import time_limit_of
+        from .time_limit import time_limit_of
 
         chosen = [plugin for name in names for plugin in self._manager.named(name)]
         return examine(chosen or self._manager.found, time_limit_of(os.environ))
@@ -200,6 +204,8 @@ class Host:
 
     def config_names(self, what: str) -> Mapping[str, str]:
         """Kinds of ``executor`` or ``runtime`` and their summaries; imports no plugin."""
+        from ..target.config_kind import core_kinds  # plugins and targets are read without
+
         own = {kind.name: kind.summary for kind in core_kinds(what)}
         return own | {row.name: row.summary for _, row in self._manager.config_rows(what)}
 
@@ -211,6 +217,8 @@ class Host:
             DuplicateName: Two plugins have it.
             PluginError: Its plugin is broken.
         """
+        from ..target.config_kind import core_kinds
+
         for kind in core_kinds(what):
             if name == kind.name or name in kind.aliases:
                 return kind
@@ -231,16 +239,12 @@ class Host:
         return None
 
     def hardware(self) -> HardwareTable:
-        """All hardware tags; reads the plugins' files at the first use, imports nothing.
-
-        Raises:
-            ModelError: A hardware file of the user is wrong.
-        """
+        """All hardware tags; reads the plugins' files at the first use, imports nothing."""
         if self._hardware is None:
             from .hardware import load_hardware  # most commands name no hardware
 
             usable = [p for p in self._manager.found if p.state in (State.DISCOVERED, State.LOADED)]
-            self._hardware = load_hardware(usable, self._env)
+            self._hardware = load_hardware(usable, self._own_hardware)
         return self._hardware
 
     def hardware_of(self, target: CompositeTarget) -> Hardware | None:
@@ -452,3 +456,19 @@ def _info(plugin: Found) -> PluginInfo:
         frontends=tuple(row.name for row in manifest.frontends) if manifest else (),
         commands=tuple(row.name for row in manifest.commands) if manifest else (),
     )
+
+
+def _read_settings(env: Mapping[str, str]) -> tuple[HardwareTag, ...]:
+    """Return the user's hardware tags; every other setting of the host is checked at once.
+
+    A wrong value is an error of what the user does next, not of the command that reads it first.
+    """
+    from .trial import skips_trials, time_limit_of
+
+    time_limit_of(env)
+    skips_trials(env)
+    if not env.get("INTARSIA_HARDWARE"):
+        return ()
+    from .hardware import own_hardware  # few have files of their own
+
+    return own_hardware(env)

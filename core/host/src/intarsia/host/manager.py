@@ -14,7 +14,6 @@ from msgspec import Struct
 
 from intarsia_runtime.errors import DuplicateName, PluginError, TargetError, UsageError
 
-from ..target.config_kind import core_kinds
 from ..target.kinds import unknown_kind
 from ..target.options import did_you_mean
 from .discovery import Found, State, find_plugins, name_key
@@ -251,6 +250,8 @@ class PluginManager:
         if len(owners) > 1:
             raise _conflict(f"{what} kind", name, owners)
         if not owners:
+            from ..target.config_kind import core_kinds
+
             known = [kind.name for kind in core_kinds(what)]
             known += [one for _, row in rows for one in row.names]
             raise UsageError(

@@ -22,6 +22,7 @@ MAX_LENGTH = 65_536
 """Longest manifest, in characters."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:[-_][a-z0-9]+)*")
+_COMMAND = re.compile(f"(?:plugins )?{_NAME.pattern}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
 _MODULE = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*", re.ASCII)
 _SUFFIX = re.compile(r"(?:\.[A-Za-z0-9][A-Za-z0-9_-]*){1,2}")
@@ -71,7 +72,7 @@ class FrontendRow(Struct, frozen=True):
 
 
 class CommandRow(Struct, frozen=True):
-    """A ``[[command]]``: a command of ``intarsia`` and one line on it for ``--help``."""
+    """A ``[[command]]`` of ``intarsia``, or of ``intarsia plugins``, with a line for ``--help``."""
 
     name: str
     summary: str
@@ -227,7 +228,7 @@ def _frontend(row: Mapping[str, object], where: str) -> FrontendRow:
 
 def _command(row: Mapping[str, object], where: str) -> CommandRow:
     _only(row, ("name", "summary"), where)
-    return CommandRow(_text(row, "name", where, _NAME), _text(row, "summary", where))
+    return CommandRow(_text(row, "name", where, _COMMAND), _text(row, "summary", where))
 
 
 def _config(row: Mapping[str, object], where: str) -> ConfigRow:

@@ -29,8 +29,8 @@ _FREE = object
 """A hint that says nothing."""
 
 _DEEPEST = 12
-_OURS = ("intarsia_runtime.artifact", "intarsia.host", "intarsia.partition", "intarsia.target",
-         "intarsia_ir.tir.space")  # fmt: skip
+_OURS = ("intarsia_runtime.artifact", "intarsia.host", "intarsia.target",
+         "intarsia_ir.regions", "intarsia_ir.tir.space")  # fmt: skip
 
 
 def _late(name: str) -> object:

@@ -17,8 +17,7 @@ from .answers import COMPILING, OPTIONAL, SEVERAL, hint_of, item_of
 from .discovery import Found
 from .guard import quiet_stdout
 from .received import receive
-from .time_limit import time_limit
-from .trial import time_limit_of
+from .time_limit import time_limit, time_limit_of
 
 if TYPE_CHECKING:
     from intarsia_ir.tir.module import Lowered

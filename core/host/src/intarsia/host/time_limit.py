@@ -5,11 +5,32 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 from types import FrameType
 
+from intarsia_runtime.errors import UsageError
 from intarsia_runtime.guarded import OutOfTime
+
+LIMIT = "INTARSIA_PLUGIN_TIMEOUT"
+"""Environment variable: seconds that a plugin's import and each quick hook may take."""
+
+DEFAULT_LIMIT = 60.0
+
+
+def time_limit_of(env: Mapping[str, str]) -> float:
+    """Seconds that a plugin gets.
+
+    Raises:
+        UsageError: The setting is no positive number.
+    """
+    text = env.get(LIMIT, "").strip()
+    if not text:
+        return DEFAULT_LIMIT
+    with suppress(ValueError):
+        if 0 < float(text) < float("inf"):
+            return float(text)
+    raise UsageError(f"{LIMIT} is {text[:40]!r}, not a number of seconds", hint=f"{LIMIT}=60")
 
 
 @contextmanager

@@ -18,22 +18,17 @@ from typing import cast
 
 from msgspec import Struct
 
-from intarsia_runtime.artifact.abandoned import temporary_folder
 from intarsia_runtime.errors import PluginError, ResourceError, UsageError
 
 from .discovery import Found
 from .fingerprint import fingerprint
+from .time_limit import time_limit_of
 
 SKIP = "INTARSIA_NO_PROBE"
-"""Environment variable: set to 1, plugins are imported without a trial."""
-
-LIMIT = "INTARSIA_PLUGIN_TIMEOUT"
-"""Environment variable: seconds that a plugin's import and each quick hook may take."""
+"""Environment variable: set to 1, plugins are imported without a trial; 0 is as good as unset."""
 
 CACHE = "INTARSIA_CACHE_DIR"
 """Environment variable: the folder for what is remembered, instead of the user's cache folder."""
-
-DEFAULT_LIMIT = 60.0
 
 _ANSWER_BYTES = 1 << 16
 
@@ -67,19 +62,16 @@ class Trial(Struct, frozen=True):
     probes: Mapping[str, Mapping[str, object]] | None = None
 
 
-def time_limit_of(env: Mapping[str, str]) -> float:
-    """Seconds that a plugin gets.
+def skips_trials(env: Mapping[str, str]) -> bool:
+    """Whether plugins are to be imported without a trial.
 
     Raises:
-        UsageError: The setting is no positive number.
+        UsageError: The setting is neither 0 nor 1.
     """
-    text = env.get(LIMIT, "").strip()
-    if not text:
-        return DEFAULT_LIMIT
-    with suppress(ValueError):
-        if 0 < float(text) < float("inf"):
-            return float(text)
-    raise UsageError(f"{LIMIT} is {text[:40]!r}, not a number of seconds", hint=f"{LIMIT}=60")
+    text = env.get(SKIP, "").strip()
+    if text not in ("", "0", "1"):
+        raise UsageError(f"{SKIP} is {text[:40]!r}, neither 0 nor 1", hint=f"{SKIP}=1")
+    return text == "1"
 
 
 def survive(plugin: Found, env: Mapping[str, str]) -> None:
@@ -88,7 +80,7 @@ def survive(plugin: Found, env: Mapping[str, str]) -> None:
     Raises:
         PluginError: It does; the message says how.
     """
-    if env.get(SKIP, "") not in ("", "0") or plugin.hooks is not None or not sys.executable:
+    if skips_trials(env) or plugin.hooks is not None or not sys.executable:
         return
     key = fingerprint(plugin)
     record = _record(env, key)
@@ -128,6 +120,8 @@ def _try_plugin(plugin: Found, seconds: float, probe: bool) -> Trial:
     """Do so; raises OSError."""
     import secrets
     import subprocess  # 8 ms that a remembered plugin does not cost
+
+    from intarsia_runtime.artifact.abandoned import temporary_folder
 
     with temporary_folder("trial") as folder:
         answer, said = folder / "answer.json", folder / "stdout"

@@ -66,8 +66,8 @@ def run(job: Mapping[str, object]) -> NoReturn:
 _CONTRACT = (
     "intarsia_ir.graph.expr",
     "intarsia_ir.graph.module",
-    "intarsia.partition.region",
-    "intarsia.partition.support",
+    "intarsia_ir.regions.region",
+    "intarsia_ir.regions.support",
     "intarsia.target.target",
 )
 

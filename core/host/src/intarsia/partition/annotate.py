@@ -16,9 +16,8 @@ from intarsia_ir.graph.match import inner_operators, match_pattern, root_operato
 from intarsia_ir.graph.pattern import Match
 from intarsia_ir.graph.types import TupleType
 from intarsia_ir.graph.walk import children, count_uses, post_order
+from intarsia_ir.regions.support import Code, Support, SupportRow, SupportTable
 from intarsia_runtime.errors import IntarsiaError
-
-from .support import Code, Support, SupportRow, SupportTable
 
 
 class Placed(Struct, frozen=True, eq=False):

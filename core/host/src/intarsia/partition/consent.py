@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from intarsia_ir.graph.expr import Call
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Code, Support
 from intarsia_runtime.errors import PluginError
 
 from .annotate import Annotated
 from .joined import CyclicPart
 from .merge import Merged, merge
-from .region import Region
-from .support import Code, Support
 
 AskPlugin: TypeAlias = "Callable[[str, Sequence[Region]], Sequence[Region]]"
 

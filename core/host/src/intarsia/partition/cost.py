@@ -7,7 +7,7 @@ The model, in whole picoseconds so that sums are exact and equal on every machin
   larger of its arithmetic and its traffic, by the speeds of its owner's
   :class:`~intarsia.target.kind.Performance`; on the fallback also the launch of a kernel. A *light*
   call (element-wise work, moving of data) costs nothing where its neighbours are: it is fused with
-  them. What a plugin states of a match (:meth:`~intarsia.partition.support.Support.yes`) holds
+  them. What a plugin states of a match (:meth:`~intarsia_ir.regions.support.Support.yes`) holds
   instead.
 * What was measured (:class:`~intarsia.partition.measured.Measured`) holds instead of the model, but
   not instead of what a plugin states: a region of a match alone, less its launch and its borders,
@@ -28,15 +28,13 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, Constant
-from intarsia_ir.graph.op import OpKind
-from intarsia_ir.graph.types import TensorType, TupleType, Type
+from intarsia_ir.regions.work import count_bytes, count_flops, is_heavy
 
 from ..target.kind import Performance, RelativePerformance
 from ..target.target import Target
 from .annotate import Placed
 from .measured import Measured, signature_of_calls
 
-HEAVY = frozenset({OpKind.ANCHOR, OpKind.REDUCTION, OpKind.OPAQUE})
 PICOSECONDS = 10**12
 
 
@@ -54,54 +52,6 @@ class Source(Enum):
     PRESUMED = "presumed"  # its plugin states nothing, and is presumed to be fast: no cost at all
     MEASURED = "measured"
     ESTIMATED = "estimated"  # by the model, from arithmetic and traffic
-
-
-def is_heavy(call: Call) -> bool:
-    """Whether an accelerator can gain anything from this call alone."""
-    return call.op.kind in HEAVY
-
-
-def count_flops(call: Call) -> int:
-    """Return the arithmetic operations of a call; 0 for light ones and for symbolic sizes.
-
-    A product with its sum counts two; an operator that does not count its products does one
-    operation for each element that it reads.
-    """
-    if not is_heavy(call):
-        return 0
-    if call.op.products is not None:
-        return 2 * count_products(call)
-    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
-    if not all(kind.is_static for kind in types):
-        return 0
-    return max((kind.elements for kind in types), default=0)
-
-
-def count_products(call: Call) -> int:
-    """Return the multiplications of a convolution or a product of matrices; 0 for other calls.
-
-    Symbolic sizes count as nothing.
-    """
-    types = [arg.type for arg in call.args if isinstance(arg.type, TensorType)]
-    result = call.type
-    if call.op.products is None or len(types) < len(call.args):
-        return 0
-    if not isinstance(result, TensorType) or not all(k.is_static for k in (result, *types)):
-        return 0
-    return call.op.products(call.attrs, result, *types)
-
-
-def count_bytes(*types: Type) -> int:
-    """Return the size of values; symbolic sizes count as nothing."""
-    total = 0
-    todo = [*types]
-    while todo:
-        match todo.pop():
-            case TupleType(fields=fields):
-                todo.extend(fields)
-            case TensorType() as tensor:
-                total += tensor.bytes if tensor.is_static else 0
-    return total
 
 
 class Prices(Struct, frozen=True):

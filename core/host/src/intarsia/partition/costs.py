@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call
+from intarsia_ir.regions.region import Region
 
 from .cost import PICOSECONDS, Source
 from .labels import label_calls
 from .place import Priced
-from .region import Region
 from .report import MatchCost, Placement, PlanCosts, RegionCosts
 
 

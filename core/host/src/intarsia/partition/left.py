@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from intarsia_ir.regions.support import Code
+
 from .report import LeftRow, Placement
-from .support import Code
 
 
 def with_left(placement: Placement, greedy: Mapping[str, int], fallback: str) -> Placement:

@@ -22,10 +22,10 @@ from intarsia_ir.graph.expr import (
 )
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.walk import children, with_children
+from intarsia_ir.regions.region import Region
 
 from .labels import region_names
 from .merge import Group
-from .region import Region
 
 
 class Outlined(Struct, frozen=True, eq=False):

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Code, Support, SupportTable
 from intarsia_runtime.errors import PluginError, UnsupportedError
 
 from .annotate import Annotated, annotate
@@ -21,10 +23,8 @@ from .left import with_left
 from .merge import Merged
 from .outline import Outlined, outline
 from .place import Priced, place_by_cost
-from .region import Region
 from .report import Placement, report
 from .rules import PlaceRule, apply_rules
-from .support import Code, Support, SupportTable
 
 
 class PartitionResult(Struct, frozen=True, eq=False):
@@ -65,8 +65,8 @@ def partition(
         rules: What the user says of single nodes.
         ask: The plugins' own say: given a kind and its regions, the regions it keeps. A region that
             is not returned goes back to the fallback; one returned by
-            :func:`~intarsia.partition.region.keep_calls` is reduced, those returned by
-            :func:`~intarsia.partition.region.split_region` are built as they are. Asked once of
+            :func:`~intarsia_ir.regions.region.keep_calls` is reduced, those returned by
+            :func:`~intarsia_ir.regions.region.split_region` are built as they are. Asked once of
             each region.
         fallback: What the report calls the fallback.
 

@@ -11,13 +11,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call
+from intarsia_ir.regions.support import Code, Support, SupportTable
 
 from .annotate import Annotated, Placed, annotate
 from .cost import PICOSECONDS, Prices, Source
 from .problem import Chosen, Claim, Problem, make_problem
 from .report import seconds_text
 from .search import cheapest
-from .support import Code, Support, SupportTable
 
 _NEVER = 10**6 * PICOSECONDS
 """More than any model takes: eleven days."""

@@ -11,9 +11,10 @@ from msgspec import Struct
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, TupleGetItem, Var
 from intarsia_ir.graph.scopes import scopes
 from intarsia_ir.graph.walk import children, post_order
+from intarsia_ir.regions.work import count_bytes
 
 from .annotate import Annotated, Placed
-from .cost import Prices, count_bytes
+from .cost import Prices
 from .merge import group_units
 
 

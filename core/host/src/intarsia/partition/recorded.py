@@ -11,14 +11,14 @@ from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import Match, op
 from intarsia_ir.graph.walk import calls
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 
 from .annotate import annotate
 from .joined import CyclicPart
 from .labels import label_calls
 from .merge import merge
 from .outline import outline
-from .region import Region
-from .support import Support, SupportRow, SupportTable
 
 
 def everything(module: IRModule) -> SupportTable:

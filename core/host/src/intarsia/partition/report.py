@@ -13,14 +13,14 @@ from intarsia_ir.graph.expr import CallFunction, Expr, Function
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.passes.fuse_quantize import is_in_float
+from intarsia_ir.regions.region import Region
+from intarsia_ir.regions.support import Code
+from intarsia_ir.regions.work import count_bytes
 from intarsia_runtime.errors import GateFailed
 
 from .annotate import Annotated
-from .cost import count_bytes
 from .labels import label_calls
 from .merge import Apart
-from .region import Region
-from .support import Code
 
 
 class MatchCost(Struct, frozen=True):
@@ -101,7 +101,7 @@ class Verdict(Struct, frozen=True):
         op: Operator.
         accelerator: Target kind.
         verdict: ``yes`` or ``no``.
-        code: A value of :class:`~intarsia.partition.support.Code`.
+        code: A value of :class:`~intarsia_ir.regions.support.Code`.
         detail: The row for a yes, the reason in words for a no.
         cost: What its match would cost, if the accelerator takes the node and costs were compared.
     """

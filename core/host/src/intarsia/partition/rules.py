@@ -11,10 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call
+from intarsia_ir.regions.support import Code, Support
 from intarsia_runtime.errors import UsageError
 
 from ..target.options import did_you_mean
-from .support import Code, Support
 
 
 class PlaceRule(Struct, frozen=True):

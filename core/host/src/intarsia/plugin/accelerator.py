@@ -45,6 +45,33 @@ if TYPE_CHECKING:
     from intarsia_ir.ops.slicing import StridedSlice
     from intarsia_ir.ops.unary import Clip
     from intarsia_ir.reduced import ReducedConvolution
+    from intarsia_ir.regions.answers import (
+        count_macs,
+        drop_regions,
+        region_matches,
+        too_few_macs,
+        unknown_call,
+    )
+    from intarsia_ir.regions.draft import Draft, array_of, label_of, scalar, sizes
+    from intarsia_ir.regions.program import RegionProgram, RegionStep, region_program
+    from intarsia_ir.regions.region import Region, keep_calls, split_region
+    from intarsia_ir.regions.support import (
+        Code,
+        Predicate,
+        Support,
+        SupportRow,
+        SupportTable,
+        support_markdown,
+    )
+    from intarsia_ir.regions.table import (
+        AcceleratorTable,
+        Limits,
+        Row,
+        Sentences,
+        always,
+        operator_row,
+    )
+    from intarsia_ir.regions.work import count_flops, count_products
     from intarsia_runtime.artifact.abandoned import temporary_folder
     from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
     from intarsia_runtime.dtype import DType
@@ -61,33 +88,6 @@ if TYPE_CHECKING:
 
     from ..host.markers import hookimpl
     from ..host.probe import Probe
-    from ..partition.accelerator_draft import Draft, array_of, label_of, scalar, sizes
-    from ..partition.accelerator_table import (
-        AcceleratorTable,
-        Limits,
-        Row,
-        Sentences,
-        always,
-        operator_row,
-    )
-    from ..partition.answers import (
-        count_macs,
-        drop_regions,
-        region_matches,
-        too_few_macs,
-        unknown_call,
-    )
-    from ..partition.cost import count_flops, count_products
-    from ..partition.program import RegionProgram, RegionStep, region_program
-    from ..partition.region import Region, keep_calls, split_region
-    from ..partition.support import (
-        Code,
-        Predicate,
-        Support,
-        SupportRow,
-        SupportTable,
-        support_markdown,
-    )
     from ..target.kind import Memory, Performance, RelativePerformance, Role, TargetKind
     from ..target.kind_attribute import KindAttribute, KindAttributeValue
     from ..target.options import did_you_mean, option
@@ -198,17 +198,17 @@ if not TYPE_CHECKING:
         {
             "intarsia.host.markers": "hookimpl",
             "intarsia.host.probe": "Probe",
-            "intarsia.partition.accelerator_draft": "Draft array_of label_of scalar sizes",
-            "intarsia.partition.accelerator_table": (
+            "intarsia_ir.regions.draft": "Draft array_of label_of scalar sizes",
+            "intarsia_ir.regions.table": (
                 "AcceleratorTable Limits Row Sentences always operator_row"
             ),
-            "intarsia.partition.answers": (
+            "intarsia_ir.regions.answers": (
                 "count_macs drop_regions region_matches too_few_macs unknown_call"
             ),
-            "intarsia.partition.cost": "count_flops count_products",
-            "intarsia.partition.program": "RegionProgram RegionStep region_program",
-            "intarsia.partition.region": "Region keep_calls split_region",
-            "intarsia.partition.support": (
+            "intarsia_ir.regions.work": "count_flops count_products",
+            "intarsia_ir.regions.program": "RegionProgram RegionStep region_program",
+            "intarsia_ir.regions.region": "Region keep_calls split_region",
+            "intarsia_ir.regions.support": (
                 "Code Predicate Support SupportRow SupportTable support_markdown"
             ),
             "intarsia.target.kind": "Memory Performance RelativePerformance Role TargetKind",

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from intarsia_ir.graph.types import TensorType, TupleType
     from intarsia_ir.ops import OPERATORS
     from intarsia_ir.ops.evaluate import evaluate
+    from intarsia_ir.regions.support import Code, Support, SupportTable
     from intarsia_runtime.dtype import DType
     from intarsia_runtime.load import load
     from intarsia_runtime.loading import LoadRequest, NativeCall
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from ..host.host import Host
     from ..partition.annotate import Annotated, annotate
     from ..partition.cost import Plan
-    from ..partition.support import Code, Support, SupportTable
 
 __all__ = [
     "OPERATORS",
@@ -79,7 +79,7 @@ if not TYPE_CHECKING:
             "intarsia.host.host": "Host",
             "intarsia.partition.annotate": "Annotated annotate",
             "intarsia.partition.cost": "Plan",
-            "intarsia.partition.support": "Code Support SupportTable",
+            "intarsia_ir.regions.support": "Code Support SupportTable",
             "intarsia_ir.graph.expr": (
                 "Call Constant Expr Function Var call constant get_item make_tuple"
             ),

@@ -15,8 +15,15 @@ from intarsia_runtime.errors import TargetError
 from intarsia_runtime.guarded import LateOwner
 
 from .kind import Role, TargetKind
-from .moved import find_target_row
-from .options import OptionRow, Value, check_value, did_you_mean, option_rows, set_options
+from .options import (
+    OptionRow,
+    Value,
+    check_value,
+    did_you_mean,
+    find_row,
+    option_rows,
+    set_options,
+)
 from .target import Target
 from .universal import HARDWARE, KEYS, Device, Tag, check_keys, target_rows
 
@@ -287,3 +294,20 @@ def _defaults(kind: TargetKind, rows: Sequence[OptionRow], origin: Origin) -> di
             where = origin.default_setter
             raise error.at(where) from None
     return found
+
+
+def find_target_row(owner: str, rows: Sequence[OptionRow], flag: str) -> OptionRow:
+    """Return the option of a target kind; one that moved away is named with its new place.
+
+    Raises:
+        TargetError: The kind has no such option.
+    """
+    try:
+        return find_row(owner, rows, flag)
+    except TargetError:
+        from .moved import moved_option
+
+        moved = moved_option(flag)
+        if moved is None:
+            raise
+        raise moved from None

@@ -3,12 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from intarsia_runtime.errors import TargetError
 
 from .config_kind import ConfigKind, core_executors, core_runtimes
-from .options import OptionRow, find_row
 
 _ELSEWHERE = {
     "model": ("-model is called -hardware", "-hardware=NAME; `intarsia hardware list` shows names"),
@@ -59,18 +56,3 @@ def _owner(kinds: tuple[ConfigKind, ...], flag: str) -> str:
         if any(row.flag == flag for row in kind.rows):
             return kind.name
     return ""
-
-
-def find_target_row(owner: str, rows: Sequence[OptionRow], flag: str) -> OptionRow:
-    """Return the option of a target kind; one that moved away is named with its new place.
-
-    Raises:
-        TargetError: The kind has no such option.
-    """
-    try:
-        return find_row(owner, rows, flag)
-    except TargetError:
-        moved = moved_option(flag)
-        if moved is None:
-            raise
-        raise moved from None

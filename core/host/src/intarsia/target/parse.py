@@ -18,10 +18,8 @@ from intarsia_runtime.errors import TargetError
 
 from .compose import compose
 from .kinds import GIVEN, KindSource, Origin
-from .profile import target_of_profile
 from .scan import MAX_LENGTH
 from .strings import parse_targets
-from .structured import composite_from_json, load_json, targets_from_list
 from .target import CompositeTarget, Target
 
 __all__ = ["parse_target", "parse_targets"]
@@ -49,11 +47,10 @@ def parse_target(
         stripped = text.strip()
         if not stripped.startswith(("{", "[")):
             raise TargetError("a target file holds one JSON object or list", where=text[:40])
-    if stripped.startswith("{"):
-        value = target_of_profile(load_json(stripped))
-        return composite_from_json(value, kinds, host, origin)
-    if stripped.startswith("["):
-        return compose(targets_from_list(load_json(stripped), kinds, origin), kinds, host, origin)
+    if stripped.startswith(("{", "[")):
+        from .structured import composite_from_text  # most targets are plain strings
+
+        return composite_from_text(stripped, kinds, host, origin)
     targets = parse_targets(text, kinds, origin)
     return compose(targets, kinds, host, origin)
 

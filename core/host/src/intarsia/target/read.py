@@ -11,7 +11,6 @@ from intarsia_runtime.errors import TargetError
 from .compose import compose
 from .kinds import GIVEN, KindSource, Origin
 from .parse import parse_target, parse_targets
-from .structured import composite_from_json, load_json, target_from_json, targets_from_list
 from .target import CompositeTarget, Target
 
 OneSpec: TypeAlias = "str | Mapping[str, object] | Target"
@@ -41,7 +40,7 @@ def read_spec(
         PluginError: The plugin of one of its kinds cannot be used.
     """
     giver = origin or GIVEN
-    host = None if target_host is None else _host(target_host, kinds, giver)
+    host = None if target_host is None else read_host(target_host, kinds, giver)
     found = _read(spec, kinds, host, giver)
     names = [target.kind.name for target in found.targets]
     for kind, values in giver.overrides.items():
@@ -69,8 +68,12 @@ def _read(
                 parts.append(spec.host)
             return compose(parts, kinds, host, origin)
         case Mapping():
+            from .structured import composite_from_json  # most targets are strings
+
             return composite_from_json(spec, kinds, host, origin)
         case list() | tuple():
+            from .structured import targets_from_list
+
             return compose(targets_from_list(spec, kinds, origin), kinds, host, origin)
         case _:
             raise TargetError(
@@ -78,18 +81,24 @@ def _read(
             )
 
 
-def _host(spec: object, kinds: KindSource, origin: Origin) -> Target:
+def read_host(spec: object, kinds: KindSource, origin: Origin) -> Target:
+    """Return the host of a target, from what is accepted as ``target_host``.
+
+    Raises:
+        TargetError: It is wrong, or several targets.
+    """
     match spec:
         case str() if not spec.lstrip().startswith("{"):
             found = parse_targets(spec, kinds, origin)
-        case str():
-            found = [target_from_json(load_json(spec), kinds, origin, "target_host")]
         case Target():
             found = [spec]
         case CompositeTarget():
             found = list(spec.targets)
         case _:
-            found = [target_from_json(spec, kinds, origin, "target_host")]
+            from .structured import load_json, target_from_json
+
+            value = load_json(spec) if isinstance(spec, str) else spec
+            found = [target_from_json(value, kinds, origin, "target_host")]
     if len(found) != 1:
         raise TargetError(f"target_host is one backend, not {len(found)} targets")
     return found[0]

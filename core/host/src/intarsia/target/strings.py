@@ -23,8 +23,7 @@ from msgspec import Struct, field
 from intarsia_runtime.errors import TargetError
 
 from .kind import Role, TargetKind
-from .kinds import GIVEN, KindSource, Origin, hardware_name, make_target
-from .moved import find_target_row
+from .kinds import GIVEN, KindSource, Origin, find_target_row, hardware_name, make_target
 from .options import Value, check_value
 from .scan import Segment, Word, point, scan
 from .target import Target

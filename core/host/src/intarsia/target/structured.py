@@ -11,9 +11,9 @@ from intarsia_runtime.errors import TargetError
 
 from .compose import compose
 from .kind import Role
-from .kinds import COMPOSITE, GIVEN, KindSource, Origin
-from .moved import find_target_row
+from .kinds import COMPOSITE, GIVEN, KindSource, Origin, find_target_row
 from .options import RESERVED, Value, check_value, did_you_mean
+from .profile import target_of_profile
 from .scan import MAX_LENGTH
 from .strings import complete, parse_tag, parse_targets
 from .target import CompositeTarget, Target
@@ -76,6 +76,20 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _not_a_number(name: str) -> NoReturn:
     raise TargetError(f"{name} is not JSON")
+
+
+def composite_from_text(
+    text: str, kinds: KindSource, host: Target | None = None, origin: Origin = GIVEN
+) -> CompositeTarget:
+    """Return the composite that a JSON object, a list of targets or a profile says, as text.
+
+    Raises:
+        TargetError: It is not such a text, or what it says is wrong.
+    """
+    value = load_json(text)
+    if isinstance(value, list):
+        return compose(targets_from_list(value, kinds, origin), kinds, host, origin)
+    return composite_from_json(target_of_profile(value), kinds, host, origin)
 
 
 def composite_from_json(

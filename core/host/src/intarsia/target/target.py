@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import json
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Generic
 
 from .kind import Memory, OptionsT_co, TargetKind
 from .options import Value, json_value, option_rows, print_value, set_options
-from .scope import current_target, enter_target, leave_target
 from .universal import HARDWARE, KEYS
+
+_STACK: ContextVar[tuple[Target | CompositeTarget, ...]] = ContextVar("intarsia.target", default=())
+"""The targets of the ``with`` statements around, of each thread and each asynchronous task."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -70,14 +73,14 @@ class Target(Generic[OptionsT_co]):
     @staticmethod
     def current() -> Target | CompositeTarget | None:
         """The target of the innermost ``with`` statement around, or ``None``."""
-        return current_target()
+        return _STACK.get()[-1] if _STACK.get() else None
 
     def __enter__(self) -> Target[OptionsT_co]:
-        enter_target(self)
+        _STACK.set((*_STACK.get(), self))
         return self
 
     def __exit__(self, *raised: object) -> None:
-        leave_target()
+        _STACK.set(_STACK.get()[:-1])
 
     def __str__(self) -> str:
         """The canonical string; options at their default are left out."""
@@ -120,11 +123,11 @@ class CompositeTarget:
         return (*self.accelerators, self.fallback, *last)
 
     def __enter__(self) -> CompositeTarget:
-        enter_target(self)
+        _STACK.set((*_STACK.get(), self))
         return self
 
     def __exit__(self, *raised: object) -> None:
-        leave_target()
+        _STACK.set(_STACK.get()[:-1])
 
     def __str__(self) -> str:
         """The canonical string: accelerators, fallback and, if it is another, the host."""

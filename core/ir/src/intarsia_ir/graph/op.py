@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from msgspec import NODEFAULT, Struct
 
@@ -48,10 +48,12 @@ def closed_attrs(attrs: OpAttrs, values: Mapping[str, int]) -> OpAttrs:
     return attrs if new == old else type(attrs)(**dict(zip(fields, new, strict=True)))
 
 
-def _closed(value: Any, values: Mapping[str, int]) -> Any:
+def _closed(value: object, values: Mapping[str, int]) -> object:
     if isinstance(value, Dim):
         return value.evaluate(values)
-    return tuple([_closed(item, values) for item in value]) if isinstance(value, tuple) else value  # pyright: ignore[reportUnknownVariableType] # any attribute
+    if not isinstance(value, tuple):
+        return value
+    return tuple([_closed(item, values) for item in cast("tuple[object, ...]", value)])
 
 
 def attr_defaults(attrs: type[OpAttrs]) -> dict[str, Any]:

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
+import typing
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import Dim, maximum
+from intarsia_runtime.size import Dim, maximum, numbers
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
@@ -41,7 +42,7 @@ class Full(Op):
     def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
         """The type that the attributes give."""
         operands(cls.name, types, 0)
-        if any(isinstance(size, int) and size < 0 for size in attrs.shape):
+        if any(size < 0 for size in numbers(attrs.shape)):
             raise TypeRuleError(f"{cls.name}: shape {shape_text(attrs.shape)} has a negative size")
         return TensorType(attrs.shape, attrs.dtype)
 
@@ -75,9 +76,10 @@ class Arange(Op):
         @property
         def count(self) -> int:
             """How many numbers there are."""
-            length = self.stop - self.start
+            length = typing.cast("float | Dim", self.stop - self.start)
             if isinstance(length, Dim):
-                return extents([maximum(0, -(-length // int(self.step)))])[0]
+                step = int(self.step)
+                return extents([maximum((length + (step - 1)) // step, 0)])[0]
             return max(0, math.ceil(length / self.step))
 
     @classmethod

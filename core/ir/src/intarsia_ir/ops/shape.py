@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import exact_quotient, product
+from intarsia_runtime.size import exact_quotient, numbers, product
 
 from ..graph.guards import require_equal
 from ..graph.op import Op, OpAttrs, OpKind, operator
@@ -36,7 +36,7 @@ _MANY_PARTS = 16  # of a concatenation
 
 
 def _check_sizes(name: str, sizes: Sequence[int]) -> None:
-    if any(isinstance(size, int) and size < 0 for size in sizes):
+    if any(size < 0 for size in numbers(sizes)):
         raise TypeRuleError(f"{name}: shape {shape_text(sizes)} has a negative size")
 
 

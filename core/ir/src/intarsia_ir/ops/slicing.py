@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import maximum
+from intarsia_runtime.size import maximum, numbers
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Size, TensorType, Type
@@ -77,7 +77,7 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
     if isinstance(size, Dim) or isinstance(begin, Dim) or isinstance(end, Dim):
         if isinstance(end, Dim) and stride >= 1:
             return maximum(end - begin + (stride - 1), 0) // stride
-        if stride < 1 or end < TO_END or (isinstance(begin, int) and begin < 0):
+        if stride < 1 or end < TO_END or any(number < 0 for number in numbers([begin])):
             raise TypeRuleError(
                 f"{name}: of the symbolic size {size} only a part up to its end can be taken, not"
                 f" {begin}:{end}:{stride}"

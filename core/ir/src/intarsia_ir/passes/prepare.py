@@ -3,37 +3,45 @@
 
 from __future__ import annotations
 
-from .base import Pipeline
-from .deduplicate import DEDUPLICATE
-from .eliminate_dead_code import ELIMINATE_DEAD_CODE
-from .fold_constants import FOLD_CONSTANTS, FOLD_FLOATS
-from .fuse_batch_norm import FUSE_BATCH_NORM
-from .fuse_quantize import FUSE_QUANTIZE
-from .inline_lets import INLINE_LETS
-from .look_up import LOOK_UP
-from .recognise import RECOGNISE
-from .select_branches import SELECT_BRANCHES
-from .simplify import SIMPLIFY
-from .sink_reshapes import SINK_RESHAPES
+from importlib import import_module
 
-PREPARE = Pipeline(
-    "prepare",
-    (
-        INLINE_LETS,
-        FOLD_FLOATS,
-        FUSE_QUANTIZE,
-        FOLD_CONSTANTS,
-        SIMPLIFY,
-        ELIMINATE_DEAD_CODE,
-        SELECT_BRANCHES,
-        DEDUPLICATE,
-        RECOGNISE,
-        SINK_RESHAPES,
-        FUSE_BATCH_NORM,
-        LOOK_UP,
-        FOLD_CONSTANTS,
-        SIMPLIFY,
-        DEDUPLICATE,
-        ELIMINATE_DEAD_CODE,
-    ),
-)
+from .base import Pass, Pipeline
+
+
+def load_pass(name: str) -> Pass:
+    """Return a pass by the name of its module here: ``inline_lets`` has ``INLINE_LETS``.
+
+    Args:
+        name: The module; ``module.NAME`` where a module has another pass too.
+
+    Raises:
+        ImportError: There is no such module.
+        AttributeError: The module has no such pass.
+    """
+    module, _, constant = name.partition(".")
+    found = vars(import_module(f".{module}", __package__)).get(constant or module.upper())
+    if not isinstance(found, Pass):
+        raise AttributeError(f"module '{module}' has no pass {constant or module.upper()}")
+    return found
+
+
+_ORDER = """
+    inline_lets
+    fold_constants.FOLD_FLOATS
+    fuse_quantize
+    fold_constants
+    simplify
+    eliminate_dead_code
+    select_branches
+    deduplicate
+    recognise
+    sink_reshapes
+    fuse_batch_norm
+    look_up
+    fold_constants
+    simplify
+    deduplicate
+    eliminate_dead_code
+"""
+
+PREPARE = Pipeline("prepare", tuple(map(load_pass, _ORDER.split())))

@@ -164,8 +164,9 @@ class _Checker:
             vector_ok = at.lanes == 1 or (number == rank - 1 and isinstance(at, Ramp))
             self.check(vector_ok, f"index {number} of '{name}' is a vector")
             low, high = _constant_range(at)
-            is_known = low is not None and high is not None and not isinstance(size, Dim)
-            inside = not is_known or (low >= 0 and high < size)
+            inside = low is None or high is None or low >= 0
+            if high is not None and not isinstance(size, Dim):
+                inside = inside and high < size
             self.check(
                 inside, f"index {low} of dimension {number} of '{name}' is outside 0..{size - 1}"
             )

@@ -26,7 +26,7 @@ from intarsia_ir.graph.expr import (
     make_tuple,
     tensor_type,
 )
-from intarsia_ir.graph.op import OpAttrs, OpKind
+from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import children, post_order, with_children
 from intarsia_ir.ops import qnn_linear
@@ -36,16 +36,14 @@ from intarsia_ir.ops.pooling import AvgPool, MaxPool, PoolAttrs
 from intarsia_ir.ops.qnn import Lookup
 from intarsia_ir.ops.qnn_elements import Mean
 from intarsia_ir.ops.reduce import ReduceOp
-from intarsia_ir.ops.resize import Resize
 from intarsia_ir.ops.sampling import GridSample
-from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
-from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.ops.shape import Concatenate, Transpose
 from intarsia_ir.reduced import WINOGRAD
 from intarsia_runtime.artifact.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import product
+from intarsia_runtime.size import Dim, product
 
-from ..typical import is_open, typical
+from ..typical import has_open_size, typical
 from .bf16_storage import bf16_source, is_depthwise, runs_in_bf16x2
 from .bf16x2 import (
     Bf16x2Conv,
@@ -80,11 +78,18 @@ from .quantize import (
     is_quantized_linear,
     padded,
 )
-from .relayout import moved, packed_conv, packed_depthwise, reshaped
+from .relayout import (
+    TO_FIRST,
+    TO_LAST,
+    moved,
+    nhwc_axis,
+    packed_conv,
+    packed_depthwise,
+    permuted,
+    reshaped,
+)
 from .tiling import CpuTiling, block_width
 
-TO_LAST = (0, 2, 3, 1)
-TO_FIRST = (0, 3, 1, 2)
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
 _LEAST_WINDOW = 4
@@ -95,7 +100,7 @@ def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool =
     """Return an equivalent function over this backend's operators.
 
     Args:
-        function: What the backend compiles; shapes are static.
+        function: What the backend compiles; channels are numbers, other sizes may be open.
         tiling: Register tile of the machine.
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
@@ -170,13 +175,13 @@ class _Layout(Struct):
             return self._elementwise(node)
         if node.op is Concatenate:
             args = [self.channels_last(arg) for arg in node.args]
-            made = call(node.op, *args, attrs=_nhwc_axis(node.attrs), span=node.span)
+            made = call(node.op, *args, attrs=nhwc_axis(node.attrs), span=node.span)
             return self._set(node, made)
         if node.op in _POOLS:
             return self._pool(node)
         if issubclass(node.op, ReduceOp) or node.op is Mean:
             return self._reduce(node)
-        attrs = _permuted(node)
+        attrs = permuted(node)
         if attrs is None:
             return False
         source = self.channels_last(node.args[0])
@@ -189,13 +194,15 @@ class _Layout(Struct):
     def _conv(self, node: Call) -> bool:
         data, weight, *bias = node.args
         kind = tensor_type(data)
-        if kind.dtype not in _FLOATS or kind.rank not in (3, 4) or not tensor_type(weight).elements:
+        if kind.dtype not in _FLOATS or kind.rank not in (3, 4) or 0 in tensor_type(weight).shape:
             return False
         if kind.rank == 3:
             return self._conv1d(node)
-        if data not in self.last and suits_nchw_depthwise(node, self.tiling):
+        planes = data not in self.last and not has_open_size(node)
+        if planes and suits_nchw_depthwise(node, self.tiling):
             return self._depthwise_planes(node)
-        if self.tiling.bf16x2 is not None and runs_in_bf16x2(node, self.tiling.bf16x2.unit):
+        unit = None if self.tiling.bf16x2 is None else self.tiling.bf16x2.unit
+        if unit is not None and not has_open_size(node) and runs_in_bf16x2(node, unit):
             result = self._bf16x2_conv(node)
         else:
             source = self.channels_last(bf16_source(data) if is_depthwise(node) else data)
@@ -209,7 +216,7 @@ class _Layout(Struct):
         data, weight, *bias = (self.plain(arg) for arg in node.args)
         result = call(NchwDepthwise, data, weight, attrs=node.attrs, span=node.span)
         for term in bias:
-            column = reshaped(term, (*tensor_type(term).static_shape, 1, 1))
+            column = reshaped(term, (*tensor_type(term).shape, 1, 1))
             result = call(Add, result, column, span=node.span)
         self.first[node] = result
         return True
@@ -243,12 +250,13 @@ class _Layout(Struct):
             packed = self._pack(weight, ("depthwise",))
             return call(Depthwise, source, packed, attrs=attrs, span=node.span)
         width = block_width(outputs // groups, self.tiling)
-        if self.winograd and isinstance(weight, Constant) and WINOGRAD.suits(node):
+        winograd = self.winograd and not has_open_size(node)
+        if winograd and isinstance(weight, Constant) and WINOGRAD.suits(node):
             packed = self._pack(weight, ("winograd", width))
             return call(Winograd, source, packed, attrs=attrs, span=node.span)
         if kh * kw * groups * attrs.strides[0] * attrs.strides[1] == 1:
-            *pixels, _ = tensor_type(source).static_shape
-            width = product_width(prod(pixels), inner, outputs, self.tiling)
+            *pixels, _ = tensor_type(source).shape
+            width = product_width(typical(product(pixels)), inner, outputs, self.tiling)
         packed = self._pack(weight, ("conv", groups, width))
         return call(PackedConv, source, packed, attrs=attrs, span=node.span)
 
@@ -290,7 +298,7 @@ class _Layout(Struct):
         plain = node.attrs
         if not isinstance(plain, Conv.Attrs):
             return False
-        n, c, width = tensor_type(data).static_shape
+        n, c, width = tensor_type(data).shape
         height_one = reshaped(self.plain(data), (n, c, 1, width))
         outputs, inner, taps = tensor_type(weight).static_shape
         flat = reshaped(self.plain(weight), (outputs, inner, 1, taps))
@@ -304,9 +312,7 @@ class _Layout(Struct):
         result = self._packed_conv(wide, moved(height_one, TO_LAST), flat)
         for term in bias:
             result = call(Add, result, self.plain(term), span=node.span)
-        shape = tensor_type(node).static_shape
-        nchw = moved(result, TO_FIRST)
-        self.first[node] = call(Reshape, nchw, attrs=Reshape.Attrs(shape=shape), span=node.span)
+        self.first[node] = reshaped(moved(result, TO_FIRST), tensor_type(node).shape)
         return True
 
     def _matmul(self, node: Call) -> bool:
@@ -314,7 +320,7 @@ class _Layout(Struct):
         attrs = node.attrs
         if not isinstance(attrs, Matmul.Attrs):
             return False
-        opened = _is_open(node)
+        opened = has_open_size(node)
         if not opened and self._matvec(node, attrs):
             return True
         if not isinstance(b, Constant):
@@ -407,11 +413,12 @@ class _Layout(Struct):
         if kind.rank == 4:
             return self.channels_last(arg)
         plain = self.plain(arg)
-        if kind.rank == 0 or kind.elements == 1:
+        if kind.rank == 0 or product(kind.shape) == 1:
             return plain
-        shape = (1,) * (4 - kind.rank) + kind.static_shape
+        shape = (1,) * (4 - kind.rank) + kind.shape
         if isinstance(plain, Constant):
-            transposed = plain.data.reshape(shape).transpose(TO_LAST)
+            own = (1,) * (4 - kind.rank) + plain.data.shape
+            transposed = plain.data.reshape(own).transpose(TO_LAST)
             return constant(np.ascontiguousarray(transposed), name=plain.name, span=plain.span)
         return moved(reshaped(plain, shape), TO_LAST)
 
@@ -422,9 +429,12 @@ class _Layout(Struct):
         kind, attrs = tensor_type(node.args[0]), node.attrs
         if kind.rank != 4 or kind.dtype not in _FLOATS or not isinstance(attrs, PoolAttrs):
             return False
-        if kind.static_shape[1] < self.tiling.lanes or prod(attrs.kernel) < _LEAST_WINDOW:
+        channels, results = kind.shape[1], tensor_type(node).shape[-1]
+        if isinstance(channels, Dim) or channels < self.tiling.lanes:
             return False
-        return 2 * tensor_type(node).static_shape[-1] < self.tiling.lanes
+        if prod(attrs.kernel) < _LEAST_WINDOW:
+            return False
+        return isinstance(results, Dim) or 2 * results < self.tiling.lanes
 
     def _pool(self, node: Call) -> bool:
         op = NhwcAvgPool if node.op is AvgPool else NhwcMaxPool
@@ -432,7 +442,7 @@ class _Layout(Struct):
         return self._set(node, call(op, source, attrs=node.attrs, span=node.span))
 
     def _pool_planes(self, node: Call) -> bool:
-        if not suits_nchw_pool(node):
+        if has_open_size(node) or not suits_nchw_pool(node):
             return False
         op = NchwAvgPool if node.op is AvgPool else NchwMaxPool
         self.first[node] = call(op, self.plain(node.args[0]), attrs=node.attrs, span=node.span)
@@ -454,17 +464,19 @@ class _Layout(Struct):
         return True
 
 
-def _is_open(node: Call) -> bool:
-    """Whether a size of a call is only known at run time."""
-    kinds = (node.type, *(arg.type for arg in node.args))
-    return any(isinstance(kind, TensorType) and is_open(kind) for kind in kinds)
-
-
 def _may_convert(node: Call) -> bool:
-    """Whether there is a form of a call for channels last or packed weights: of open sizes, of
-    products alone.
+    """Whether there is a form of a call for channels last or packed weights.
+
+    Of open sizes, 8-bit operators and samples at places that are computed have none, and pictures
+    whose channels are not counted.
     """
-    return node.op is Matmul or not _is_open(node)
+    if not has_open_size(node) or node.op is Matmul:
+        return True
+    if node.op is GridSample or is_quantized_linear(node):
+        return False
+    kinds = (node.type, *(arg.type for arg in node.args))
+    images = [kind for kind in kinds if isinstance(kind, TensorType) and kind.rank in (3, 4)]
+    return not any(isinstance(kind.shape[1], Dim) for kind in images)
 
 
 def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
@@ -486,31 +498,3 @@ def _packed(weight: np.ndarray, how: tuple[object, ...]) -> DeferredArray:
 
 def _is_rank4(kind: object) -> bool:
     return isinstance(kind, TensorType) and kind.rank == 4
-
-
-def _nhwc_axis(attrs: OpAttrs) -> OpAttrs:
-    """Attributes with one axis, channels last."""
-    assert isinstance(attrs, Concatenate.Attrs | Split.Attrs)  # what it is called for
-    return replace(attrs, axis=TO_LAST.index(attrs.axis))
-
-
-def _permuted(node: Call) -> OpAttrs | None:
-    """Return the attributes of an operator of one picture, channels last; ``None`` if unknown."""
-    attrs = node.attrs
-    match attrs:
-        case Pad.Attrs():
-            widths = tuple(attrs.widths[axis] for axis in TO_LAST)
-            return replace(attrs, widths=widths)
-        case StridedSlice.Attrs():
-            begin, end, strides = (
-                tuple(values[axis] for axis in TO_LAST)
-                for values in (attrs.begin, attrs.end, attrs.strides)
-            )
-            return replace(attrs, begin=begin, end=end, strides=strides)
-        case Split.Attrs():
-            return _nhwc_axis(attrs)
-        case Resize.Attrs():
-            scales = attrs.scales and tuple(attrs.scales[axis] for axis in TO_LAST)
-            return replace(attrs, sizes=tuple(attrs.sizes[a] for a in TO_LAST), scales=scales)
-        case _:
-            return None

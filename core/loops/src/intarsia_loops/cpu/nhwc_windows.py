@@ -12,6 +12,9 @@ sums hide the latency of two multiply-add units. Pixels of a tile share input co
 first-level cache keeps. Pixels at the left and right border are computed one at a time with the
 taps that exist, so the interior has no bounds checks. XNNPACK's ``dwconv`` micro-kernels (NHWC,
 weights packed by channel) do the same.
+
+Rows of open sizes have tiles of 8 or of 4 pixels between their borders, of which the last one
+overlaps the one before, or, where there are fewer, single pixels; the run chooses.
 """
 
 from __future__ import annotations
@@ -22,8 +25,17 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, Scope
-from intarsia_ir.tir.expr import PrimExpr, index, maximum, minimum
-from intarsia_ir.tir.stmt import Allocate, Stmt
+from intarsia_ir.tir.expr import (
+    BinaryOp,
+    PrimExpr,
+    binary,
+    if_then_else,
+    index,
+    maximum,
+    minimum,
+)
+from intarsia_ir.tir.stmt import Allocate, If, Stmt
+from intarsia_runtime.size import Dim
 
 from .loops import cut, load, parallel, seq, serial, store, unrolled, vectorized
 from .tiling import CpuTiling
@@ -85,6 +97,8 @@ class _Taps(Struct, frozen=True):
 def _row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimExpr) -> Stmt:
     """Compute a row of results."""
     window, lanes = work.window, tiling.lanes
+    if isinstance(window.size[1], Dim):
+        return _open_row(work, tiling, image, row)
     low, high = window.interior(1)
 
     def edge(column: PrimExpr | int) -> Stmt:
@@ -111,6 +125,39 @@ def _row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimExpr) -
             )
         )
     return seq(*stmts, *border(high, window.output[1]))
+
+
+_FEW = 24
+"""Pixels of a row up to which tiles of 4 are better than one of 8 that computes many twice."""
+
+
+def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimExpr) -> Stmt:
+    """Compute a row of an open number of results."""
+    window, lanes, large = work.window, tiling.lanes, tiling.neighbours
+    columns, stride = index(window.output[1]), window.strides[1]
+    low = minimum(index(-(-window.padding[1] // stride)), columns)
+    last = index(window.size[1]) + (window.padding[1] - window.span(1, 1))
+    high = maximum(minimum(columns, last // stride + 1), low)
+    count = high - low
+    all_taps = _Taps(index(0), window.kernel[1])
+
+    def edge(number: PrimExpr) -> Stmt:
+        column = if_then_else(number < low, number, number + count)
+        taps = _taps_of_column(window, column)
+        return _pixel_group(work, lanes, (image, row, column), 1, taps)
+
+    def version(size: int) -> Stmt:
+        def tile(number: PrimExpr) -> Stmt:
+            first = low + minimum(number * size, count - size)
+            return _pixel_group(work, lanes, (image, row, first), size, all_taps)
+
+        return serial((count + (size - 1)) // size, tile, "x")
+
+    small = max(1, large // 2)
+    fitting = binary(BinaryOp.OR, count >= _FEW, (count + (large - 1)) % large >= small)
+    wide = If(fitting, version(large), version(small))
+    middle = If(count >= large, wide, If(count >= small, version(small), version(1)))
+    return seq(serial(columns - count, edge, "x"), middle)
 
 
 def _taps_of_column(window: Window, column: PrimExpr | int) -> _Taps:
@@ -168,7 +215,7 @@ def _vectors(
     acc = Buffer("acc", (pixels, lanes), work.start.dtype, Scope.REGISTER)
     top = row * sh - window.padding[0]
     low, high = _inside(window, 0, row)
-    if window.interior(0) == (0, window.output[0]):
+    if not isinstance(window.size[0], Dim) and window.interior(0) == (0, window.output[0]):
         low, high = index(0), index(window.kernel[0])
 
     def each(body: Callable[[PrimExpr, PrimExpr], Stmt]) -> Stmt:

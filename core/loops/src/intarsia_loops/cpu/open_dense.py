@@ -97,6 +97,13 @@ def _cost(rows: PrimExpr, tile: int) -> PrimExpr:
     return ((rows + (tile - 1)) // tile) * (2 * max(tile, _FULL) + 1)
 
 
+def _fetching(tile: int, largest: int) -> int:
+    """Return how many tiles of a block prefetch the next one."""
+    if tile == largest:
+        return 8
+    return 1 if tile < _FULL else 4
+
+
 def _tiles(
     tiling: CpuTiling,
     left: Matrix,
@@ -110,10 +117,8 @@ def _tiles(
     depth, width = left.k, weight.shape[2]
     rows = index(left.m)
     count = (rows + (tile - 1)) // tile
-    fitting = tiling.panel_bytes // max(1, depth * weight.dtype.bytes * tile)
-    in_panel = max(1, min(_TILES, fitting))
-    fetching = min(in_panel, 1 if tile < _FULL else 4 if tile < largest else 8)
-    panels = (count + (in_panel - 1)) // in_panel
+    in_panel = max(1, min(_TILES, tiling.panel_bytes // max(1, depth * weight.dtype.bytes * tile)))
+    fetching = min(in_panel, _fetching(tile, largest))
     stmts: list[Stmt] = []
     for first, blocks, used in column_parts(outputs, width):
         group = max(1, -(-blocks // ITEMS))
@@ -157,5 +162,5 @@ def _tiles(
                 ),
             )
 
-        stmts.append(parallel(panels * groups, item))
+        stmts.append(parallel((count + (in_panel - 1)) // in_panel * groups, item))
     return seq(*stmts)

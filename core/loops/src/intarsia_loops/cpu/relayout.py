@@ -4,17 +4,29 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, call, constant, tensor_type
-from intarsia_ir.ops.shape import Reshape, Transpose
-from intarsia_ir.ops.slicing import Pad
+from intarsia_ir.graph.op import OpAttrs
+from intarsia_ir.graph.types import Size
+from intarsia_ir.ops.resize import Resize
+from intarsia_ir.ops.shape import Concatenate, Reshape, Split, Transpose
+from intarsia_ir.ops.slicing import Pad, StridedSlice
+from intarsia_ir.tir.tensor import extents
+
+TO_LAST = (0, 2, 3, 1)
+"""Channels first to channels last, as the axes of a transpose."""
+
+TO_FIRST = (0, 3, 1, 2)
+"""Channels last to channels first."""
 
 
-def reshaped(value: Expr, shape: tuple[int, ...]) -> Expr:
+def reshaped(value: Expr, shape: tuple[Size, ...]) -> Expr:
     """Return the elements of a value in another shape."""
     if isinstance(value, Constant):
-        return constant(value.data.reshape(shape), name=value.name, span=value.span)
-    return call(Reshape, value, attrs=Reshape.Attrs(shape=shape))
+        numbers = value.type.with_shape(shape).static_shape
+        return constant(value.data.reshape(numbers), name=value.name, span=value.span)
+    return call(Reshape, value, attrs=Reshape.Attrs(shape=extents(shape)))
 
 
 def moved(value: Expr, axes: tuple[int, ...]) -> Expr:
@@ -56,3 +68,31 @@ def packed_depthwise(weight: Expr) -> Expr:
     channels, _, height, breadth = tensor_type(weight).static_shape
     matrix = reshaped(weight, (channels, height * breadth))
     return reshaped(moved(matrix, (1, 0)), (height, breadth, channels))
+
+
+def nhwc_axis(attrs: OpAttrs) -> OpAttrs:
+    """Attributes with one axis, channels last."""
+    assert isinstance(attrs, Concatenate.Attrs | Split.Attrs)  # what it is called for
+    return replace(attrs, axis=TO_LAST.index(attrs.axis))
+
+
+def permuted(node: Call) -> OpAttrs | None:
+    """Return the attributes of an operator of one picture, channels last; ``None`` if unknown."""
+    attrs = node.attrs
+    match attrs:
+        case Pad.Attrs():
+            widths = tuple(attrs.widths[axis] for axis in TO_LAST)
+            return replace(attrs, widths=widths)
+        case StridedSlice.Attrs():
+            begin, end, strides = (
+                tuple(values[axis] for axis in TO_LAST)
+                for values in (attrs.begin, attrs.end, attrs.strides)
+            )
+            return replace(attrs, begin=begin, end=end, strides=strides)
+        case Split.Attrs():
+            return nhwc_axis(attrs)
+        case Resize.Attrs():
+            scales = attrs.scales and tuple(attrs.scales[axis] for axis in TO_LAST)
+            return replace(attrs, sizes=tuple(attrs.sizes[a] for a in TO_LAST), scales=scales)
+        case _:
+            return None

@@ -31,6 +31,7 @@ from .loops import load
 from .matmul import Product, matmul_loops
 from .nchw_depthwise import NchwDepthwiseConv, nchw_depthwise_loops
 from .nhwc_windows import NhwcWindows, nhwc_window_loops
+from .open_conv import open_conv_loops
 from .open_dense import open_dense_loops
 from .open_matmul import open_matmul_loops
 from .operators import ConvAttrs, Dense
@@ -97,7 +98,9 @@ class Schedules(Struct, frozen=True):
         anchor, attrs = match
         data, weight = anchor.args
         work = Convolution(data, weight, attrs.outputs, attrs.groups, _window(anchor, attrs))
-        return anchor.function(conv_loops(self._shape(target, anchor), work, anchor.epilogue))
+        is_open = any(isinstance(size, Dim) for size in data.shape)
+        loops = open_conv_loops if is_open else conv_loops
+        return anchor.function(loops(self._shape(target, anchor), work, anchor.epilogue))
 
     def winograd(self, group: FusedGroup, target: LoopTarget) -> PrimFunc | None:
         """``cpu.winograd``."""

@@ -6,11 +6,14 @@ from __future__ import annotations
 import platform
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from ..errors import ArtifactError
-from .passport import Passport
+
+if TYPE_CHECKING:
+    from .passport import Passport
 
 CPUINFO = Path("/proc/cpuinfo")
 

@@ -8,6 +8,7 @@ from typing import cast
 from msgspec import Struct
 
 from ..errors import ArtifactError
+from ..size import Dim
 from .fields import JsonObject, read_dict, read_list, read_sizes, read_str
 from .plan import CallPlan, TensorSpec
 
@@ -62,7 +63,7 @@ class Signature(Struct, frozen=True):
 
 
 def _shape(spec: TensorSpec) -> tuple[int | str, ...]:
-    return tuple(size if isinstance(size, int) else str(size) for size in spec.shape)
+    return tuple(str(size) if isinstance(size, Dim) else size for size in spec.shape)
 
 
 class SizeChoice(Struct, frozen=True):

@@ -11,7 +11,6 @@ from intarsia.cli.idle import say_not_compared
 from intarsia.cli.output import echo, emit_json, table
 from intarsia.cli.session import Session
 from intarsia.driver.arrays import RANDOM, plain_arrays, read_inputs
-from intarsia.driver.importing import is_program
 from intarsia.driver.shapes import open_shapes
 from intarsia_runtime.load import Executable, load
 
@@ -47,7 +46,7 @@ def command(
         passport = executable.passport
         arrays = read_inputs(inputs, executable.inputs, seed, passport.sizes)
         results = plain_arrays(executable.run(arrays))
-    shapes = {} if is_program(model) else open_shapes(model, arrays)
+    shapes = open_shapes(session.host(), model, arrays)
     found = verify_run(
         model,
         passport,

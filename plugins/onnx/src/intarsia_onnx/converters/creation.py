@@ -13,7 +13,7 @@ from intarsia_ir.ops import generate
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.plan import NARROW
-from intarsia_runtime.size import Dim, product
+from intarsia_runtime.size import Dim, numbers, product
 
 from ..builder import dtype_of
 from ..context import Narrow, NodeContext
@@ -46,10 +46,10 @@ def constant_of_shape(node: NodeContext) -> Expr:
     """Convert ConstantOfShape."""
     sizes = extents(node.required_sizes(0, "the shape"))
     value = node.tensor("value") if node.has("value") else np.zeros(1, np.float32)
-    if value.size != 1 or any(isinstance(size, int) and size < 0 for size in sizes):
+    if value.size != 1 or any(size < 0 for size in numbers(sizes)):
         raise node.model_error(f"value of shape {value.shape}, shape {sizes}")
     dtype = dtype_of(node.array(value))
-    check_sizes([size for size in sizes if isinstance(size, int)], dtype, str(node.span))
+    check_sizes(numbers(sizes), dtype, str(node.span))
     if value.dtype.kind in "iu" and abs(int(value.reshape(-1)[0])) > 1 << 53:
         return node.broadcast(node.array(value.reshape(())), sizes)
     return node.full(sizes, value.reshape(-1).astype(np.float64).item(), dtype)
@@ -105,7 +105,8 @@ def _open_range(node: NodeContext) -> Expr | None:
     if isinstance(step, Dim) or step < 1:
         return None
     dtype = dtype_of(node.input(0))
-    attrs = generate.Arange.Attrs(start=start, stop=stop, step=step, dtype=dtype)  # type: ignore[arg-type]  # a Dim stands for a number
+    first, last = extents((start, stop))
+    attrs = generate.Arange.Attrs(start=first, stop=last, step=step, dtype=dtype)
     return node.call(generate.Arange, attrs=attrs)
 
 

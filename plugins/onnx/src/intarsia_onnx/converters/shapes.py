@@ -15,7 +15,7 @@ from intarsia_ir.ops import binary, compare, generate, shape, slicing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
-from intarsia_runtime.size import maximum, minimum, product
+from intarsia_runtime.size import maximum, minimum, numbers, product
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
@@ -215,7 +215,7 @@ def expand(node: NodeContext) -> Expr:
     if any(isinstance(size, Dim) for size in (*sizes, *wanted)):
         return node.broadcast(node.input(0), extents(_broadcast(node, sizes, wanted)))
     try:
-        new = np.broadcast_shapes(sizes, wanted) if len(wanted) <= 32 else None  # pyright: ignore[reportArgumentType] # numbers
+        new = np.broadcast_shapes(numbers(sizes), numbers(wanted)) if len(wanted) <= 32 else None
     except ValueError:
         new = None
     if new is None or any(isinstance(size, int) and size < 0 for size in wanted):

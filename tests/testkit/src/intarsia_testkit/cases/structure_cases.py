@@ -122,6 +122,8 @@ def made_cases() -> Iterator[Case]:
     ):
         attrs = {"start": start, "stop": stop, "step": step, "dtype": DType(dtype)}
         yield Case("arange", (), attrs)
+    for sizes in ((3,), (1, 224, 2**40), ()):
+        yield Case("sizes", (), {"sizes": sizes})
     rng = np.random.default_rng(7)
     for dtype, upper, diagonal in product(KINDS, (False, True), (-5, -1, 0, 2)):
         x = random_array(rng, (2, 3, 17), dtype)

@@ -13,11 +13,11 @@ from packaging.requirements import Requirement
 
 from intarsia.host import hookspecs
 from intarsia.host.markers import PROJECT
-from intarsia.partition.support import Code, Support
 from intarsia.target.kind import Role
 from intarsia.target.options import option_rows
 from intarsia_ir.graph.match import inner_operators
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.regions.support import Code, Support
 from intarsia_runtime.errors import IntarsiaError
 
 from ..child import ChildFailed, ask

@@ -41,8 +41,6 @@ def flatten_open(function: PrimFunc) -> PrimFunc:
     for buffer in function.params:
         if any(isinstance(size, Dim) for size in buffer.shape):
             flat[buffer] = replace(buffer, shape=(buffer.elements,))
-    if not flat:
-        return function
 
     def rule(node: PrimExpr) -> PrimExpr | None:
         if isinstance(node, Load) and node.buffer in flat:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A part of the graph that one accelerator takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from intarsia_runtime.errors import PluginError
+
+from ..graph.walk import calls
+from .support import Code
+
+if TYPE_CHECKING:
+    from ..graph.expr import Call, Function
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """A convex part of ``main``, outlined as a function.
+
+    Attributes:
+        name: Unique in the module and a C identifier, e.g. ``acme_0``; also the name of the
+            function.
+        kind: Target kind that takes it.
+        function: Its parameters are what crosses the border inwards; constants are inside. A tuple
+            body means several outputs.
+        rows: For each operator call that is the root of a match, the name of the support row.
+        nodes: Names of the model's nodes in it, in topological order.
+        origins: For each operator call, the call of the function it was cut from.
+        why: Of an answer to the ``partition`` hook: why calls are given back, in words.
+        code: Of such an answer: the kind of the reason. ``slower`` is a cost, which ``--plan
+            greedy`` and ``--place`` overrule; with any other code the calls are gone.
+        is_exact: Of such an answer: it is built as it is, and merged with nothing.
+    """
+
+    name: str
+    kind: str
+    function: Function
+    rows: Mapping[Call, str]
+    nodes: tuple[str, ...]
+    origins: Mapping[Call, Call] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+    why: str = ""
+    code: str = Code.DROPPED.value
+    is_exact: bool = False
+
+    def calls(self) -> tuple[Call, ...]:
+        """Operator calls in the region, operands before users."""
+        return tuple(calls(self.function))
+
+
+def keep_calls(
+    region: Region, calls: Sequence[Call], why: str = "", *, code: Code | str = Code.DROPPED
+) -> Region:
+    """Return the region reduced to some of its calls, as an answer to the ``partition`` hook.
+
+    The host cuts the graph anew, so the result's function is the one that was offered; only which
+    calls stay is read from it.
+
+    Args:
+        region: A region that was offered.
+        calls: Operator calls of its function that the accelerator keeps; none gives all back.
+        why: Why it gives the others back, in words and numbers; users read it.
+        code: Kind of the reason; ``slower`` if the accelerator could compute them.
+
+    Raises:
+        PluginError: A call is not of this region.
+    """
+    return _reduced(region, calls, why, code)
+
+
+def split_region(
+    region: Region,
+    parts: Sequence[Sequence[Call]],
+    why: str = "",
+    *,
+    code: Code | str = Code.DROPPED,
+) -> tuple[Region, ...]:
+    """Return a region cut into several, as a part of an answer to the ``partition`` hook.
+
+    Each part becomes one region, as it is. Calls in no part are given back.
+
+    Args:
+        region: A region that was offered.
+        parts: Operator calls of its function, part by part. A match of several calls stays whole,
+            and no part may need a result of another one that needs a result of the first.
+        why: Why it gives the other calls back, in words and numbers; users read it.
+        code: Kind of that reason, as of :func:`keep_calls`.
+
+    Raises:
+        PluginError: A call is not of this region.
+    """
+    cut = (_reduced(region, part, why, code) for part in parts)
+    return tuple(replace(part, is_exact=True) for part in cut)
+
+
+def _reduced(region: Region, calls: Sequence[Call], why: str, code: Code | str) -> Region:
+    foreign = [call for call in calls if call not in region.origins]
+    if foreign:
+        raise PluginError(
+            f"call of '{foreign[0].name}' is not in region '{region.name}'", where=region.kind
+        )
+    origins = {call: region.origins[call] for call in calls}
+    return replace(region, origins=origins, why=why, code=Code(code).value)

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolution of pictures of open sizes, channels last: tiles of results wherever they lie.
+
+A 1x1 convolution is a product with as many rows as there are pixels (``open_dense.py``). Others
+are computed by strips, as in ``conv.py``, but strips are sized when they run::
+
+    parallel: batch x groups x strips x pieces of a row x blocks of channels
+      copy the rows that the strip reads, padded, into ``strip``    (not for 1x1 with strides)
+      for block of output channels:                # weights [KH * KW * C, width] of a block
+        for tile of results of the strip:          # register tile, micro_kernel.py
+          for kh, (kw x c):                        # K; contiguous in strip and weights
+
+- Strip: a buffer of ``strip_bytes``, a number. Its rows are as long as a piece of a row of the
+  picture needs, and it has as many as fit. Long rows are cut into pieces that fit; the last strip
+  and the last piece overlap the ones before.
+- Registers: as in ``conv.py``. A tile takes results of a strip in the order in which they lie: it
+  goes on in the next row where a row ends. So no width leaves a remainder, and only the last tile
+  of a strip overlaps the one before. Where a row has at least as many results as a tile, a tile
+  goes on at most once, and a comparison tells where a result lies; else a division does. A strip
+  of fewer results than a tile is computed one by one.
+- Caches: the strip stays in the second-level cache while the blocks of channels pass.
+
+The tile over results of several rows is that of XNNPACK's indirect GEMM (Dukhan, "The indirect
+convolution algorithm", 2019), with addresses computed instead of looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+from msgspec import Struct
+
+from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.expr import PrimExpr, TirVar, const, if_then_else, index, maximum, minimum
+from intarsia_ir.tir.stmt import Allocate, If, LetStmt, Stmt
+
+from .conv import Convolution
+from .loops import EpilogueStore, copy_rows, load, parallel, seq, serial, store, vectorized
+from .micro_kernel import register_tile
+from .open_dense import open_dense_loops
+from .panel import flat_rows
+from .prefetch import prefetch_next_block
+from .tiling import CpuTiling, column_parts
+
+_ITEMS = 8
+"""Pieces of work that two or four threads can share evenly."""
+
+_LEAST_ROWS = 4
+"""Rows of results of a strip at least, before blocks of channels are shared instead."""
+
+_FETCHING = 8
+"""Tiles of a block that prefetch the next one."""
+
+_LEAST_PIECE = 16
+"""Results of a piece of a row at least."""
+
+
+def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> Stmt:
+    """Return the loops; ``epilogue`` gets indices ``(n, row, column, channel)``."""
+    assert isinstance(conv.weight, Buffer)  # of float32
+    if conv.window.is_point and conv.groups == 1:
+        outer = list(conv.data.shape[:-1])
+        rows = flat_rows(conv.data)
+        return open_dense_loops(tiling, rows, conv.weight, conv.outputs, epilogue, outer)
+    return _OpenConv(tiling, conv, epilogue).loops()
+
+
+class _Item(Struct, frozen=True):
+    """What one item computes: rows and columns of a picture, for some blocks of channels.
+
+    Attributes:
+        image: Number of the picture.
+        group: Of channels.
+        row: First row of results.
+        column: First column of results.
+        height: Rows.
+        width: Columns.
+        blocks: First block of channels, and the one behind the last.
+    """
+
+    image: PrimExpr
+    group: PrimExpr
+    row: PrimExpr
+    column: PrimExpr
+    height: PrimExpr
+    width: PrimExpr
+    blocks: tuple[PrimExpr, PrimExpr]
+
+
+class _OpenConv:
+    """The loops of one convolution."""
+
+    def __init__(self, tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStore) -> None:
+        self._tiling = tiling
+        self._conv = conv
+        self._epilogue = epilogue
+        window = conv.window
+        self._copied = window.kernel != (1, 1) or any(window.padding) or conv.copied
+        reach = window.span(0, 1)
+        piece = window.span(1, _LEAST_PIECE)
+        least = reach * piece * conv.inner
+        self._capacity = max(tiling.strip_bytes // conv.data.dtype.bytes, least)
+        across = self._capacity // (reach * conv.inner)  # columns of the input
+        self._piece = (across - window.span(1, 1)) // window.strides[1] + 1
+        self._tile = tiling.rows_for(conv.weight.shape[2] // tiling.lanes)
+        self._blocks = -(-conv.columns // conv.weight.shape[2])
+
+    def loops(self) -> Stmt:
+        """Share strips and blocks of channels between threads."""
+        conv, window = self._conv, self._conv.window
+        batch = index(conv.data.shape[0])
+        rows, columns = (index(size) for size in window.output)
+        bound: list[tuple[TirVar, PrimExpr]] = []
+
+        def let(name: str, value: PrimExpr) -> PrimExpr:
+            var = TirVar(name)
+            bound.append((var, value))
+            return var
+
+        pieces = let("pieces", _parts(columns, self._piece))
+        width = let("wide", _parts(columns, maximum(pieces, 1)))
+        pitch = self._span(1, width) * conv.inner
+        fitting = let("fitting", index(self._capacity) // maximum(pitch, 1) - window.span(0, 1))
+        tallest = maximum(fitting // window.strides[0] + 1, 1)
+        alone = let("alone", maximum(batch * conv.groups * pieces, 1))
+        wanted = minimum((index(_ITEMS - 1) + alone) // alone, rows // _LEAST_ROWS)
+        strips = let("strips", maximum(_parts(rows, tallest), wanted))
+        height = let("high", _parts(rows, maximum(strips, 1)))
+        shares = let(
+            "shares",
+            minimum(
+                (index(_ITEMS - 1) + alone * strips) // maximum(alone * strips, 1), self._blocks
+            ),
+        )
+        share = let("share", (index(self._blocks - 1) + shares) // maximum(shares, 1))
+
+        def item(p: PrimExpr) -> Stmt:
+            part, place = p % shares, p // shares
+            piece, place = place % pieces, place // pieces
+            strip, place = place % strips, place // strips
+            names = [TirVar(name) for name in ("image", "row", "column", "first", "behind")]
+            image, row, column, first, behind = names
+            values = (
+                place // conv.groups,
+                minimum(strip * height, rows - height),
+                minimum(piece * width, columns - width),
+                minimum(part * share, self._blocks),
+                minimum(part * share + share, self._blocks),
+            )
+            work = _Item(image, place % conv.groups, row, column, height, width, (first, behind))
+            return _let(list(zip(names, values, strict=True)), self._item(work))
+
+        body = parallel(batch * conv.groups * strips * pieces * shares, item)
+        return _let(bound, body)
+
+    def _span(self, axis: int, results: PrimExpr) -> PrimExpr:
+        window = self._conv.window
+        return (results - 1) * window.strides[axis] + window.span(axis, 1)
+
+    def _item(self, work: _Item) -> Stmt:
+        if not self._copied:
+            return self._by_blocks(work, self._direct(work))
+        conv = self._conv
+        strip = Buffer("strip", (self._capacity,), conv.data.dtype, Scope.STACK)
+        across, pitch = TirVar("across"), TirVar("pitch")
+        filled = self._fill(work, strip, (across, pitch))
+        body = seq(filled, self._by_blocks(work, self._from_strip(strip, pitch)))
+        bound = [(across, self._span(1, work.width)), (pitch, across * conv.inner)]
+        return _let(bound, Allocate(strip, body))
+
+    def _fill(self, work: _Item, strip: Buffer, sizes: tuple[PrimExpr, PrimExpr]) -> Stmt:
+        """Copy the rows that a strip reads; what is outside the input is blank."""
+        conv, window, lanes = self._conv, self._conv.window, self._tiling.lanes
+        across, pitch = sizes
+        inner, channel = conv.inner, work.group * conv.inner
+        blank = const(conv.padding_value, strip.dtype)
+        rows, columns = (index(size) for size in window.size)
+        top = work.row * window.strides[0] - window.padding[0]
+        left = work.column * window.strides[1] - window.padding[1]
+        low, high = TirVar("low"), TirVar("high")  # columns of the strip that are inside
+        inside = [
+            (low, minimum(maximum(index(0) - left, 0), across)),
+            (high, maximum(minimum(columns - left, across), low)),
+        ]
+
+        def cleared(start: PrimExpr, count: PrimExpr) -> Stmt:
+            return _elements(count, lanes, lambda c: store(strip, (start + c,), blank))
+
+        def row(r: PrimExpr) -> Stmt:
+            source, begin = top + r, r * pitch
+
+            def joined(c: PrimExpr) -> Stmt:
+                value = load(conv.data, work.image, source, left + low, c)
+                return store(strip, (begin + low * inner + c,), value)
+
+            def pixel(w: PrimExpr) -> Stmt:
+                at = low + w
+
+                def element(c: PrimExpr) -> Stmt:
+                    value = load(conv.data, work.image, source, left + at, channel + c)
+                    return store(strip, (begin + at * inner + c,), value)
+
+                return copy_rows(inner, lanes, element)
+
+            if conv.groups == 1:
+                middle = _elements((high - low) * inner, lanes, joined)
+            else:
+                middle = serial(high - low, pixel, "w")
+            there = seq(
+                cleared(begin, low * inner),
+                middle,
+                cleared(begin + high * inner, (across - high) * inner),
+            )
+            return If(
+                source < 0, cleared(begin, pitch), If(source < rows, there, cleared(begin, pitch))
+            )
+
+        return _let(inside, serial(self._span(0, work.height), row, "r"))
+
+    def _direct(self, work: _Item) -> _Read:
+        """Read single taps from the input itself."""
+        conv = self._conv
+        down, across = conv.window.strides
+
+        def read(row: PrimExpr, column: PrimExpr, k: Sequence[PrimExpr]) -> PrimExpr:
+            place = ((work.row + row) * down, (work.column + column) * across)
+            return load(conv.data, work.image, *place, work.group * conv.inner + k[0])
+
+        return read
+
+    def _from_strip(self, strip: Buffer, pitch: PrimExpr) -> _Read:
+        """Read windows from the padded strip."""
+        conv, window = self._conv, self._conv.window
+        (down, across), (apart_y, apart_x) = window.strides, window.dilation
+
+        def read(row: PrimExpr, column: PrimExpr, k: Sequence[PrimExpr]) -> PrimExpr:
+            within = k[1] if len(k) == 2 else k[1] * (apart_x * conv.inner) + k[2]
+            start = row * down * pitch + column * (across * conv.inner)
+            return load(strip, start + k[0] * (pitch * apart_y) + within)
+
+        return read
+
+    @property
+    def _steps(self) -> tuple[int, ...]:
+        conv = self._conv
+        (kh, kw), inner = conv.window.kernel, conv.inner
+        if not self._copied:
+            return (inner,)
+        joined = conv.window.dilation[1] == 1 or kw == 1
+        return (kh, kw * inner) if joined else (kh, kw, inner)
+
+    def _by_blocks(self, work: _Item, read: _Read) -> Stmt:
+        """Compute the blocks of channels of an item one after the other."""
+        conv, tile = self._conv, self._tile
+        first, behind = work.blocks
+        parts = column_parts(conv.columns, conv.weight.shape[2])
+
+        def version(size: int, *, is_wide: bool) -> Stmt:
+            stmts: list[Stmt] = []
+            for start, count, used in parts:
+                low, high = maximum(first, start), minimum(behind, start + count)
+
+                def block(n: PrimExpr, low: PrimExpr = low, used: int = used) -> Stmt:
+                    return self._tiles(work, read, low + n, (size, used), is_wide=is_wide)
+
+                stmts.append(serial(maximum(high - low, 0), block, "n"))
+            return seq(*stmts)
+
+        few = If(
+            work.height * work.width >= tile,
+            version(tile, is_wide=False),
+            version(1, is_wide=False),
+        )
+        return If(work.width >= tile, version(tile, is_wide=True), few)
+
+    def _tiles(
+        self,
+        work: _Item,
+        read: _Read,
+        number: PrimExpr,
+        tile: tuple[int, int],
+        *,
+        is_wide: bool,
+    ) -> Stmt:
+        """Compute one block of channels of a strip, tile by tile.
+
+        Args:
+            work: What is computed.
+            read: ``read(row, column, step)``: what a result reads.
+            number: Of the block in its group.
+            tile: Results of a tile, and columns of the block that are there.
+            is_wide: Whether a row has at least as many results.
+        """
+        size = tile[0]
+        results = work.height * work.width
+
+        def one(t: PrimExpr) -> Stmt:
+            start, y, x = TirVar("start"), TirVar("y"), TirVar("x")
+
+            def pixel(r: PrimExpr | int) -> tuple[PrimExpr, PrimExpr]:
+                across = x + r
+                if isinstance(r, int) and r == 0:
+                    return y, x
+                if is_wide:
+                    over = across >= work.width
+                    column = if_then_else(over, across - work.width, across)
+                    return if_then_else(over, y + 1, y), column
+                return y + across // work.width, across % work.width
+
+            bound = [(start, minimum(t * size, results - size)), (y, start // work.width)]
+            body = self._tile_of(work, read, number, tile, (t, pixel))
+            return _let([*bound, (x, start - y * work.width)], body)
+
+        return serial((results + (size - 1)) // size, one, "m")
+
+    def _tile_of(
+        self,
+        work: _Item,
+        read: _Read,
+        number: PrimExpr,
+        tile: tuple[int, int],
+        place: tuple[PrimExpr, Callable[[PrimExpr | int], tuple[PrimExpr, PrimExpr]]],
+    ) -> Stmt:
+        """Compute a tile; ``place`` is its number, and what tells where its results lie."""
+        tiling, conv, steps = self._tiling, self._conv, self._steps
+        assert isinstance(conv.weight, Buffer)  # of float32
+        weight, (size, used), (t, pixel) = conv.weight, tile, place
+        width = weight.shape[2]
+        block = work.group * self._blocks + number
+
+        def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
+            row = index(0)
+            for axis, position in enumerate(k):
+                row = row + position * prod(steps[axis + 1 :])
+            return load(weight, block, row, c)
+
+        def stored(r: PrimExpr, c: PrimExpr, value: PrimExpr) -> Stmt:
+            row, column = pixel(r)
+            channel = work.group * conv.columns + number * width + c
+            at = (work.image, work.row + row, work.column + column, channel)
+            return self._epilogue(value, at)
+
+        return register_tile(
+            tiling,
+            rows=size,
+            columns=used,
+            largest=(self._tile, width),
+            steps=steps,
+            left=lambda r, k: read(*pixel(r), k),
+            right=right,
+            epilogue=stored,
+            dtype=weight.dtype,
+            weight_prefetch=prefetch_next_block(
+                tiling.prefetch,
+                weight,
+                (block + 1, 0),
+                prod(steps),
+                (minimum(t, _FETCHING - 1) * size, _FETCHING * size),
+                size,
+            ),
+        )
+
+
+_Read = Callable[[PrimExpr, PrimExpr, "Sequence[PrimExpr]"], PrimExpr]
+
+
+def _parts(extent: PrimExpr, size: PrimExpr | int) -> PrimExpr:
+    return (extent + (size - 1)) // size
+
+
+def _let(bound: Sequence[tuple[TirVar, PrimExpr]], body: Stmt) -> Stmt:
+    """Return ``body`` with variables bound, each of which may be used by those behind it."""
+    for var, value in reversed(bound):
+        body = LetStmt(var, value, body)
+    return body
+
+
+def _elements(count: PrimExpr, lanes: int, element: Callable[[PrimExpr], Stmt]) -> Stmt:
+    """Run ``element(i)`` for an open number of elements: vectors, then the rest one by one."""
+    full = count // lanes
+    return seq(
+        serial(full, lambda o: vectorized(lanes, lambda v: element(o * lanes + v)), "part"),
+        serial(count - full * lanes, lambda i: element(full * lanes + i), "rest"),
+    )

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A convolution network of open batch, height and width as machine code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import intarsia
+from intarsia_ir.graph.expr import Expr, Function, Var, constant
+from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.types import TensorType, variable
+from intarsia_ir.ops.evaluate import evaluate
+from intarsia_runtime.dtype import DType
+from intarsia_testkit.expressions import apply
+
+N, H, W = variable("N"), variable("H"), variable("W")
+SIZES = [(1, 32, 32), (2, 37, 53), (1, 1, 1), (3, 5, 64), (1, 91, 7)]
+
+
+def weight(*shape: int) -> Expr:
+    """A constant."""
+    rng = np.random.default_rng(sum(shape))
+    return constant((rng.random(shape, np.float32) - 0.5) / 4)
+
+
+def conv(data: Expr, taps: Expr, stride: int = 1, groups: int = 1) -> Expr:
+    """A convolution with a bias, padded so that a stride of 1 keeps the size."""
+    pad = taps.type.shape[2] // 2
+    bias = weight(taps.type.shape[0])
+    both = ((pad, pad), (pad, pad))
+    attrs = {"strides": (stride, stride), "padding": both, "dilation": (1, 1), "groups": groups}
+    return apply("nn.relu", apply("nn.conv", data, taps, bias, **attrs))
+
+
+def network() -> IRModule:
+    """A first layer, an inverted residual, a convolution of 3x3, a pool and a classifier."""
+    data = Var("data", TensorType((N, 3, H, W), DType.FLOAT32))
+    first = conv(data, weight(32, 3, 3, 3), stride=2)
+    wide = conv(first, weight(72, 32, 1, 1))
+    own = conv(wide, weight(72, 1, 3, 3), groups=72)
+    added = apply("add", conv(own, weight(32, 72, 1, 1)), first)
+    deep = conv(added, weight(40, 32, 3, 3))
+    window = {"kernel": (3, 3), "strides": (2, 2), "padding": ((1, 1), (1, 1))}
+    pooled = apply("nn.max_pool", deep, dilation=(1, 1), **window)
+    mean = apply("mean", pooled, axes=(2, 3))
+    return IRModule.from_function(Function((data,), apply("matmul", mean, weight(40, 10))))
+
+
+def test_a_network_runs_at_every_size(tmp_path: Path) -> None:
+    model = network()
+    intarsia.build(model, "llvm").save(tmp_path / "net.intarsia")
+    executor = intarsia.load(tmp_path / "net.intarsia")
+    for n, h, w in SIZES:
+        data = np.random.default_rng(h).random((n, 3, h, w), np.float32)
+        (got,) = executor.run({"data": data}).values()
+        (wanted,) = evaluate(model.main, {"data": data})
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Convolutions and pools of pictures of open sizes: one lowering, right at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from intarsia_ir.graph.expr import Expr, Function, Var
+from intarsia_ir.graph.types import variable
+from intarsia_ir.tir.module import Lowered
+from intarsia_loops import lower as lowering
+from intarsia_loops.cpu.layout import use_channels_last
+from intarsia_loops.cpu.table import Schedules
+from intarsia_loops.cpu.tiling import CpuTiling
+from intarsia_loops.targets import LoopTarget
+from intarsia_runtime.dtype import DType
+
+from .conftest import apply, lower, make_target
+from .test_open_sizes import check, weight, x
+from .test_products import tiling_of
+
+N, H, W = variable("N"), variable("H"), variable("W")
+SIZES = [(1, 1, 1), (2, 2, 1), (1, 3, 5), (2, 7, 7), (1, 5, 21)]
+
+
+def small_strips(target: LoopTarget, dtype: DType) -> CpuTiling:
+    """A machine whose strips hold few rows, so that pictures have many."""
+    return replace(tiling_of(target, dtype), strip_bytes=1024)
+
+
+_TABLE = Schedules(small_strips).table()
+SCHEDULES = {
+    name.replace(".", "__"): _TABLE[name]
+    for name in ("cpu.conv", "cpu.dense", "cpu.depthwise", "cpu.max_pool", "cpu.avg_pool", "matmul")
+}
+
+
+def conv(data: Expr, taps: Expr, *bias: Expr, **attrs: object) -> Expr:
+    """A convolution; what is not given is as plain as can be."""
+    rank = len(taps.type.shape) - 2
+    plain = {
+        "strides": (1,) * rank,
+        "padding": ((0, 0),) * rank,
+        "dilation": (1,) * rank,
+        "groups": 1,
+    }
+    return apply("nn.conv", data, taps, *bias, **{**plain, **attrs})
+
+
+def pool(name: str, data: Expr, kernel: int, stride: int, pad: int) -> Expr:
+    """A pool with square windows."""
+    both = ((pad, pad), (pad, pad))
+    return apply(
+        name, data, kernel=(kernel,) * 2, strides=(stride,) * 2, padding=both, dilation=(1, 1)
+    )
+
+
+def padded(low: int, high: int | None = None) -> dict[str, object]:
+    """Padding of both sides of both dimensions."""
+    return {"padding": ((low, low if high is None else high),) * 2}
+
+
+def network(data: Expr) -> Expr:
+    """A first layer, a depthwise one, a residual one, a pool, and the mean of all pixels."""
+    first = apply("nn.relu", conv(data, weight(8, 8, 3, 3), weight(8), strides=(2, 2), **padded(1)))
+    own = apply("nn.relu", conv(first, weight(8, 1, 3, 3), groups=8, **padded(1)))
+    added = apply("add", conv(own, weight(8, 8, 1, 1)), first)
+    pooled = pool("nn.max_pool", added, 3, 2, 1)
+    both = apply("concatenate", pooled, apply("nn.relu", pooled), axis=1)
+    return apply("mean", both, axes=(2, 3))
+
+
+GRAPHS: dict[str, Callable[[Expr], Expr]] = {
+    "point": lambda a: apply("nn.relu", conv(a, weight(11, 8, 1, 1), weight(11))),
+    "point with steps": lambda a: conv(a, weight(11, 8, 1, 1), strides=(2, 3)),
+    "3x3": lambda a: apply("nn.relu", conv(a, weight(11, 8, 3, 3), weight(11), **padded(1))),
+    "3x3 with steps": lambda a: conv(a, weight(5, 8, 3, 3), strides=(2, 2), **padded(1)),
+    "padded at one end": lambda a: conv(a, weight(5, 8, 2, 2), strides=(2, 2), **padded(0, 1)),
+    "groups": lambda a: conv(a, weight(8, 4, 3, 3), groups=2, **padded(1)),
+    "dilated": lambda a: conv(a, weight(5, 8, 3, 3), dilation=(2, 2), **padded(2)),
+    "depthwise": lambda a: conv(a, weight(8, 1, 3, 3), groups=8, **padded(1)),
+    "depthwise with steps": lambda a: conv(
+        a, weight(8, 1, 5, 5), groups=8, strides=(2, 2), **padded(2)
+    ),
+    "max pool": lambda a: pool("nn.max_pool", a, 3, 2, 1),
+    "average pool": lambda a: pool("nn.avg_pool", a, 3, 1, 1),
+    "network": network,
+}
+
+
+@cache
+def lowered(name: str) -> tuple[Function, Lowered]:
+    """Lower a graph with schedules for tiny registers."""
+    data = x("data", N, 8, H, W)
+    return _lowered(GRAPHS[name](data), data)
+
+
+def _lowered(body: Expr, data: Var) -> tuple[Function, Lowered]:
+    function = Function((data,), body)
+    target = make_target(**SCHEDULES)
+    changed = use_channels_last(function, small_strips(target, DType.FLOAT32))
+    return function, lower(changed, (), target=target)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_one_lowering_is_right_at_every_size(name: str) -> None:
+    for n, h, w in SIZES:
+        check(*lowered(name), {"N": n, "H": h, "W": w})
+
+
+@settings(deadline=None, max_examples=6)
+@given(
+    st.sampled_from(["3x3", "3x3 with steps", "depthwise", "max pool"]),
+    st.integers(1, 3),
+    st.integers(1, 9),
+    st.integers(1, 20),
+)
+def test_windows_at_drawn_sizes(name: str, n: int, h: int, w: int) -> None:
+    check(*lowered(name), {"N": n, "H": h, "W": w})
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolutions_of_an_open_length(stride: int) -> None:
+    data = x("data", N, 8, W)
+    taps = weight(11, 8, 5)
+    body = conv(data, taps, weight(11), strides=(stride,), padding=((2, 2),))
+    made = _lowered(body, data)
+    for length in (1, 2, 9, 70):
+        check(*made, {"N": 2, "W": length})
+
+
+def test_open_windows_have_schedules() -> None:
+    names = {"cpu.conv", "cpu.depthwise", "cpu.max_pool", "cpu.avg_pool"}
+    assert names <= lowering.OPEN_SCHEDULES
