@@ -13,6 +13,9 @@ import pytest
 from onnx import helper, numpy_helper
 
 import intarsia
+from intarsia_ir.graph.guards import collecting_guards
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.load import load
 
@@ -65,3 +68,10 @@ def test_one_artifact_runs_any_length(
             got, want = executable.run(given), session.run(None, given)
             for mine, theirs in zip(got.values(), want, strict=True):
                 np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("op", "attrs"), [("RNN", {}), ("LSTM", {"activations": ["Relu"] * 3})])
+def test_what_no_operator_does_is_refused(tmp_path: Path, op: str, attrs: dict[str, Any]) -> None:
+    model = saved(tmp_path / "layer.onnx", op, "forward", **attrs)
+    with collecting_guards(), pytest.raises(UnsupportedError, match=f"{op} over T steps"):
+        from_onnx(model)
