@@ -6,6 +6,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.ops import OPERATORS
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import TypeRuleError
+
 SIZES = [(1, 1, 1), (5, 3, 8), (4, 2, 37), (0, 2, 3), (2, 0, 3)]
 
 
@@ -52,3 +57,28 @@ def test_gru(
         states[at] = h
     attrs = {"reverse": reverse, "linear_before_reset": before}
     check_operator([states, h], "nn.gru", x, first, r, bias, **attrs)
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "message"),
+    [
+        ("nn.lstm", [(2, 8), (1, 2), (1, 2), (2, 8)], "are no sequence, states and weight"),
+        ("nn.lstm", [(2, 1, 8), (1, 2), (1, 3), (2, 8)], "do not go together"),
+        ("nn.lstm", [(2, 1, 8), (1, 2), (3, 2), (2, 8)], "do not go together"),
+        ("nn.gru", [(2, 1, 8), (1, 2), (2, 6), (6,)], "do not go together"),
+        ("nn.gru", [(2, 1, 6), (1, 2), (2, 6), (5,)], "not one of 6 elements"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused(
+    name: str, shapes: list[tuple[int, ...]], message: str
+) -> None:
+    op = OPERATORS[name]
+    with pytest.raises(TypeRuleError, match=message):
+        op.type_rule(op.Attrs(), *(TensorType(shape, DType.FLOAT32) for shape in shapes))
+
+
+def test_other_element_types_are_refused() -> None:
+    op = OPERATORS["nn.lstm"]
+    types = [TensorType(shape, DType.FLOAT64) for shape in [(2, 1, 8), (1, 2), (1, 2), (2, 8)]]
+    with pytest.raises(TypeRuleError, match="takes float32"):
+        op.type_rule(op.Attrs(), *types)

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""LSTM and GRU over open sequences, from ONNX to machine code, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+
+import intarsia
+from intarsia_ir.graph.guards import collecting_guards
+from intarsia_onnx import from_onnx
+from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.executors.open import OpenExecutor
+from intarsia_runtime.load import load
+
+HIDDEN, SIZE = 11, 5
+FLOAT = onnx.TensorProto.FLOAT
+
+
+def saved(path: Path, op: str, direction: str, *, bias: bool = True, **attrs: Any) -> Path:
+    """A model of one layer over ``x`` ``[T, B, 5]``."""
+    rng = np.random.default_rng(3)
+    count, gates = 2 if direction == "bidirectional" else 1, {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    rows = gates * HIDDEN
+    arrays = {"w": (count, rows, SIZE), "r": (count, rows, HIDDEN), "b": (count, 2 * rows)}
+    weights = [
+        numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 3, name)
+        for name, shape in arrays.items()
+    ]
+    names = ["x", "w", "r", "b"] if bias else ["x", "w", "r"]
+    results = ["y", "h", "c"][: 3 if op == "LSTM" else 2]
+    attrs |= {"direction": direction, "hidden_size": HIDDEN}
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node(op, names, results, **attrs)],
+        "layer",
+        [info("x", FLOAT, ["T", "B", SIZE])],
+        [info(name, FLOAT, None) for name in results],
+        weights[: len(names) - 1],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(made, path)
+    return path
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1}), ("LSTM", {"bias": False})],
+)
+def test_one_artifact_runs_any_length(
+    tmp_path: Path, op: str, attrs: dict[str, Any], direction: str
+) -> None:
+    model = saved(tmp_path / "layer.onnx", op, direction, **attrs)
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    intarsia.build(model, "llvm", executor="vm").save(tmp_path / "layer.intarsia")
+    with load(tmp_path / "layer.intarsia") as executable:
+        assert isinstance(executable, OpenExecutor)
+        for steps, batch in [(1, 1), (5, 3), (37, 2), (2, 1)]:
+            x = np.random.default_rng(steps).standard_normal((steps, batch, SIZE))
+            given = {"x": x.astype(np.float32)}
+            got, want = executable.run(given), session.run(None, given)
+            for mine, theirs in zip(got.values(), want, strict=True):
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("op", "attrs"), [("RNN", {}), ("LSTM", {"activations": ["Relu"] * 3})])
+def test_what_no_operator_does_is_refused(tmp_path: Path, op: str, attrs: dict[str, Any]) -> None:
+    model = saved(tmp_path / "layer.onnx", op, "forward", **attrs)
+    with collecting_guards(), pytest.raises(UnsupportedError, match=f"{op} over T steps"):
+        from_onnx(model)
