@@ -4,8 +4,8 @@
 A :class:`Dim` is a polynomial with integer coefficients. Its atoms are size variables and the
 operations ``//``, ``%``, ``min`` and ``max`` on sizes. The polynomial is a normal form: sizes that
 arithmetic shows to be equal compare equal, e.g. ``(4*N + 2) // 4`` and ``N``. Division rounds
-towards minus infinity, as in Python; what is divided by zero is 0. Arithmetic gives an ``int``
-wherever the result is a number.
+towards minus infinity, as in Python; a size that divides is taken not to be 0. Arithmetic gives an
+``int`` wherever the result is a number.
 
 The text is that of Python: ``(N + 2) // 2``, ``min(N, 512)``; a name that is no identifier stands
 in quotes. :func:`parse_size` reads what ``str`` writes.
