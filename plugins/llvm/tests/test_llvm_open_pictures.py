@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 import intarsia
-from intarsia_ir.graph.expr import Expr, Function, Var, constant
+from intarsia_ir.graph.expr import Expr, Function, Var, constant, tensor_type
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
@@ -27,8 +27,9 @@ def weight(*shape: int) -> Expr:
 
 def conv(data: Expr, taps: Expr, stride: int = 1, groups: int = 1) -> Expr:
     """A convolution with a bias, padded so that a stride of 1 keeps the size."""
-    pad = taps.type.shape[2] // 2
-    bias = weight(taps.type.shape[0])
+    outputs, _, kernel, _ = tensor_type(taps).static_shape
+    pad = kernel // 2
+    bias = weight(outputs)
     both = ((pad, pad), (pad, pad))
     attrs = {"strides": (stride, stride), "padding": both, "dilation": (1, 1), "groups": groups}
     return apply("nn.relu", apply("nn.conv", data, taps, bias, **attrs))
@@ -56,4 +57,4 @@ def test_a_network_runs_at_every_size(tmp_path: Path) -> None:
         data = np.random.default_rng(h).random((n, 3, h, w), np.float32)
         (got,) = executor.run({"data": data}).values()
         (wanted,) = evaluate(model.main, {"data": data})
-        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-4, atol=1e-4)

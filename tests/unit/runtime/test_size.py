@@ -13,6 +13,7 @@ from intarsia_runtime.errors import ArtifactError, UnsupportedError
 from intarsia_runtime.size import (
     MOST_CHARACTERS,
     Dim,
+    OpenSizeError,
     Size,
     exact_quotient,
     floor_divide,
@@ -79,6 +80,25 @@ def test_a_product_that_grows_without_bound_is_refused():
         product(factors)
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: N < 3,
+        lambda: N <= M,
+        lambda: N > 3,
+        lambda: N >= M,
+        lambda: range(N),  # type: ignore[arg-type]
+        lambda: float(N),  # type: ignore[arg-type]
+        lambda: N * 0.5,  # type: ignore[operator]
+        lambda: N / 2,
+        lambda: 2 / N,
+    ],
+)
+def test_who_needs_the_number_is_told_that_it_is_not_known(use: Callable[[], object]):
+    with pytest.raises(OpenSizeError, match="the size N is only known at run time"):
+        use()
+
+
 def test_names_variables_and_substitution():
     assert N.is_variable
     assert N.name == "N"
@@ -113,7 +133,7 @@ def _combined(parts: st.SearchStrategy) -> st.SearchStrategy:
             (lambda: remainder(x, k), lambda v: f(v) % k),
             (lambda: minimum(x, y), lambda v: min(f(v), g(v))),
             (lambda: maximum(x, y), lambda v: max(f(v), g(v))),
-            (lambda: floor_divide(x, y), lambda v: f(v) // g(v) if g(v) else 0),
+            (lambda: floor_divide(x, maximum(y, 1)), lambda v: f(v) // max(g(v), 1)),
         ]
         size, value = rows[op]
         return size(), value

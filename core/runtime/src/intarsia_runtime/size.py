@@ -128,10 +128,12 @@ class Dim(Struct, frozen=True):
         return _sum((self, -1))
 
     def __mul__(self, other: Size) -> Size:
+        if isinstance(other, float):
+            raise OpenSizeError(self)
         return _product(self, other) if _is_size(other) else NotImplemented
 
     def __rmul__(self, other: int) -> Size:
-        return _product(self, other) if _is_size(other) else NotImplemented
+        return self * other
 
     def __floordiv__(self, other: Size) -> Size:
         return floor_divide(self, other) if _is_size(other) else NotImplemented
@@ -159,6 +161,15 @@ class Dim(Struct, frozen=True):
         raise OpenSizeError(self)
 
     def __index__(self) -> int:
+        raise OpenSizeError(self)
+
+    def __float__(self) -> float:
+        raise OpenSizeError(self)
+
+    def __truediv__(self, other: float) -> float:
+        raise OpenSizeError(self)
+
+    def __rtruediv__(self, other: float) -> float:
         raise OpenSizeError(self)
 
     def __str__(self) -> str:

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from intarsia_ir.budget import limited
 from intarsia_ir.graph.module import IRModule
-from intarsia_runtime.errors import UnsupportedError, UsageError
+from intarsia_runtime.errors import TypeRuleError, UnsupportedError, UsageError
 
 from ..host.host import Host
 from ..partition.cost import Plan
@@ -20,7 +21,7 @@ from .claims import measure_claims
 from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
 from .dynamic import VM
 from .importing import Model
-from .open_build import compile_open
+from .open_build import compile_instead, compile_open
 from .place import rules_of
 from .request import OPTIONS, BuildRequest, dump_to
 from .shapes import build_shapes
@@ -173,16 +174,14 @@ def build_request(request: BuildRequest) -> Artifact:
     """
     with limited(request.time_limit, request.memory_limit):
         if isinstance(request.source.model, IRModule) or request.executor.kind == VM:
-            opened = compile_open(request)
-            if opened is not None:
-                return opened
+            with suppress(UnsupportedError, TypeRuleError):  # another kind of program may do
+                opened = compile_open(request)
+                if opened is not None:
+                    return opened
         try:
             choices = size_choices(request)
-        except UnsupportedError:
-            opened = compile_open(request)
-            if opened is None:
-                raise
-            return opened
+        except (UnsupportedError, TypeRuleError) as refused:
+            return compile_instead(request, refused)
         if choices is None:
             return compile_model(request)
         request.source.is_shared = True

@@ -13,7 +13,7 @@ from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
-from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.errors import TypeRuleError, UnsupportedError
 
 from ..host.host import Host
 from ..partition.partition import PartitionResult
@@ -64,7 +64,7 @@ def partition_model(request: BuildRequest) -> ModelPartition:
     with limited(request.time_limit, request.memory_limit):
         try:
             choices = size_choices(request)
-        except UnsupportedError:
+        except (UnsupportedError, TypeRuleError):
             opened = open_request(request)
             if opened is None:
                 raise

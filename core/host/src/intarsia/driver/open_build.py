@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
-from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.errors import TypeRuleError, UnsupportedError
 
 from .artifact import Artifact
 from .config import Executor
@@ -38,12 +38,38 @@ def open_request(request: BuildRequest) -> BuildRequest | None:
 
 
 def compile_open(request: BuildRequest) -> Artifact | None:
-    """Compile a model with open sizes; ``None`` if it has none, or an operator needs numbers."""
+    """Compile a model with open sizes; ``None`` if it has none.
+
+    Raises:
+        UnsupportedError: An operator needs numbers.
+        IntarsiaError: As :func:`~intarsia.driver.story.compile_model`.
+    """
     opened = open_request(request)
     if opened is None:
         return None
+    with collecting_guards():
+        return compile_model(opened)
+
+
+def compile_instead(request: BuildRequest, refused: UnsupportedError | TypeRuleError) -> Artifact:
+    """Compile a model with open sizes that cannot be compiled for some of its sizes.
+
+    Args:
+        request: The model, and what it is compiled for.
+        refused: Why it cannot.
+
+    Raises:
+        UnsupportedError: It has no open sizes, or an operator needs numbers.
+    """
     try:
-        with collecting_guards():
-            return compile_model(opened)
-    except UnsupportedError:
-        return None
+        made = compile_open(request)
+    except (UnsupportedError, TypeRuleError) as reason:
+        place = f"{reason.where}: " if reason.where else ""
+        raise UnsupportedError(
+            f"{refused.message}; nor does one program take all sizes: {place}{reason.message}",
+            hint=refused.hint,
+            where=refused.where,
+        ) from reason
+    if made is None:
+        raise refused
+    return made

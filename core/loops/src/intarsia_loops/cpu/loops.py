@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import Load as LoadExpr
 from intarsia_ir.tir.expr import PrimExpr, TirVar, index, minimum
-from intarsia_ir.tir.stmt import For, ForKind, Seq, Stmt
+from intarsia_ir.tir.stmt import For, ForKind, LetStmt, Seq, Stmt
 from intarsia_ir.tir.stmt import Store as StoreStmt
 from intarsia_ir.tir.walk import post_order
 from intarsia_runtime.dtype import DType
@@ -55,6 +55,13 @@ class PackedView(Struct, frozen=True):
 
 
 Source: TypeAlias = "Buffer | PackedView"
+
+
+def let_all(bound: Sequence[tuple[TirVar, PrimExpr]], body: Stmt) -> Stmt:
+    """Return ``body`` with variables bound, each of which may be used by those behind it."""
+    for var, value in reversed(bound):
+        body = LetStmt(var, value, body)
+    return body
 
 
 def load(buffer: Source, *indices: PrimExpr | int) -> PrimExpr:

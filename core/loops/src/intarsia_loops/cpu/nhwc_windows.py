@@ -28,6 +28,7 @@ from intarsia_ir.tir.buffer import Buffer, Scope
 from intarsia_ir.tir.expr import (
     BinaryOp,
     PrimExpr,
+    TirVar,
     binary,
     if_then_else,
     index,
@@ -37,7 +38,7 @@ from intarsia_ir.tir.expr import (
 from intarsia_ir.tir.stmt import Allocate, If, Stmt
 from intarsia_runtime.size import Dim
 
-from .loops import cut, load, parallel, seq, serial, store, unrolled, vectorized
+from .loops import cut, let_all, load, parallel, seq, serial, store, unrolled, vectorized
 from .tiling import CpuTiling
 from .window import Window
 
@@ -75,7 +76,11 @@ def nhwc_window_loops(work: NhwcWindows, tiling: CpuTiling) -> Stmt:
     rows = work.window.output[0]
 
     def row(p: PrimExpr) -> Stmt:
-        return _row(work, tiling, p // rows, p % rows)
+        if not isinstance(work.window.size[1], Dim):
+            return _row(work, tiling, p // rows, p % rows)
+        image, number = TirVar("image"), TirVar("row")
+        place = [(image, p // rows), (number, p % rows)]
+        return let_all(place, _open_row(work, tiling, image, number))
 
     return parallel(batch * rows, row)
 
@@ -97,8 +102,6 @@ class _Taps(Struct, frozen=True):
 def _row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimExpr) -> Stmt:
     """Compute a row of results."""
     window, lanes = work.window, tiling.lanes
-    if isinstance(window.size[1], Dim):
-        return _open_row(work, tiling, image, row)
     low, high = window.interior(1)
 
     def edge(column: PrimExpr | int) -> Stmt:
@@ -135,21 +138,31 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
     """Compute a row of an open number of results."""
     window, lanes, large = work.window, tiling.lanes, tiling.neighbours
     columns, stride = index(window.output[1]), window.strides[1]
-    low = minimum(index(-(-window.padding[1] // stride)), columns)
+    low, count = TirVar("low"), TirVar("count")
     last = index(window.size[1]) + (window.padding[1] - window.span(1, 1))
     high = maximum(minimum(columns, last // stride + 1), low)
-    count = high - low
+    interior = [
+        (low, minimum(index(-(-window.padding[1] // stride)), columns)),
+        (count, high - low),
+    ]
     all_taps = _Taps(index(0), window.kernel[1])
 
     def edge(number: PrimExpr) -> Stmt:
-        column = if_then_else(number < low, number, number + count)
-        taps = _taps_of_column(window, column)
-        return _pixel_group(work, lanes, (image, row, column), 1, taps)
+        column, start, taps = TirVar("column"), TirVar("start"), TirVar("taps")
+        inside = _taps_of_column(window, column)
+        bound = [
+            (column, if_then_else(number < low, number, number + count)),
+            (start, inside.start),
+            (taps, index(inside.count)),
+        ]
+        own = _Taps(start, taps)
+        return let_all(bound, _pixel_group(work, lanes, (image, row, column), 1, own))
 
     def version(size: int) -> Stmt:
         def tile(number: PrimExpr) -> Stmt:
-            first = low + minimum(number * size, count - size)
-            return _pixel_group(work, lanes, (image, row, first), size, all_taps)
+            first = TirVar("first")
+            body = _pixel_group(work, lanes, (image, row, first), size, all_taps)
+            return let_all([(first, low + minimum(number * size, count - size))], body)
 
         return serial((count + (size - 1)) // size, tile, "x")
 
@@ -157,7 +170,7 @@ def _open_row(work: NhwcWindows, tiling: CpuTiling, image: PrimExpr, row: PrimEx
     fitting = binary(BinaryOp.OR, count >= _FEW, (count + (large - 1)) % large >= small)
     wide = If(fitting, version(large), version(small))
     middle = If(count >= large, wide, If(count >= small, version(small), version(1)))
-    return seq(serial(columns - count, edge, "x"), middle)
+    return let_all(interior, seq(serial(columns - count, edge, "x"), middle))
 
 
 def _taps_of_column(window: Window, column: PrimExpr | int) -> _Taps:

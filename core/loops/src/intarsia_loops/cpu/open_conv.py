@@ -33,10 +33,10 @@ from msgspec import Struct
 
 from intarsia_ir.tir.buffer import Buffer, Scope
 from intarsia_ir.tir.expr import PrimExpr, TirVar, const, if_then_else, index, maximum, minimum
-from intarsia_ir.tir.stmt import Allocate, If, LetStmt, Stmt
+from intarsia_ir.tir.stmt import Allocate, If, Stmt
 
 from .conv import Convolution
-from .loops import EpilogueStore, copy_rows, load, parallel, seq, serial, store, vectorized
+from .loops import EpilogueStore, copy_rows, let_all, load, parallel, seq, serial, store, vectorized
 from .micro_kernel import register_tile
 from .open_dense import open_dense_loops
 from .panel import flat_rows
@@ -149,10 +149,10 @@ class _OpenConv:
                 minimum(part * share + share, self._blocks),
             )
             work = _Item(image, place % conv.groups, row, column, height, width, (first, behind))
-            return _let(list(zip(names, values, strict=True)), self._item(work))
+            return let_all(list(zip(names, values, strict=True)), self._item(work))
 
         body = parallel(batch * conv.groups * strips * pieces * shares, item)
-        return _let(bound, body)
+        return let_all(bound, body)
 
     def _span(self, axis: int, results: PrimExpr) -> PrimExpr:
         window = self._conv.window
@@ -167,7 +167,7 @@ class _OpenConv:
         filled = self._fill(work, strip, (across, pitch))
         body = seq(filled, self._by_blocks(work, self._from_strip(strip, pitch)))
         bound = [(across, self._span(1, work.width)), (pitch, across * conv.inner)]
-        return _let(bound, Allocate(strip, body))
+        return let_all(bound, Allocate(strip, body))
 
     def _fill(self, work: _Item, strip: Buffer, sizes: tuple[PrimExpr, PrimExpr]) -> Stmt:
         """Copy the rows that a strip reads; what is outside the input is blank."""
@@ -216,7 +216,7 @@ class _OpenConv:
                 source < 0, cleared(begin, pitch), If(source < rows, there, cleared(begin, pitch))
             )
 
-        return _let(inside, serial(self._span(0, work.height), row, "r"))
+        return let_all(inside, serial(self._span(0, work.height), row, "r"))
 
     def _direct(self, work: _Item) -> _Read:
         """Read single taps from the input itself."""
@@ -310,7 +310,7 @@ class _OpenConv:
 
             bound = [(start, minimum(t * size, results - size)), (y, start // work.width)]
             body = self._tile_of(work, read, number, tile, (t, pixel))
-            return _let([*bound, (x, start - y * work.width)], body)
+            return let_all([*bound, (x, start - y * work.width)], body)
 
         return serial((results + (size - 1)) // size, one, "m")
 
@@ -367,13 +367,6 @@ _Read = Callable[[PrimExpr, PrimExpr, "Sequence[PrimExpr]"], PrimExpr]
 
 def _parts(extent: PrimExpr, size: PrimExpr | int) -> PrimExpr:
     return (extent + (size - 1)) // size
-
-
-def _let(bound: Sequence[tuple[TirVar, PrimExpr]], body: Stmt) -> Stmt:
-    """Return ``body`` with variables bound, each of which may be used by those behind it."""
-    for var, value in reversed(bound):
-        body = LetStmt(var, value, body)
-    return body
 
 
 def _elements(count: PrimExpr, lanes: int, element: Callable[[PrimExpr], Stmt]) -> Stmt:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from types import MappingProxyType
 
 import numpy as np
@@ -12,12 +13,15 @@ import numpy as np
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import compare, regions, resample, sampling, unary
 from intarsia_ir.ops import resize as resizing
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
 from ..builder import STATIC_HINT, dtype_of
 from ..context import NodeContext
 from ..resizing import is_crop, needs_matrices, resizings
 
+_SIMPLE = 64  # largest denominator of a scale of an open size
 _MODES = ("nearest", "linear", "cubic")
 _COORDINATES = (
     "half_pixel",
@@ -26,6 +30,7 @@ _COORDINATES = (
     "align_corners",
     "asymmetric",
 )
+_FLOORED = ("asymmetric", "floor")
 _NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
@@ -107,7 +112,15 @@ def _spread(values: Sequence[float], axes: Sequence[int], start: list[float]) ->
 def _scaled(node: NodeContext, sizes: Sequence[int], scales: Sequence[float]) -> tuple[int, ...]:
     if len(scales) != len(sizes) or any(not 0 < scale < 1e6 for scale in scales):
         raise node.model_error(f"scales {tuple(scales)} for shape {tuple(sizes)}")
-    return tuple(math.floor(size * scale) for size, scale in zip(sizes, scales, strict=True))
+    return tuple(_scaled_size(size, scale) for size, scale in zip(sizes, scales, strict=True))
+
+
+def _scaled_size(size: int, scale: float) -> int:
+    """Return ``floor(size * scale)``; of an open size where the scale is a simple fraction."""
+    fraction = Fraction(scale).limit_denominator(_SIMPLE)
+    if isinstance(size, Dim) and float(fraction) == scale:
+        return size * fraction.numerator // fraction.denominator
+    return math.floor(size * scale)
 
 
 def _mode(node: NodeContext) -> str:
@@ -116,6 +129,25 @@ def _mode(node: NodeContext) -> str:
     if mode not in _MODES:
         raise node.model_error(f"mode='{mode}' is not defined")
     return mode
+
+
+def _repeated(
+    node: NodeContext, scales: tuple[float, ...], mode: str, coordinates: str, nearest: str
+) -> Expr:
+    """Repeat the elements of a tensor of open sizes, which is *nearest* by whole numbers."""
+    whole = all(scale == int(scale) >= 1 for scale in scales)
+    rounds = coordinates in ("half_pixel", "pytorch_half_pixel") and nearest.startswith("round")
+    if mode != "nearest" or not whole or not (rounds or (coordinates, nearest) == _FLOORED):
+        raise node.unsupported(f"a {mode} Resize of open sizes by {scales}", STATIC_HINT)
+    x, sizes = node.input(0), node.static_shape(0)
+    split: list[int] = []
+    grown: list[int] = []
+    for size, scale in zip(sizes, scales, strict=True):
+        split += [size] if scale == 1 else [size, 1]
+        grown += [size] if scale == 1 else [size, int(scale)]
+    repeated = node.broadcast(node.reshape(x, split), grown)
+    new = [size * int(scale) for size, scale in zip(sizes, scales, strict=True)]
+    return node.reshape(repeated, extents(new))
 
 
 def _resized(
@@ -128,6 +160,8 @@ def _resized(
     mode = _mode(node)
     if sizes == node.static_shape(0) and all(scale == 1.0 for scale in scales):
         return node.input(0)
+    if any(isinstance(size, Dim) for size in (*sizes, *node.static_shape(0))):
+        return _repeated(node, scales, mode, coordinates, nearest)
     attrs = resizing.Resize.Attrs(
         sizes=sizes,
         scales=scales,
