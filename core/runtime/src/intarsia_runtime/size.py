@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from .errors import ArtifactError, UnsupportedError
 
-MOST_CHARACTERS = 4096
+MOST_CHARACTERS = 1 << 16
 """Longest text of a size that is read: artifacts and models come from outside."""
 
 MOST_TERMS = 4096
@@ -365,12 +365,23 @@ def _sign(size: Size) -> int | None:
     Variables are sizes, and so not negative.
     """
     factors = [factor for _, factor in _terms(size)]
-    if all(isinstance(atom, str) for atoms, _ in _terms(size) for atom in atoms):
+    if all(_is_natural(atom) for atoms, _ in _terms(size) for atom in atoms):
         if all(factor >= 0 for factor in factors):
             return 1
         if all(factor <= 0 for factor in factors):
             return -1
     return None
+
+
+def _is_natural(atom: Atom) -> bool:
+    """Whether an atom is never negative: a variable, and what is made of such."""
+    if isinstance(atom, str):
+        return True
+    if atom.op == "%":
+        return isinstance(atom.b, int) and atom.b > 0
+    if atom.op == "max":
+        return _sign(atom.a) == 1 or _sign(atom.b) == 1
+    return _sign(atom.a) == 1 and _sign(atom.b) == 1
 
 
 _APPLY: Mapping[str, Callable[[Size, Size], Size]] = {

@@ -20,7 +20,7 @@ from ..graph.guards import require_equal
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Shape, Size, TensorType, TupleType, Type
 from ..tir.expr import PrimExpr, if_then_else
-from ..tir.tensor import Tensor, compute
+from ..tir.tensor import Tensor, compute, extents
 from .arrays import Array
 from .elements import flatten_index, read, unflatten_index
 from .type_rules import (
@@ -203,9 +203,7 @@ class Concatenate(Op):
                     f"{cls.name}: {shape_text(tensor.shape)} does not fit to"
                     f" {shape_text(first.shape)} along axis {attrs.axis}"
                 )
-            shape = [
-                b if isinstance(a, Dim) else a for a, b in zip(shape, tensor.shape, strict=True)
-            ]
+        shape = _joined_sizes([tensor.shape for tensor in tensors])
         shape[attrs.axis] = sum((tensor.shape[attrs.axis] for tensor in tensors), 0)
         return first.with_shape(shape)
 
@@ -218,7 +216,7 @@ class Concatenate(Op):
     def compute(attrs: Attrs, *xs: Tensor) -> Tensor:
         """Read the tensor that the index along the axis falls into."""
         at = attrs.axis
-        shape = list(xs[0].shape)
+        shape = list(extents(_joined_sizes([x.shape for x in xs])))
         shape[at] = sum(x.shape[at] for x in xs)
         parts = [x for x in xs if x.shape[at] != 0] or [xs[0]]
         starts = [0, *accumulate(x.shape[at] for x in parts)]
@@ -237,6 +235,18 @@ class Concatenate(Op):
             return among(0, len(parts) - 1)
 
         return compute(shape, element, name="concatenate")
+
+
+def _joined_sizes(shapes: Sequence[Sequence[Size]]) -> list[Size]:
+    """Return sizes that are equal in all shapes: the number if one has it, else those of the first.
+
+    The sizes along the axis of a concatenation are not equal, and replaced.
+    """
+    made: list[Size] = []
+    for sizes in zip(*shapes, strict=True):
+        known = numbers(sizes)
+        made.append(known[0] if known else sizes[0])
+    return made
 
 
 @operator("split", OpKind.INJECTIVE)
