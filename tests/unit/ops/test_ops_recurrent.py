@@ -22,18 +22,31 @@ def floats(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
 
 
+def eight_bits(h: np.ndarray) -> np.ndarray:
+    """Rows as dynamic quantization stores them."""
+    low, high = np.minimum(h.min(1, keepdims=True), 0), np.maximum(h.max(1, keepdims=True), 0)
+    scale = np.where(low == high, 1, (high - low) / np.float32(255)).astype(np.float32)
+    zero = np.rint(-low / scale)
+    return (np.clip(np.rint(h / scale) + zero, 0, 255) - zero) * scale
+
+
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("quantize_state", [False, True])
 @pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
-def test_lstm(check_operator, steps: int, batch: int, hidden: int, reverse: bool) -> None:
+def test_lstm(
+    check_operator, steps: int, batch: int, hidden: int, quantize_state: bool, reverse: bool
+) -> None:
     x, r = floats(steps, batch, 4 * hidden), floats(hidden, 4 * hidden) / 4
     first, cell = floats(batch, hidden), floats(batch, hidden) * 2
     h, c, states = first, cell, np.zeros((steps, batch, hidden), np.float32)
     for at in reversed(range(steps)) if reverse else range(steps):
-        i, o, f, g = np.split(x[at] + h @ r, 4, 1)
+        factor = eight_bits(h) if quantize_state else h
+        i, o, f, g = np.split(x[at] + factor @ r, 4, 1)
         c = logistic(f) * c + logistic(i) * np.tanh(g)
         h = logistic(o) * np.tanh(c)
         states[at] = h
-    check_operator([states, h, c], "nn.lstm", x, first, cell, r, reverse=reverse)
+    attrs = {"reverse": reverse, "quantize_state": quantize_state}
+    check_operator([states, h, c], "nn.lstm", x, first, cell, r, **attrs)
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -18,8 +18,20 @@ from intarsia_runtime.errors import TypeRuleError
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Size, TensorType, TupleType, Type
 from ..tir.buffer import Buffer, Scope
-from ..tir.build import allocate, let, load, parallel, seq, serial
-from ..tir.expr import Broadcast, Load, PrimExpr, Ramp, index, intrinsic
+from ..tir.build import allocate, cell, get, let, load, parallel, put, seq, serial
+from ..tir.expr import (
+    Broadcast,
+    Load,
+    PrimExpr,
+    Ramp,
+    const,
+    equal,
+    index,
+    intrinsic,
+    maximum,
+    minimum,
+    select,
+)
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt, Store
@@ -47,9 +59,14 @@ class Lstm(Op):
     fixed_sizes = "the last of every operand: rows of the weight are read by vectors"
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
-        """``reverse``: from the last step to the first."""
+        """``reverse``: from the last step to the first.
+
+        ``quantize_state``: round each row of the state to 8 bits before its product, with the
+        scale and zero point of that row, as dynamic quantization does.
+        """
 
         reverse: bool = False
+        quantize_state: bool = False
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
@@ -67,7 +84,8 @@ class Lstm(Op):
         """Step by step."""
         states = np.empty((*x.shape[:2], r.shape[0]), x.dtype)
         for step in _steps(len(x), attrs.reverse):
-            i, o, f, g = np.split(x[step] + h @ r, 4, axis=1)
+            factor = _rounded(h) if attrs.quantize_state else h
+            i, o, f, g = np.split(x[step] + factor @ r, 4, axis=1)
             c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
             states[step] = h = sigmoid(o) * np.tanh(c)
         return states, h.copy(), c.copy()
@@ -76,6 +94,7 @@ class Lstm(Op):
     def loops(attrs: Attrs, x: TensorType, h: TensorType, c: TensorType, r: TensorType) -> PrimFunc:
         """Go along the sequence for each row; sums of all gates are in registers together."""
         cells = _buffer("cells", c)
+        rounded = Buffer("rounded", (extents(r.shape)[0],), DType.FLOAT32, Scope.STACK)
 
         def start(layer: _Layer, row: PrimExpr) -> Stmt:
             given = layer.given[2]
@@ -91,9 +110,12 @@ class Lstm(Op):
                     kept = _set(cells, row, j, f * old + i * _tanh(sums[3]))
                     return seq(kept, layer.put(at, row, j, o * _tanh(old)))
 
-                return layer.products(layer.last(row), range(4), j, starts, finish)
+                state = (lambda k: load(rounded, k)) if attrs.quantize_state else layer.last(row)
+                return layer.products(state, range(4), j, starts, finish)
 
-            return layer.over(block)
+            if not attrs.quantize_state:
+                return layer.over(block)
+            return allocate([rounded], seq(_round(layer, row, rounded), layer.over(block)))
 
         return _layer("lstm", attrs.reverse, (x, h, c, r), (cells,), start, step)
 
@@ -217,6 +239,46 @@ class _Layer(Struct, frozen=True):
 
         begin = [_set(buffer, index(0), start) for buffer, start in zip(sums, starts, strict=True)]
         return allocate(sums, seq(*begin, serial(self.hidden, one, "k"), finish(current)))
+
+
+def _rounded(h: Array) -> Array:
+    """Round each row to 256 steps from its smallest to its largest element, 0 among them."""
+    low, high = np.minimum(h.min(1, keepdims=True), 0), np.maximum(h.max(1, keepdims=True), 0)
+    scale = np.where(low == high, np.float32(1), (high - low) / np.float32(255))
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    return (np.clip(np.rint(h / scale) + zero, 0, 255) - zero) * scale
+
+
+def _round(layer: _Layer, row: PrimExpr, rounded: Buffer) -> Stmt:
+    """Write a row of the state to ``rounded``, as :func:`_rounded` does."""
+    low, high = (cell(name, DType.FLOAT32) for name in ("low", "high"))
+    zero = const(0.0, DType.FLOAT32)
+
+    def widen(k: PrimExpr) -> Stmt:
+        def both(value: PrimExpr) -> Stmt:
+            return seq(put(low, minimum(get(low), value)), put(high, maximum(get(high), value)))
+
+        return let(load(layer.final, row, k), both, "state")
+
+    def with_scale(scale: PrimExpr) -> Stmt:
+        start = intrinsic(Intrinsic.ROUND, minimum(maximum(zero - get(low) / scale, 0.0), 255.0))
+
+        def with_zero(point: PrimExpr) -> Stmt:
+            def block(j: PrimExpr, width: int) -> Stmt:
+                factor, offset = _spread(scale, width), _spread(point, width)
+                level = intrinsic(Intrinsic.ROUND, _items(layer.final, row, j, width) / factor)
+                level = minimum(maximum(level + offset, 0.0), 255.0)
+                return _set(rounded, j, (level - offset) * factor)
+
+            return layer.over(block)
+
+        return let(start, with_zero, "zero")
+
+    span = get(high) - get(low)
+    scale = select(equal(span, 0.0), const(1.0, DType.FLOAT32), span / 255.0)
+    found = serial(layer.hidden, widen, "k")
+    body = seq(put(low, zero), put(high, zero), found, let(scale, with_scale, "scale"))
+    return allocate([low, high], body)
 
 
 def _gru_before(layer: _Layer, at: PrimExpr, row: PrimExpr) -> Stmt:

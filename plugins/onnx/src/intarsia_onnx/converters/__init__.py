@@ -10,6 +10,7 @@ from ..context import Converter
 from . import (
     attention,
     contributed,
+    contributed_dynamic,
     control,
     convolution,
     creation,
@@ -36,6 +37,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
         **contributed.CONVERTERS,
+        **contributed_dynamic.CONVERTERS,
         **control.CONVERTERS,
         **convolution.CONVERTERS,
         **creation.CONVERTERS,

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU over a sequence or batch whose size is only known at run time."""
+"""LSTM and GRU as operators: sizes only known at run time, and layers of quantized products."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from intarsia_ir.graph.expr import Expr, get_item
 from intarsia_ir.ops import binary, nn, recurrent
@@ -12,8 +13,16 @@ from ..builder import dtype_of
 from ..context import NodeContext
 
 
+GatesOf: TypeAlias = "Callable[[Expr, int], Expr]"
+"""Returns the product of a sequence ``[steps, batch, size]`` with the weight of a direction."""
+
+
 def open_recurrent(
-    node: NodeContext, x: Expr, flags: Sequence[bool], sizes: tuple[int, int, int]
+    node: NodeContext,
+    x: Expr,
+    flags: Sequence[bool],
+    sizes: tuple[int, int, int],
+    quantized: GatesOf | None = None,
 ) -> tuple[Expr, ...]:
     """Convert a layer to one operator for each direction.
 
@@ -22,12 +31,16 @@ def open_recurrent(
         x: The sequence ``[steps, batch, size]``.
         flags: For each direction, whether it goes backward.
         sizes: Steps, batch and the size of the state.
+        quantized: Product with the weight where it is one of bytes; products with the state are
+            then of bytes, too.
 
     Returns:
         The outputs in the node's layout.
     """
     steps, batch, hidden = sizes
-    by_direction = [_direction(node, x, index, back, sizes) for index, back in enumerate(flags)]
+    by_direction = [
+        _direction(node, x, index, back, sizes, quantized) for index, back in enumerate(flags)
+    ]
     states, *finals = zip(*by_direction, strict=True)
     whole = node.concat([node.reshape(y, (steps, 1, batch, hidden)) for y in states], 1)
     last = [
@@ -41,14 +54,22 @@ def open_recurrent(
 
 
 def _direction(
-    node: NodeContext, x: Expr, index: int, backward: bool, sizes: tuple[int, int, int]
+    node: NodeContext,
+    x: Expr,
+    index: int,
+    backward: bool,
+    sizes: tuple[int, int, int],
+    quantized: GatesOf | None,
 ) -> tuple[Expr, ...]:
     """Return the states of all steps, the last state and for LSTM the last cell."""
     _, batch, hidden = sizes
     is_lstm = node.op_type == "LSTM"
     rows = (4 if is_lstm else 3) * hidden
-    weight = node.folded(node.item(node.input(1), 0, index))
-    product = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+    if quantized is None:
+        weight = node.folded(node.item(node.input(1), 0, index))
+        product = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+    else:
+        product = quantized(x, index)
     own: Expr = node.full((rows,), 0.0, dtype_of(x))
     if node.optional(3) is not None:
         both = node.item(node.input(3), 0, index)
@@ -60,7 +81,7 @@ def _direction(
     first = _initial(node, 5, index, batch, hidden)
     if is_lstm:
         cells = _initial(node, 6, index, batch, hidden)
-        attrs = recurrent.Lstm.Attrs(reverse=backward)
+        attrs = recurrent.Lstm.Attrs(reverse=backward, quantize_state=quantized is not None)
         result = node.call(recurrent.Lstm, product, first, cells, turned, attrs=attrs)
     else:
         before = bool(node.integer("linear_before_reset", 0))

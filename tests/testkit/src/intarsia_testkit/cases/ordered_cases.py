@@ -104,6 +104,8 @@ def recurrent_cases() -> Iterator[Case]:
             for lead in ((steps, batch), (hidden,))
         )
         yield Case("nn.lstm", (x, first, cell, r), {"reverse": reverse}, (3,))
+        attrs = {"reverse": reverse, "quantize_state": True}
+        yield Case("nn.lstm", (x, first, cell, r), attrs, (3,))
         bias = random_array(rng, (3 * hidden,), "float32", -1, 1)
         short = [np.ascontiguousarray(each[..., : 3 * hidden]) for each in (x, r)]
         for before in (False, True):
