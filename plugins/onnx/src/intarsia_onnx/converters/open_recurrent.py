@@ -12,7 +12,6 @@ from intarsia_ir.ops import binary, nn, recurrent
 from ..builder import dtype_of
 from ..context import NodeContext
 
-
 GatesOf: TypeAlias = "Callable[[Expr, int], Expr]"
 """Returns the product of a sequence ``[steps, batch, size]`` with the weight of a direction."""
 
