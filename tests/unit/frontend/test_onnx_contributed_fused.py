@@ -166,7 +166,7 @@ def embeddings():
         yield case(op, ids, types, *tables, mask, outputs=(0, 1), open=opened, mask_index_type=1)
         yield case(op, ids, None, *short, mask, outputs=(0, 1), epsilon=1e-5, mask_index_type=1)
         yield case(op, ids, types, *tables, outputs=(0, 1), open=opened)
-        yield case(op, ids, types, *tables, None, places, outputs=(0,), open=opened)
+        yield case(op, ids, types, *tables, None, places, open=opened, mask_index_type=0)
         yield case(op, ids, types, *tables, None, places[:1], outputs=(0, 2), mask_index_type=0)
         yield case(op, ids, None, *short, mask, places, outputs=(0, 1, 2))
 

@@ -10,8 +10,10 @@ from ..context import Converter
 from . import (
     attention,
     contributed,
+    contributed_attention,
     contributed_dynamic,
     contributed_fused,
+    contributed_grouped,
     contributed_norm,
     control,
     convolution,
@@ -39,8 +41,10 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
         **contributed.CONVERTERS,
+        **contributed_attention.CONVERTERS,
         **contributed_dynamic.CONVERTERS,
         **contributed_fused.CONVERTERS,
+        **contributed_grouped.CONVERTERS,
         **contributed_norm.CONVERTERS,
         **control.CONVERTERS,
         **convolution.CONVERTERS,
