@@ -171,7 +171,9 @@ def grouped() -> Iterator[Case]:
             past = [floats(batch, own, before, size) for _ in range(2)]
             after, whole = ints(*[lengths] * batch), Const(np.array(lengths + 1, np.int32))
             found = (0,) if lengths < before else sums
-            yield case(op, *one, *past, after, whole, *rest, outputs=sums[: 3 * len(found)], **attrs)
+            yield case(
+                op, *one, *past, after, whole, *rest, outputs=sums[: 3 * len(found)], **attrs
+            )
             window = {"local_window_size": 3, "softcap": 1.5}
             yield case(op, *one, *past, after, whole, *rest, outputs=sums, **attrs, **window)
         if batch == 2:
@@ -214,7 +216,7 @@ def test_packed_operands_are_the_separate_ones(parts, causal):
     wanted = expected(case("MultiHeadAttention", *(x.reshape(2, 4, 6) for x in (q, k, v)), **attrs))
     packed = np.stack([q, k, v][3 - parts :], 3)
     operands = (packed,) if parts == 3 else (q.reshape(2, 4, 6), packed)
-    opened = {n: BATCH for n in range(len(operands))}
+    opened = dict.fromkeys(range(len(operands)), BATCH)
     check(case("MultiHeadAttention", *operands, open=opened, **attrs), wanted, atol=1e-5)
 
 
@@ -246,7 +248,7 @@ def grown(tables: list[np.ndarray], attrs: dict[str, int]) -> onnx.ModelProto:
     ]
     kinds = {"n": onnx.TensorProto.INT32}
     shapes = {"q": ("B", 1, 64), "k": ("B", 1, 32), "v": ("B", 1, 32), "n": ("B",)}
-    shapes |= {name: ("B", 2, "P", 16) for name in "ab"}
+    shapes |= dict.fromkeys("ab", ("B", 2, "P", 16))
     inputs = [
         helper.make_tensor_value_info(name, kinds.get(name, onnx.TensorProto.FLOAT), shape)
         for name, shape in shapes.items()
@@ -333,7 +335,7 @@ WRONG = [
     (case("MultiHeadAttention", X[0], X, X, num_heads=1), "must have three or five dimensions"),
     (case("RotaryEmbedding", floats(1, 1, 2, 4), N1.astype(np.int64), floats(9, 3), floats(9, 3)),
      "3 angles for heads of 4 elements"),
-    (case("GroupQueryAttention", X[0], X, X, *NONE, N1, TOTAL, **GQA), "must have three dimensions"),
+    (case("GroupQueryAttention", X[0], X, X, *NONE, N1, TOTAL, **GQA), "have three dimensions"),
     (query(*NONE, N1, TOTAL, num_heads=3, kv_num_heads=2), "3 heads of queries in 2 groups"),
 ]  # fmt: skip
 

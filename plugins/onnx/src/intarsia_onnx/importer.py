@@ -49,6 +49,7 @@ TAKE_NARROW = MOVE_NARROW | {
     "DequantizeLinear",
     "QuantizeLinear",
     "Shape",
+    "com.microsoft::GatherBlockQuantized",
 }
 """Operators that take numbers that are stored in bytes."""
 
@@ -178,7 +179,7 @@ class Importer:
             args.append(value)
 
         stored = [scope.stored_type(name) if name else None for name in node.inputs]
-        if any(stored) and (node.domain or node.op_type not in TAKE_NARROW):
+        if any(stored) and converter_name(node) not in TAKE_NARROW:
             first = next(filter(None, stored))
             message = f"operator '{node.op_type}' of {first} is not supported"
             self._problems.append(UnsupportedError(message, where=str(node.span)))
