@@ -209,6 +209,21 @@ def test_half_precision_is_within_a_rounding(one):
     check(one, expected(one), rtol=2e-3, atol=2e-3)
 
 
+@pytest.mark.parametrize(("activation", "params"), ACTIVATIONS)
+@pytest.mark.parametrize("residual", [False, True])
+def test_convolutions_with_channels_last_are_those_with_channels_first(
+    activation, params, residual
+):
+    """ONNX Runtime has NhwcFusedConv for some processors alone."""
+    x, w, b, z = floats(2, 4, 7, 6), Const(floats(6, 4, 3, 3)), Const(floats(6)), floats(2, 6, 5, 4)
+    attrs = {"activation": activation} | ({"activation_params": params} if params else {})
+    operands = (x, w, b, z) if residual else (x, w, b)
+    (wanted,) = expected(case("FusedConv", *operands, **attrs))
+    last = [np.ascontiguousarray(np.moveaxis(value, 1, -1)) for value in (x, z, wanted)]
+    operands = (last[0], w, b, last[1]) if residual else (last[0], w, b)
+    check(case("NhwcFusedConv", *operands, **attrs), [last[2]], rtol=2e-5, atol=1e-5)
+
+
 def gelu(x: np.ndarray) -> np.ndarray:
     from math import erf
 

@@ -99,14 +99,46 @@ def products() -> Iterator[Case]:
         yield case("MatMulIntegerToFloat", a[0], Const(w), *operands)
 
 
-GROUPS = [blocks, tables, products]
+def convolutions() -> Iterator[Case]:
+    """QLinearConv of this domain, whose channels may lie last."""
+    for last, columns, bias, groups in product((0, 1), (0, 1), (0, 1), (1, 2)):
+        x = bytes_(2, 5, 7, 4) if last else bytes_(2, 4, 5, 7)
+        # Weights of 7 bits: the sums of two products fit 16 bits on processors without VNNI.
+        w = Const(RNG.integers(-64, 64, (6, 4 // groups, 3, 2)).astype(np.int8))
+        w_scale = Const(small(6) if columns else small()[()].reshape(()))
+        w_zero = Const(np.zeros(6 if columns else (), np.int8))
+        scale, zero = Const(np.float32(0.02)), Const(np.uint8(120))
+        more = (Const(RNG.integers(-900, 900, 6).astype(np.int32)),) if bias else ()
+        operands = (x, scale, zero, w, w_scale, w_zero, Const(np.float32(0.1)), zero, *more)
+        attrs = {"pads": [1, 0, 1, 1], "strides": [2, 1], "group": groups}
+        yield case("QLinearConv", *operands, channels_last=last, **attrs)
+
+
+def embeddings() -> Iterator[Case]:
+    """QEmbedLayerNormalization with and without segments and mask."""
+    for batch, length, segments, masked in product((1, 3), (1, 5), (0, 1), (0, 1)):
+        tables = [Const(bytes_(rows, 8)) for rows in (20, 9, 2)]
+        affine = [Const(bytes_(8)) for _ in range(2)]
+        scales = [Const(small()[()].reshape(())) for _ in range(5)]
+        zeros = [Const(np.array(RNG.integers(100, 150), np.uint8)) for _ in range(5)]
+        ids, types, mask = (RNG.integers(0, 2, (batch, length)).astype(np.int32) for _ in range(3))
+        kinds: Const | np.ndarray | None = types
+        if not segments:
+            kinds, tables[2], scales[2], zeros[2] = (None,) * 4
+        mask = mask if masked else None
+        operands = (ids, kinds, *tables, *affine, mask, *scales, *zeros)
+        yield case("QEmbedLayerNormalization", *operands, outputs=(0, 1))
+
+
+GROUPS = [blocks, tables, products, convolutions, embeddings]
 
 
 @pytest.mark.parametrize("cases", GROUPS, ids=lambda cases: cases.__name__)
 def test_results_are_those_of_onnx_runtime(cases):
     for number, one in enumerate(cases()):
         try:
-            check(one, expected(one), rtol=1e-5, atol=1e-5)
+            quantum = 1 if one.op == "QLinearConv" else 1e-5
+            check(one, expected(one), rtol=1e-5, atol=quantum)
         except (AssertionError, IntarsiaError) as error:
             shapes = [getattr(x, "shape", x if x is None else x[0].shape) for x in one.operands]
             raise AssertionError(f"case {number}: {one.op} {one.attrs} {shapes}") from error

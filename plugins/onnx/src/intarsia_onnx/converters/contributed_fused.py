@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from copy import copy
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
@@ -11,7 +10,7 @@ from intarsia_ir.ops import activation, binary, nn, unary
 
 from ..builder import rank_of, sizes_of
 from ..context import NodeContext
-from .contributed import DOMAIN
+from .contributed import DOMAIN, channels_first
 from .convolution import conv
 from .linear import gemm, product, scaled
 from .pooling import max_pool
@@ -164,11 +163,12 @@ def _swapped(node: NodeContext, x: Expr, flag: bool) -> Expr:
 
 def nhwc_max_pool(node: NodeContext) -> Expr:
     """Convert NhwcMaxPool: MaxPool of channels that lie last."""
-    x = node.input(0)
-    rank = rank_of(x)
-    inner = copy(node)
-    inner.args = (node.transpose(x, (0, rank - 1, *range(1, rank - 1))),)
-    return node.transpose(max_pool(inner)[0], (0, *range(2, rank), 1))
+    return channels_first(node, lambda inner: max_pool(inner)[0])
+
+
+def nhwc_fused_conv(node: NodeContext) -> Expr:
+    """Convert NhwcFusedConv: FusedConv whose data, residual and result have channels last."""
+    return channels_first(node, fused_conv, (0, 3))
 
 
 def dynamic_pads(node: NodeContext) -> Expr:
@@ -206,6 +206,7 @@ CONVERTERS = MappingProxyType(
             "FusedMatMul": fused_matmul,
             "Gelu": gelu,
             "Inverse": inverse,
+            "NhwcFusedConv": nhwc_fused_conv,
             "NhwcMaxPool": nhwc_max_pool,
             "QuickGelu": quick_gelu,
             "TransposeMatMul": fused_matmul,

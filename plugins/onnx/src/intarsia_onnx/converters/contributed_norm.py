@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.op import Op
-from intarsia_ir.ops import activation, binary, compare, indexing, normalization, reduce, unary
+from intarsia_ir.ops import activation, binary, compare, indexing, normalization, qnn, reduce, unary
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 
@@ -87,23 +87,54 @@ def simplified_layer_normalization(node: NodeContext) -> tuple[Expr, ...]:
 
 def embed_layer_normalization(node: NodeContext) -> tuple[Expr, ...]:
     """Convert EmbedLayerNormalization: word, position and segment embeddings, normalized."""
-    ids, words, positions = node.input(0), node.input(2), node.input(3)
+    tables = [_rows(node, node.input(2), node.input(0))]
+    tables.append(_rows(node, node.input(3), _positions(node, 8)))
+    if node.optional(1) is not None:
+        tables.append(_rows(node, node.input(4), node.input(1)))
+    result, total = _embedded(node, tables, [node.input(5), node.input(6)])
+    return result, _unmasked(node), total
+
+
+def quantized_embed_layer_normalization(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert QEmbedLayerNormalization, whose tables and parameters are bytes."""
+
+    def real(x: Expr, place: int) -> Expr:
+        # Scales are inputs 8 to 12, zero points 13 to 17, in the order of the tables.
+        parameters = (node.reshape(node.input(start + place), ()) for start in (8, 13))
+        return node.call(qnn.Dequantize, x, *parameters)
+
+    ids = [node.input(0), _positions(node, None), node.optional(1)]
+    tables = [
+        real(_rows(node, node.input(2 + place), each), place)
+        for place, each in enumerate(ids)
+        if each is not None
+    ]
+    affine = [real(node.input(2 + place), place) for place in (3, 4)]
+    result, _ = _embedded(node, tables, affine)
+    return result, _unmasked(node)
+
+
+def _embedded(
+    node: NodeContext, tables: Sequence[Expr], affine: Sequence[Expr]
+) -> tuple[Expr, Expr]:
+    """Return the normalized sum of embeddings, and the sum."""
+    total = tables[0]
+    for each in tables[1:]:
+        total = node.call(binary.Add, total, each)
+    dtype = dtype_of(total)
+    wide = node.cast(total, _wide(dtype))
+    return node.cast(_normalized(node, normalization.LayerNorm, wide, affine), dtype), total
+
+
+def _positions(node: NodeContext, index: int | None) -> Expr:
+    """Return the places of the words: an operand, or those along the sequence."""
+    ids = node.input(0)
     if rank_of(ids) != 2:
         raise node.model_error(f"input_ids must be a matrix, got {ids.type}")
+    if index is not None and node.optional(index) is not None:
+        return node.input(index)
     length = sizes_of(ids)[1]
-    if node.optional(8) is None:
-        places: Expr = node.reshape(counted(node, 0, length), (1, length))
-    else:
-        places = node.input(8)
-    total = node.call(binary.Add, _rows(node, words, ids), _rows(node, positions, places))
-    if node.optional(1) is not None:
-        segments = _rows(node, node.input(4), node.input(1))
-        total = node.call(binary.Add, total, segments)
-    dtype = dtype_of(total)
-    affine = [node.input(5), node.input(6)]
-    wide = node.cast(total, _wide(dtype))
-    result = node.cast(_normalized(node, normalization.LayerNorm, wide, affine), dtype)
-    return result, _unmasked(node), total
+    return node.reshape(counted(node, 0, length), (1, length))
 
 
 def _rows(node: NodeContext, table: Expr, ids: Expr) -> Expr:
@@ -170,6 +201,7 @@ CONVERTERS = MappingProxyType(
             for name, converter in {
                 "EmbedLayerNormalization": embed_layer_normalization,
                 "GroupNorm": group_norm,
+                "QEmbedLayerNormalization": quantized_embed_layer_normalization,
                 "SimplifiedLayerNormalization": simplified_layer_normalization,
                 "SkipGroupNorm": skip_group_norm,
                 "SkipLayerNormalization": skip_layer_normalization,
