@@ -110,7 +110,7 @@ class Lstm(Op):
                     kept = _set(cells, row, j, f * old + i * _tanh(sums[3]))
                     return seq(kept, layer.put(at, row, j, o * _tanh(old)))
 
-                state = (lambda k: load(rounded, k)) if attrs.quantize_state else layer.last(row)
+                state = _reader(rounded) if attrs.quantize_state else layer.last(row)
                 return layer.products(state, range(4), j, starts, finish)
 
             if not attrs.quantize_state:
@@ -241,6 +241,11 @@ class _Layer(Struct, frozen=True):
         return allocate(sums, seq(*begin, serial(self.hidden, one, "k"), finish(current)))
 
 
+def _reader(buffer: Buffer) -> Callable[[PrimExpr], PrimExpr]:
+    """Read elements of a vector."""
+    return lambda k: load(buffer, k)
+
+
 def _rounded(h: Array) -> Array:
     """Round each row to 256 steps from its smallest to its largest element, 0 among them."""
     low, high = np.minimum(h.min(1, keepdims=True), 0), np.maximum(h.max(1, keepdims=True), 0)
@@ -331,7 +336,7 @@ def _gru_after(layer: _Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
 
             return let(_tanh(sums[0]), put, "new")
 
-        return layer.products(lambda k: load(reset, k), (2,), j, [start(2, j, width)], finish)
+        return layer.products(_reader(reset), (2,), j, [start(2, j, width)], finish)
 
     return allocate((update, reset), seq(layer.over(gates), layer.over(new)))
 
