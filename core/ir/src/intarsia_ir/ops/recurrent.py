@@ -24,6 +24,7 @@ from ..tir.expr import (
     Load,
     PrimExpr,
     Ramp,
+    cast,
     const,
     equal,
     index,
@@ -42,6 +43,9 @@ from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
 from .type_rules import operands, same_size, shape_text
 
+_WHOLE = (DType.INT8, DType.INT16)
+"""Element types of the weight of a quantized layer, beside float32 of whole numbers."""
+
 _WIDTHS = (16, 8, 4, 2, 1)
 """Columns of each gate whose sums are in registers together, the widest first."""
 
@@ -54,6 +58,9 @@ class Lstm(Op):
     the first state ``[batch, hidden]`` and cell ``[batch, hidden]``; and the recurrent weight
     ``[hidden, 4 * hidden]``. Gates lie in ONNX's order: input, output, forget, cell. Results:
     the states of all steps ``[steps, batch, hidden]``, the last state and the last cell.
+
+    With ``quantize_state`` the weight is of whole numbers, a scale for each column ``[4 * hidden]``
+    follows it, and each row of the state is rounded to 256 steps before its product.
     """
 
     fixed_sizes = "the last of every operand: rows of the weight are read by vectors"
@@ -61,8 +68,8 @@ class Lstm(Op):
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``reverse``: from the last step to the first.
 
-        ``quantize_state``: round each row of the state to 8 bits before its product, with the
-        scale and zero point of that row, as dynamic quantization does.
+        ``quantize_state``: dynamic quantization of the state, with scale and zero point of each
+        row; the weight may then be int8 or int16, and what its zero point was is taken off.
         """
 
         reverse: bool = False
@@ -71,53 +78,58 @@ class Lstm(Op):
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
         """States of all steps, the last state and the last cell."""
-        given = operands(cls.name, types, 4)
-        x, h, c, r = given
-        hidden = _hidden(cls.name, given)
-        _check(cls.name, (x, h, c, r), (x.shape[1], hidden), 4)
+        x, h, c, r, *scale = operands(cls.name, types, 5 if attrs.quantize_state else 4)
+        hidden = _hidden(cls.name, (x, h, c, r))
+        weight = r.with_dtype(x.dtype) if attrs.quantize_state and r.dtype in _WHOLE else r
+        _check(cls.name, (x, h, c, weight), (x.shape[1], hidden), 4)
+        for vector in scale:
+            _check_vector(cls.name, "the scale", vector, 4 * hidden)
         return TupleType((x.with_shape((*x.shape[:2], hidden)), h, c))
 
     @staticmethod
     def reference(
-        attrs: Attrs, x: Array, h: Array, c: Array, r: Array
+        attrs: Attrs, x: Array, h: Array, c: Array, r: Array, *scale: Array
     ) -> tuple[Array, Array, Array]:
         """Step by step."""
-        states = np.empty((*x.shape[:2], r.shape[0]), x.dtype)
+        states, weight = np.empty((*x.shape[:2], r.shape[0]), x.dtype), r.astype(x.dtype)
         for step in _steps(len(x), attrs.reverse):
-            factor = _rounded(h) if attrs.quantize_state else h
-            i, o, f, g = np.split(x[step] + factor @ r, 4, axis=1)
+            if scale:
+                levels, factor = _rounded(h)
+                total = x[step] + (levels @ weight) * (factor * scale[0])
+            else:
+                total = x[step] + h @ weight
+            i, o, f, g = np.split(total, 4, axis=1)
             c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
             states[step] = h = sigmoid(o) * np.tanh(c)
         return states, h.copy(), c.copy()
 
     @staticmethod
-    def loops(attrs: Attrs, x: TensorType, h: TensorType, c: TensorType, r: TensorType) -> PrimFunc:
+    def loops(attrs: Attrs, *types: TensorType) -> PrimFunc:
         """Go along the sequence for each row; sums of all gates are in registers together."""
-        cells = _buffer("cells", c)
-        rounded = Buffer("rounded", (extents(r.shape)[0],), DType.FLOAT32, Scope.STACK)
+        cells = _buffer("cells", types[2])
 
         def start(layer: _Layer, row: PrimExpr) -> Stmt:
             given = layer.given[2]
             return layer.over(lambda j, width: _set(cells, row, j, _items(given, row, j, width)))
 
         def step(layer: _Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
+            def update(j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
+                i, o, f = (_sigmoid(total) for total in totals[:3])
+                old = _items(cells, row, j, totals[0].lanes)
+                kept = _set(cells, row, j, f * old + i * _tanh(totals[3]))
+                return seq(kept, layer.put(at, row, j, o * _tanh(old)))
+
+            if attrs.quantize_state:
+                return _quantized_step(layer, at, row, update)
+
             def block(j: PrimExpr, width: int) -> Stmt:
                 starts = [layer.gate(at, row, gate, j, width) for gate in range(4)]
+                last = layer.last(row)
+                return layer.products(last, range(4), j, starts, lambda sums: update(j, sums))
 
-                def finish(sums: Sequence[PrimExpr]) -> Stmt:
-                    i, o, f = (_sigmoid(total) for total in sums[:3])
-                    old = _items(cells, row, j, width)
-                    kept = _set(cells, row, j, f * old + i * _tanh(sums[3]))
-                    return seq(kept, layer.put(at, row, j, o * _tanh(old)))
+            return layer.over(block)
 
-                state = _reader(rounded) if attrs.quantize_state else layer.last(row)
-                return layer.products(state, range(4), j, starts, finish)
-
-            if not attrs.quantize_state:
-                return layer.over(block)
-            return allocate([rounded], seq(_round(layer, row, rounded), layer.over(block)))
-
-        return _layer("lstm", attrs.reverse, (x, h, c, r), (cells,), start, step)
+        return _layer("lstm", attrs.reverse, types, (cells,), start, step)
 
 
 @operator("nn.gru", OpKind.OPAQUE)
@@ -149,8 +161,7 @@ class Gru(Op):
         x, h, r, bias = given
         hidden = _hidden(cls.name, given[:3])
         _check(cls.name, (x, h, r), (x.shape[1], hidden), 3)
-        if bias.shape != (3 * hidden,) or bias.dtype is not DType.FLOAT32:
-            raise TypeRuleError(f"{cls.name}: the bias is {bias}, not one of {3 * hidden} elements")
+        _check_vector(cls.name, "the bias", bias, 3 * hidden)
         return TupleType((x.with_shape((*x.shape[:2], hidden)), h))
 
     @staticmethod
@@ -232,6 +243,7 @@ class _Layer(Struct, frozen=True):
                 parts: list[Stmt] = []
                 for gate, buffer, total in zip(gates, sums, current, strict=True):
                     column = _items(self.weight, k, j + gate * self.hidden, width)
+                    column = cast(column, DType.FLOAT32)
                     parts.append(_set(buffer, index(0), total + _spread(value, width) * column))
                 return seq(*parts)
 
@@ -246,16 +258,47 @@ def _reader(buffer: Buffer) -> Callable[[PrimExpr], PrimExpr]:
     return lambda k: load(buffer, k)
 
 
-def _rounded(h: Array) -> Array:
-    """Round each row to 256 steps from its smallest to its largest element, 0 among them."""
+def _rounded(h: Array) -> tuple[Array, Array]:
+    """Return each row as whole numbers, and the factor that they are to be multiplied by.
+
+    A row has 256 steps from its smallest to its largest element, 0 among them.
+    """
     low, high = np.minimum(h.min(1, keepdims=True), 0), np.maximum(h.max(1, keepdims=True), 0)
     scale = np.where(low == high, np.float32(1), (high - low) / np.float32(255))
     zero = np.rint(np.clip(-low / scale, 0, 255))
-    return (np.clip(np.rint(h / scale) + zero, 0, 255) - zero) * scale
+    return np.clip(np.rint(h / scale) + zero, 0, 255) - zero, scale
 
 
-def _round(layer: _Layer, row: PrimExpr, rounded: Buffer) -> Stmt:
-    """Write a row of the state to ``rounded``, as :func:`_rounded` does."""
+def _quantized_step(
+    layer: _Layer,
+    at: PrimExpr,
+    row: PrimExpr,
+    update: Callable[[PrimExpr, Sequence[PrimExpr]], Stmt],
+) -> Stmt:
+    """Round the state, then add its products to the gates.
+
+    Products of a byte and of a byte less a zero point are whole numbers below 2**16, so sums of
+    256 of them, and of more unless all are large, are exact in float32: they are those of int32.
+    """
+    rounded = Buffer("rounded", (layer.hidden,), DType.FLOAT32, Scope.STACK)
+    factor, scales = cell("factor", DType.FLOAT32), layer.given[4]
+
+    def block(j: PrimExpr, width: int) -> Stmt:
+        def finish(sums: Sequence[PrimExpr]) -> Stmt:
+            totals: list[PrimExpr] = []
+            for gate, total in enumerate(sums):
+                scale = _items(scales, j + gate * layer.hidden, width) * _spread(get(factor), width)
+                totals.append(layer.gate(at, row, gate, j, width) + total * scale)
+            return update(j, totals)
+
+        zeros = [_spread(const(0.0, DType.FLOAT32), width)] * 4
+        return layer.products(_reader(rounded), range(4), j, zeros, finish)
+
+    return allocate([rounded, factor], seq(_round(layer, row, rounded, factor), layer.over(block)))
+
+
+def _round(layer: _Layer, row: PrimExpr, rounded: Buffer, factor: Buffer) -> Stmt:
+    """Write a row of the state to ``rounded`` and its scale to ``factor``; see :func:`_rounded`."""
     low, high = (cell(name, DType.FLOAT32) for name in ("low", "high"))
     zero = const(0.0, DType.FLOAT32)
 
@@ -270,12 +313,12 @@ def _round(layer: _Layer, row: PrimExpr, rounded: Buffer) -> Stmt:
 
         def with_zero(point: PrimExpr) -> Stmt:
             def block(j: PrimExpr, width: int) -> Stmt:
-                factor, offset = _spread(scale, width), _spread(point, width)
-                level = intrinsic(Intrinsic.ROUND, _items(layer.final, row, j, width) / factor)
-                level = minimum(maximum(level + offset, 0.0), 255.0)
-                return _set(rounded, j, (level - offset) * factor)
+                offset = _spread(point, width)
+                ratio = _items(layer.final, row, j, width) / _spread(scale, width)
+                level = intrinsic(Intrinsic.ROUND, ratio) + offset
+                return _set(rounded, j, minimum(maximum(level, 0.0), 255.0) - offset)
 
-            return layer.over(block)
+            return seq(put(factor, scale), layer.over(block))
 
         return let(start, with_zero, "zero")
 
@@ -443,6 +486,11 @@ def _check(name: str, given: Sequence[TensorType], state: tuple[Size, int], gate
     if not right:
         shapes = ", ".join(shape_text(type_.shape) for type_ in given)
         raise TypeRuleError(f"{name}: operands {shapes} do not go together")
+
+
+def _check_vector(name: str, what: str, vector: TensorType, count: int) -> None:
+    if vector.shape != (count,) or vector.dtype is not DType.FLOAT32:
+        raise TypeRuleError(f"{name}: {what} is {vector}, not one of {count} elements")
 
 
 BATCH_AXES.refuse("no model of padded batches has needed it: no rule is written", Lstm, Gru)

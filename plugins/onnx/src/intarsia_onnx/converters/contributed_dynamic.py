@@ -9,6 +9,7 @@ from __future__ import annotations
 from copy import copy
 from types import MappingProxyType
 
+import numpy as np
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Expr, tensor_type
@@ -21,8 +22,9 @@ from ..builder import dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from .contributed import DOMAIN
 from .linear import product
+from .open_recurrent import QuantizedProducts
 from .quantization import dynamically_quantized
-from .recurrent import QuantizedProducts, layer
+from .recurrent import layer
 
 
 def dynamic_quantize_matmul(node: NodeContext) -> Expr:
@@ -113,8 +115,7 @@ def dynamic_quantize_lstm(node: NodeContext) -> tuple[Expr, ...]:
     """Convert DynamicQuantizeLSTM.
 
     The sequence is quantized as one tensor. Each row of the state is quantized for each step with
-    a scale of its own; ONNX Runtime shares one between the rows that a thread computes. The
-    state's products are sums in float32 of what ONNX Runtime sums in int32.
+    a scale of its own; ONNX Runtime shares one between the rows that a thread computes.
     """
     for index in (1, 2):
         node.ranked_shape(index, 3)
@@ -129,7 +130,25 @@ def dynamic_quantize_lstm(node: NodeContext) -> tuple[Expr, ...]:
         taken = [_of_direction(node, index, direction) for index in (1, 8, 9)]
         return weighted(node, data, *taken)
 
-    return layer(inner, QuantizedProducts(gates, lambda h: _rounded_rows(node, h)))
+    products = QuantizedProducts(
+        gates, lambda way: _recurrent(node, way), lambda h: _rounded_rows(node, h)
+    )
+    return layer(inner, products)
+
+
+def _recurrent(node: NodeContext, direction: int) -> tuple[Expr, Expr]:
+    """Return the recurrent weight of a direction less its zero point, and each column's scale."""
+    columns = node.static_shape(2)[2]
+    scale = _of_direction(node, 10, direction)
+    scale = node.reshape(scale, (columns if rank_of(scale) else 1,))
+    scale = node.folded(node.broadcast(scale, (columns,)))
+    weight, zero = node.constant_value(2), node.constant_value(11)
+    if weight is None or zero is None:
+        parts = (_of_direction(node, index, direction) for index in (2, 11))
+        return node.call(binary.Subtract, *(node.cast(x, DType.FLOAT32) for x in parts)), scale
+    whole = weight[direction].astype(np.int16) - zero[direction].astype(np.int16)
+    fits = whole.size == 0 or (whole.min() >= -128 and whole.max() <= 127)
+    return node.array(whole.astype(np.int8) if fits else whole), scale
 
 
 def _of_direction(node: NodeContext, index: int, direction: int) -> Expr:
@@ -150,7 +169,7 @@ def _real_weight(node: NodeContext, index: int, first: int) -> Expr:
         last = shape[1] if len(shape) == 2 else 1
         parameters.append(node.reshape(node.input(operand), (directions, 1, last)))
     real = node.call(qnn.Dequantize, node.input(index), *parameters)
-    return node.folded(node.transpose(real, (0, 2, 1)))
+    return node.transpose(real, (0, 2, 1))
 
 
 def _within(node: NodeContext, x: Expr) -> Expr:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+
+from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr, get_item
 from intarsia_ir.ops import binary, nn, recurrent
@@ -12,8 +13,20 @@ from intarsia_ir.ops import binary, nn, recurrent
 from ..builder import dtype_of
 from ..context import NodeContext
 
-GatesOf: TypeAlias = "Callable[[Expr, int], Expr]"
-"""Returns the product of a sequence ``[steps, batch, size]`` with the weight of a direction."""
+
+class QuantizedProducts(Struct, frozen=True):
+    """How a layer whose weights are bytes multiplies.
+
+    Attributes:
+        gates: Returns the product of a sequence with the weight of a direction.
+        recurrent: Returns the recurrent weight of a direction ``[hidden, 4 * hidden]`` in whole
+            numbers, and the scale of each column.
+        state: Returns the state as products of floats take it: rows rounded to 8 bits.
+    """
+
+    gates: Callable[[Expr, int], Expr]
+    recurrent: Callable[[int], tuple[Expr, Expr]]
+    state: Callable[[Expr], Expr]
 
 
 def open_recurrent(
@@ -21,7 +34,7 @@ def open_recurrent(
     x: Expr,
     flags: Sequence[bool],
     sizes: tuple[int, int, int],
-    quantized: GatesOf | None = None,
+    quantized: QuantizedProducts | None = None,
 ) -> tuple[Expr, ...]:
     """Convert a layer to one operator for each direction.
 
@@ -30,8 +43,7 @@ def open_recurrent(
         x: The sequence ``[steps, batch, size]``.
         flags: For each direction, whether it goes backward.
         sizes: Steps, batch and the size of the state.
-        quantized: Product with the weight where it is one of bytes; products with the state are
-            then of bytes, too.
+        quantized: Products in the place of those of float weights.
 
     Returns:
         The outputs in the node's layout.
@@ -58,7 +70,7 @@ def _direction(
     index: int,
     backward: bool,
     sizes: tuple[int, int, int],
-    quantized: GatesOf | None,
+    quantized: QuantizedProducts | None,
 ) -> tuple[Expr, ...]:
     """Return the states of all steps, the last state and for LSTM the last cell."""
     _, batch, hidden = sizes
@@ -68,7 +80,7 @@ def _direction(
         weight = node.folded(node.item(node.input(1), 0, index))
         product = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
     else:
-        product = quantized(x, index)
+        product = quantized.gates(x, index)
     own: Expr = node.full((rows,), 0.0, dtype_of(x))
     if node.optional(3) is not None:
         both = node.item(node.input(3), 0, index)
@@ -76,16 +88,19 @@ def _direction(
         if is_lstm:
             bias = node.folded(node.call(binary.Add, bias, own))
         product = node.call(binary.Add, product, bias)
-    turned = node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0)))
+    if quantized is None:
+        weights = (node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0))),)
+    else:
+        weights = quantized.recurrent(index)
     first = _initial(node, 5, index, batch, hidden)
     if is_lstm:
         cells = _initial(node, 6, index, batch, hidden)
         attrs = recurrent.Lstm.Attrs(reverse=backward, quantize_state=quantized is not None)
-        result = node.call(recurrent.Lstm, product, first, cells, turned, attrs=attrs)
+        result = node.call(recurrent.Lstm, product, first, cells, *weights, attrs=attrs)
     else:
         before = bool(node.integer("linear_before_reset", 0))
         attrs = recurrent.Gru.Attrs(reverse=backward, linear_before_reset=before)
-        result = node.call(recurrent.Gru, product, first, turned, own, attrs=attrs)
+        result = node.call(recurrent.Gru, product, first, *weights, own, attrs=attrs)
     return tuple(get_item(result, n, span=node.span) for n in range(3 if is_lstm else 2))
 
 

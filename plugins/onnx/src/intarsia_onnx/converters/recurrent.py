@@ -18,7 +18,7 @@ from intarsia_runtime.size import Dim
 
 from ..builder import dtype_of
 from ..context import NodeContext
-from .open_recurrent import GatesOf, open_recurrent
+from .open_recurrent import QuantizedProducts, open_recurrent
 
 MAX_STEPS = 512
 
@@ -126,18 +126,6 @@ _STEPS: MappingProxyType[str, _Step] = MappingProxyType(
 )
 
 
-class QuantizedProducts(Struct, frozen=True):
-    """How a layer whose weights are bytes multiplies.
-
-    Attributes:
-        gates: The product of a sequence with the weight of a direction.
-        state: The state as its product takes it: rows rounded to 8 bits.
-    """
-
-    gates: GatesOf
-    state: Callable[[Expr], Expr]
-
-
 def recurrent(node: NodeContext) -> tuple[Expr, ...]:
     """Convert LSTM, GRU and RNN in one or both directions."""
     return layer(node)
@@ -164,14 +152,14 @@ def layer(node: NodeContext, quantized: QuantizedProducts | None = None) -> tupl
     flags = reversed_by[direction]
     hidden = node.static_shape(2)[-1] if node.type_of(2).rank == 3 else 0
     _check_weights(node, len(flags), hidden)
-    gates = None if quantized is None else quantized.gates
     if _takes_operator(node, steps, batch, len(flags), quantized is not None):
-        return open_recurrent(node, x, flags, (steps, batch, hidden), gates)
+        return open_recurrent(node, x, flags, (steps, batch, hidden), quantized)
     sequences: list[list[Expr]] = []
     finals: list[_State] = []
     for index, backward in enumerate(flags):
         cell = _cell(node, index, len(flags), hidden, quantized)
-        outputs, state = _direction(cell, x, index, backward, (steps, batch, hidden), gates)
+        sizes = (steps, batch, hidden)
+        outputs, state = _direction(cell, x, index, backward, sizes, quantized)
         sequences.append(outputs)
         finals.append(state)
     return _results(node, sequences, finals, (steps, batch, hidden), batch_first)
@@ -292,7 +280,7 @@ def _direction(
     index: int,
     backward: bool,
     sizes: tuple[int, int, int],
-    quantized: GatesOf | None,
+    quantized: QuantizedProducts | None,
 ) -> tuple[list[Expr], _State]:
     """Unroll one direction; the inputs of all steps are multiplied at once."""
     node = cell.node
@@ -303,7 +291,7 @@ def _direction(
         flat = node.reshape(x, (steps * batch, node.static_shape(0)[2]))
         gates = product(node, flat, weight)
     else:
-        gates = node.reshape(quantized(x, index), (steps * batch, rows))
+        gates = node.reshape(quantized.gates(x, index), (steps * batch, rows))
     bias = _input_bias(node, index, rows)
     if bias is not None:
         gates = node.call(binary.Add, gates, bias)

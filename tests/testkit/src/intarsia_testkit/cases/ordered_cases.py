@@ -105,7 +105,9 @@ def recurrent_cases() -> Iterator[Case]:
         )
         yield Case("nn.lstm", (x, first, cell, r), {"reverse": reverse}, (3,))
         attrs = {"reverse": reverse, "quantize_state": True}
-        yield Case("nn.lstm", (x, first, cell, r), attrs, (3,))
+        whole = (r * 127).astype(np.int8)
+        scale = random_array(rng, (4 * hidden,), "float32", 0, 0.01)
+        yield Case("nn.lstm", (x, first, cell, whole, scale), attrs, (3, 4))
         bias = random_array(rng, (3 * hidden,), "float32", -1, 1)
         short = [np.ascontiguousarray(each[..., : 3 * hidden]) for each in (x, r)]
         for before in (False, True):
