@@ -46,6 +46,7 @@ class Layer(Struct, frozen=True):
 
     @property
     def hidden(self) -> int:
+        """Number of columns of the state."""
         return self.weight.shape[0]
 
     def over(self, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:
