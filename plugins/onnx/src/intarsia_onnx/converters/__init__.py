@@ -10,6 +10,7 @@ from ..context import Converter
 from . import (
     attention,
     contributed,
+    contributed_recurrent,
     control,
     convolution,
     creation,
@@ -30,12 +31,14 @@ from . import (
     signal,
     spatial,
     training,
+    trees,
 )
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
         **contributed.CONVERTERS,
+        **contributed_recurrent.CONVERTERS,
         **control.CONVERTERS,
         **convolution.CONVERTERS,
         **creation.CONVERTERS,
@@ -56,6 +59,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **signal.CONVERTERS,
         **spatial.CONVERTERS,
         **training.CONVERTERS,
+        **trees.CONVERTERS,
     }
 )
 
