@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Expr, tensor_type
 from intarsia_ir.graph.guards import is_collecting
@@ -66,6 +67,18 @@ class NodeContext(Builder):
         self._branch = branch
         self._stored = stored
         self._recompute = recompute
+
+    def as_standard(self, op_type: str, args: Sequence[Expr | None]) -> NodeContext:
+        """Return the node as one of the standard operator set, with the same attributes.
+
+        Args:
+            op_type: The operator.
+            args: Its operands; ``None`` for one left out.
+        """
+        node = replace(self.node, op_type=op_type, domain="")
+        return NodeContext(
+            node, args, self.opset, self.folder, self._used, self._branch, (), self._recompute
+        )
 
     @property
     def op_type(self) -> str:

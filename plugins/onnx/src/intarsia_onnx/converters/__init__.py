@@ -36,6 +36,7 @@ from . import (
     signal,
     spatial,
     training,
+    trees,
 )
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
@@ -68,6 +69,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **signal.CONVERTERS,
         **spatial.CONVERTERS,
         **training.CONVERTERS,
+        **trees.CONVERTERS,
     }
 )
 
