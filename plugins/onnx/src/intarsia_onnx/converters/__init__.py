@@ -10,6 +10,9 @@ from ..context import Converter
 from . import (
     attention,
     contributed,
+    contributed_attention,
+    contributed_blocks,
+    contributed_fused,
     contributed_recurrent,
     control,
     convolution,
@@ -38,6 +41,9 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
         **contributed.CONVERTERS,
+        **contributed_attention.CONVERTERS,
+        **contributed_blocks.CONVERTERS,
+        **contributed_fused.CONVERTERS,
         **contributed_recurrent.CONVERTERS,
         **control.CONVERTERS,
         **convolution.CONVERTERS,
