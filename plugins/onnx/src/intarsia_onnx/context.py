@@ -22,7 +22,7 @@ from intarsia_runtime.size import Dim, Size
 
 from .builder import STATIC_HINT, Builder
 from .fold import ConstantFolder
-from .graph import Graph, Node
+from .graph import Attribute, Graph, Node
 from .tensors import element_type
 
 
@@ -68,14 +68,18 @@ class NodeContext(Builder):
         self._stored = stored
         self._recompute = recompute
 
-    def as_standard(self, op_type: str, args: Sequence[Expr | None]) -> NodeContext:
-        """Return the node as one of the standard operator set, with the same attributes.
+    def as_standard(
+        self, op_type: str, args: Sequence[Expr | None], **attrs: Attribute
+    ) -> NodeContext:
+        """Return the node as one of the standard operator set.
 
         Args:
             op_type: The operator.
             args: Its operands; ``None`` for one left out.
+            attrs: Attributes that it has besides those of the node.
         """
-        node = replace(self.node, op_type=op_type, domain="")
+        given = {**self.node.attrs, **attrs}
+        node = replace(self.node, op_type=op_type, domain="", attrs=given)
         return NodeContext(
             node, args, self.opset, self.folder, self._used, self._branch, (), self._recompute
         )

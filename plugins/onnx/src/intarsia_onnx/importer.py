@@ -54,6 +54,12 @@ TAKE_NARROW = MOVE_NARROW | {
 """Operators that take numbers that are stored in bytes."""
 
 
+NCHWC = "com.microsoft.nchwc"
+NCHWC_HINT = (
+    "its layouts are those of one machine; save the model with an optimization level below 'all'"
+)
+
+
 class Scope(Struct):
     """Values of one graph by name; ``None`` for what a node that cannot be imported would give.
 
@@ -380,6 +386,8 @@ class Importer:
             return self._problems[0]
         lines += [f"{problem.where}: {problem.message}" for problem in self._problems]
         hints = dict.fromkeys(problem.hint for problem in self._problems if problem.hint)
+        if any(domain == NCHWC for domain, _ in self._unknown):
+            hints[NCHWC_HINT] = None
         if len(lines) == 1:
             return UnsupportedError(lines[0], hint="\n".join(hints))
         listing = "\n  ".join(lines)

@@ -16,12 +16,6 @@ from .linear import gemm, product, scaled
 from .pooling import max_pool
 from .shapes import trilu
 
-LAYOUT_DOMAIN = "com.microsoft.nchwc"
-LAYOUT_HINT = (
-    "save the model with a graph optimization level below 'all' (ORT_ENABLE_EXTENDED), which"
-    " leaves layouts as they are"
-)
-
 
 def gelu(node: NodeContext) -> Expr:
     """Convert Gelu."""
@@ -181,17 +175,6 @@ def inverse(node: NodeContext) -> Expr:
     raise node.unsupported("Inverse: no operator factorizes matrices with pivots")
 
 
-def blocked_layout(node: NodeContext) -> Expr:
-    """Refuse an operator on ONNX Runtime's blocked layout, which depends on the processor."""
-    message = f"{node.op_type} of the domain '{LAYOUT_DOMAIN}': ONNX Runtime's blocked layout"
-    raise node.unsupported(message, LAYOUT_HINT)
-
-
-_BLOCKED = (
-    *("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool"),
-    *("ReorderInput", "ReorderOutput", "Upsample"),
-)
-
 CONVERTERS = MappingProxyType(
     {
         f"{DOMAIN}::{name}": converter
@@ -213,6 +196,5 @@ CONVERTERS = MappingProxyType(
             "Trilu": trilu,
         }.items()
     }
-    | {f"{LAYOUT_DOMAIN}::{name}": blocked_layout for name in _BLOCKED}
 )
 """Converters by domain and name."""
