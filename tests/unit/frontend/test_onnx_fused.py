@@ -211,27 +211,6 @@ def test_blocks_of_weights(bits: int, points: bool, depth: int) -> None:
     np.testing.assert_allclose(mine, theirs, rtol=1e-3, atol=2e-3)
 
 
-X, W24 = drawn(2, 5, 8), drawn(8, 24)
-BLOCKS = (drawn(3, 32), np.zeros((6, 2, 8), np.uint8), np.ones((6, 2), np.float32))
-BLOCKED = {"K": 32, "N": 6, "bits": 4, "block_size": 16}
-REFUSED = [
-    ("Attention", (X, W24, drawn(24), None, drawn(2, 2, 2, 5, 4)), {"num_heads": 2}, "operand 4"),
-    ("Attention", (X, W24), {"num_heads": 2, "do_rotary": 1}, "with do_rotary=1"),
-    ("Attention", (X, W24), {"num_heads": 5}, "5 heads do not share 24 columns"),
-    ("Attention", (X, W24, drawn(24), np.ones((1, 1, 5, 5), np.int32)), {"num_heads": 2}, "a mask"),
-    ("MultiHeadAttention", (X, X, X), {"num_heads": 3}, "3 heads do not share 8 columns"),
-    ("MultiHeadAttention", (X, drawn(2, 5, 2, 2, 4), X), {"num_heads": 2}, "that are packed"),
-    ("FusedMatMul", (X, X), {"transBatchA": 1}, "batches moved behind the rows"),
-    ("FusedMatMul", (drawn(4), drawn(4, 3)), {}, "FusedMatMul of Tensor"),
-    ("FusedGemm", (drawn(3, 4), drawn(4, 5)), {"activation": "Erf"}, "activation='Erf'"),
-    ("MatMulNBits", (*BLOCKS, None, np.zeros(32, np.int32)), BLOCKED, "in another order"),
-    ("MatMulNBits", BLOCKS, {**BLOCKED, "bits": 3}, "of 3 bits in blocks of 16"),
-    ("MatMulNBits", BLOCKS, {**BLOCKED, "N": 7}, "is none of 7 x 32"),
-    ("MatMulNBits", (*BLOCKS[:2], np.ones(5, np.float32)), BLOCKED, "5 scales for 12 blocks"),
-    ("MatMulNBits", (*BLOCKS, np.zeros(5, np.float32)), BLOCKED, "5 zero points for 12 blocks"),
-]  # fmt: skip
-
-
 def test_layouts_of_one_machine_are_refused_with_the_way_out() -> None:
     proto = model(("ReorderInput", (drawn(1, 8, 4, 4),), {}, 1))
     proto.graph.node[0].domain = "com.microsoft.nchwc"

@@ -6,11 +6,9 @@ The bytes of the data are multiplied with those of the weight, and the accumulat
 
 from __future__ import annotations
 
-from copy import copy
 from types import MappingProxyType
 
 import numpy as np
-from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Expr, tensor_type
 from intarsia_ir.ops import binary, compare, generate, nn, qnn, qnn_linear, reduce
@@ -122,8 +120,6 @@ def dynamic_quantize_lstm(node: NodeContext) -> tuple[Expr, ...]:
     weights = [_real_weight(node, index, first) for index, first in ((1, 8), (2, 10))]
     given = [node.optional(index) for index in range(8)]
     given[1:3] = weights
-    inner = copy(node)
-    inner.args, inner.node = tuple(given), replace(node.node, op_type="LSTM", domain="")
 
     def gates(x: Expr, direction: int) -> Expr:
         data = dynamically_quantized(node, _within(node, x))
@@ -133,7 +129,7 @@ def dynamic_quantize_lstm(node: NodeContext) -> tuple[Expr, ...]:
     products = QuantizedProducts(
         gates, lambda way: _recurrent(node, way), lambda h: _rounded_rows(node, h)
     )
-    return layer(inner, products)
+    return layer(node.as_standard("LSTM", given), products)
 
 
 def _recurrent(node: NodeContext, direction: int) -> tuple[Expr, Expr]:
