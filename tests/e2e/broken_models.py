@@ -241,13 +241,6 @@ def no_opset(folder: Path) -> Path:
     return save(folder, model([helper.make_node("Relu", ["x"], ["y"])], opsets=[]))
 
 
-def unknown_size(folder: Path) -> Path:
-    """A size only the caller knows."""
-    axis = numpy_helper.from_array(np.array(0, np.int64), "axis")
-    node = helper.make_node("CumSum", ["x", "axis"], ["y"])
-    return save(folder, model([node], shape=("batch", 3), inits=(axis,)))
-
-
 def string_input(folder: Path) -> Path:
     """Text, not numbers."""
     node = helper.make_node("Relu", ["x"], ["y"])
@@ -286,6 +279,5 @@ BROKEN: dict[Builder, tuple[int, str]] = {
     unknown_domain: (4, "com.example"),
     opset_999: (4, "999"),
     no_opset: (3, "opset"),
-    unknown_size: (4, "--shape"),
     string_input: (4, "string"),
 }

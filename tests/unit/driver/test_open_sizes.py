@@ -199,7 +199,7 @@ def test_a_size_too_large_for_the_machine_is_not_compared(monkeypatch: pytest.Mo
     seen: list[int] = []
     import_read = api.import_read
 
-    def limited(read: Any, shapes: dict[str, tuple[int, ...]]) -> IRModule:
+    def limited(read: Any, shapes: dict[str, tuple[int, ...]], _: object) -> IRModule:
         seen.append(shapes["x"][0])
         if seen[-1] > 9:
             raise ResourceError("too large")
@@ -222,7 +222,7 @@ def test_a_build_reads_once_and_imports_each_size_once(monkeypatch: pytest.Monke
         seen.append("read")
         return read_model(*given, **more)
 
-    def importing(read: Any, shapes: dict[str, tuple[int, ...]]) -> IRModule:
+    def importing(read: Any, shapes: dict[str, tuple[int, ...]], _: object) -> IRModule:
         seen.append(shapes["x"][0])
         return import_read(read, shapes)
 

@@ -10,6 +10,7 @@ from .bf16_storage import store_in_bf16
 from .conv3d import lower_conv3d
 from .conv_transpose import expand_conv_transpose
 from .half_precision import widen_half_precision
+from .integer_products import integer_products_in_float32
 from .layout import use_channels_last
 from .pointwise_conv import pointwise_conv_to_matmul
 from .powers import expand_powers
@@ -24,9 +25,10 @@ def legalize_for_cpu(function: Function, tiling: CpuTiling, *, winograd: bool = 
         tiling: Register tile of the machine.
         winograd: Whether 3x3 convolutions that gain by Winograd's method are computed so.
     """
-    in_float32 = widen_half_precision(split_argmax(expand_powers(function)))
+    exact = integer_products_in_float32(function, tiling)
+    in_float32 = widen_half_precision(split_argmax(expand_powers(exact)))
     two_dimensional = lower_conv3d(expand_conv_transpose(in_float32))
     flat = pointwise_conv_to_matmul(two_dimensional)
     if tiling.bf16x2 is not None:
         flat = store_in_bf16(flat, tiling.bf16x2.unit)
-    return use_channels_last(flat, tiling, winograd=winograd)
+    return use_channels_last(flat, tiling, winograd=winograd and exact is function)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Integer convolutions and products in float32, where no instruction multiplies bytes.
+
+Products of bytes and their sums are whole numbers. As long as no sum can reach 2^24 in magnitude,
+float32 holds each of them exactly, in whatever order they are added; whether one can is known from
+the constant weights: 255 times the sum of their magnitudes. Where it can, the input channels are
+cut into parts whose sums cannot, and the parts are added as integers. So the loops of float32 give
+the same integers, and run at four bytes an operand instead of one: default loops take 20 to 100
+times as long. Winograd's method, whose sums are no whole numbers, must not be used with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Call, Constant, Expr, Function, call, constant, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.walk import rewrite_function
+from intarsia_ir.ops import nn, qnn_linear
+from intarsia_ir.ops.binary import Add, Subtract
+from intarsia_ir.ops.slicing import StridedSlice
+from intarsia_ir.ops.unary import Cast
+from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.dtype import DType
+
+from ..typical import has_open_size
+from .tiling import CpuTiling
+
+_EXACT = 1 << 24
+"""Whole numbers below it are float32."""
+
+_FARTHEST = 255
+"""Most that a byte and its zero point are apart."""
+
+_MOST_PARTS = 8
+"""Parts of the input channels at most; more are left to default loops."""
+
+_LEAST_LANES = 8
+"""Lanes of float32 from which on a processor gains: AVX2."""
+
+
+def integer_products_in_float32(function: Function, tiling: CpuTiling) -> Function:
+    """Return an equivalent function; the same one if nothing gains.
+
+    Args:
+        function: What the backend compiles.
+        tiling: Of the machine; where it multiplies bytes, only products of open sizes, for which
+            it has no loops, are changed.
+    """
+    if tiling.lanes < _LEAST_LANES or tiling.bf16x2 is not None:  # which rounds operands
+        return function
+
+    def changed(node: Expr) -> Expr | None:
+        if not isinstance(node, Call) or (tiling.int8x4 is not None and not has_open_size(node)):
+            return None
+        if node.op is qnn_linear.ConvInteger:
+            return _convolution(node)
+        return _product(node) if node.op is qnn_linear.MatmulInteger else None
+
+    return rewrite_function(function, changed)
+
+
+def _convolution(node: Call) -> Expr | None:
+    attrs, (data, zero, weight, w_zero) = node.attrs, node.args
+    if not isinstance(attrs, nn.Conv.Attrs):
+        return None
+    whole = _centred(weight, w_zero, 0)
+    if whole is None or whole.size == 0:
+        return None
+    parts = _parts(np.moveaxis(whole, 1, 0))
+    if not parts or (len(parts) > 1 and attrs.groups > 1):
+        return None
+    real = _shifted(data, zero)
+    if len(parts) == 1:
+        return _added((call(nn.Conv, real, _weights(whole), attrs=attrs, span=node.span),), node)
+    sums: list[Expr] = [
+        call(
+            nn.Conv, _cut(real, 1, *ends), _weights(whole[:, slice(*ends)]), attrs=attrs,
+            span=node.span,
+        )
+        for ends in parts
+    ]  # fmt: skip
+    return _added(sums, node)
+
+
+def _product(node: Call) -> Expr | None:
+    attrs, (data, zero, weight, w_zero) = node.attrs, node.args
+    if not isinstance(attrs, nn.Matmul.Attrs) or tensor_type(weight).rank < 2:
+        return None
+    depth = tensor_type(weight).rank - (1 if attrs.transpose_b else 2)
+    columns = tensor_type(weight).rank - (2 if attrs.transpose_b else 1)
+    whole = _centred(weight, w_zero, columns)
+    if whole is None or whole.size == 0:
+        return None
+    parts = _parts(np.moveaxis(whole, (depth, columns), (0, 1)))
+    if not parts:
+        return None
+    real = _shifted(data, zero)
+    axis = tensor_type(data).rank - (2 if attrs.transpose_a else 1)
+    sums: list[Expr] = []
+    for ends in parts:
+        part = _weights(np.take(whole, range(*ends), axis=depth))
+        sums.append(call(nn.Matmul, _cut(real, axis, *ends), part, attrs=attrs, span=node.span))
+    return _added(sums, node)
+
+
+def _centred(weight: Expr, zero: Expr, axis: int) -> np.ndarray | None:
+    """Return constant weights less their zero point, which is one number or one along an axis."""
+    if not isinstance(weight, Constant) or not isinstance(zero, Constant):
+        return None
+    point = zero.data.astype(np.int64)
+    if point.ndim:
+        shape = [1] * weight.data.ndim
+        shape[axis] = point.size
+        point = point.reshape(shape)
+    return weight.data.astype(np.int64) - point
+
+
+def _parts(whole: np.ndarray) -> list[tuple[int, int]]:
+    """Return the fewest equal parts of the terms of sums, in each of which all sums are exact.
+
+    Args:
+        whole: Weights, ``[inputs, outputs, ...]``. Further axes are taps, which are summed over as
+            well, or of a batch, which makes the bound larger than it must be.
+
+    Returns:
+        Where each part begins and ends; nothing if there would be too many.
+    """
+    depth = len(whole)
+    terms = np.abs(whole).reshape(depth, whole.shape[1], -1).sum(axis=2)
+    for count in range(1, min(_MOST_PARTS, depth) + 1):
+        borders = [depth * number // count for number in range(count + 1)]
+        sums = np.add.reduceat(terms, borders[:-1], axis=0)
+        if int(sums.max()) * _FARTHEST < _EXACT:
+            return list(pairwise(borders))
+    return []
+
+
+def _shifted(data: Expr, zero: Expr) -> Expr:
+    """Return data less their zero point as floats."""
+    attrs = Cast.Attrs(dtype=DType.FLOAT32)
+    real, point = (call(Cast, x, attrs=attrs) for x in (data, zero))
+    return call(Subtract, real, point)
+
+
+def _cut(x: Expr, axis: int, begin: int, end: int) -> Expr:
+    """Return elements of one dimension; ``x`` itself if these are all."""
+    sizes = extents(tensor_type(x).shape)
+    if (begin, end) == (0, sizes[axis]):
+        return x
+    begins, ends = [0] * len(sizes), list(sizes)
+    begins[axis], ends[axis] = begin, end
+    attrs = StridedSlice.Attrs(begin=tuple(begins), end=tuple(ends), strides=(1,) * len(sizes))
+    return call(StridedSlice, x, attrs=attrs)
+
+
+def _weights(whole: np.ndarray) -> Constant:
+    return constant(np.ascontiguousarray(whole.astype(np.float32)))
+
+
+def _added(sums: Sequence[Expr], node: Call) -> Expr:
+    """Return the sum of whole floats as integers."""
+    kind = node.type
+    assert isinstance(kind, TensorType)  # of one result
+    attrs = Cast.Attrs(dtype=kind.dtype)
+    total, *others = [call(Cast, part, attrs=attrs, span=node.span) for part in sums]
+    for other in others:
+        total = call(Add, total, other, span=node.span)
+    return total
