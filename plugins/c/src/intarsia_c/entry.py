@@ -49,8 +49,8 @@ class Statics(Struct):
     """Constant tables, each once; their names begin with a prefix."""
 
     prefix: str = ""
-    lines: list[str] = field(default_factory=list)
-    names: dict[object, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list[str])
+    names: dict[object, str] = field(default_factory=dict[object, str])
 
     def _add(self, kind: str, key: object, head: str, text: str) -> str:
         if (kind, key) not in self.names:

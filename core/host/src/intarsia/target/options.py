@@ -109,6 +109,16 @@ def option(
     return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
+class _Params(Protocol):
+    frozen: bool
+
+
+class _DataclassType(Protocol):
+    """A class that ``dataclass`` made; the stubs of the standard library leave this out."""
+
+    __dataclass_params__: _Params
+
+
 @cache
 def option_rows(options: type) -> tuple[OptionRow, ...]:
     """Return the options of an options dataclass in the order of its fields.
@@ -121,7 +131,7 @@ def option_rows(options: type) -> tuple[OptionRow, ...]:
         raise PluginError(
             f"options class {name} is not a dataclass", hint="@dataclass(frozen=True)"
         )
-    if not options.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
+    if not cast("_DataclassType", options).__dataclass_params__.frozen:
         raise PluginError(f"options class {name} is not frozen", hint="@dataclass(frozen=True)")
     try:
         hints = get_type_hints(options)
@@ -171,7 +181,7 @@ def _type_of(where: str, hint: object) -> tuple[str, tuple[object, ...]]:
     """Name of the type and the choices that a ``Literal`` implies."""
     args = get_args(hint)
     if get_origin(hint) is Literal:
-        kinds = {type(arg) for arg in args}
+        kinds: set[type[object]] = {type(arg) for arg in args}
         if kinds in ({str}, {int}):
             return _SCALARS[kinds.pop()], args
     if get_origin(hint) is tuple and len(args) == 2 and args[1] is Ellipsis and args[0] in _LISTS:

@@ -124,9 +124,11 @@ class _Layout(Struct):
 
     tiling: CpuTiling
     winograd: bool
-    first: dict[Expr, Expr] = field(default_factory=dict)
-    last: dict[Expr, Expr] = field(default_factory=dict)
-    packed: dict[tuple[object, ...], Constant] = field(default_factory=dict)
+    first: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
+    last: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
+    packed: dict[tuple[object, ...], Constant] = field(
+        default_factory=dict[tuple[object, ...], Constant]
+    )
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""

@@ -45,7 +45,7 @@ class Case:
 
     name: str
     operands: tuple[np.ndarray, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     weights: tuple[int, ...] = ()
 
     def __str__(self) -> str:
