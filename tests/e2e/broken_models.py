@@ -243,8 +243,9 @@ def no_opset(folder: Path) -> Path:
 
 def unknown_size(folder: Path) -> Path:
     """A size only the caller knows."""
-    node = helper.make_node("Softmax", ["x"], ["y"], axis=0)
-    return save(folder, model([node], shape=("batch", 3)))
+    axis = numpy_helper.from_array(np.array(0, np.int64), "axis")
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"])
+    return save(folder, model([node], shape=("batch", 3), inits=(axis,)))
 
 
 def string_input(folder: Path) -> Path:

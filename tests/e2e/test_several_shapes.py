@@ -193,17 +193,26 @@ def test_a_recurrent_network_runs_any_batch() -> None:
 def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
     norm = helper.make_node("Softmax", ["r"], ["y"], axis=0)
     with pytest.raises(UnsupportedError, match="the size of input 'x' is not known") as caught:
-        intarsia.build(model(norm), "llvm")
+        intarsia.build(model(norm), "c")
     assert "cannot be any: inputs cannot be run piece by piece along size 'N': 'nn.softmax'" in str(
         caught.value
     )
     assert caught.value.hint.startswith("for example --shape x:1,256; or")
     rows = helper.make_node("Softmax", ["x"], ["y"], axis=1)
     with pytest.raises(UnsupportedError) as caught:
-        intarsia.build(single(rows, ("N", "S")), "llvm")
+        intarsia.build(single(rows, ("N", "S")), "c")
     assert caught.value.hint.startswith("for example --shape x:1..,128; or")
     shapes = {"x": (Sizes.at_least(1), 128)}
     assert intarsia.build(single(rows, ("N", "S")), "llvm", shapes=shapes).passport.sizes
+
+
+def test_where_neither_some_sizes_nor_all_can_be_compiled_both_reasons_are_said() -> None:
+    axis = numpy_helper.from_array(np.array(0, np.int64), "axis")
+    running = helper.make_node("CumSum", ["x", "axis"], ["y"])
+    with pytest.raises(UnsupportedError, match="nor does one program take all sizes: ") as caught:
+        intarsia.build(single(running, ("N", "S"), axis), "llvm")
+    assert "the size of input 'x' is not known" in str(caught.value)
+    assert "--shape" in caught.value.hint
 
 
 def test_the_sizes_of_the_example_compile() -> None:
@@ -211,7 +220,7 @@ def test_the_sizes_of_the_example_compile() -> None:
     long = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[400], strides=[400])
     sound = single(long, ("N", 1, "S"))
     with pytest.raises(UnsupportedError) as caught:
-        intarsia.build(sound, "llvm")
+        intarsia.build(sound, "c")
     found = re.match(r"for example --shape x:(\S+?);? ", caught.value.hint or "")
     assert found, caught.value.hint
     sizes = tuple(1 if size == "1.." else int(size) for size in found[1].split(","))
@@ -219,10 +228,10 @@ def test_the_sizes_of_the_example_compile() -> None:
     assert intarsia.build(sound, "llvm", shapes={"x": sizes}).placement.nodes
 
 
-def single(node: onnx.NodeProto, sizes: tuple[int | str, ...]) -> bytes:
+def single(node: onnx.NodeProto, sizes: tuple[int | str, ...], *weights: onnx.TensorProto) -> bytes:
     """A model of one node with input ``x`` and output ``y``."""
     info = helper.make_tensor_value_info
-    graph = helper.make_graph([node], "g", [info("x", F, sizes)], [info("y", F, None)])
+    graph = helper.make_graph([node], "g", [info("x", F, sizes)], [info("y", F, None)], weights)
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     return made.SerializeToString()
 

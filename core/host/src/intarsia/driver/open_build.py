@@ -14,6 +14,7 @@ from .config import Executor
 from .dynamic import VM, is_open
 from .request import BuildRequest
 from .shapes import static_shapes
+from .sizes import Sizes
 from .story import compile_model
 
 
@@ -24,7 +25,7 @@ def open_request(request: BuildRequest) -> BuildRequest | None:
     """
     if not request.target.fallback.kind.open_sizes or request.runtime.is_freestanding:
         return None
-    if request.executor.kind not in ("aot", VM):
+    if request.executor.kind not in ("aot", VM) or _has_choices(request):
         return None
     model = request.source.model
     if isinstance(model, IRModule):
@@ -35,6 +36,12 @@ def open_request(request: BuildRequest) -> BuildRequest | None:
         return None
     executor = Executor() if request.executor.kind == VM else request.executor
     return replace(request, executor=executor, is_open=True, weights_known=None)
+
+
+def _has_choices(request: BuildRequest) -> bool:
+    """Whether the user asks for a program for each of several values of a size."""
+    shapes = (request.shapes or {}).values()
+    return any(isinstance(size, Sizes) for shape in shapes for size in shape)
 
 
 def compile_open(request: BuildRequest) -> Artifact | None:
