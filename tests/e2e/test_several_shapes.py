@@ -207,11 +207,11 @@ def test_what_depends_on_a_size_as_a_whole_must_be_given_one() -> None:
 
 
 def test_where_neither_some_sizes_nor_all_can_be_compiled_both_reasons_are_said() -> None:
-    axis = numpy_helper.from_array(np.array(0, np.int64), "axis")
-    running = helper.make_node("CumSum", ["x", "axis"], ["y"])
+    scales = numpy_helper.from_array(np.array([1, 1, 1.5], np.float32), "scales")
+    larger = helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")
     with pytest.raises(UnsupportedError, match="nor does one program take all sizes: ") as caught:
-        intarsia.build(single(running, ("N", "S"), axis), "llvm")
-    assert "the size of input 'x' is not known" in str(caught.value)
+        intarsia.build(single(larger, ("N", 2, "S"), scales), "llvm", executor="aot")
+    assert "a linear Resize of open sizes" in str(caught.value)
     assert "--shape" in caught.value.hint
 
 

@@ -23,6 +23,7 @@ from intarsia.host.host import Host
 from intarsia.partition.cost import Plan
 from intarsia.partition.rules import PlaceRule, parse_place_rule
 from intarsia_ir.graph.expr import call
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.ops import OPERATORS
 from intarsia_runtime.errors import GateFailed, ModelError, UsageError
@@ -77,9 +78,10 @@ def checked(data: bytes, *, wrong: str = "") -> tuple[RegionCheck, ...]:
     """Build, run and compare region by region; the reference of a piece may be made wrong."""
     host = Host()
     target = read_target(host, "dnnl, llvm", None)
-    imported = import_any(Source(data), None, None, None)
-    modules = {"main": imported} if isinstance(imported, IRModule) else imported.pieces
-    prepared = {name: prepare_module(host, m, target).module for name, m in modules.items()}
+    with collecting_guards():  # pieces have open sizes
+        imported = import_any(Source(data), None, None, None)
+        modules = {"main": imported} if isinstance(imported, IRModule) else imported.pieces
+        prepared = {name: prepare_module(host, m, target).module for name, m in modules.items()}
     artifact = intarsia.build(data, "dnnl, llvm", plan=Plan.GREEDY)
     x = np.random.default_rng(1).standard_normal((4, 64)).astype(np.float32)
     with artifact.load(executor="graph", threads=1) as executable:
@@ -145,7 +147,7 @@ def test_a_program_is_profiled_step_by_step(tmp_path: Path) -> None:
     with intarsia.load(path, executor="graph", threads=1) as executable:
         assert isinstance(executable, VmExecutor)
         rows = executable.profile({"x": x}, repeat=2)
-        assert [row.label for row in rows] == ["piece0", "Unique", "TopK", "Reshape", "piece1"]
+        assert [row.label for row in rows] == ["piece0", "Unique", "piece1"]
         assert rows[1].nodes == ("best",)
         assert sum(row.share for row in rows) == pytest.approx(1)
         with pytest.raises(UsageError, match="median of 0 runs"):
@@ -168,7 +170,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert [row["ok"] for row in said["verify"]] == [True]
     explained = run("explain", model, *greedy, "--json")
     rows = json.loads(explained.stdout)
-    assert [row["op"] for row in rows["host"]] == ["Unique", "TopK", "Reshape"]
+    assert [row["op"] for row in rows["host"]] == ["Unique"]
     assert {row["name"] for row in rows["regions"]} == {"piece0.dnnl_0", "piece1.dnnl_0"}
     assert ("take", "no") in {(row["node"], row["verdict"]) for row in rows["verdicts"]}
     drawn = run("explain", model, *greedy, "--dot", tmp_path / "m.dot")
@@ -194,7 +196,7 @@ def test_rules_and_gates_hold_for_a_program_as_a_whole() -> None:
         chosen = {"plan": Plan.GREEDY, "rules": rules}
         return partition_model(request_build(ranking(), "dnnl, llvm", **chosen))
 
-    rules = [parse_place_rule("second!=dnnl"), parse_place_rule("tanh!=dnnl")]
+    rules = [parse_place_rule(f"{name}!=dnnl") for name in ("square", "second", "tanh")]
     placed = placed_by(rules)
     assert [row.name for row in placed.placement.regions] == ["piece0.dnnl_0"]
     built = intarsia.build(ranking(), "dnnl, llvm", plan=Plan.GREEDY, rules=rules, max_regions=1)

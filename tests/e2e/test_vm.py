@@ -224,14 +224,14 @@ def test_an_input_may_be_a_shape() -> None:
             np.testing.assert_allclose(y, np.exp(X).reshape(shape), rtol=1e-6)
 
 
-def test_unknown_sizes_need_the_executor_to_be_asked_for() -> None:
+def test_unknown_sizes_are_those_of_pieces() -> None:
     data = top(("N", 4)).SerializeToString()
-    with pytest.raises(UnsupportedError):
-        intarsia.build(data, "llvm")
-    chosen = intarsia.build(data, "llvm", executor=intarsia.Executor("vm"))
-    assert len(chosen.placement.host) == 5
-    with chosen.load() as executable:
-        assert executable.run([X[:1]])["i"].tolist() == [[2, 0]]
+    for executor in (None, intarsia.Executor("vm")):
+        chosen = intarsia.build(data, "llvm", executor=executor)
+        assert [row.op for row in chosen.placement.host] == ["LabelEncoder"]
+        with chosen.load() as executable:
+            assert executable.run([X[:1]])["i"].tolist() == [[2, 0]]
+            assert executable.run([X])["i"].shape == (2, 2)
     static = intarsia.build(data, "llvm", shapes={"x": (1, 4)})
     assert len(static.placement.host) == 1
     with pytest.raises(UnsupportedError, match="LabelEncoder"):

@@ -22,7 +22,7 @@ from intarsia.partition.recorded import recorded_regions
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_onnx import from_onnx, reader
-from intarsia_onnx.dynamic.planner import _Planner
+from intarsia_onnx.dynamic.planner import Planner
 from intarsia_onnx.importer import Importer
 from intarsia_runtime.errors import UnsupportedError, UsageError
 
@@ -59,7 +59,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(reader, "read_model", count("read", reader.read_model))
     monkeypatch.setattr(Importer, "run", count("import", Importer.run))
-    monkeypatch.setattr(_Planner, "plan", count("plan", _Planner.plan))
+    monkeypatch.setattr(Planner, "plan", count("plan", Planner.plan))
     return found
 
 

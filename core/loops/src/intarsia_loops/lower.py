@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -13,7 +14,7 @@ from msgspec import Struct
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, tensor_type
 from intarsia_ir.graph.types import TensorType, TupleType
-from intarsia_ir.graph.walk import post_order
+from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import FusedGroup, Lowered, TensorModule
 from intarsia_ir.tir.passes.flatten_open import flatten_open
@@ -27,7 +28,7 @@ from intarsia_ir.tir.passes.stack_to_scratch import (
 )
 from intarsia_ir.tir.space import ChosenKernel, Tuned, signature_of
 from intarsia_runtime.artifact.plan import ALIGNMENT
-from intarsia_runtime.errors import PluginError
+from intarsia_runtime.errors import PluginError, UnsupportedError
 
 from .call_plan import check_kernel, plan_calls
 from .dispatch import dispatch
@@ -133,13 +134,25 @@ def lower(
         key = _structure(item.group)
         if key not in kernel_by_structure:
             group = _renamed(item.group, names)
-            kernel = _chosen_kernel(group, target, tuned, chosen)
-            kernel = _kernel(group, backend) if kernel is None else kernel
-            kernel_by_structure[key] = _bounded(kernel, backend)
+            with _placed(group):
+                kernel = _chosen_kernel(group, target, tuned, chosen) or _kernel(group, backend)
+                kernel_by_structure[key] = _bounded(kernel, backend)
         kernels[item] = kernel_by_structure[key]
     plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
     module = TensorModule(tuple(kernel_by_structure.values()), plan, name)
     return Lowered(module, constants, MappingProxyType(chosen))
+
+
+@contextmanager
+def _placed(group: FusedGroup) -> Generator[None]:
+    """Put the name of the model's node before what cannot be compiled of a group."""
+    try:
+        yield
+    except UnsupportedError as error:
+        spans = [call.span for call in calls(group.function) if call.span.name]
+        if not error.where and spans:
+            error.where = str(spans[0])
+        raise
 
 
 def _is_sized(function: Function) -> bool:

@@ -19,7 +19,7 @@ from .executors.foreign import ForeignExecutable
 from .executors.graph import GraphExecutor
 from .executors.open import OpenExecutor
 from .executors.sizes import SizesExecutor
-from .executors.vm import VmExecutor
+from .executors.vm import Piece, VmExecutor
 from .guarded import is_plugins_own
 from .loading import DriveProgram, PlanExecutable
 from .program import Program
@@ -128,9 +128,9 @@ def _program_of_pieces(
 ) -> VmExecutor:
     check_machine(opened.passport, this_machine())
 
-    def open_piece(part: OpenedArtifact) -> AotExecutor | GraphExecutor:
+    def open_piece(part: OpenedArtifact) -> Piece:
         piece = _instantiate(part, threads, executor, beside_libraries)
-        if not isinstance(piece, AotExecutor | GraphExecutor):
+        if not isinstance(piece, AotExecutor | GraphExecutor | OpenExecutor):
             raise ArtifactError(f"the piece '{part.passport.name}' is itself a program")
         return piece
 

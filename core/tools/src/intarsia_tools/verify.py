@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 from msgspec import Struct
@@ -19,6 +19,7 @@ from intarsia.driver.stages import read_target
 from intarsia.host.host import Host
 from intarsia.partition.recorded import recorded_regions
 from intarsia_ir.graph.expr import Call, Expr, Function
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import calls, post_order
@@ -28,6 +29,7 @@ from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import GateFailed, ModelError
 from intarsia_runtime.executors.graph import GraphExecutor
+from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.signature import Inputs
 from intarsia_runtime.executors.sizes import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
@@ -195,8 +197,18 @@ def _reference(
     executor = Executor(VM if passport.executor.get("kind") == VM else "aot")
     if passport.sizes or passport.plan.open is not None:
         shapes = {name: array.shape for name, array in inputs.items()}
-    imported = import_any(source, executor, None, shapes, keep=True)
+    if any(part.passport.plan.open is not None for part in passport.parts):
+        with collecting_guards():
+            imported = source.program(shapes, hosted=_hosted(passport))
+    else:
+        imported = import_any(source, executor, None, shapes, keep=True)
     return needs_program(imported, executor) or imported
+
+
+def _hosted(passport: Passport) -> dict[str, str]:
+    """Return the nodes of a program that are in none of its pieces."""
+    rows = cast("Sequence[Mapping[str, str]]", passport.placement.get("host", ()))
+    return {row["node"]: "it is carried out on the host" for row in rows}
 
 
 def built_regions(
@@ -247,7 +259,7 @@ def verify_regions(
 
         def see(step: StepSeen) -> None:
             piece = executable.pieces.get(step.label)
-            if step.node or not isinstance(piece, GraphExecutor):
+            if step.node or not isinstance(piece, GraphExecutor | OpenExecutor):
                 return
             operands = tuple(np.asarray(value) for value in step.operands)
             several = f"{step.label}." if len(executable.pieces) > 1 else ""
@@ -262,7 +274,7 @@ def verify_regions(
 
 
 def _check_regions(
-    executable: GraphExecutor,
+    executable: GraphExecutor | OpenExecutor,
     regions: Mapping[str, Region],
     prefix: str,
     inputs: Inputs,

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from msgspec.structs import replace
 
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import TensorType, variable
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .graph import Graph, Node, UnsupportedAttribute, ValueInfo
@@ -51,6 +51,9 @@ class FunctionBodies:
     def infer_types(self, inputs: Mapping[str, TensorType]) -> Mapping[str, TensorType]:
         """Return the types of values of the model as far as ONNX infers them.
 
+        A size that depends on the run is a size variable: that of an input, if ONNX gives it the
+        same name, or one of the value's own.
+
         Args:
             inputs: Types of its inputs, which may say more than the model.
         """
@@ -71,15 +74,26 @@ class FunctionBodies:
             inferred = self._onnx.shape_inference.infer_shapes(message, data_prop=True)
         except Exception:  # the C++ side raises several unrelated types; types are a bonus
             return {}
+        named = {str(size): size for type_ in inputs.values() for size in type_.shape}
         found: dict[str, TensorType] = {}
         for info in (*inferred.graph.value_info, *inferred.graph.output):
             tensor = info.type.tensor_type
             if not tensor.HasField("shape") or not is_element_type(tensor.elem_type):
                 continue
-            known = all(dim.WhichOneof("value") == "dim_value" for dim in tensor.shape.dim)
-            if known:
-                sizes = tuple(dim.dim_value for dim in tensor.shape.dim)
-                found[info.name] = TensorType(sizes, element_type(tensor.elem_type, info.name))
+            sizes = tuple(
+                dim.dim_value
+                if dim.WhichOneof("value") == "dim_value"
+                else named.get(dim.dim_param) or variable(f"{info.name}.{axis}")
+                for axis, dim in enumerate(tensor.shape.dim)
+            )
+            found[info.name] = TensorType(sizes, element_type(tensor.elem_type, info.name))
+        for info in inferred.graph.output:  # what is open there is what the model's author wrote
+            type_ = found.get(info.name)
+            if type_ is not None and not type_.is_static:
+                found[info.name] = type_.with_shape(
+                    size if isinstance(size, int) else variable(f"{info.name}.{axis}")
+                    for axis, size in enumerate(type_.shape)
+                )
         return found
 
     def _hide_long_vectors(self, message: Message) -> None:

@@ -150,7 +150,7 @@ class Importer:
 
     def _import(self, scope: Scope) -> list[Expr | None]:
         graph = scope.graph
-        used = _live_names(graph)
+        used = live_names(graph)
         for node in graph.nodes:
             if used.isdisjoint(node.outputs):
                 continue
@@ -433,7 +433,7 @@ def _undefined(name: str, node: Node, scope: Scope) -> ModelError | UnsupportedE
     return UnsupportedError(f"'{name}' is no value of the graph that the node is in", where=where)
 
 
-def _live_names(graph: Graph) -> set[str]:
+def live_names(graph: Graph) -> set[str]:
     """Return the names that the outputs depend on."""
     live = {info.name for info in graph.outputs}
     for node in reversed(graph.nodes):
@@ -442,6 +442,6 @@ def _live_names(graph: Graph) -> set[str]:
         live.update(node.inputs)
         for value in node.attrs.values():
             if isinstance(value, Graph):
-                live |= _live_names(value)
+                live |= live_names(value)
     live.discard("")
     return live

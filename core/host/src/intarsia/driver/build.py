@@ -21,7 +21,8 @@ from .claims import measure_claims
 from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
 from .dynamic import VM
 from .importing import Model
-from .open_build import compile_instead, compile_open
+from .open_build import compile_open
+from .open_program import compile_instead, compile_program_or_model
 from .place import rules_of
 from .request import OPTIONS, BuildRequest, dump_to
 from .shapes import build_shapes
@@ -183,7 +184,7 @@ def build_request(request: BuildRequest) -> Artifact:
         except (UnsupportedError, TypeRuleError) as refused:
             return compile_instead(request, refused)
         if choices is None:
-            return compile_model(request)
+            return compile_program_or_model(request)
         request.source.is_shared = True
 
         def build_one(row: Combination) -> Artifact:

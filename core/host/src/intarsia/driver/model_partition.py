@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -21,12 +23,16 @@ from ..partition.report import Placement
 from ..partition.rules import PlaceRule
 from ..target.target import CompositeTarget
 from .open_build import open_request
+from .open_program import import_open_program, needs_open_program
 from .place import check_host_rules, check_place_rules, merge_placements, rules_of_parts
 from .request import BuildRequest
 from .results import ImportResult, PrepareResult
 from .size_choices import size_choices
 from .stages import partition_module, rewrite_for
 from .story import import_model
+
+if TYPE_CHECKING:
+    from intarsia_onnx.dynamic import DynamicModel
 
 
 class ModelPartition(Struct, frozen=True, eq=False):
@@ -66,14 +72,25 @@ def partition_model(request: BuildRequest) -> ModelPartition:
             choices = size_choices(request)
         except (UnsupportedError, TypeRuleError):
             opened = open_request(request)
-            if opened is None:
+            with suppress(UnsupportedError, TypeRuleError), collecting_guards():
+                if opened is not None:
+                    return partition_imported(opened, import_model(opened))
+            program = import_open_program(request)
+            if program is None:
                 raise
-            with collecting_guards():
-                return partition_imported(opened, import_model(opened))
+            return _partition_program(request, program)
         if choices is not None:
             largest = choices.combinations()[-1]
             request = request.of_size(largest.shapes, "largest")
+        program = import_open_program(request) if needs_open_program(request) else None
+        if program is not None:
+            return _partition_program(request, program)
         return partition_imported(request, import_model(request))
+
+
+def _partition_program(request: BuildRequest, program: DynamicModel) -> ModelPartition:
+    with collecting_guards():
+        return partition_imported(request, ImportResult(program.pieces, program))
 
 
 def partition_imported(request: BuildRequest, imported: ImportResult) -> ModelPartition:

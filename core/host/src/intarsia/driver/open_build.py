@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
-from intarsia_runtime.errors import TypeRuleError, UnsupportedError
 
 from .artifact import Artifact
 from .config import Executor
@@ -23,7 +22,7 @@ def open_request(request: BuildRequest) -> BuildRequest | None:
 
     It may where the fallback's kernels take sizes and a process runs the program.
     """
-    if not request.target.fallback.kind.open_sizes or request.runtime.is_freestanding:
+    if not takes_open_sizes(request):
         return None
     if request.executor.kind not in ("aot", VM) or _has_choices(request):
         return None
@@ -36,6 +35,11 @@ def open_request(request: BuildRequest) -> BuildRequest | None:
         return None
     executor = Executor() if request.executor.kind == VM else request.executor
     return replace(request, executor=executor, is_open=True, weights_known=None)
+
+
+def takes_open_sizes(request: BuildRequest) -> bool:
+    """Whether the fallback's kernels take sizes, and a process runs the program."""
+    return request.target.fallback.kind.open_sizes and not request.runtime.is_freestanding
 
 
 def _has_choices(request: BuildRequest) -> bool:
@@ -56,27 +60,3 @@ def compile_open(request: BuildRequest) -> Artifact | None:
         return None
     with collecting_guards():
         return compile_model(opened)
-
-
-def compile_instead(request: BuildRequest, refused: UnsupportedError | TypeRuleError) -> Artifact:
-    """Compile a model with open sizes that cannot be compiled for some of its sizes.
-
-    Args:
-        request: The model, and what it is compiled for.
-        refused: Why it cannot.
-
-    Raises:
-        UnsupportedError: It has no open sizes, or an operator needs numbers.
-    """
-    try:
-        made = compile_open(request)
-    except (UnsupportedError, TypeRuleError) as reason:
-        place = f"{reason.where}: " if reason.where else ""
-        raise UnsupportedError(
-            f"{refused.message}; nor does one program take all sizes: {place}{reason.message}",
-            hint=refused.hint,
-            where=refused.where,
-        ) from reason
-    if made is None:
-        raise refused
-    return made

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from intarsia_ir.graph.guards import is_collecting
@@ -119,22 +120,33 @@ class Source:
             self._kept[key] = module
         return module
 
-    def program(self, shapes: _Shapes = None, *, keep: bool = False) -> IRModule | DynamicModel:
+    def program(
+        self,
+        shapes: _Shapes = None,
+        *,
+        keep: bool = False,
+        hosted: Mapping[str, str] = MappingProxyType({}),
+    ) -> IRModule | DynamicModel:
         """Import an ONNX model of which a part may be known at run time only.
+
+        Where somebody collects guards, its pieces take sizes that only the run knows.
 
         Args:
             shapes: Shapes of inputs.
             keep: As of :meth:`module`.
+            hosted: Names of nodes that no piece may have, with the reason.
 
         Raises:
             As :func:`~intarsia_onnx.dynamic.planner.plan_onnx`.
         """
         from intarsia_onnx.dynamic import plan_read  # 20 ms that other models are spared
 
-        key = _key("program", shapes)
-        found = self._kept.pop(key, None)
+        key = _key("open program" if is_collecting() else "program", shapes)
+        found = None if hosted else self._kept.pop(key, None)
         if found is None:
-            found = plan_read(self._onnx(), shapes, self.params)
+            found = plan_read(
+                self._onnx(), shapes, self.params, opens=is_collecting(), hosted=hosted
+            )
         if keep:
             self._kept[key] = found
         return found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from intarsia_ir.budget import KERNEL_SECONDS, budget
-from intarsia_ir.graph.guards import collected_guards
+from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.passes.base import Remarks
@@ -30,7 +30,7 @@ from ..partition.report import check_gates
 from . import stages
 from .artifact import Artifact, collect_constants
 from .compute_weights import compute_all
-from .dynamic import import_any, needs_program, pack_program
+from .dynamic import import_any, is_open, needs_program, pack_program
 from .importing import check_budget, check_static, release_files
 from .memory_bounds import check_memory_bounds
 from .pack import pack
@@ -74,7 +74,12 @@ def compile_program(request: BuildRequest, program: DynamicModel) -> Artifact:
     rules = rules_of_parts(request.rules)
 
     def compile_piece(piece: IRModule, name: str) -> Artifact:
-        return compile_model(request.of_piece(piece, name, rules))
+        alone = request.of_piece(piece, name, rules)
+        if not is_open(piece):
+            return compile_model(alone)
+        required = piece.attr(RequiredSizes)
+        with collecting_guards(() if required is None else required.guards):
+            return compile_model(dataclasses.replace(alone, is_open=True))
 
     made = pack_program(request, program, compile_piece)
     check_place_rules(program, made.placement, request.rules)

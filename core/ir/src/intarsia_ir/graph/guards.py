@@ -8,13 +8,13 @@ needs one refuses.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 
 from msgspec import Struct
 
-from intarsia_runtime.size import Size
+from intarsia_runtime.size import Dim, Size
 
 _COLLECTOR: ContextVar[dict[Guard, None] | None] = ContextVar("guards", default=None)
 
@@ -26,11 +26,30 @@ class Guard(Struct, frozen=True):
     right: Size
     why: str
 
+    def variables(self) -> frozenset[str]:
+        """Return the names of the size variables in both."""
+        sizes = (self.left, self.right)
+        return frozenset().union(*(s.variables() for s in sizes if isinstance(s, Dim)))
+
+
+class RequiredSizes(Struct, frozen=True):
+    """A module-level setting: what must hold of sizes for the module to be right.
+
+    Attributes:
+        guards: The sizes that must be equal.
+    """
+
+    guards: tuple[Guard, ...]
+
 
 @contextmanager
-def collecting_guards() -> Generator[dict[Guard, None]]:
-    """Collect the guards of everything that is built inside, each once, in order."""
-    found: dict[Guard, None] = {}
+def collecting_guards(known: Iterable[Guard] = ()) -> Generator[dict[Guard, None]]:
+    """Collect the guards of everything that is built inside, each once, in order.
+
+    Args:
+        known: Guards that are there from the beginning.
+    """
+    found = dict.fromkeys(known)
     token = _COLLECTOR.set(found)
     try:
         yield found

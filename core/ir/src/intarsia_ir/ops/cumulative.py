@@ -11,12 +11,13 @@ import numpy as np
 from msgspec import Struct
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
-from ..graph.types import TensorType, Type
+from ..graph.types import Dim, TensorType, Type
 from ..tir.buffer import Buffer, Scope
 from ..tir.build import allocate, load, parallel, seq, serial, store, unrolled
 from ..tir.expr import BinaryOp, PrimExpr, binary, cast, const, index
 from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
+from ..tir.tensor import extents
 from .arrays import Array, in_float32
 from .batch_axis import BATCH_AXES, give_batch_axis, other_axis
 from .derivative import DERIVATIVES, derivative
@@ -64,14 +65,17 @@ class _Running(Op):
     @classmethod
     def loops(cls, attrs: RunningAttrs, x: TensorType) -> PrimFunc:
         """Carry one value for each place outside the dimension, in float32 for half precision."""
-        shape, axis = x.static_shape, attrs.axis
+        shape, axis = extents(x.shape), attrs.axis
         outer, size, inner = prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :])
         data, out = (Buffer(name, (outer, size, inner), x.dtype) for name in ("x", "out"))
         loops = _Loops(attrs, cls.combine, cls.start, data, out)
         wide = outer if inner == 1 else inner
         step = ROWS if inner == 1 else COLUMNS
         parts: list[Stmt] = []
-        for first, count, width in ((0, wide // step, step), (wide - wide % step, 1, wide % step)):
+        rest = wide % step
+        # What is left of an open size is done one by one: running values have a number of places.
+        last = (wide - rest, rest, 1) if isinstance(rest, Dim) else (wide - rest, 1, rest)
+        for first, count, width in ((0, wide // step, step), last):
             if width and count and size:
                 parts.append(loops.places(first, count, width))
         return PrimFunc(cls.name, (data, out), 1, seq(*parts))

@@ -29,7 +29,7 @@ from ..tir.expr import (
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
-from ..tir.tensor import lowest
+from ..tir.tensor import extents, lowest
 from .arrays import Array, widen
 from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
@@ -103,9 +103,9 @@ class RoiAlign(Op):
     @staticmethod
     def loops(attrs: Attrs, x: TensorType, rois: TensorType, images: TensorType) -> PrimFunc:
         """Find the neighbours and weights of a region's rows and columns once for all channels."""
-        count, channels = rois.static_shape[0], x.static_shape[1]
+        count, channels = extents((rois.shape[0], x.shape[1]))
         data, edges, picked = (
-            Buffer(name, kind.static_shape, kind.dtype)
+            Buffer(name, extents(kind.shape), kind.dtype)
             for name, kind in (("x", x), ("rois", rois), ("images", images))
         )
         out = Buffer("out", (count, channels, *attrs.size), x.dtype)
@@ -199,9 +199,9 @@ class _Region(Struct, frozen=True):
             step = (cast(at, DType.FLOAT32) + 0.5) / float(count)
 
             def with_spot(spot: PrimExpr) -> Stmt:
-                inside = all_of((spot >= -1.0, spot <= float(size)))
+                inside = all_of((spot >= -1.0, spot <= const(size, DType.FLOAT32)))
                 kept = select(inside, const(1.0, DType.FLOAT32), 0.0)
-                moved = minimum(maximum(spot, 0.0), float(size - 1))
+                moved = minimum(maximum(spot, 0.0), const(size - 1, DType.FLOAT32))
                 low = intrinsic(Intrinsic.FLOOR, moved)
                 first = cast(low, INDEX)
                 return seq(

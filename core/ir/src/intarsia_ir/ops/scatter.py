@@ -15,7 +15,7 @@ import numpy as np
 from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
-from ..graph.types import TensorType, Type
+from ..graph.types import Dim, Shape, TensorType, Type
 from ..tir.buffer import Buffer
 from ..tir.build import guarded, let, load, parallel, seq, serial, store, unflatten
 from ..tir.expr import (
@@ -27,13 +27,14 @@ from ..tir.expr import (
     binary,
     cast,
     if_then_else,
+    index,
     maximum,
     minimum,
     select,
 )
 from ..tir.func import PrimFunc
 from ..tir.stmt import Stmt
-from ..tir.tensor import Tensor, compute
+from ..tir.tensor import Tensor, compute, extents
 from .arrays import Array, is_half, widen
 from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
@@ -46,6 +47,7 @@ from .type_rules import (
     is_number,
     operands,
     same_dtype,
+    same_size,
     shape_text,
 )
 
@@ -77,6 +79,10 @@ def _check_updates(
     return data, indices, updates
 
 
+def _same_shape(one: Shape, other: Shape) -> bool:
+    return len(one) == len(other) and all(map(same_size, one, other))
+
+
 def _write(result: Array, where: tuple[Array, ...], updates: Array, reduction: str) -> Array:
     """Write updates at places, one after another; half precision is rounded after each."""
     if reduction == "none":
@@ -93,14 +99,14 @@ def _write(result: Array, where: tuple[Array, ...], updates: Array, reduction: s
 
 
 def _flat(name: str, type_: TensorType) -> Buffer:
-    return Buffer(name, (type_.elements,), type_.dtype)
+    return Buffer(name, (prod(extents(type_.shape)),), type_.dtype)
 
 
 def _copy(data: Buffer, out: Buffer) -> Stmt:
     def one(at: PrimExpr) -> Stmt:
         return store(out, (at,), load(data, at))
 
-    return parallel(data.elements, one, "at")
+    return parallel(prod(data.shape), one, "at")
 
 
 def _counted(position: PrimExpr, size: int) -> PrimExpr:
@@ -119,7 +125,9 @@ def _combined(out: Buffer, at: PrimExpr, update: PrimExpr, reduction: str) -> St
 
 def _length(begin: PrimExpr, size: int) -> PrimExpr:
     """How many elements of a chunk there are, of ``size`` in all."""
-    return IntImm(size) if size <= CHUNK else minimum(IntImm(size) - begin, CHUNK)
+    if not isinstance(size, Dim) and size <= CHUNK:
+        return IntImm(size)
+    return minimum(index(size) - begin, CHUNK)
 
 
 @operator("scatter_elements", OpKind.OPAQUE)
@@ -141,7 +149,7 @@ class ScatterElements(Op):
         """The type of the data; indices and updates have one shape, which fits into it."""
         data, indices, updates = _check_updates(cls.name, attrs.reduction, types)
         check_axis(cls.name, attrs.axis, data.rank)
-        fits = indices.shape == updates.shape and indices.rank == data.rank
+        fits = _same_shape(indices.shape, updates.shape) and indices.rank == data.rank
         if not fits or any(
             isinstance(a, int) and isinstance(b, int) and a > b and d != attrs.axis
             for d, (a, b) in enumerate(zip(indices.shape, data.shape, strict=False))
@@ -166,7 +174,7 @@ class ScatterElements(Op):
     @staticmethod
     def loops(attrs: Attrs, data: TensorType, indices: TensorType, updates: TensorType) -> PrimFunc:
         """Copy the data; then go along the dimension, with what lies across it in any order."""
-        axis, sizes, given = attrs.axis, data.static_shape, updates.static_shape
+        axis, sizes, given = attrs.axis, extents(data.shape), extents(updates.shape)
         size, inner = sizes[axis], prod(sizes[axis + 1 :])
         before, behind = given[:axis], prod(given[axis + 1 :])
         source, out = _flat("data", data), _flat("out", data)
@@ -233,7 +241,7 @@ class ScatterNd(Op):
                 f" number from 1 to {data.rank}"
             )
         wanted = (*indices.shape[:-1], *data.shape[depth:])
-        if updates.shape != wanted:
+        if not _same_shape(updates.shape, wanted):
             raise TypeRuleError(
                 f"{cls.name}: updates are {shape_text(updates.shape)}, not {shape_text(wanted)}"
             )
@@ -254,8 +262,9 @@ class ScatterNd(Op):
     @staticmethod
     def loops(attrs: Attrs, data: TensorType, indices: TensorType, updates: TensorType) -> PrimFunc:
         """Copy the data; then write slice after slice, the elements of each in any order."""
-        depth, sizes = indices.static_shape[-1], data.static_shape
-        width, count = prod(sizes[depth:]), prod(indices.static_shape[:-1])
+        rows, sizes = extents(indices.shape), extents(data.shape)
+        depth = rows[-1]
+        width, count = prod(sizes[depth:]), prod(rows[:-1])
         source, out = _flat("data", data), _flat("out", data)
         values = _flat("updates", updates)
         places = Buffer("indices", (count, depth), indices.dtype)

@@ -10,9 +10,11 @@ from msgspec import Struct
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import minimum
 
+from ..graph.guards import require_equal
 from ..graph.op import Op, OpAttrs, OpKind, operator
-from ..graph.types import TensorType, TupleType, Type
+from ..graph.types import Size, TensorType, TupleType, Type
 from ..tir.buffer import Buffer
 from ..tir.build import allocate, cell, get, let, load, parallel, put, seq, serial, store
 from ..tir.expr import (
@@ -32,6 +34,7 @@ from ..tir.expr import (
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import If, Stmt
+from ..tir.tensor import extents
 from .arrays import Array, is_floating, widen
 from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
@@ -64,7 +67,7 @@ class TopK(Op):
         (x,) = operands(cls.name, types, 1)
         check_axis(cls.name, attrs.axis, x.rank)
         size = x.shape[attrs.axis]
-        if attrs.count < 0 or (isinstance(size, int) and attrs.count > size):
+        if not _has_as_many(size, attrs.count):
             raise TypeRuleError(
                 f"{cls.name}: cannot take {attrs.count} elements along axis {attrs.axis} of"
                 f" {shape_text(x.shape)}"
@@ -90,7 +93,7 @@ class TopK(Op):
 
         Of many elements, those that pass a threshold, if there is one that so many pass.
         """
-        shape, axis = x.static_shape, attrs.axis
+        shape, axis = extents(x.shape), attrs.axis
         outer, inner = prod(shape[:axis]), prod(shape[axis + 1 :])
         rows = (outer,) if inner == 1 else (outer, inner)
         data = _rows("x", rows, shape[axis], x.dtype)
@@ -106,6 +109,14 @@ class TopK(Op):
 
         body = seq() if attrs.count == 0 else parallel(outer * inner, row)
         return PrimFunc("top_k", (data, values, places), 2, body)
+
+
+def _has_as_many(size: Size, count: Size) -> bool:
+    """Whether a dimension has as many elements as are wanted; open sizes become a guard."""
+    if isinstance(size, int) and isinstance(count, int):
+        return 0 <= count <= size
+    why = "no more elements are taken than there are"
+    return require_equal(minimum(size, count), count, why) or isinstance(count, int)
 
 
 def _rows(name: str, rows: tuple[int, ...], size: int, dtype: DType) -> Buffer:

@@ -12,7 +12,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
-from ..graph.types import TensorType, TupleType, Type
+from ..graph.types import Dim, TensorType, TupleType, Type
 from ..tir.buffer import Buffer, Scope
 from ..tir.build import allocate, cell, get, lets, load, parallel, put, seq, serial, store
 from ..tir.expr import (
@@ -33,11 +33,12 @@ from ..tir.expr import (
 )
 from ..tir.func import PrimFunc
 from ..tir.stmt import If, Stmt, Store
+from ..tir.tensor import extents
 from .arrays import Array
 from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
-from .type_rules import operands, shape_text
+from .type_rules import operands, same_size, shape_text
 
 _LANES = 32
 _GONE = float("-inf")
@@ -69,13 +70,13 @@ class NonMaxSuppression(Op):
         corners, scores = operands(cls.name, types, 2)
         if {corners.dtype, scores.dtype} != {DType.FLOAT32}:
             raise TypeRuleError(f"{cls.name}: takes float32, got {corners} and {scores}")
-        expected = (*scores.shape[:1], 4, *scores.shape[2:])
-        if scores.rank != 3 or corners.shape != expected:
+        fits = scores.rank == corners.rank == 3 and corners.shape[1] == 4
+        if not fits or not all(map(same_size, corners.shape[::2], scores.shape[::2])):
             raise TypeRuleError(
                 f"{cls.name}: corners {shape_text(corners.shape)} do not fit scores"
                 f" {shape_text(scores.shape)}"
             )
-        if attrs.count < 1:
+        if not isinstance(attrs.count, Dim) and attrs.count < 1:
             raise TypeRuleError(f"{cls.name}: cannot choose {attrs.count} boxes")
         classes = scores.shape[:2]
         return TupleType(
@@ -104,7 +105,7 @@ class NonMaxSuppression(Op):
     @staticmethod
     def loops(attrs: Attrs, corners: TensorType, scores: TensorType) -> PrimFunc:
         """Find the best box that is left, and look at all by vectors; classes are independent."""
-        batch, classes, boxes = scores.static_shape
+        batch, classes, boxes = extents(scores.shape)
         given = Buffer("corners", (batch, 4, boxes), DType.FLOAT32)
         rated = Buffer("scores", (batch, classes, boxes), DType.FLOAT32)
         places = Buffer("places", (batch, classes, attrs.count), INDEX)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Dim
 
 from ..tir.buffer import Buffer, Scope
 from ..tir.build import allocate, cell, get, let, load, put, seq, serial, store
@@ -49,6 +50,8 @@ _SORTED = 16
 
 def pays(dtype: DType, size: int, count: int) -> bool:
     """Whether a threshold finds the best ``count`` of ``size`` elements faster than a heap."""
+    if isinstance(size, Dim) or isinstance(count, Dim):
+        return False
     wide = dtype in (DType.FLOAT32, DType.FLOAT64)
     return wide and FEWEST <= count <= MOST and size >= max(_LONGER * count, 4 * _LANES)
 

@@ -94,6 +94,6 @@ def unflatten(number: PrimExpr, extents: Sequence[int]) -> list[PrimExpr]:
     found: list[PrimExpr] = []
     for at, extent in enumerate(extents):
         step = prod(extents[at + 1 :])
-        value = number // step if step > 1 else number
+        value = number if step == 1 else number // step
         found.append(value % extent if at else value)
     return found

@@ -13,7 +13,16 @@ import numpy as np
 from msgspec import Struct
 
 from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address, numpy_dtype
-from ..artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep, Step, TensorSpec
+from ..artifact.plan import (
+    Argument,
+    CallPlan,
+    CopyStep,
+    KernelStep,
+    Place,
+    RegionStep,
+    Step,
+    TensorSpec,
+)
 from ..artifact.plan_json import step_arguments
 from ..errors import UsageError
 from ..program import Program
@@ -83,41 +92,16 @@ class GraphExecutor(PlanExecutor):
         arrays = self._inputs.check_inputs(inputs)
         results = self._outputs.allocate()
         plan = self._program.passport.plan
-
-        def after(number: int) -> None:
-            step = plan.steps[number]
-            if isinstance(step, RegionStep):
-                views = [self._view(argument, arrays, results) for argument in step.args]
-                taken = len(self._program.passport.unit(plan.regions[step.region]).inputs)
-                see(plan.regions[step.region], views[:taken], views[taken:])
-
-        self._execute(arrays, results, after)
+        walk_steps(self._program, plan, self._steps, arrays, results, see)
         return dict(zip(self._outputs.names, results, strict=True))
-
-    def _view(
-        self, argument: Argument, inputs: list[np.ndarray], outputs: list[np.ndarray]
-    ) -> np.ndarray:
-        """Return the memory of an argument as the callee sees it."""
-        match argument.place:
-            case Place.INPUT:
-                memory = inputs[argument.index]
-            case Place.OUTPUT:
-                memory = outputs[argument.index]
-            case Place.CONSTANT:
-                memory = self._program.constants[argument.index]
-            case Place.WORKSPACE:
-                memory = self._program.workspace[argument.index :]
-        flat = memory.reshape(-1).view(np.uint8)[: argument.bytes]
-        return flat.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
 
     def _execute(
         self,
         arrays: list[np.ndarray],
         results: list[np.ndarray],
-        after: Callable[[int], None] | None = None,
     ) -> list[float]:
         """Carry out the plan; return the seconds that each step took."""
-        return execute_steps(self._program, self._steps, arrays, results, after)
+        return execute_steps(self._program, self._steps, arrays, results)
 
 
 def check_repeat(repeat: int) -> None:
@@ -165,6 +149,53 @@ def execute_steps(
             if after is not None:
                 after(number)
     return times
+
+
+def walk_steps(
+    program: Program,
+    plan: CallPlan,
+    steps: Sequence[PreparedStep],
+    arrays: list[np.ndarray],
+    results: list[np.ndarray],
+    see: SeeRegion,
+) -> None:
+    """Carry out prepared steps, and show what every region took and gave before the next one runs.
+
+    Args:
+        program: The loaded artifact.
+        plan: The plan of the steps, whose sizes are numbers.
+        steps: Its steps.
+        arrays: Inputs.
+        results: Where the outputs are written.
+        see: Called with the name of a region, its inputs and its outputs; they are views that
+            later steps overwrite.
+    """
+
+    def after(number: int) -> None:
+        step = plan.steps[number]
+        if isinstance(step, RegionStep):
+            views = [_view(program, argument, arrays, results) for argument in step.args]
+            taken = len(program.passport.unit(plan.regions[step.region]).inputs)
+            see(plan.regions[step.region], views[:taken], views[taken:])
+
+    execute_steps(program, steps, arrays, results, after)
+
+
+def _view(
+    program: Program, argument: Argument, inputs: list[np.ndarray], outputs: list[np.ndarray]
+) -> np.ndarray:
+    """Return the memory of an argument as the callee sees it."""
+    match argument.place:
+        case Place.INPUT:
+            memory = inputs[argument.index]
+        case Place.OUTPUT:
+            memory = outputs[argument.index]
+        case Place.CONSTANT:
+            memory = program.constants[argument.index]
+        case Place.WORKSPACE:
+            memory = program.workspace[argument.index :]
+    flat = memory.reshape(-1).view(np.uint8)[: argument.bytes]
+    return flat.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
 
 
 class PreparedStep(Struct, frozen=True, eq=False):

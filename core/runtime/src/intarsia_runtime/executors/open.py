@@ -22,9 +22,17 @@ from ..closing import Closing
 from ..errors import ModelError, UnsupportedError
 from ..program import Program
 from ..size import value_of
-from .graph import ProfileRow, check_repeat, execute_steps, prepare_step, profile_steps
-from .signature import Inputs, as_array, ordered_values
-from .vm import copy_into
+from .graph import (
+    PreparedStep,
+    ProfileRow,
+    SeeRegion,
+    check_repeat,
+    execute_steps,
+    prepare_step,
+    profile_steps,
+    walk_steps,
+)
+from .signature import Inputs, as_array, copy_into, ordered_values
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
@@ -117,15 +125,39 @@ class OpenExecutor(Closing):
         arrays = self._arrays(inputs)
         program = self._program
         with program.lock:
-            self._lay_out(arrays)
-            names = [source.name for source in self._sizes.variables]
-            values = dict(zip(names, self._values(arrays), strict=True))
-            plan = close_plan(program.passport.plan, values)
-            steps = [prepare_step(program, step, values) for step in plan.steps]
-            results = [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
+            _, steps, results = self._closed(arrays)
             return profile_steps(
                 steps, lambda: execute_steps(program, steps, arrays, results), repeat
             )
+
+    def walk_regions(self, inputs: Inputs, see: SeeRegion) -> dict[str, np.ndarray]:
+        """Run, and show what every region took and gave before the next step runs.
+
+        Args:
+            inputs: As for :meth:`run`.
+            see: Called with the name of a region, its inputs and its outputs; they are views that
+                later steps overwrite.
+
+        Returns:
+            The outputs.
+        """
+        arrays = self._arrays(inputs)
+        with self._program.lock:
+            plan, steps, results = self._closed(arrays)
+            walk_steps(self._program, plan, steps, arrays, results, see)
+        return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
+
+    def _closed(
+        self, arrays: list[np.ndarray]
+    ) -> tuple[CallPlan, list[PreparedStep], list[np.ndarray]]:
+        """Return the plan for the sizes of some inputs, its steps, and room for its outputs."""
+        program = self._program
+        self._lay_out(arrays)
+        names = [source.name for source in self._sizes.variables]
+        values = dict(zip(names, self._values(arrays), strict=True))
+        plan = close_plan(program.passport.plan, values)
+        steps = [prepare_step(program, step, values) for step in plan.steps]
+        return plan, steps, [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
 
     def close(self) -> None:
         """Free code, weights and workspace; harmless when repeated."""

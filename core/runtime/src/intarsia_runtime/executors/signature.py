@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
 from ..abi import NumpyType, array_dtype
 from ..artifact.plan import TensorSpec
 from ..errors import ModelError
+from ..loading import RunValue
 
 Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
 """Arrays by name, or in the order of the model. NumPy, or anything with DLPack on the CPU."""
@@ -164,3 +165,29 @@ def as_array(value: object, name: str) -> np.ndarray:
             return np.asarray(value)
     except Exception as error:  # foreign array types raise anything
         raise ModelError(f"input '{name}' cannot be read as an array: {error}") from error
+
+
+def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
+    """Copy results into the caller's arrays.
+
+    Raises:
+        ModelError: An array is missing, cannot be written to, overlaps another, or has another
+            shape or element type. Nothing was copied.
+    """
+    given = ordered_values(outputs, tuple(results), "output")
+    taken: list[np.ndarray] = []
+    for (name, value), array in zip(results.items(), given, strict=True):
+        if not isinstance(array, np.ndarray) or not isinstance(value, np.ndarray):
+            raise ModelError(f"output '{name}' is no array, or has none to be written into")
+        if array.shape != value.shape or array.dtype != value.dtype:
+            raise ModelError(
+                f"output '{name}' is {value.dtype} {value.shape}, "
+                f"the array for it is {array.dtype} {array.shape}"
+            )
+        if not array.flags.writeable:
+            raise ModelError(f"the array for output '{name}' is read-only")
+        if any(np.may_share_memory(array, other) for other in taken):
+            raise ModelError(f"the array for output '{name}' overlaps that for another output")
+        taken.append(array)
+    for value, array in zip(results.values(), cast("Sequence[np.ndarray]", given), strict=True):
+        array[...] = value

@@ -24,8 +24,8 @@ from ..errors import ModelError
 from ..forking import renew_lock_in_children
 from ..loading import PlanExecutable, RunValue
 from ..threads import choose_threads
-from .signature import Inputs, as_array, ordered_values
-from .vm import VmExecutor, copy_into
+from .signature import Inputs, as_array, copy_into, ordered_values
+from .vm import VmExecutor
 
 OpenPart: TypeAlias = Callable[[OpenedArtifact], "PlanExecutable | VmExecutor"]
 """Makes the program for one combination of sizes ready to run."""

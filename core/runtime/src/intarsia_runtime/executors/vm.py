@@ -35,9 +35,13 @@ from ..loading import (
 from ..threads import choose_threads
 from .aot import AotExecutor
 from .graph import GraphExecutor, ProfileRow
-from .signature import Inputs, as_array, ordered_values
+from .open import OpenExecutor
+from .signature import Inputs, as_array, copy_into, ordered_values
 
-OpenPiece: TypeAlias = Callable[[OpenedArtifact], "AotExecutor | GraphExecutor"]
+Piece: TypeAlias = "AotExecutor | GraphExecutor | OpenExecutor"
+"""What runs a compiled piece."""
+
+OpenPiece: TypeAlias = Callable[[OpenedArtifact], Piece]
 """Makes a part of the artifact ready to run."""
 
 Run: TypeAlias = "Callable[[Sequence[RunValue], WatchSteps | None], list[RunValue]]"
@@ -139,7 +143,7 @@ class VmExecutor(Closing):
         return dict(zip(self.outputs, results, strict=True))
 
     @property
-    def pieces(self) -> Mapping[str, AotExecutor | GraphExecutor]:
+    def pieces(self) -> Mapping[str, Piece]:
         """Compiled pieces by name."""
         return self._pieces
 
@@ -181,32 +185,6 @@ def _loaded(unit: UnitEntry, loader: Loader, request: ProgramRequest) -> tuple[H
     return program, cast("Run", run)
 
 
-def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
-    """Copy results into the caller's arrays.
-
-    Raises:
-        ModelError: An array is missing, cannot be written to, overlaps another, or has another
-            shape or element type. Nothing was copied.
-    """
-    given = ordered_values(outputs, tuple(results), "output")
-    taken: list[np.ndarray] = []
-    for (name, value), array in zip(results.items(), given, strict=True):
-        if not isinstance(array, np.ndarray) or not isinstance(value, np.ndarray):
-            raise ModelError(f"output '{name}' is no array, or has none to be written into")
-        if array.shape != value.shape or array.dtype != value.dtype:
-            raise ModelError(
-                f"output '{name}' is {value.dtype} {value.shape}, "
-                f"the array for it is {array.dtype} {array.shape}"
-            )
-        if not array.flags.writeable:
-            raise ModelError(f"the array for output '{name}' is read-only")
-        if any(np.may_share_memory(array, other) for other in taken):
-            raise ModelError(f"the array for output '{name}' overlaps that for another output")
-        taken.append(array)
-    for value, array in zip(results.values(), cast("Sequence[np.ndarray]", given), strict=True):
-        array[...] = value
-
-
 def _own(results: Sequence[RunValue], inputs: Sequence[RunValue]) -> list[RunValue]:
     """Return results of which each array is the caller's own.
 
@@ -237,7 +215,7 @@ def _arrays_in(value: RunValue) -> Iterator[np.ndarray]:
         yield value
 
 
-def _caller(piece: AotExecutor | GraphExecutor) -> PieceCall:
+def _caller(piece: Piece) -> PieceCall:
     def call(values: Sequence[RunValue]) -> Sequence[RunValue]:
         return list(piece.run(list(values)).values())
 

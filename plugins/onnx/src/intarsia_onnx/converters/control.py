@@ -9,6 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, If, get_item, make_tuple
+from intarsia_ir.graph.guards import collected_guards
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 
@@ -28,7 +29,10 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
         if known.size != 1:
             raise node.model_error(f"the condition must be one bool, got shape {known.shape}")
         return node.branch("then_branch" if known.reshape(()) else "else_branch")
+    guards = len(collected_guards())
     then_values, else_values = _branch(node, "then_branch"), _branch(node, "else_branch")
+    if len(collected_guards()) > guards:
+        raise node.unsupported("a branch asks of sizes what the other does not", STATIC_HINT)
     if len(then_values) != len(else_values):
         raise node.model_error(f"branches give {len(then_values)} and {len(else_values)} results")
     for a, b in zip(then_values, else_values, strict=True):

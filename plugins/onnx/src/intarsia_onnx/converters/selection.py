@@ -9,6 +9,8 @@ import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item
 from intarsia_ir.ops import indexing, scatter, selection
+from intarsia_ir.tir.tensor import extents
+from intarsia_runtime.size import numbers
 
 from ..builder import rank_of
 from ..context import NodeContext
@@ -18,13 +20,22 @@ from .indexing import check_indices
 def top_k(node: NodeContext) -> tuple[Expr, ...]:
     """Convert TopK with a known count; what is chosen is always sorted."""
     axis = node.axis("axis", rank_of(node.input(0)), -1)
-    known = node.integer("k") if node.has("k") else node.required_integer(1, "the count")
-    size = node.static_shape(0)[axis]
-    if not 0 <= known <= size:
+    known = node.integer("k") if node.has("k") else _count(node)
+    size = node.type_of(0).shape[axis]
+    both = numbers((known, size))
+    if len(both) == 2 and not 0 <= both[0] <= both[1]:
         raise node.model_error(f"{known} of {size} elements are asked for")
     attrs = selection.TopK.Attrs(count=known, axis=axis, largest=bool(node.integer("largest", 1)))
     chosen = node.call(selection.TopK, node.input(0), attrs=attrs)
     return get_item(chosen, 0), get_item(chosen, 1)
+
+
+def _count(node: NodeContext) -> int:
+    """Return how many elements are wanted; a size that only the run knows counts as a number."""
+    found = node.required_sizes(1, "the count")
+    if len(found) != 1:
+        raise node.model_error(f"the count must be one number, got {len(found)}")
+    return extents(found)[0]
 
 
 def scatter_elements(node: NodeContext) -> Expr:

@@ -79,10 +79,18 @@ def squeeze(node: NodeContext) -> Expr:
     sizes = sizes_of(node.input(0))
     given = _axes(node)
     if given is None:
+        for size in sizes:
+            if isinstance(size, Dim) and not require_equal(
+                minimum(size, 2), 2, f"{node.span}: without axes, an open size of 1 is kept"
+            ):
+                raise node.unsupported(
+                    f"shape {_text(sizes)} is only known at run time", STATIC_HINT
+                )
         return node.reshape(node.input(0), [size for size in sizes if size != 1])
     axes = node.normal_axes(given, len(sizes))
-    if any(sizes[axis] != 1 for axis in axes):
-        raise node.model_error(f"axes {axes} of shape {sizes} are not all of size 1")
+    why = f"{node.span}: a dimension that is left out must have size 1"
+    if any(not require_equal(sizes[axis], 1, why) for axis in axes):
+        raise node.model_error(f"axes {axes} of shape {_text(sizes)} are not all of size 1")
     return node.reshape(node.input(0), [s for axis, s in enumerate(sizes) if axis not in axes])
 
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from .loader import load, run_reference
-from .planner import plan_onnx, plan_read
+from .plan import plan_onnx, plan_read
 from .program import DynamicModel, Program
 
 __all__ = ["DynamicModel", "Program", "load", "plan_onnx", "plan_read", "run_reference"]

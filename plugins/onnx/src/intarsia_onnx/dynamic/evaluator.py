@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache, partial
+from types import MappingProxyType
 from typing import TypeAlias
 
 import numpy as np
@@ -17,15 +18,17 @@ from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.dtype import parse_dtype
 from intarsia_runtime.errors import IntarsiaError, ModelError, ResourceError, UnsupportedError
+from intarsia_runtime.loading import PieceCall
 
 from ..context import NodeContext
 from ..converters import CONVERTERS
 from ..fold import ConstantFolder
 from ..graph import Bodies, Graph, Node
 from ..importer import unwrapped
-from ..kernels import KERNELS, Generators, KernelCall, Value
+from ..kernels import KERNELS, OWN_DOMAIN, Generators, KernelCall, Value
 from ..kernels.strings import MOVES, Numbered
 from ..names import GRADIENT, converter_name, free_names
+from .program import PIECE
 from .recipes import NotingFolder, Recipe, Recipes, TooLargeError, Writer
 
 Scope: TypeAlias = "MutableMapping[str, Value]"
@@ -47,10 +50,17 @@ class Evaluator:
     Args:
         bodies: Returns those bodies; called only when one is needed, because it needs ``onnx``.
         fixed: Identities of arrays that live and never change as long as this does.
+        pieces: Compiled pieces by name, which nodes of our own domain call.
     """
 
-    def __init__(self, bodies: Callable[[], Bodies], fixed: AbstractSet[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        bodies: Callable[[], Bodies],
+        fixed: AbstractSet[int] = frozenset(),
+        pieces: Mapping[str, PieceCall] = MappingProxyType({}),
+    ) -> None:
         self._bodies = bodies
+        self._pieces = pieces
         self._generators: Generators = {}
         self._recipes = Recipes(fixed)
         self._expansions: dict[tuple[object, ...], tuple[Node, Graph, int]] = {}
@@ -94,6 +104,8 @@ class Evaluator:
 
     def _checked(self, node: Node, scope: Scope, opset: int) -> tuple[Value, ...]:
         operands = [scope[name] if name else None for name in node.inputs]
+        if node.op_type == PIECE and node.domain == OWN_DOMAIN:
+            return tuple(self._pieces[str(node.attrs["name"])](operands))
         try:
             return self._node(node, operands, scope, opset)
         except IntarsiaError as error:

@@ -78,12 +78,11 @@ class _Loaded(HostedProgram):
     """A program with its pieces, ready to run."""
 
     def __init__(self, program: Program, request: ProgramRequest) -> None:
-        for step in program.steps:
-            if isinstance(step, PieceStep) and step.name not in request.pieces:
-                raise ArtifactError(f"the program calls piece '{step.name}', which is not there")
+        for name in sorted(program.called - request.pieces.keys()):
+            raise ArtifactError(f"the program calls piece '{name}', which is not there")
         self._program = program
         self._pieces = request.pieces
-        self._evaluator = Evaluator(cache(standard_bodies), _fixed(program))
+        self._evaluator = Evaluator(cache(standard_bodies), _fixed(program), request.pieces)
         np.empty(KEPT_MEMORY, np.uint8)  # freed at once
         self._aliases: dict[str, list[str]] = {}
         for name, source in program.aliases.items():

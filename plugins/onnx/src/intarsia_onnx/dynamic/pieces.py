@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import cast
 
 from msgspec import Struct, field
 
-from intarsia_ir.graph.expr import Constant, Expr, Function, Var, make_tuple
+from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, make_tuple
+from intarsia_ir.graph.types import Dim, TensorType, Type
 from intarsia_ir.graph.walk import children, post_order, substitute
 
 
@@ -38,12 +41,18 @@ class Levels(Struct):
         return self.of[expr]
 
 
-def cut_pieces(computed: Mapping[str, Expr], levels: Levels) -> dict[int, Function]:
+def cut_pieces(
+    computed: Mapping[str, Expr],
+    levels: Levels,
+    shown_by: Mapping[str, Var] = MappingProxyType({}),
+) -> dict[int, Function]:
     """Return the function of each level that has one.
 
     Args:
         computed: Expressions by the name their value has in the program; none is a variable.
         levels: Their levels.
+        shown_by: For each size variable a value of which it is a dimension. A piece that needs the
+            size takes such a value, although it may read nothing of it.
 
     Returns:
         Functions of the variables they need, which are named like values of the program. Their
@@ -58,8 +67,44 @@ def cut_pieces(computed: Mapping[str, Expr], levels: Levels) -> dict[int, Functi
     pieces: dict[int, Function] = {}
     for level in range(max(roots, default=-1), -1, -1):
         if level in roots:
-            pieces[level] = _piece(level, roots, names, levels)
+            pieces[level] = _piece(level, roots, names, levels, shown_by)
     return dict(sorted(pieces.items()))
+
+
+def size_variables(nodes: Iterable[Expr]) -> frozenset[str]:
+    """Return the names of the size variables in types and attributes of expressions."""
+    found: set[str] = set()
+    for node in nodes:
+        found.update(*(size.variables() for size in _sizes_of(node.type)))
+        if isinstance(node, Call):
+            fields = node.attrs.__struct_fields__
+            found.update(*(s.variables() for f in fields for s in _dims(getattr(node.attrs, f))))
+    return frozenset(found)
+
+
+def plain_variables(type_: Type) -> Iterator[tuple[int, str]]:
+    """Yield the axes of a tensor whose size is a size variable alone, with its name."""
+    for axis, size in enumerate(type_.shape if isinstance(type_, TensorType) else ()):
+        if isinstance(size, Dim) and size.is_variable:
+            yield axis, size.name
+
+
+def _sizes_of(type_: Type) -> Iterator[Dim]:
+    pending = [type_]
+    while pending:
+        found = pending.pop()
+        if isinstance(found, TensorType):
+            yield from (size for size in found.shape if isinstance(size, Dim))
+        else:
+            pending.extend(found.fields)
+
+
+def _dims(value: object) -> Iterator[Dim]:
+    if isinstance(value, Dim):
+        yield value
+    elif isinstance(value, tuple):
+        for item in cast("tuple[object, ...]", value):
+            yield from _dims(item)
 
 
 def _piece(
@@ -67,6 +112,7 @@ def _piece(
     roots: dict[int, dict[str, Expr]],
     names: dict[Expr, str],
     levels: Levels,
+    shown_by: Mapping[str, Var],
 ) -> Function:
     """Make the function of one level; what it needs of lower ones becomes one of their roots."""
     values = tuple(roots[level].values())
@@ -83,5 +129,9 @@ def _piece(
             roots.setdefault(levels.level(child), {})[names[child]] = child
             outside.setdefault(child, Var(names[child], child.type))
     body = substitute(body, outside)
-    params = tuple(node for node in post_order(body) if isinstance(node, Var))
-    return Function(params, body, tuple(roots[level]))
+    inside = list(post_order(body))
+    params = {node: None for node in inside if isinstance(node, Var)}
+    shown = {name for param in params for _, name in plain_variables(param.type)}
+    needed = size_variables(inside) - shown
+    params.update((shown_by[name], None) for name in sorted(needed) if name in shown_by)
+    return Function(tuple(params), body, tuple(roots[level]))

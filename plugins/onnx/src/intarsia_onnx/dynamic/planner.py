@@ -18,14 +18,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from intarsia_ir.budget import budget
+from intarsia_ir.diagnostics import NO_SPAN, Span
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.errors import IntarsiaError, UnsupportedError
+from intarsia_runtime.errors import UnsupportedError
 
-from ..api import input_types, place_error
 from ..builder import STATIC_HINT
 from ..context import NodeContext
 from ..converters import CONVERTERS
@@ -33,18 +33,18 @@ from ..graph import Bodies, Graph, Model, Node, ValueInfo
 from ..importer import Importer, Scope, with_stored
 from ..kernels import KERNELS, OWN_DOMAIN
 from ..names import converter_name, operand_names
-from ..reader import MAX_MODEL_BYTES, read_model
 from ..tensors import named_dtype
 from .evaluator import Evaluator, moves_strings, no_branch, runs_by_converter
-from .pieces import Levels, cut_pieces
+from .pieces import Levels, cut_pieces, plain_variables
 from .program import DynamicModel, PieceStep, Program, Step, typed_info
 from .tables import TABLES
 
 if TYPE_CHECKING:
     from ..kernels import Value
-    from ..reader import ModelSource
 
 MAX_PIECES = 32  # each is an artifact of its own; what comes later runs node by node
+MOST_BODIES = 256  # graphs inside nodes that are planned, each round of a loop's body counted
+MOST_DEPTH = 4  # of graphs inside each other
 NOT_TENSORS = ("seq(", "optional(", "map")
 RANDOM = frozenset(
     {
@@ -60,58 +60,7 @@ RANDOM = frozenset(
 """Operators that give something else at each run, so that none is carried out beforehand."""
 
 
-def plan_onnx(
-    model: ModelSource,
-    *,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, np.ndarray] | None = None,
-    max_bytes: int = MAX_MODEL_BYTES,
-    mapped: bool = False,
-) -> IRModule | DynamicModel:
-    """Import a model of which a part may only be known at run time.
-
-    Args:
-        model: Path, serialised bytes, or ``onnx.ModelProto`` (which is not changed).
-        shapes: Shape of an input by its name. Inputs whose size stays unknown are values of the
-            program, and what depends on them is no part of a compiled piece.
-        constants: Value of an input by its name; such an input is no input of the result.
-        max_bytes: Limit on the size of the model file itself.
-        mapped: Leave large weights in the file, which must then stay as it is while they are used.
-
-    Returns:
-        A module if nothing depends on run time, else a program with its piece.
-
-    Raises:
-        ModelError: The file is no model, or a broken one.
-        UnsupportedError: A node that can be neither compiled nor carried out.
-        UsageError: ``shapes`` or ``constants`` do not fit the model.
-        ResourceError: The model is too large.
-    """
-    read = read_model(model, max_bytes=max_bytes, any_value=True, mapped=mapped)
-    return plan_read(read, shapes, constants)
-
-
-def plan_read(
-    read: Model,
-    shapes: Mapping[str, Sequence[int]] | None = None,
-    constants: Mapping[str, np.ndarray] | None = None,
-) -> IRModule | DynamicModel:
-    """Import a model that was read with any values, as :func:`plan_onnx` does.
-
-    Raises:
-        ModelError: The model is broken.
-        UnsupportedError: A node that can be neither compiled nor carried out.
-        UsageError: ``shapes`` or ``constants`` do not fit the model.
-    """
-    fixed = {} if constants is None else constants
-    try:
-        return _Planner(read, input_types(read.graph, shapes or {}, fixed), fixed).plan()
-    except IntarsiaError as error:
-        error.where = place_error(read, error.where)
-        raise
-
-
-class _Planner(Importer):
+class Planner(Importer):
     """Imports what it can and notes the other nodes as steps."""
 
     def __init__(
@@ -121,6 +70,8 @@ class _Planner(Importer):
         fixed: Mapping[str, np.ndarray],
     ) -> None:
         super().__init__(model, CONVERTERS, inputs, fixed)
+        self._shown: dict[str, Var] = {}
+        self._nested: dict[str, IRModule] = {}
         self._believes = False  # the run shows what values are
         self._steps: list[Node] = []
         self._reasons: dict[str, str] = {}
@@ -143,25 +94,7 @@ class _Planner(Importer):
             ModelError: A node that breaks ONNX's rules.
         """
         graph = self._model.graph
-        scope = Scope(graph, None, self._model.opset)
-        params: list[Var] = []
-        for info in graph.inputs:
-            if info.name in self._fixed:
-                scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
-                continue
-            type_ = self._inputs.get(info.name)
-            if type_ is None or not type_.is_static:
-                self._late[info.name] = 0
-                scope.values[info.name] = None  # a result may be an input as it is
-                continue
-            params.append(Var(info.name, type_))
-            self._levels.of[params[-1]] = 0
-            scope.values[info.name] = params[-1]
-            if info.stored:
-                scope.stored[info.name] = named_dtype(info.stored)
-        for name, data in graph.initializers.items():
-            if not _is_plain(data) and data.dtype.name not in NARROW:
-                self._known[name], scope.values[name] = data, None
+        scope, params = self._begun(graph)
         results = self._import(scope)
         if self._refused:
             self._problems = self._refused
@@ -174,6 +107,51 @@ class _Planner(Importer):
             return with_stored(Function(tuple(params), body, names), scope)
         return self._program(scope)
 
+    def _takes(self, type_: TensorType) -> bool:
+        """Whether compiled pieces take values of a type."""
+        return type_.is_static
+
+    def _tried(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
+        """Convert a node; what cannot be is noted."""
+        return super()._convert(node, scope, used)
+
+    def _may_wait(self, node: Node, operands: Sequence[str], scope: Scope) -> bool:
+        """Whether a node that cannot be compiled may be one that the run's values make possible."""
+        return False
+
+    def _resolved(self, node: Node, scope: Scope) -> tuple[Node, Mapping[str, TensorType]]:
+        """Return the step that a node becomes, and the types of its results that are known."""
+        return node, self._inferred()
+
+    def _begun(self, graph: Graph) -> tuple[Scope, list[Var]]:
+        """Return the values that are there before the first node, and the variables among them."""
+        scope = Scope(graph, None, self._model.opset)
+        params: list[Var] = []
+        for info in graph.inputs:
+            if info.name in self._fixed:
+                scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
+                continue
+            type_ = self._inputs.get(info.name)
+            if type_ is None or not self._takes(type_):
+                self._late[info.name] = 0
+                scope.values[info.name] = None  # a result may be an input as it is
+                continue
+            params.append(self._variable(info.name, type_, 0))
+            scope.values[info.name] = params[-1]
+            if info.stored:
+                scope.stored[info.name] = named_dtype(info.stored)
+        for name, data in graph.initializers.items():
+            if not _is_plain(data) and data.dtype.name not in NARROW:
+                self._known[name], scope.values[name] = data, None
+        return scope, params
+
+    def _variable(self, name: str, type_: TensorType, level: int, span: Span = NO_SPAN) -> Var:
+        var = Var(name, type_, span)
+        self._levels.of[var] = level
+        for _, size in plain_variables(type_):
+            self._shown.setdefault(size, var)
+        return var
+
     def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
         if scope.outer is not None or scope.graph is not self._model.graph:
             return super()._convert(node, scope, used)
@@ -185,7 +163,7 @@ class _Planner(Importer):
             return self._postponed(node, scope, operands)
         problems: list[UnsupportedError] = []
         if not any(name in self._known for name in operands):
-            results = super()._convert(node, scope, used)
+            results = self._tried(node, scope, used)
             problems, self._problems = self._problems, []
             unknown, self._unknown = self._unknown, {}
             wanted = [
@@ -211,6 +189,7 @@ class _Planner(Importer):
         """Carry a node out now if its operands are known, else at run time; refuse if neither."""
         has_kernel = (node.domain, node.op_type) in KERNELS
         waits = any(problem.hint == STATIC_HINT for problem in problems)
+        waits = waits or self._may_wait(node, operands, scope)
         if problems and not has_kernel and not waits:
             self._refused += problems
             self._late.update(dict.fromkeys((name for name in node.outputs if name), 0))
@@ -277,23 +256,27 @@ class _Planner(Importer):
         return found
 
     def _postponed(
-        self, node: Node, scope: Scope, operands: Sequence[str]
+        self,
+        node: Node,
+        scope: Scope,
+        operands: Sequence[str],
+        types: Mapping[str, TensorType] | None = None,
     ) -> Sequence[Expr | None]:
         """Make the node a step; results of known types go on as variables of compiled pieces."""
         self._check_runnable(node)
+        if types is None:
+            node, types = self._resolved(node, scope)
         level = max((self._level(name, scope) for name in operands), default=0)
         self._steps.append(node)
         self._step_levels.append(level)
         results: list[Expr | None] = []
         for name in node.outputs:
-            type_ = self._static_types().get(name) if level < MAX_PIECES else None
+            type_ = types.get(name) if level < MAX_PIECES else None
             if type_ is None:
                 self._late[name] = level
                 results.append(None)
             else:
-                var = Var(name, type_, node.span)
-                self._levels.of[var] = level + 1
-                results.append(var)
+                results.append(self._variable(name, type_, level + 1, node.span))
         return results
 
     def _level(self, name: str, scope: Scope) -> int:
@@ -303,11 +286,11 @@ class _Planner(Importer):
         expr = scope.find(name)
         return 0 if expr is None else self._levels.level(expr)
 
-    def _static_types(self) -> Mapping[str, TensorType]:
-        """Return the types of values that ONNX infers and that compiled functions can take."""
+    def _inferred(self) -> Mapping[str, TensorType]:
+        """Return the types of values that ONNX infers and that pieces can take."""
         if self._types is None:
             found = self._model.bodies.infer_types(self._inputs)
-            self._types = {name: type_ for name, type_ in found.items() if type_.is_static}
+            self._types = {name: type_ for name, type_ in found.items() if self._takes(type_)}
         return self._types
 
     def _check_runnable(self, node: Node) -> None:
@@ -345,8 +328,8 @@ class _Planner(Importer):
     def _note(self, node: Node, why: str) -> None:
         self._reasons[node.span.name] = why
 
-    def _program(self, scope: Scope) -> DynamicModel:
-        """Put the pieces and the steps together."""
+    def _program(self, scope: Scope, prefix: str = "") -> DynamicModel:
+        """Put the pieces, whose names get a prefix, and the steps together."""
         graph = self._model.graph
         outputs = tuple(info.name for info in graph.outputs)
         needed = dict.fromkeys(
@@ -356,6 +339,8 @@ class _Planner(Importer):
         aliases: dict[str, str] = {}
         computed: dict[str, Expr] = {}
         for name in needed:
+            if name not in scope.values and name not in graph.initializers:
+                continue  # of the graph around this one
             if name in self._known:
                 constants[name] = self._known[name]
             elif name not in self._late:
@@ -367,7 +352,7 @@ class _Planner(Importer):
                     aliases[name] = expr.name
                 elif expr is not None:
                     computed[name] = expr
-        pieces = cut_pieces(computed, self._levels)
+        pieces = cut_pieces(computed, self._levels, self._shown)
         program = Program(
             self._model.opset,
             tuple(
@@ -376,14 +361,19 @@ class _Planner(Importer):
                 if info.name not in self._fixed
             ),
             outputs,
-            self._ordered(pieces),
+            self._ordered(pieces, prefix),
             MappingProxyType(constants),
             MappingProxyType({name: old for name, old in aliases.items() if name != old}),
         )
-        modules = {f"piece{n}": with_stored(piece, scope) for n, piece in pieces.items()}
+        modules = {f"{prefix}piece{n}": self._module(p, scope) for n, p in pieces.items()}
+        modules.update(self._nested)
         infos = tuple(self._output(info, scope) for info in graph.outputs)
         reasons = MappingProxyType(self._reasons)
         return DynamicModel(program, MappingProxyType(modules), reasons, infos)
+
+    def _module(self, piece: Function, scope: Scope) -> IRModule:
+        """Return a piece as a module."""
+        return with_stored(piece, scope)
 
     def _output(self, info: ValueInfo, scope: Scope) -> ValueInfo:
         """Return an output of the model as precisely as it is known."""
@@ -394,7 +384,7 @@ class _Planner(Importer):
         found = typed_info(info, scope.find(info.name))
         return replace(found, stored="" if stored is None else stored.name)
 
-    def _ordered(self, pieces: Mapping[int, Function]) -> tuple[Step, ...]:
+    def _ordered(self, pieces: Mapping[int, Function], prefix: str) -> tuple[Step, ...]:
         """Put each piece before the steps that wait for it."""
         steps: list[Step] = []
         levels = sorted({*pieces, *self._step_levels})
@@ -402,7 +392,7 @@ class _Planner(Importer):
             piece = pieces.get(level)
             if piece is not None:
                 names = tuple(param.name for param in piece.params)
-                steps.append(PieceStep(f"piece{level}", names, piece.output_names))
+                steps.append(PieceStep(f"{prefix}piece{level}", names, piece.output_names))
             found = zip(self._steps, self._step_levels, strict=True)
             steps += [step for step, at in found if at == level]
         return tuple(steps)

@@ -13,13 +13,17 @@ from intarsia_ir.graph.expr import Expr, tensor_type
 from intarsia_ir.graph.types import TensorType
 from intarsia_runtime.artifact.signature import Signature, ValueSpec
 
-from ..graph import Node, ValueInfo
+from ..graph import Graph, Node, ValueInfo
 from ..kernels import OWN_DOMAIN
 
 if TYPE_CHECKING:
     import numpy as np
 
     from intarsia_ir.graph.module import IRModule
+
+
+PIECE = "CompiledPiece"
+"""Operator of our own domain that calls a compiled piece, in a graph inside a node."""
 
 
 class PieceStep(Struct, frozen=True):
@@ -62,6 +66,19 @@ class Program(Struct, frozen=True, eq=False):
     def nodes(self) -> tuple[Node, ...]:
         """The steps that are no compiled pieces."""
         return tuple(step for step in self.steps if isinstance(step, Node))
+
+    @property
+    def called(self) -> frozenset[str]:
+        """Names of the compiled pieces that steps, and nodes of graphs inside these, call."""
+        found = {step.name for step in self.steps if isinstance(step, PieceStep)}
+        pending = [*self.nodes]
+        while pending:
+            node = pending.pop()
+            if node.domain == OWN_DOMAIN and node.op_type == PIECE:
+                found.add(str(node.attrs.get("name", "")))
+            for value in node.attrs.values():
+                pending += value.nodes if isinstance(value, Graph) else ()
+        return frozenset(found)
 
 
 class DynamicModel(Struct, frozen=True, eq=False):

@@ -17,7 +17,10 @@ from msgspec import Struct
 from intarsia_ir.graph.expr import Expr, get_item
 from intarsia_ir.ops.binary import Add, Maximum, Minimum, Multiply, Subtract
 from intarsia_ir.ops.suppression import NonMaxSuppression
+from intarsia_ir.ops.type_rules import same_size
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import minimum
 
 from ..context import NodeContext
 
@@ -49,13 +52,19 @@ def non_max_suppression(node: NodeContext) -> Table | None:
     given = [number for number in range(2, 5) if node.optional(number) is not None]
     if 2 not in given or any(node.constant_value(number) is None for number in given):
         return None
-    if not all(node.type_of(number).is_static for number in range(2)):
-        return None
-    boxes, scores = node.static_shape(0), node.static_shape(1)
-    if len(scores) != 3 or boxes != (scores[0], scores[2], 4):
+    boxes, scores = node.type_of(0).shape, node.type_of(1).shape
+    if (
+        len(scores) != 3
+        or len(boxes) != 3
+        or not all(map(same_size, boxes, (scores[0], scores[2], 4)))
+    ):
         raise node.model_error(f"boxes of shape {boxes} do not fit scores of shape {scores}")
-    count = min(node.required_integer(2, "the number of boxes"), scores[2])
-    if count < 1 or 8 * scores[0] * scores[1] * (count + scores[2]) > MOST_BYTES:
+    wanted = node.required_integer(2, "the number of boxes")
+    (count,) = extents([minimum(wanted, scores[2])])
+    if wanted < 1 or count == 0:
+        return None
+    room = 8 * scores[0] * scores[1] * (count + scores[2])
+    if isinstance(room, int) and room > MOST_BYTES:
         return None
     attrs = NonMaxSuppression.Attrs(
         count=count,
