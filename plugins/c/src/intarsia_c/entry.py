@@ -197,7 +197,8 @@ class _Main(Struct):
         called = called_with(plan)
         check = check_arguments(len(called), 1, self.statics.expected(called))
         read = ["    context = args[0].value.pointer;", "    (void)context;"]
-        body = self._whole() if self.interface.whole else ([], self._steps())
+        declared: list[str] = []
+        body = self._whole() if self.interface.whole else (declared, self._steps())
         lines = [
             *function_head("__tvm_ffi_main", len(called)),
             "    const union slot *context;",

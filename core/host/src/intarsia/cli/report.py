@@ -22,7 +22,7 @@ def write_report(error: BaseException, arguments: Sequence[str], version: str) -
     installed = sorted(
         {
             f"{d.name} {d.version}"
-            for d in library.distributions(path=sys.path)
+            for d in importlib_metadata.distributions()
             if "intarsia" in d.name
         }
     )

@@ -22,7 +22,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TypeGuard, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -209,11 +209,11 @@ def _table(path: Path) -> Mapping[str, object]:
 
 def _text(key: str, value: object, path: Path | None) -> str:
     """A setting as it would stand on the command line."""
+    if key == "target" and _are_texts(value):
+        return ", ".join(value)
     match value:
         case str():
             return value
-        case list() if key == "target" and _are_texts(value):
-            return ", ".join(value)
         case dict():
             return json.dumps(value, default=str)
         case _:

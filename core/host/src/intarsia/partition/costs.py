@@ -13,7 +13,7 @@ from intarsia_ir.regions.region import Region
 from .cost import PICOSECONDS, Source
 from .labels import label_calls
 from .place import Priced
-from .report import MatchCost, Placement, PlanCosts, RegionCosts
+from .report import MatchCost, Placement, PlanCosts, RegionCosts, RegionRow
 
 
 def with_costs(placement: Placement, regions: Sequence[Region], priced: Priced) -> Placement:

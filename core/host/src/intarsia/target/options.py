@@ -22,7 +22,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Literal, Protocol, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,8 +43,8 @@ _TEXT = re.compile(r"[A-Za-z0-9_.+,=/:@%~#() -]*")
 _ELEMENT = re.compile(r"[A-Za-z0-9_.+=/:@%~#() -]+")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
-_SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
-_LISTS = {str: "list of str", int: "list of int"}
+_SCALARS: Mapping[object, str] = {bool: "bool", int: "int", float: "float", str: "str"}
+_LISTS: Mapping[object, str] = {str: "list of str", int: "list of int"}
 
 
 class _Spec(Struct, frozen=True):
@@ -181,7 +181,7 @@ def _type_of(where: str, hint: object) -> tuple[str, tuple[object, ...]]:
     """Name of the type and the choices that a ``Literal`` implies."""
     args = get_args(hint)
     if get_origin(hint) is Literal:
-        kinds: set[type[object]] = {type(arg) for arg in args}
+        kinds: set[type] = {type(arg) for arg in args}
         if kinds in ({str}, {int}):
             return _SCALARS[kinds.pop()], args
     if get_origin(hint) is tuple and len(args) == 2 and args[1] is Ellipsis and args[0] in _LISTS:

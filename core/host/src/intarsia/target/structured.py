@@ -88,7 +88,9 @@ def composite_from_text(
     """
     value = load_json(text)
     if isinstance(value, list):
-        return compose(targets_from_list(cast("list[object]", value), kinds, origin), kinds, host, origin)
+        return compose(
+            targets_from_list(cast("list[object]", value), kinds, origin), kinds, host, origin
+        )
     return composite_from_json(target_of_profile(value), kinds, host, origin)
 
 

@@ -75,7 +75,7 @@ def _stored(function: Function, module: IRModule | None) -> Mapping[str, np.dtyp
     if module is None or module.functions.get("main") is not function:
         return {}
     found = module.attr(StoredAs)
-    types = {} if found is None else found.types
+    types: Mapping[str, str] = {} if found is None else found.types
     return {name: np.dtype(getattr(ml_dtypes, narrow)) for name, narrow in types.items()}
 
 

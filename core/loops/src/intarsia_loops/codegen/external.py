@@ -13,7 +13,7 @@ MESSAGE_LINES = 8
 
 
 def run_compiler(
-    argv: Sequence[str], folder: str | None, *, language: str, need: str = "", hint: str
+    argv: Sequence[str], folder: str | Path | None, *, language: str, need: str = "", hint: str
 ) -> str:
     """Run a compiler to its end; return what it prints.
 

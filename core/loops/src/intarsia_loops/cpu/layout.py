@@ -126,9 +126,7 @@ class _Layout(Struct):
     winograd: bool
     first: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
     last: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
-    packed: dict[tuple[object, ...], Constant] = field(
-        default_factory=dict[tuple[object, ...], Constant]
-    )
+    packed: dict[object, Constant] = field(default_factory=dict[object, Constant])
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""

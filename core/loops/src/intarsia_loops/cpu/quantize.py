@@ -153,7 +153,8 @@ def _conv_sums(
     packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width), span=node.span)
     source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=node.span)
-    return total, -attrs.zero * padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
+    sums: Array = padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
+    return total, -attrs.zero * sums
 
 
 def dense_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
