@@ -36,7 +36,7 @@ def encoder_layer(
     ffn_bias_1: object,
     ffn_weight_2: object,
     ffn_bias_2: object,
-    mask: object = None,
+    mask: _Mask | None = None,
     mask_type: int | None = None,
 ) -> object:
     """``_transformer_encoder_layer_fwd``: self-attention and two linear layers, each normalised."""

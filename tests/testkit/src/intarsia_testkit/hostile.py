@@ -39,9 +39,9 @@ NUMBERS: tuple[object, ...] = (
     *((1 << 63) - 1, 1 << 63, -(1 << 63), 1 << 64, 1 << 200, 0.5, -0.0, 1e308, -1e308),
     *(float("nan"), float("inf"), float("-inf")),
 )
-_EMPTY: tuple[object, ...] = ([], {}, [[]])
 OTHERS: tuple[object, ...] = (
-    *(None, True, False, "", "x", "\0", "../../x", "\udc80", "9" * 5000, *_EMPTY),
+    *(None, True, False, "", "x", "\0", "../../x", "\udc80", "9" * 5000, list[object]()),
+    *(dict[str, object](), [list[object]()]),
     *([0], [-1], {"a": 1}, "float64", "bfloat16", "bool", "int8", "int64"),
 )
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from intarsia_runtime.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TIMEOUT_SECONDS = 600
 MESSAGE_LINES = 8

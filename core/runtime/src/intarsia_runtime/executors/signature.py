@@ -179,9 +179,10 @@ def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
     """
     given = ordered_values(outputs, tuple(results), "output")
     taken: list[np.ndarray] = []
-    for (name, value), array in zip(results.items(), given, strict=True):
-        if not isinstance(array, np.ndarray) or not isinstance(value, np.ndarray):
+    for (name, value), target in zip(results.items(), given, strict=True):
+        if not isinstance(target, np.ndarray) or not isinstance(value, np.ndarray):
             raise ModelError(f"output '{name}' is no array, or has none to be written into")
+        array = cast("np.ndarray", target)
         if array.shape != value.shape or array.dtype != value.dtype:
             raise ModelError(
                 f"output '{name}' is {value.dtype} {value.shape}, "
@@ -192,5 +193,5 @@ def copy_into(results: Mapping[str, RunValue], outputs: Inputs) -> None:
         if any(np.may_share_memory(array, other) for other in taken):
             raise ModelError(f"the array for output '{name}' overlaps that for another output")
         taken.append(array)
-    for value, array in zip(results.values(), cast("Sequence[np.ndarray]", given), strict=True):
+    for value, array in zip(results.values(), taken, strict=True):
         array[...] = value

@@ -35,7 +35,7 @@ _QUIET = settings(
     deadline=None,
     database=None,
     derandomize=True,
-    suppress_health_check=list(HealthCheck),
+    suppress_health_check=cast("list[HealthCheck]", list(HealthCheck)),
     phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
 )
 
