@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx import helper
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import variable
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
-from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .onnx_models import model, node
 
@@ -56,6 +57,46 @@ def test_whole_numbers_repeat_elements(coordinates: str, nearest: str, scale: in
 def test_others_are_refused(scales: list[float], mode: str) -> None:
     with pytest.raises(UnsupportedError, match=f"a {mode} Resize of open sizes"):
         resized(scales, mode=mode)
+
+
+@pytest.mark.parametrize("kind", ["float32", "int32", "int64"])
+def test_a_range_up_to_a_size_is_of_any_number_type(kind: str) -> None:
+    nodes = [
+        node("Shape", "x", "sizes"),
+        node("Gather", "sizes two", "size"),
+        node("Cast", "size", "limit", to=helper.np_dtype_to_tensor_dtype(np.dtype(kind))),
+        node("Range", "first limit step"),
+    ]
+    weights = {"two": np.array(2), "first": np.array(1, kind), "step": np.array(2, kind)}
+    made = model(nodes, {"x": (1, 2, "H")}, weights=weights)
+    with collecting_guards():
+        main = from_onnx(made).main
+    for height in (1, 2, 9):
+        (got,) = evaluate(main, {"x": np.zeros((1, 2, height), np.float32)})
+        np.testing.assert_array_equal(got, np.arange(1, height, 2, kind))
+        assert got.dtype == kind
+
+
+def test_the_best_of_an_open_size_may_be_all() -> None:
+    nodes = [
+        node("Shape", "x", "sizes"),
+        node("Min", "sizes three", "k"),
+        node("TopK", "x k", "best places", axis=0),
+        node("Neg", "best"),
+    ]
+    made = model(nodes, {"x": ("H",)}, weights={"three": np.array([3])})
+    with collecting_guards() as guards:
+        main = from_onnx(made).main
+    assert all(
+        guard.left.evaluate({"H": size}) == min(size, 3) for guard in guards for size in (1, 9)
+    )
+    for height in (1, 9):
+        x = np.random.default_rng(1).random(height, np.float32)
+        (got,) = evaluate(main, {"x": x})
+        np.testing.assert_array_equal(got, -np.sort(x)[::-1][:3])
+    wrong = model([node("TopK", "x k", "y places")], {"x": ("H",)}, weights={"k": np.array([1, 2])})
+    with collecting_guards(), pytest.raises(ModelError, match="must be one number, got 2"):
+        from_onnx(wrong)
 
 
 def test_a_scale_that_is_no_simple_fraction_is_refused() -> None:

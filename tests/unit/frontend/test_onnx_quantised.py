@@ -166,6 +166,7 @@ SCALE, ZERO = np.float32(0.05), np.uint8(7)
         ("QLinearLeakyRelu", {"alpha": 0.2}),
         ("QLinearSoftmax", {"axis": -1, "opset": 13}),
         ("QLinearAveragePool", {"kernel_shape": [2], "strides": [2], "pads": [1, 0]}),
+        ("QLinearAveragePool", {"kernel_shape": [2], "pads": [1, 0], "channels_last": 1}),
         ("QLinearGlobalAveragePool", {}),
         ("QLinearGlobalAveragePool", {"channels_last": 1}),
     ],
@@ -198,16 +199,6 @@ def test_a_contributed_choice_between_two_tensors():
 
 
 REFUSALS = [
-    (
-        contributed(
-            "QLinearAveragePool",
-            "x s z s z",
-            {"s": SCALE, "z": ZERO},
-            kernel_shape=[2],
-            channels_last=1,
-        ),
-        "channels last",
-    ),
     (contributed("QLinearSigmoid", "x s z s z", {"s": np.ones(2, np.float32), "z": ZERO}), "axis"),
     (
         contributed("QLinearSoftmax", "x s z s z", {"s": SCALE, "z": ZERO}, axis=1, opset=12),

@@ -14,6 +14,7 @@ from intarsia_ir.graph.expr import Expr, Function, Var, tensor_type
 from intarsia_ir.graph.types import variable
 from intarsia_ir.tir.module import Lowered
 from intarsia_loops import lower as lowering
+from intarsia_loops.cpu.conv_transpose import expand_conv_transpose
 from intarsia_loops.cpu.layout import use_channels_last
 from intarsia_loops.cpu.table import Schedules
 from intarsia_loops.cpu.tiling import CpuTiling
@@ -73,9 +74,22 @@ def network(data: Expr) -> Expr:
     return apply("mean", both, axes=(2, 3))
 
 
+def larger(data: Expr, size: int, stride: int, low: int, more: int = 0) -> Expr:
+    """A transposed convolution."""
+    attrs = {
+        "strides": (stride,) * 2, "padding": ((low, low),) * 2, "dilation": (1, 1), "groups": 1,
+        "output_padding": (more, more),
+    }  # fmt: skip
+    return apply("nn.conv_transpose", data, weight(8, 5, size, size), weight(5), **attrs)
+
+
 GRAPHS: dict[str, Callable[[Expr], Expr]] = {
     "point": lambda a: apply("nn.relu", conv(a, weight(11, 8, 1, 1), weight(11))),
     "point with steps": lambda a: conv(a, weight(11, 8, 1, 1), strides=(2, 3)),
+    "point, padded at one end": lambda a: conv(a, weight(11, 8, 1, 1), **padded(0, 1)),
+    "point with steps, padded at one end": lambda a: conv(
+        a, weight(11, 8, 1, 1), strides=(2, 3), **padded(0, 2)
+    ),
     "3x3": lambda a: apply("nn.relu", conv(a, weight(11, 8, 3, 3), weight(11), **padded(1))),
     "3x3 with steps": lambda a: conv(a, weight(5, 8, 3, 3), strides=(2, 2), **padded(1)),
     "padded at one end": lambda a: conv(a, weight(5, 8, 2, 2), strides=(2, 2), **padded(0, 1)),
@@ -87,6 +101,10 @@ GRAPHS: dict[str, Callable[[Expr], Expr]] = {
     ),
     "max pool": lambda a: pool("nn.max_pool", a, 3, 2, 1),
     "average pool": lambda a: pool("nn.avg_pool", a, 3, 1, 1),
+    "transposed, side by side": lambda a: larger(a, 2, 2, 0),
+    "transposed, overlapping": lambda a: larger(a, 4, 2, 1),
+    "transposed, uneven": lambda a: larger(a, 3, 2, 1, 1),
+    "transposed, no steps": lambda a: larger(a, 3, 1, 1),
     "network": network,
 }
 
@@ -101,7 +119,9 @@ def lowered(name: str) -> tuple[Function, Lowered]:
 def _lowered(body: Expr, data: Var) -> tuple[Function, Lowered]:
     function = Function((data,), body)
     target = make_target(**SCHEDULES)
-    changed = use_channels_last(function, small_strips(target, DType.FLOAT32))
+    changed = use_channels_last(
+        expand_conv_transpose(function), small_strips(target, DType.FLOAT32)
+    )
     return function, lower(changed, (), target=target)
 
 

@@ -26,14 +26,42 @@ def floats(*shape: int) -> np.ndarray:
 @pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
 def test_lstm(check_operator, steps: int, batch: int, hidden: int, reverse: bool) -> None:
     x, r = floats(steps, batch, 4 * hidden), floats(hidden, 4 * hidden) / 4
-    first, cell = floats(batch, hidden), floats(batch, hidden) * 2
-    h, c, states = first, cell, np.zeros((steps, batch, hidden), np.float32)
-    for at in reversed(range(steps)) if reverse else range(steps):
-        i, o, f, g = np.split(x[at] + h @ r, 4, 1)
+    operands = x, floats(batch, hidden), floats(batch, hidden) * 2, r
+    check_operator(lstm(*operands, reverse=reverse), "nn.lstm", *operands, reverse=reverse)
+
+
+def lstm(x, h, c, r, scale=None, *, reverse: bool) -> list[np.ndarray]:
+    states = np.zeros((*x.shape[:2], r.shape[0]), np.float32)
+    for at in reversed(range(len(x))) if reverse else range(len(x)):
+        product = h @ r if scale is None else (eight_bits(h) @ r.astype(np.float32)) * scale
+        i, o, f, g = np.split(x[at] + product, 4, 1)
         c = logistic(f) * c + logistic(i) * np.tanh(g)
-        h = logistic(o) * np.tanh(c)
-        states[at] = h
-    check_operator([states, h, c], "nn.lstm", x, first, cell, r, reverse=reverse)
+        states[at] = h = logistic(o) * np.tanh(c)
+    return [states, h, c]
+
+
+def eight_bits(h: np.ndarray) -> np.ndarray:
+    """Rows as dynamic quantization stores them."""
+    low, high = np.minimum(h.min(1, keepdims=True), 0), np.maximum(h.max(1, keepdims=True), 0)
+    scale = np.where(low == high, 1, (high - low) / np.float32(255)).astype(np.float32)
+    zero = np.rint(-low / scale)
+    return (np.clip(np.rint(h / scale) + zero, 0, 255) - zero) * scale
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "float32"])
+@pytest.mark.parametrize(("steps", "batch", "hidden"), SIZES)
+def test_lstm_of_bytes(
+    check_operator, steps: int, batch: int, hidden: int, dtype: str, reverse: bool
+) -> None:
+    rng = np.random.default_rng(hidden)
+    largest = 127 if dtype == "int8" else 255
+    r = rng.integers(-largest, largest + 1, (hidden, 4 * hidden)).astype(dtype)
+    scale = (rng.random(4 * hidden) * 0.25 / largest).astype(np.float32)
+    x, h, c = floats(steps, batch, 4 * hidden), floats(batch, hidden), floats(batch, hidden)
+    attrs = {"reverse": reverse, "quantize_state": True}
+    wanted = lstm(x, h, c, r, scale, reverse=reverse)
+    check_operator(wanted, "nn.lstm", x, h, c, r, scale, **attrs)
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -75,6 +103,15 @@ def test_operands_that_do_not_fit_are_refused(
     op = OPERATORS[name]
     with pytest.raises(TypeRuleError, match=message):
         op.type_rule(op.Attrs(), *(TensorType(shape, DType.FLOAT32) for shape in shapes))
+
+
+def test_a_scale_of_another_size_is_refused() -> None:
+    op = OPERATORS["nn.lstm"]
+    types = [
+        TensorType(shape, DType.FLOAT32) for shape in [(2, 1, 8), (1, 2), (1, 2), (2, 8), (2,)]
+    ]
+    with pytest.raises(TypeRuleError, match=r"the scale is .* not one of 8 elements"):
+        op.type_rule(op.Attrs(quantize_state=True), *types)
 
 
 def test_other_element_types_are_refused() -> None:

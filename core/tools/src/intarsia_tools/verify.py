@@ -16,6 +16,7 @@ from intarsia.driver.dynamic import VM, import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
 from intarsia.driver.source import Source, source_of
 from intarsia.driver.stages import read_target
+from intarsia.driver.values import Given
 from intarsia.host.host import Host
 from intarsia.partition.recorded import recorded_regions
 from intarsia_ir.graph.expr import Call, Expr, Function
@@ -140,6 +141,7 @@ def verify_run(
     results: Mapping[str, np.ndarray],
     host: Host,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    values: Mapping[str, Given] | None = None,
 ) -> Verification:
     """Compare a run with the reference: its outputs, and each region on what the region was given.
 
@@ -154,13 +156,14 @@ def verify_run(
         results: What it computed, by name.
         host: The plugins.
         shapes: Shapes of inputs that the model leaves open and the artifact does not.
+        values: Values of inputs that the artifact has as constants.
 
     Raises:
         ModelError: The model has other outputs than the results.
         UnsupportedError: The model cannot be imported.
         PluginError: A plugin of the artifact's target failed.
     """
-    source = source_of(host, model)
+    source = source_of(host, model, values=values)
     reference = _reference(source, passport, inputs, shapes)
     outputs = verify_outputs(reference, inputs, results)
     if not is_walked(passport) or passport.plan.open is not None:

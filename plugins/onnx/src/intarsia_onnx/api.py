@@ -14,7 +14,7 @@ from intarsia_ir.budget import budget, limited
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.types import Dim, Shape, Size, TensorType
+from intarsia_ir.graph.types import Dim, Size, TensorType
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_runtime.errors import IntarsiaError, ModelError, UsageError
 
@@ -186,11 +186,6 @@ def _check_outputs(graph: Graph, function: Function) -> None:
         )
         if declared.dtype is not found.dtype or not same_shape:
             message = f"output '{info.name}' is declared as {declared}, but is {found}"
-            if declared.dtype is not found.dtype or not _is_guess(declared.shape):
+            if declared.dtype is not found.dtype:
                 raise ModelError(message)
             warnings.warn(message, ModelWarning, stacklevel=2)
-
-
-def _is_guess(shape: Shape) -> bool:
-    """Whether an exporter named every size itself, as PyTorch's does behind a Squeeze or If."""
-    return bool(shape) and all(isinstance(size, Dim) for size in shape)

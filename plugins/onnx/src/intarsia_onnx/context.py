@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Expr, tensor_type
 from intarsia_ir.graph.guards import is_collecting
@@ -21,7 +22,7 @@ from intarsia_runtime.size import Dim, Size
 
 from .builder import STATIC_HINT, Builder
 from .fold import ConstantFolder
-from .graph import Graph, Node
+from .graph import Attribute, Graph, Node
 from .tensors import element_type
 
 
@@ -66,6 +67,22 @@ class NodeContext(Builder):
         self._branch = branch
         self._stored = stored
         self._recompute = recompute
+
+    def as_standard(
+        self, op_type: str, args: Sequence[Expr | None], **attrs: Attribute
+    ) -> NodeContext:
+        """Return the node as one of the standard operator set.
+
+        Args:
+            op_type: The operator.
+            args: Its operands; ``None`` for one left out.
+            attrs: Attributes that it has besides those of the node.
+        """
+        given = {**self.node.attrs, **attrs}
+        node = replace(self.node, op_type=op_type, domain="", attrs=given)
+        return NodeContext(
+            node, args, self.opset, self.folder, self._used, self._branch, (), self._recompute
+        )
 
     @property
     def op_type(self) -> str:

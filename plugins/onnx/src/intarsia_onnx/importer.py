@@ -49,8 +49,15 @@ TAKE_NARROW = MOVE_NARROW | {
     "DequantizeLinear",
     "QuantizeLinear",
     "Shape",
+    "com.microsoft::GatherBlockQuantized",
 }
 """Operators that take numbers that are stored in bytes."""
+
+
+NCHWC = "com.microsoft.nchwc"
+NCHWC_HINT = (
+    "its layouts are those of one machine; save the model with an optimization level below 'all'"
+)
 
 
 class Scope(Struct):
@@ -178,7 +185,7 @@ class Importer:
             args.append(value)
 
         stored = [scope.stored_type(name) if name else None for name in node.inputs]
-        if any(stored) and (node.domain or node.op_type not in TAKE_NARROW):
+        if any(stored) and converter_name(node) not in TAKE_NARROW:
             first = next(filter(None, stored))
             message = f"operator '{node.op_type}' of {first} is not supported"
             self._problems.append(UnsupportedError(message, where=str(node.span)))
@@ -379,6 +386,8 @@ class Importer:
             return self._problems[0]
         lines += [f"{problem.where}: {problem.message}" for problem in self._problems]
         hints = dict.fromkeys(problem.hint for problem in self._problems if problem.hint)
+        if any(domain == NCHWC for domain, _ in self._unknown):
+            hints[NCHWC_HINT] = None
         if len(lines) == 1:
             return UnsupportedError(lines[0], hint="\n".join(hints))
         listing = "\n  ".join(lines)

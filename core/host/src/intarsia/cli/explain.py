@@ -17,6 +17,8 @@ from ..driver.build import request_partition
 from ..driver.model_partition import ModelPartition, partition_model
 from ..driver.sizes import largest
 from ..driver.stages import read_target
+from ..driver.values import parse_value
+from ..host.host import Host
 from ..partition.cost import Plan
 from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates, seconds_text
 from ..partition.rules import parse_place_rule
@@ -42,6 +44,8 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     metavar="NAME:N,N,...",
     help="Shape of an input; of several values of a size, the largest is explained.",
 )
+@click.option("--value", multiple=True, metavar="NAME=VALUE",
+              help="Value of an input, which is a constant then.")  # fmt: skip
 @click.option("--executor", type=NameType("executor"), metavar="EXECUTOR",
               help="What drives the model: vm for inputs of open sizes.")  # fmt: skip
 @click.option(
@@ -71,6 +75,7 @@ def command(
     nodes: tuple[str, ...],
     target: TargetChoice,
     shape: tuple[str, ...],
+    value: tuple[str, ...],
     executor: str | None,
     plan: str,
     place: tuple[str, ...],
@@ -95,6 +100,7 @@ def command(
             executor=executor,
             host=host,
             shapes=largest(dict(parse_shape(text) for text in shape)),
+            values=dict(parse_value(text) for text in value),
             plan=Plan(plan),
             rules=tuple(parse_place_rule(text) for text in place),
             measure=measure,
@@ -109,12 +115,9 @@ def command(
     if any(pictures.values()):
         _draw(placed, model, parts, pictures)
     if as_json:
-        owners = {part.kind.name: host.owner(part.kind.name) for part in parts.targets}
         emit_json(
             {
-                "target": str(parts),
-                "plugins": {kind: owner.distribution for kind, owner in owners.items()},
-                "versions": {owner.distribution: owner.version for owner in owners.values()},
+                **_owners(host, parts),
                 **placement.to_json(),
                 "verdicts": [row.to_json() for row in verdicts],
                 "notes": [{"node": note.span.name, "note": note.message} for note in notes],
@@ -124,6 +127,16 @@ def command(
         print_verdicts(verdicts, chosen=bool(nodes))
         _print(placement, notes)
     check_gates(placement, require_offload=require_offload, max_regions=max_regions)
+
+
+def _owners(host: Host, target: CompositeTarget) -> dict[str, object]:
+    """Return what JSON says of the target: whose its kinds are, and in which versions."""
+    owners = {part.kind.name: host.owner(part.kind.name) for part in target.targets}
+    return {
+        "target": str(target),
+        "plugins": {kind: owner.distribution for kind, owner in owners.items()},
+        "versions": {owner.distribution: owner.version for owner in owners.values()},
+    }
 
 
 def _draw(

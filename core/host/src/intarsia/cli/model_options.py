@@ -21,6 +21,7 @@ from intarsia_runtime.errors import UsageError
 from ..driver.config import Executor, Runtime, find_kind
 from ..driver.configured import Configured, Setting
 from ..driver.sizes import Size, parse_size
+from ..driver.values import parse_value
 from ..host.host import Host
 from ..partition.cost import Plan
 from ..partition.rules import parse_place_rule
@@ -178,6 +179,8 @@ def _build_options() -> list[Decorator]:
          "Where the model runs, e.g. cpp.  [env: INTARSIA_RUNTIME]"),
         (model, "--shape", {"multiple": True, "metavar": "NAME:N,N,..."},
          "Shape of an input; once for each. N may be 1.. (any), 1..32 or 1|4|16."),
+        (model, "--value", {"multiple": True, "metavar": "NAME=VALUE"},
+         "Value of an input, which is a constant then, e.g. sr=16000; once for each."),
         (cut, "--plan", {"type": plans, "default": Plan.COST.value, "show_default": True},
          "How regions are chosen."),
         (cut, "--place", {"multiple": True, "metavar": "NODES=KIND"},
@@ -239,13 +242,14 @@ def limit_options(function: F) -> F:
 _READ: Mapping[str, Callable[[OptionValue], object]] = MappingProxyType(
     {
         "shapes": lambda texts: dict(parse_shape(text) for text in texts),
+        "values": lambda texts: dict(parse_value(text) for text in texts),
         "plan": Plan,
         "rules": lambda texts: tuple(parse_place_rule(text) for text in texts),
     }
 )
 """How the value of an option becomes that of :func:`intarsia.build`, where it is another one."""
 
-_CALLED = MappingProxyType({"shape": "shapes", "place": "rules"})
+_CALLED = MappingProxyType({"shape": "shapes", "value": "values", "place": "rules"})
 """What :func:`intarsia.build` calls an option, where its flag has another name."""
 
 _OWN = ("target", "target_host", "executor", "runtime", "no_cache")

@@ -133,6 +133,7 @@ def _verified(
         results=results,
         host=settings.host,
         shapes=largest(settings.shapes),
+        values=settings.options["values"],
     )
     if not found.is_comparable:
         echo("the regions cannot be compared: they were cut in another way", err=True)

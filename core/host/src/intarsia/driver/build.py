@@ -79,8 +79,9 @@ def build(
         host: The plugins; those installed if ``None``.
         options: Options of :class:`~intarsia.driver.request.BuildRequest`; ``place`` maps names or
             patterns of nodes to the accelerator or backend of the target that they go to whatever
-            it costs, or to ``"!kind"`` to forbid it; ``dump_ir`` is a folder for each stage's
-            result as numbered text files.
+            it costs, or to ``"!kind"`` to forbid it; ``values`` has numbers, lists or arrays of
+            inputs that are constants then; ``dump_ir`` is a folder for each stage's result as
+            numbered text files.
 
     Raises:
         UsageError: The target, an option or a combination is wrong.
@@ -116,6 +117,7 @@ def request_build(
         PluginError: The plugin of the target, the executor or the runtime is broken.
     """
     host = Host() if host is None else host
+    values = options.pop("values", None)
     chosen = _checked(options)
     parts = read_target(host, target or _carried(ir_mod, CompositeTarget), target_host)
     given = choose(Executor, executor, host)
@@ -124,7 +126,9 @@ def request_build(
     check_combination(wanted, place)
     check_served(wanted, place, parts)
     return BuildRequest(
-        source=source_of(host, ir_mod, params=params, mapped=bool(chosen.get("mapped"))),
+        source=source_of(
+            host, ir_mod, params=params, values=values, mapped=bool(chosen.get("mapped"))
+        ),
         target=parts,
         executor=wanted,
         runtime=place,
@@ -156,8 +160,9 @@ def request_partition(
         UsageError: An option is wrong.
     """
     given = choose(Executor, executor, host)
+    values = options.pop("values", None)
     return BuildRequest(
-        source=source_of(host, model),
+        source=source_of(host, model, values=values),
         target=target,
         executor=given or Executor(),
         runtime=Runtime(),

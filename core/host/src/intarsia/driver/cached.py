@@ -61,6 +61,7 @@ def build_key(request: BuildRequest, digests: Mapping[str, str] | None = None) -
         "name": request.name,
         "model": source_digests(model) if digests is None else digests,
         "shapes": {k: [str(size) for size in v] for k, v in sorted(shapes.items())},
+        "values": {name: str(value) for name, value in sorted(request.source.values.items())},
         "target": str(target),
         "hardware": hardware.type if hardware else "",
         "memory": [[level.name, level.size, level.shared_by] for level in host.memory_of(target)],

@@ -97,6 +97,13 @@ def import_model(
     return bind_params(model, params) if params else model
 
 
+def fits(array: np.ndarray, type_: TensorType) -> bool:
+    """Whether an array is a value of an input, whose sizes may be open."""
+    same = array.dtype.name == type_.dtype.value and array.ndim == type_.rank
+    sizes = zip(array.shape, type_.shape, strict=False)
+    return same and all(not isinstance(size, int) or size == own for own, size in sizes)
+
+
 def bind_params(module: IRModule, params: Mapping[str, np.ndarray]) -> IRModule:
     """Replace parameters of ``main`` by constants.
 

@@ -45,8 +45,9 @@ class BuildRequest:
     """A model, a target, and how one is compiled for the other; checked when it is made.
 
     :func:`intarsia.build` makes it from its arguments. The fields that have a default are its
-    options, except for ``given_executor``, ``is_open``, ``name`` and ``dump``; ``place`` and
-    ``dump_ir`` are two more options, which become ``rules`` and ``dump``.
+    options, except for ``given_executor``, ``is_open``, ``name`` and ``dump``; ``place``,
+    ``values`` and ``dump_ir`` are more options, which become ``rules``, a part of ``source``, and
+    ``dump``.
 
     Attributes:
         source: Where the model comes from; it is read once.
@@ -163,6 +164,7 @@ OPTIONS = (
         and not (field.default is MISSING and field.default_factory is MISSING)
     ),
     "place",
+    "values",
     "dump_ir",
 )
 """Options of :func:`intarsia.build`."""

@@ -9,12 +9,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
+from intarsia_ir.graph.expr import tensor_type
 from intarsia_ir.graph.guards import is_collecting
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
-from .importing import Model, bind_params, import_model, is_program
+from .importing import Model, bind_params, fits, import_model, is_program
+from .values import Given, input_values
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,6 +39,7 @@ def source_of(
     model: Model,
     *,
     params: Mapping[str, np.ndarray] | None = None,
+    values: Mapping[str, Given] | None = None,
     mapped: bool = False,
 ) -> Source:
     """Return where a model comes from; a format that only a plugin knows is known by the suffix.
@@ -45,6 +48,7 @@ def source_of(
         host: The plugins.
         model: As of :class:`Source`.
         params: As of :class:`Source`.
+        values: As of :class:`Source`.
         mapped: As of :class:`Source`.
 
     Raises:
@@ -57,7 +61,7 @@ def source_of(
         suffixes = [suffix.lower() for row in host.frontends() for suffix in row.suffixes]
         if not name.endswith(_BUILT_IN) and any(map(name.endswith, suffixes)):
             frontend = host.frontend_for(Path(model))
-    return Source(model, params, mapped=mapped, frontend=frontend)
+    return Source(model, params, values=values, mapped=mapped, frontend=frontend)
 
 
 class Source:
@@ -66,12 +70,13 @@ class Source:
     Args:
         model: A module, an ONNX model, or a saved program of PyTorch.
         params: Values of inputs that are weights.
+        values: Values that the user gives other inputs, as :func:`.values.input_values` reads them.
         mapped: Leave large weights in the model's file, which must then stay as it is.
         frontend: The plugin's importer of a model in another format.
 
     Attributes:
         model: As given.
-        params: As given.
+        values: As given.
         mapped: As given.
         frontend: As given.
         is_shared: Whether several stories read it, so that :meth:`forget` must wait.
@@ -83,11 +88,13 @@ class Source:
         model: Model,
         params: Mapping[str, np.ndarray] | None = None,
         *,
+        values: Mapping[str, Given] | None = None,
         mapped: bool = False,
         frontend: Frontend | None = None,
     ) -> None:
         self.model = model
-        self.params = params
+        self.values = dict(values or {})
+        self._params = dict(params or {})
         self.mapped = mapped
         self.frontend = frontend
         self.is_shared = False
@@ -145,7 +152,7 @@ class Source:
         found = None if hosted else self._kept.pop(key, None)
         if found is None:
             found = plan_read(
-                self._onnx(), shapes, self.params, opens=is_collecting(), hosted=hosted
+                self._onnx(), shapes, self._constants(), opens=is_collecting(), hosted=hosted
             )
         if keep:
             self._kept[key] = found
@@ -169,7 +176,7 @@ class Source:
             types = self.declared(shapes)
         except IntarsiaError:  # whoever imports it says what is wrong
             return False
-        bound = self.params or {}
+        bound = {*self._params, *self.values}
         return any(not type_.is_static for name, type_ in types.items() if name not in bound)
 
     def largest_bound(self) -> int:
@@ -194,14 +201,29 @@ class Source:
     def _imported(self, shapes: _Shapes) -> IRModule:
         if self.frontend is not None:
             file = Path(cast("str | os.PathLike[str]", self.model))
-            module = self.frontend.importer(file, shapes, self.mapped)
-            return import_model(module, None, self.params)
+            return self._bound(self.frontend.importer(file, shapes, self.mapped))
         if not self.is_onnx:
-            return import_model(self.model, shapes, self.params)
+            return self._bound(import_model(self.model, shapes))
         from intarsia_onnx.api import import_read  # as above
 
-        module = import_read(self._tensors_only(), shapes)
-        return bind_params(module, self.params) if self.params else module
+        constants = self._constants()
+        declared = self.declared(shapes) if constants else {}
+        # Known while the model is read, a value decides branches and sizes.
+        known = {n: c for n, c in constants.items() if n in declared and fits(c, declared[n])}
+        module = import_read(self._tensors_only(), shapes, known)
+        rest = {name: array for name, array in constants.items() if name not in known}
+        return bind_params(module, rest) if rest else module
+
+    def _constants(self) -> dict[str, np.ndarray]:
+        """Return the values of inputs of an ONNX model that are none any more."""
+        found = input_values(self.values, self.declared()) if self.values else {}
+        return {**self._params, **found}
+
+    def _bound(self, module: IRModule) -> IRModule:
+        """Return a module with the values of inputs put in."""
+        types = {param.name: tensor_type(param) for param in module.main.params}
+        constants = {**self._params, **input_values(self.values, types)}
+        return bind_params(module, constants) if constants else module
 
     def _tensors_only(self) -> ReadModel:
         """Return the model as it is read, if all its values are what compiled functions take."""

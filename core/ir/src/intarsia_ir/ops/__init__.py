@@ -62,6 +62,7 @@ from . import (
     softmax,
     softmax_rules,
     suppression,
+    trees,
     unary,
     unary_rules,
 )
@@ -93,6 +94,7 @@ _FAMILIES = (
     slicing,
     softmax,
     suppression,
+    trees,
     unary,
 )
 

@@ -7,31 +7,39 @@ steps. States and weights are of ``hidden`` columns; rows of a batch are indepen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Size, TensorType, TupleType, Type
-from ..tir.buffer import Buffer, Scope
-from ..tir.build import allocate, let, load, parallel, seq, serial
-from ..tir.expr import Broadcast, Load, PrimExpr, Ramp, index, intrinsic
+from ..tir.build import seq
+from ..tir.expr import PrimExpr
 from ..tir.func import PrimFunc
-from ..tir.intrinsic import Intrinsic
-from ..tir.stmt import Stmt, Store
-from ..tir.tensor import extents
+from ..tir.stmt import Stmt
 from .arrays import Array, sigmoid
 from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
 from .integer_forms import INTEGER_FORMS
+from .recurrent_loops import (
+    Layer,
+    buffer_of,
+    gru_after,
+    gru_before,
+    items,
+    layer_loops,
+    quantized_step,
+    set_items,
+    sigmoid_of,
+    tanh_of,
+)
 from .type_rules import operands, same_size, shape_text
 
-_WIDTHS = (16, 8, 4, 2, 1)
-"""Columns of each gate whose sums are in registers together, the widest first."""
+_WHOLE = (DType.INT8, DType.INT16)
+"""Element types of the weight of a quantized layer, beside float32 of whole numbers."""
 
 
 @operator("nn.lstm", OpKind.OPAQUE)
@@ -42,60 +50,80 @@ class Lstm(Op):
     the first state ``[batch, hidden]`` and cell ``[batch, hidden]``; and the recurrent weight
     ``[hidden, 4 * hidden]``. Gates lie in ONNX's order: input, output, forget, cell. Results:
     the states of all steps ``[steps, batch, hidden]``, the last state and the last cell.
+
+    With ``quantize_state`` the weight is of whole numbers, a scale for each column ``[4 * hidden]``
+    follows it, and each row of the state is rounded to 256 steps before its product.
     """
 
     fixed_sizes = "the last of every operand: rows of the weight are read by vectors"
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
-        """``reverse``: from the last step to the first."""
+        """``reverse``: from the last step to the first.
+
+        ``quantize_state``: dynamic quantization of the state, with scale and zero point of each
+        row; the weight may then be int8 or int16, and what its zero point was is taken off.
+        """
 
         reverse: bool = False
+        quantize_state: bool = False
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
         """States of all steps, the last state and the last cell."""
-        given = operands(cls.name, types, 4)
-        x, h, c, r = given
-        hidden = _hidden(cls.name, given)
-        _check(cls.name, (x, h, c, r), (x.shape[1], hidden), 4)
+        x, h, c, r, *scale = operands(cls.name, types, 5 if attrs.quantize_state else 4)
+        hidden = _hidden(cls.name, (x, h, c, r))
+        weight = r.with_dtype(x.dtype) if attrs.quantize_state and r.dtype in _WHOLE else r
+        _check(cls.name, (x, h, c, weight), (x.shape[1], hidden), 4)
+        for vector in scale:
+            _check_vector(cls.name, "the scale", vector, 4 * hidden)
         return TupleType((x.with_shape((*x.shape[:2], hidden)), h, c))
 
     @staticmethod
     def reference(
-        attrs: Attrs, x: Array, h: Array, c: Array, r: Array
+        attrs: Attrs, x: Array, h: Array, c: Array, r: Array, *scale: Array
     ) -> tuple[Array, Array, Array]:
         """Step by step."""
-        states = np.empty((*x.shape[:2], r.shape[0]), x.dtype)
+        states, weight = np.empty((*x.shape[:2], r.shape[0]), x.dtype), r.astype(x.dtype)
         for step in _steps(len(x), attrs.reverse):
-            i, o, f, g = np.split(x[step] + h @ r, 4, axis=1)
+            if scale:
+                levels, factor = _rounded(h)
+                total = x[step] + (levels @ weight) * (factor * scale[0])
+            else:
+                total = x[step] + h @ weight
+            i, o, f, g = np.split(total, 4, axis=1)
             c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
             states[step] = h = sigmoid(o) * np.tanh(c)
         return states, h.copy(), c.copy()
 
     @staticmethod
-    def loops(attrs: Attrs, x: TensorType, h: TensorType, c: TensorType, r: TensorType) -> PrimFunc:
+    def loops(attrs: Attrs, *types: TensorType) -> PrimFunc:
         """Go along the sequence for each row; sums of all gates are in registers together."""
-        cells = _buffer("cells", c)
+        cells = buffer_of("cells", types[2])
 
-        def start(layer: _Layer, row: PrimExpr) -> Stmt:
+        def start(layer: Layer, row: PrimExpr) -> Stmt:
             given = layer.given[2]
-            return layer.over(lambda j, width: _set(cells, row, j, _items(given, row, j, width)))
+            return layer.over(
+                lambda j, width: set_items(cells, row, j, items(given, row, j, width))
+            )
 
-        def step(layer: _Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
+        def step(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
+            def update(j: PrimExpr, totals: Sequence[PrimExpr]) -> Stmt:
+                i, o, f = (sigmoid_of(total) for total in totals[:3])
+                old = items(cells, row, j, totals[0].lanes)
+                kept = set_items(cells, row, j, f * old + i * tanh_of(totals[3]))
+                return seq(kept, layer.put(at, row, j, o * tanh_of(old)))
+
+            if attrs.quantize_state:
+                return quantized_step(layer, at, row, update)
+
             def block(j: PrimExpr, width: int) -> Stmt:
                 starts = [layer.gate(at, row, gate, j, width) for gate in range(4)]
-
-                def finish(sums: Sequence[PrimExpr]) -> Stmt:
-                    i, o, f = (_sigmoid(total) for total in sums[:3])
-                    old = _items(cells, row, j, width)
-                    kept = _set(cells, row, j, f * old + i * _tanh(sums[3]))
-                    return seq(kept, layer.put(at, row, j, o * _tanh(old)))
-
-                return layer.products(layer.last(row), range(4), j, starts, finish)
+                last = layer.last(row)
+                return layer.products(last, range(4), j, starts, lambda sums: update(j, sums))
 
             return layer.over(block)
 
-        return _layer("lstm", attrs.reverse, (x, h, c, r), (cells,), start, step)
+        return layer_loops("lstm", attrs.reverse, types, (cells,), start, step)
 
 
 @operator("nn.gru", OpKind.OPAQUE)
@@ -127,8 +155,7 @@ class Gru(Op):
         x, h, r, bias = given
         hidden = _hidden(cls.name, given[:3])
         _check(cls.name, (x, h, r), (x.shape[1], hidden), 3)
-        if bias.shape != (3 * hidden,) or bias.dtype is not DType.FLOAT32:
-            raise TypeRuleError(f"{cls.name}: the bias is {bias}, not one of {3 * hidden} elements")
+        _check_vector(cls.name, "the bias", bias, 3 * hidden)
         return TupleType((x.with_shape((*x.shape[:2], hidden)), h))
 
     @staticmethod
@@ -153,199 +180,19 @@ class Gru(Op):
         attrs: Attrs, x: TensorType, h: TensorType, r: TensorType, bias: TensorType
     ) -> PrimFunc:
         """Go along the sequence for each row; sums of the gates are in registers together."""
-        step = _gru_before if attrs.linear_before_reset else _gru_after
-        return _layer("gru", attrs.reverse, (x, h, r, bias), (), None, step)
+        step = gru_before if attrs.linear_before_reset else gru_after
+        return layer_loops("gru", attrs.reverse, (x, h, r, bias), (), None, step)
 
 
-class _Layer(Struct, frozen=True):
-    """The buffers of a layer; ``last`` is the state before a step, and after all of them."""
+def _rounded(h: Array) -> tuple[Array, Array]:
+    """Return each row as whole numbers, and the factor that they are to be multiplied by.
 
-    given: tuple[Buffer, ...]
-    weight: Buffer
-    states: Buffer
-    final: Buffer
-
-    @property
-    def hidden(self) -> int:
-        return self.weight.shape[0]
-
-    def over(self, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:
-        """Do ``block(first, width)`` for all columns of the state."""
-        parts: list[Stmt] = []
-        done = 0
-        for width in _WIDTHS:
-            count = (self.hidden - done) // width
-            if count:
-                parts.append(_blocks(done, count, width, block))
-            done += count * width
-        return seq(*parts)
-
-    def gate(self, at: PrimExpr, row: PrimExpr, gate: int, j: PrimExpr, width: int) -> PrimExpr:
-        """The inputs' part of columns of a gate."""
-        return _items(self.given[0], at, row, j + gate * self.hidden, width)
-
-    def put(self, at: PrimExpr, row: PrimExpr, j: PrimExpr, value: PrimExpr) -> Stmt:
-        """Write columns of the state after a step."""
-        return _set(self.states, at, row, j, value)
-
-    def last(self, row: PrimExpr) -> Callable[[PrimExpr], PrimExpr]:
-        """Read elements of the state before the step."""
-        return lambda k: load(self.final, row, k)
-
-    def products(
-        self,
-        state: Callable[[PrimExpr], PrimExpr],
-        gates: Sequence[int],
-        j: PrimExpr,
-        starts: Sequence[PrimExpr],
-        finish: Callable[[Sequence[PrimExpr]], Stmt],
-    ) -> Stmt:
-        """Add a state's products with columns of the gates to ``starts``."""
-        width = starts[0].lanes
-        sums = [Buffer(f"sum{gate}", (width,), DType.FLOAT32, Scope.REGISTER) for gate in gates]
-        current = [_items(buffer, index(0), width) for buffer in sums]
-
-        def one(k: PrimExpr) -> Stmt:
-            def add(value: PrimExpr) -> Stmt:
-                parts: list[Stmt] = []
-                for gate, buffer, total in zip(gates, sums, current, strict=True):
-                    column = _items(self.weight, k, j + gate * self.hidden, width)
-                    parts.append(_set(buffer, index(0), total + _spread(value, width) * column))
-                return seq(*parts)
-
-            return let(state(k), add, "state")
-
-        begin = [_set(buffer, index(0), start) for buffer, start in zip(sums, starts, strict=True)]
-        return allocate(sums, seq(*begin, serial(self.hidden, one, "k"), finish(current)))
-
-
-def _gru_before(layer: _Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
-    """A step whose reset gate multiplies the product with the state."""
-    bias, hidden = layer.given[3], layer.hidden
-
-    def block(j: PrimExpr, width: int) -> Stmt:
-        own = [_items(bias, j + gate * hidden, width) for gate in range(3)]
-        starts = [layer.gate(at, row, gate, j, width) + own[gate] for gate in range(2)]
-
-        def finish(sums: Sequence[PrimExpr]) -> Stmt:
-            inner = layer.gate(at, row, 2, j, width) + _sigmoid(sums[1]) * sums[2]
-            old = _items(layer.final, row, j, width)
-
-            def put(new: PrimExpr) -> Stmt:
-                return layer.put(at, row, j, new + _sigmoid(sums[0]) * (old - new))
-
-            return let(_tanh(inner), put, "new")
-
-        return layer.products(layer.last(row), range(3), j, [*starts, own[2]], finish)
-
-    return layer.over(block)
-
-
-def _gru_after(layer: _Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
-    """A step whose reset gate multiplies the state."""
-    bias, hidden = layer.given[3], layer.hidden
-    update, reset = (
-        Buffer(name, (hidden,), DType.FLOAT32, Scope.STACK) for name in ("update", "reset")
-    )
-
-    def start(gate: int, j: PrimExpr, width: int) -> PrimExpr:
-        return layer.gate(at, row, gate, j, width) + _items(bias, j + gate * hidden, width)
-
-    def gates(j: PrimExpr, width: int) -> Stmt:
-        def finish(sums: Sequence[PrimExpr]) -> Stmt:
-            old = _items(layer.final, row, j, width)
-            kept = _set(reset, j, _sigmoid(sums[1]) * old)
-            return seq(_set(update, j, _sigmoid(sums[0])), kept)
-
-        starts = [start(gate, j, width) for gate in range(2)]
-        return layer.products(layer.last(row), range(2), j, starts, finish)
-
-    def new(j: PrimExpr, width: int) -> Stmt:
-        def finish(sums: Sequence[PrimExpr]) -> Stmt:
-            old, part = _items(layer.final, row, j, width), _items(update, j, width)
-
-            def put(value: PrimExpr) -> Stmt:
-                return layer.put(at, row, j, value + part * (old - value))
-
-            return let(_tanh(sums[0]), put, "new")
-
-        return layer.products(lambda k: load(reset, k), (2,), j, [start(2, j, width)], finish)
-
-    return allocate((update, reset), seq(layer.over(gates), layer.over(new)))
-
-
-def _layer(
-    name: str,
-    reverse: bool,
-    types: tuple[TensorType, ...],
-    kept: tuple[Buffer, ...],
-    start: Callable[[_Layer, PrimExpr], Stmt] | None,
-    step: Callable[[_Layer, PrimExpr, PrimExpr], Stmt],
-) -> PrimFunc:
-    """Return the loops over rows and steps; ``kept`` are the results behind the last state."""
-    given = tuple(_buffer(f"in{number}", type_) for number, type_ in enumerate(types))
-    weight = given[3 if len(kept) else 2]
-    steps, batch, _ = given[0].shape
-    states = Buffer("states", (steps, batch, weight.shape[0]), DType.FLOAT32)
-    final = _buffer("final", types[1])
-    layer = _Layer(given, weight, states, final)
-
-    def along(row: PrimExpr) -> Stmt:
-        def one(number: PrimExpr) -> Stmt:
-            def at_step(at: PrimExpr) -> Stmt:
-                def keep(j: PrimExpr, width: int) -> Stmt:
-                    return _set(final, row, j, _items(states, at, row, j, width))
-
-                return seq(step(layer, at, row), layer.over(keep))
-
-            return let(index(steps) - 1 - number if reverse else number, at_step, "at")
-
-        first = layer.over(lambda j, width: _set(final, row, j, _items(given[1], row, j, width)))
-        more = [] if start is None else [start(layer, row)]
-        return seq(first, *more, serial(index(steps), one, "step"))
-
-    whole = along(index(0)) if batch == 1 else parallel(batch, along)
-    return PrimFunc(name, (*given, states, final, *kept), 2 + len(kept), whole)
-
-
-def _blocks(first: int, count: int, width: int, block: Callable[[PrimExpr, int], Stmt]) -> Stmt:
-    if count == 1:
-        return block(index(first), width)
-    return serial(count, lambda number: block(number * width + first, width), "block")
-
-
-def _buffer(name: str, type_: TensorType) -> Buffer:
-    return Buffer(name, extents(type_.shape), type_.dtype)
-
-
-def _items(buffer: Buffer, *place: PrimExpr | int) -> PrimExpr:
-    """Read neighbours in the last dimension; the last of ``place`` is how many."""
-    *at, width = place
-    assert isinstance(width, int)
-    return Load(buffer, _place(at, width), buffer.dtype, width)
-
-
-def _set(buffer: Buffer, *place: PrimExpr) -> Stmt:
-    """Write neighbours in the last dimension; the last of ``place`` is the value."""
-    *at, value = place
-    return Store(buffer, _place(at, value.lanes), value)
-
-
-def _place(at: Sequence[PrimExpr | int], width: int) -> tuple[PrimExpr, ...]:
-    where = [index(part) for part in at]
-    return (*where[:-1], where[-1] if width == 1 else Ramp(where[-1], 1, width))
-
-
-def _spread(value: PrimExpr, width: int) -> PrimExpr:
-    return value if width == 1 else Broadcast(value, width, value.dtype)
-
-
-def _sigmoid(x: PrimExpr) -> PrimExpr:
-    return intrinsic(Intrinsic.SIGMOID, x)
-
-
-def _tanh(x: PrimExpr) -> PrimExpr:
-    return intrinsic(Intrinsic.TANH, x)
+    A row has 256 steps from its smallest to its largest element, 0 among them.
+    """
+    low, high = np.minimum(h.min(1, keepdims=True), 0), np.maximum(h.max(1, keepdims=True), 0)
+    scale = np.where(low == high, np.float32(1), (high - low) / np.float32(255))
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    return np.clip(np.rint(h / scale) + zero, 0, 255) - zero, scale
 
 
 def _steps(count: int, reverse: bool) -> Sequence[int]:
@@ -376,6 +223,11 @@ def _check(name: str, given: Sequence[TensorType], state: tuple[Size, int], gate
     if not right:
         shapes = ", ".join(shape_text(type_.shape) for type_ in given)
         raise TypeRuleError(f"{name}: operands {shapes} do not go together")
+
+
+def _check_vector(name: str, what: str, vector: TensorType, count: int) -> None:
+    if vector.shape != (count,) or vector.dtype is not DType.FLOAT32:
+        raise TypeRuleError(f"{name}: {what} is {vector}, not one of {count} elements")
 
 
 BATCH_AXES.refuse("no model of padded batches has needed it: no rule is written", Lstm, Gru)

@@ -16,12 +16,14 @@ import numpy as np
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, call, constant, tensor_type
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import Dim, TensorType
 from intarsia_ir.graph.walk import rewrite_function
 from intarsia_ir.ops import nn, qnn_linear
 from intarsia_ir.ops.shape import Concatenate, Transpose
 from intarsia_ir.ops.slicing import StridedSlice
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import maximum
 
 from .relayout import reshaped
 
@@ -42,6 +44,8 @@ def expand_conv_transpose(function: Function) -> Function:
     """Return an equivalent function with convolutions for the transposed ones that can be.
 
     These have one or two spatial dimensions, no dilation, and constant weights and parameters.
+    Batch and spatial sizes may be open: padding is a number all the same, since the result is as
+    many strides longer as the data are.
     """
     return rewrite_function(function, _expanded)
 
@@ -57,7 +61,7 @@ def _expanded(node: Expr) -> Expr | None:
 
 
 def _is_conv1d(node: Call) -> bool:
-    return tensor_type(node).rank == 3 and tensor_type(node).is_static
+    return tensor_type(node).rank == 3
 
 
 def _from_conv1d(node: Call, position: int) -> Expr | None:
@@ -70,7 +74,7 @@ def _from_conv1d(node: Call, position: int) -> Expr | None:
     data, weight, attrs_1d = node.args[0], node.args[position], node.attrs
     if not isinstance(weight, Constant) or not isinstance(attrs_1d, nn.ConvTranspose.Attrs):
         return None
-    batch, channels, width = tensor_type(data).static_shape
+    batch, channels, width = extents(tensor_type(data).shape)
     operands = list(node.args)
     operands[0] = reshaped(data, (batch, channels, 1, width))
     flat = weight.data[:, :, None, :]
@@ -83,7 +87,7 @@ def _from_conv1d(node: Call, position: int) -> Expr | None:
         output_padding=(0, *attrs_1d.output_padding) if attrs_1d.output_padding else (),
     )
     expanded = _expanded(call(node.op, *operands, attrs=attrs, span=node.span))
-    return None if expanded is None else reshaped(expanded, tensor_type(node).static_shape)
+    return None if expanded is None else reshaped(expanded, extents(tensor_type(node).shape))
 
 
 def _expanded_float(node: Call) -> Expr | None:
@@ -104,7 +108,7 @@ def _one_by_one(node: Call, phases: _Phases, weight: np.ndarray) -> Expr:
     """Compute each phase by a convolution of its own taps alone."""
     down, across = phases.attrs_2d.strides
     every = phases.weights(weight, np.float32(0))
-    outputs = phases.result.static_shape[1]
+    (outputs,) = extents(phases.result.shape[1:2])
     split = every.reshape(outputs, down * across, *every.shape[1:])
     computed: list[Expr] = []
     for number in range(down * across):
@@ -137,11 +141,13 @@ def _phases(node: Call, weight: Expr) -> _Phases | None:
     attrs, kinds = node.attrs, (tensor_type(node.args[0]), tensor_type(weight), tensor_type(node))
     if not isinstance(attrs, nn.ConvTranspose.Attrs) or kinds[0].rank != 4:
         return None
-    static = all(kind.is_static for kind in kinds)
     low = [before for before, _ in attrs.padding]
-    if not static or set(attrs.dilation) != {1} or min(low) < 0 or not kinds[0].elements:
+    is_fixed = kinds[1].is_static and isinstance(kinds[0].shape[1], int)
+    if not is_fixed or set(attrs.dilation) != {1} or min(low) < 0 or 0 in kinds[0].shape:
         return None
     phases = _Phases(attrs, *kinds)
+    if any(isinstance(size, Dim) for d in range(2) for size in phases.window(d)):
+        return None  # a result of a given size
     every = prod(kinds[1].static_shape[:2]) * prod(phases.taps) * prod(attrs.strides)
     # A stride far longer than the window would have weights of nearly nothing but zeros.
     return phases if every <= max(_MOST_WEIGHTS, 4 * kinds[1].elements) else None
@@ -168,13 +174,14 @@ class _Phases(Struct, frozen=True):
         kernel = self.weight.static_shape[2:]
         return [-(-size // step) for size, step in zip(kernel, self.attrs_2d.strides, strict=True)]
 
-    def _window(self, d: int) -> tuple[int, int, int]:
+    def window(self, d: int) -> tuple[int, int, int]:
         """Return padding at both ends, and where in the phases side by side the result begins."""
         step, taps, low = self.attrs_2d.strides[d], self.taps[d], self.attrs_2d.padding[d][0]
-        last = (low + self.result.static_shape[2 + d] - 1) // step
+        length, given = extents((self.result.shape[2 + d], self.data.shape[2 + d]))
+        last = (low + length - 1) // step
         before = max(0, taps - 1 - low // step)
         first = taps - 1 - before
-        after = max(0, last - first - self.data.static_shape[2 + d] - before + taps)
+        (after,) = extents([maximum(0, last - first - given - before + taps)])
         return before, after, low - step * first
 
     def missing(self, *phase: int) -> tuple[int, int]:
@@ -198,13 +205,13 @@ class _Phases(Struct, frozen=True):
         ):
             return False
         return all(
-            size % step == 0 or self._window(d)[0] > 0
+            size % step == 0 or self.window(d)[0] > 0
             for d, (size, step) in enumerate(zip(kernel, strides, strict=True))
         )
 
     def attrs(self, missing: tuple[int, int] = (0, 0)) -> nn.Conv.Attrs:
         """Return the attributes of the convolution, or of a phase that lacks some first taps."""
-        ends = [(self._window(d)[0] - missing[d], self._window(d)[1]) for d in range(2)]
+        ends = [(self.window(d)[0] - missing[d], self.window(d)[1]) for d in range(2)]
         return nn.Conv.Attrs(
             strides=(1, 1), padding=tuple(ends), dilation=(1, 1), groups=self.attrs_2d.groups
         )
@@ -239,8 +246,8 @@ class _Phases(Struct, frozen=True):
             apart: Whether all channels of a phase lie together, not all phases of a channel.
         """
         down, across = self.attrs_2d.strides
-        batch, channels, *sizes = self.result.static_shape
-        _, _, high, wide = tensor_type(phases).static_shape
+        batch, channels, *sizes = extents(self.result.shape)
+        _, _, high, wide = extents(tensor_type(phases).shape)
         value = phases
         if (down, across) != (1, 1):
             shape = (down, across, channels) if apart else (channels, down, across)
@@ -248,9 +255,9 @@ class _Phases(Struct, frozen=True):
             order = Transpose.Attrs(axes=(0, 3, 4, 1, 5, 2) if apart else (0, 1, 4, 2, 5, 3))
             value = call(Transpose, value, attrs=order)
             value = reshaped(value, (batch, channels, high * down, wide * across))
-        begin = (0, 0, *(self._window(d)[2] for d in range(2)))
+        begin = (0, 0, *(self.window(d)[2] for d in range(2)))
         end = (batch, channels, *(b + size for b, size in zip(begin[2:], sizes, strict=True)))
-        if tensor_type(value).static_shape == self.result.static_shape:
+        if tensor_type(value).shape == self.result.shape:
             return value
         attrs = StridedSlice.Attrs(begin=begin, end=end, strides=(1, 1, 1, 1))
         return call(StridedSlice, value, attrs=attrs)

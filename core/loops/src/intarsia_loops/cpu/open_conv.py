@@ -96,7 +96,7 @@ class _OpenConv:
         self._conv = conv
         self._epilogue = epilogue
         window = conv.window
-        self._copied = window.kernel != (1, 1) or any(window.padding) or conv.copied
+        self._copied = window.kernel != (1, 1) or window.may_leave_input or conv.copied
         reach = window.span(0, 1)
         piece = window.span(1, _LEAST_PIECE)
         least = reach * piece * conv.inner

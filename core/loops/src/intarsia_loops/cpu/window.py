@@ -55,6 +55,14 @@ class Window(Struct, frozen=True):
             for axis in (0, 1)
         )
 
+    @property
+    def may_leave_input(self) -> bool:
+        """Whether windows of one tap leave the input, where its sizes may be open."""
+        return any(self.padding) or any(
+            result != (size - 1) // stride + 1
+            for size, result, stride in zip(self.size, self.output, self.strides, strict=True)
+        )
+
     def interior(self, axis: int) -> tuple[int, int]:
         """Return the range of results all of whose taps are inside the input."""
         stride, pad = self.strides[axis], self.padding[axis]

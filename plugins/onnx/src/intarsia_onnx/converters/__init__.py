@@ -10,6 +10,12 @@ from ..context import Converter
 from . import (
     attention,
     contributed,
+    contributed_attention,
+    contributed_blocks,
+    contributed_dynamic,
+    contributed_fused,
+    contributed_grouped,
+    contributed_norm,
     control,
     convolution,
     creation,
@@ -30,12 +36,19 @@ from . import (
     signal,
     spatial,
     training,
+    trees,
 )
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
         **contributed.CONVERTERS,
+        **contributed_attention.CONVERTERS,
+        **contributed_blocks.CONVERTERS,
+        **contributed_dynamic.CONVERTERS,
+        **contributed_fused.CONVERTERS,
+        **contributed_grouped.CONVERTERS,
+        **contributed_norm.CONVERTERS,
         **control.CONVERTERS,
         **convolution.CONVERTERS,
         **creation.CONVERTERS,
@@ -56,6 +69,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
         **signal.CONVERTERS,
         **spatial.CONVERTERS,
         **training.CONVERTERS,
+        **trees.CONVERTERS,
     }
 )
 

@@ -7,6 +7,8 @@ the operators on integers that they are.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from copy import copy
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr, tensor_type
@@ -17,7 +19,7 @@ from intarsia_runtime.dtype import DType
 from ..builder import dtype_of, rank_of
 from ..context import NodeContext
 from .pooling import average_of
-from .quantization import QDQ
+from .quantization import QDQ, qlinear_conv
 
 DOMAIN = "com.microsoft"
 
@@ -71,8 +73,11 @@ def qlinear_concat(node: NodeContext) -> Expr:
 
 def qlinear_average_pool(node: NodeContext) -> Expr:
     """Convert QLinearAveragePool."""
-    if node.integer("channels_last", 0):
-        raise node.unsupported("QLinearAveragePool with channels last")
+    last = node.integer("channels_last", 0)
+    return channels_first(node, _average_pool) if last else _average_pool(node)
+
+
+def _average_pool(node: NodeContext) -> Expr:
     return _stored(node, average_of(node, _real(node, 0)), 3, dtype_of(node.input(0)))
 
 
@@ -138,6 +143,32 @@ def qgemm(node: NodeContext) -> Expr:
     return _stored(node, made, 7, dtype_of(node.input(0)))
 
 
+def qlinear_conv_of_layout(node: NodeContext) -> Expr:
+    """Convert QLinearConv, which in this domain may have its channels last."""
+    last = node.integer("channels_last", 0)
+    return channels_first(node, qlinear_conv) if last else qlinear_conv(node)
+
+
+def channels_first(
+    node: NodeContext, convert: Callable[[NodeContext], Expr], operands: Sequence[int] = (0,)
+) -> Expr:
+    """Convert a node with channels last as one with channels first, between transpositions.
+
+    Args:
+        node: The node.
+        convert: Converter of the node with its channels first.
+        operands: Operands that have the layout, as the result does.
+    """
+    inner, given = copy(node), list(node.args)
+    for index in operands:
+        x = node.optional(index)
+        if x is not None:
+            given[index] = node.transpose(x, (0, rank_of(x) - 1, *range(1, rank_of(x) - 1)))
+    inner.args = given
+    result = convert(inner)
+    return node.transpose(result, (0, *range(2, rank_of(result)), 1))
+
+
 CONVERTERS = MappingProxyType(
     {
         f"{DOMAIN}::{name}": converter
@@ -147,6 +178,7 @@ CONVERTERS = MappingProxyType(
             "QLinearAdd": qlinear_add,
             "QLinearAveragePool": qlinear_average_pool,
             "QLinearConcat": qlinear_concat,
+            "QLinearConv": qlinear_conv_of_layout,
             "QLinearGlobalAveragePool": qlinear_global_average_pool,
             "QLinearLeakyRelu": qlinear_leaky_relu,
             "QLinearMul": qlinear_mul,

@@ -8,12 +8,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import generate
+from intarsia_ir.graph.expr import Call, Expr
+from intarsia_ir.ops import generate, unary
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.artifact.plan import NARROW
-from intarsia_runtime.size import Dim, numbers, product
+from intarsia_runtime.size import Dim, Size, numbers, product
 
 from ..builder import dtype_of
 from ..context import Narrow, NodeContext
@@ -97,17 +97,33 @@ def range_(node: NodeContext) -> Expr:
 
 def _open_range(node: NodeContext) -> Expr | None:
     """Convert Range of whole numbers of which one is a size that only the run knows."""
-    limits = [node.folder.sizes(node.input(index)) for index in range(3)]
-    values = [limit.reshape(-1)[0] for limit in limits if limit is not None and limit.size == 1]
+    limits = [_whole_number(node, index) for index in range(3)]
+    values = [limit for limit in limits if limit is not None]
     if len(values) < 3 or not any(isinstance(value, Dim) for value in values):
         return None
-    start, stop, step = (value if isinstance(value, Dim) else int(value) for value in values)
-    if isinstance(step, Dim) or step < 1:
-        return None
+    start, stop, step = values
     dtype = dtype_of(node.input(0))
+    if isinstance(step, Dim) or step < 1 or (isinstance(start, Dim) and dtype.is_float):
+        return None
     first, last = extents((start, stop))
     attrs = generate.Arange.Attrs(start=first, stop=last, step=step, dtype=dtype)
     return node.call(generate.Arange, attrs=attrs)
+
+
+def _whole_number(node: NodeContext, index: int) -> Size | None:
+    """Return an operand of one whole number, a size perhaps, also as a float; else ``None``."""
+    expr = node.input(index)
+    if isinstance(expr, Call) and expr.op is unary.Cast:
+        expr = expr.args[0]
+    found = node.folder.sizes(expr)
+    if found is None:
+        found = node.folder.value(expr)
+    if found is None or found.size != 1:
+        return None
+    value = found.reshape(-1)[0]
+    if isinstance(value, Dim):
+        return value
+    return int(value) if np.isfinite(float(value)) and value == int(value) else None
 
 
 def eye_like(node: NodeContext) -> Expr:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""LSTM and GRU over a sequence or batch whose size is only known at run time."""
+"""LSTM and GRU as operators: sizes only known at run time, and layers of quantized products."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr, get_item
 from intarsia_ir.ops import binary, nn, recurrent
@@ -12,8 +14,27 @@ from ..builder import dtype_of
 from ..context import NodeContext
 
 
+class QuantizedProducts(Struct, frozen=True):
+    """How a layer whose weights are bytes multiplies.
+
+    Attributes:
+        gates: Returns the product of a sequence with the weight of a direction.
+        recurrent: Returns the recurrent weight of a direction ``[hidden, 4 * hidden]`` in whole
+            numbers, and the scale of each column.
+        state: Returns the state as products of floats take it: rows rounded to 8 bits.
+    """
+
+    gates: Callable[[Expr, int], Expr]
+    recurrent: Callable[[int], tuple[Expr, Expr]]
+    state: Callable[[Expr], Expr]
+
+
 def open_recurrent(
-    node: NodeContext, x: Expr, flags: Sequence[bool], sizes: tuple[int, int, int]
+    node: NodeContext,
+    x: Expr,
+    flags: Sequence[bool],
+    sizes: tuple[int, int, int],
+    quantized: QuantizedProducts | None = None,
 ) -> tuple[Expr, ...]:
     """Convert a layer to one operator for each direction.
 
@@ -22,12 +43,15 @@ def open_recurrent(
         x: The sequence ``[steps, batch, size]``.
         flags: For each direction, whether it goes backward.
         sizes: Steps, batch and the size of the state.
+        quantized: Products in the place of those of float weights.
 
     Returns:
         The outputs in the node's layout.
     """
     steps, batch, hidden = sizes
-    by_direction = [_direction(node, x, index, back, sizes) for index, back in enumerate(flags)]
+    by_direction = [
+        _direction(node, x, index, back, sizes, quantized) for index, back in enumerate(flags)
+    ]
     states, *finals = zip(*by_direction, strict=True)
     whole = node.concat([node.reshape(y, (steps, 1, batch, hidden)) for y in states], 1)
     last = [
@@ -41,14 +65,22 @@ def open_recurrent(
 
 
 def _direction(
-    node: NodeContext, x: Expr, index: int, backward: bool, sizes: tuple[int, int, int]
+    node: NodeContext,
+    x: Expr,
+    index: int,
+    backward: bool,
+    sizes: tuple[int, int, int],
+    quantized: QuantizedProducts | None,
 ) -> tuple[Expr, ...]:
     """Return the states of all steps, the last state and for LSTM the last cell."""
     _, batch, hidden = sizes
     is_lstm = node.op_type == "LSTM"
     rows = (4 if is_lstm else 3) * hidden
-    weight = node.folded(node.item(node.input(1), 0, index))
-    product = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+    if quantized is None:
+        weight = node.folded(node.item(node.input(1), 0, index))
+        product = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+    else:
+        product = quantized.gates(x, index)
     own: Expr = node.full((rows,), 0.0, dtype_of(x))
     if node.optional(3) is not None:
         both = node.item(node.input(3), 0, index)
@@ -56,16 +88,19 @@ def _direction(
         if is_lstm:
             bias = node.folded(node.call(binary.Add, bias, own))
         product = node.call(binary.Add, product, bias)
-    turned = node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0)))
+    if quantized is None:
+        weights = (node.folded(node.transpose(node.item(node.input(2), 0, index), (1, 0))),)
+    else:
+        weights = quantized.recurrent(index)
     first = _initial(node, 5, index, batch, hidden)
     if is_lstm:
         cells = _initial(node, 6, index, batch, hidden)
-        attrs = recurrent.Lstm.Attrs(reverse=backward)
-        result = node.call(recurrent.Lstm, product, first, cells, turned, attrs=attrs)
+        attrs = recurrent.Lstm.Attrs(reverse=backward, quantize_state=quantized is not None)
+        result = node.call(recurrent.Lstm, product, first, cells, *weights, attrs=attrs)
     else:
         before = bool(node.integer("linear_before_reset", 0))
         attrs = recurrent.Gru.Attrs(reverse=backward, linear_before_reset=before)
-        result = node.call(recurrent.Gru, product, first, turned, own, attrs=attrs)
+        result = node.call(recurrent.Gru, product, first, *weights, own, attrs=attrs)
     return tuple(get_item(result, n, span=node.span) for n in range(3 if is_lstm else 2))
 
 

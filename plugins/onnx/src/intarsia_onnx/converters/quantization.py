@@ -181,16 +181,32 @@ def qlinear_conv(node: NodeContext) -> Expr:
 
 
 def dynamic_quantize(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert DynamicQuantizeLinear: scale and zero point from the smallest and largest element.
+    """Convert DynamicQuantizeLinear."""
+    return dynamically_quantized(node, node.input(0))
+
+
+def dynamically_quantized(
+    node: NodeContext, x: Expr, axes: tuple[int, ...] | None = None
+) -> tuple[Expr, Expr, Expr]:
+    """Quantize to uint8 with scale and zero point from the smallest and largest element.
 
     The range of zeros alone counts as 1, as in ONNX's reference: no scale is 0.
+
+    Args:
+        node: The node.
+        x: float32 tensor.
+        axes: Dimensions that share a scale, which keep size 1 in it; all if not given.
+
+    Returns:
+        The bytes, scale and zero point.
     """
-    x = node.input(0)
-    axes = tuple(range(rank_of(x)))
+    keep = axes is not None
+    axes = tuple(range(rank_of(x))) if axes is None else axes
     zero = node.scalar(0.0, DType.FLOAT32)
     limits: list[Expr] = []
     for pick, bound in ((reduce.Min, binary.Minimum), (reduce.Max, binary.Maximum)):
-        found = node.call(pick, x, attrs=reduce.ReduceOp.Attrs(axes=axes)) if axes else x
+        attrs = reduce.ReduceOp.Attrs(axes=axes, keepdims=keep)
+        found = node.call(pick, x, attrs=attrs) if axes else x
         limits.append(node.call(bound, found, zero))
     low, high = limits
     span = node.call(binary.Subtract, high, low)

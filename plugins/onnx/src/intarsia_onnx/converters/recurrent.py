@@ -18,7 +18,7 @@ from intarsia_runtime.size import Dim
 
 from ..builder import dtype_of
 from ..context import NodeContext
-from .open_recurrent import open_recurrent
+from .open_recurrent import QuantizedProducts, open_recurrent
 
 MAX_STEPS = 512
 
@@ -47,6 +47,7 @@ class _Cell(Struct, frozen=True):
         recurrence: Recurrent weight ``[gates * hidden, hidden]``.
         bias: Recurrent bias ``[gates * hidden]``, or ``None``.
         functions: Activation functions.
+        rounded: What products take of the state.
         weights: Parts of the recurrent weight, which all steps share.
     """
 
@@ -55,6 +56,7 @@ class _Cell(Struct, frozen=True):
     recurrence: Expr
     bias: Expr | None
     functions: tuple[type[Op], ...]
+    rounded: Callable[[Expr], Expr]
     weights: dict[tuple[int, int], Expr] = field(default_factory=dict[tuple[int, int], Expr])
 
     def times(self, a: Expr, b: Expr) -> Expr:
@@ -74,7 +76,7 @@ class _Cell(Struct, frozen=True):
         node, rows = self.node, (first * self.hidden, last * self.hidden)
         if rows not in self.weights:
             self.weights[rows] = node.folded(node.slice(self.recurrence, 0, *rows))
-        result = product(node, h, self.weights[rows])
+        result = product(node, self.rounded(h), self.weights[rows])
         if self.bias is None or not with_bias:
             return result
         return self.plus(result, node.folded(node.slice(self.bias, 0, *rows)))
@@ -126,6 +128,16 @@ _STEPS: MappingProxyType[str, _Step] = MappingProxyType(
 
 def recurrent(node: NodeContext) -> tuple[Expr, ...]:
     """Convert LSTM, GRU and RNN in one or both directions."""
+    return layer(node)
+
+
+def layer(node: NodeContext, quantized: QuantizedProducts | None = None) -> tuple[Expr, ...]:
+    """Convert a layer, whose products may be of bytes.
+
+    Args:
+        node: The node, or one with its operands in the form of LSTM's.
+        quantized: Products in the place of those of float weights.
+    """
     x = node.input(0)
     batch_first = bool(node.integer("layout", 0))
     if len(node.static_shape(0)) != 3:
@@ -140,12 +152,14 @@ def recurrent(node: NodeContext) -> tuple[Expr, ...]:
     flags = reversed_by[direction]
     hidden = node.static_shape(2)[-1] if node.type_of(2).rank == 3 else 0
     _check_weights(node, len(flags), hidden)
-    if _takes_operator(node, steps, batch, len(flags)):
-        return open_recurrent(node, x, flags, (steps, batch, hidden))
+    if _takes_operator(node, steps, batch, len(flags), quantized is not None):
+        return open_recurrent(node, x, flags, (steps, batch, hidden), quantized)
     sequences: list[list[Expr]] = []
     finals: list[_State] = []
     for index, backward in enumerate(flags):
-        outputs, state = _direction(node, x, index, len(flags), backward, (steps, batch, hidden))
+        cell = _cell(node, index, len(flags), hidden, quantized)
+        sizes = (steps, batch, hidden)
+        outputs, state = _direction(cell, x, index, backward, sizes, quantized)
         sequences.append(outputs)
         finals.append(state)
     return _results(node, sequences, finals, (steps, batch, hidden), batch_first)
@@ -170,13 +184,17 @@ def _checked(node: NodeContext, batch_first: bool) -> tuple[int, int, int]:
     return steps, batch, size
 
 
-def _takes_operator(node: NodeContext, steps: int, batch: int, directions: int) -> bool:
-    """Whether a layer of open sizes becomes an operator; refuse those that cannot be unrolled.
+def _takes_operator(
+    node: NodeContext, steps: int, batch: int, directions: int, quantized: bool
+) -> bool:
+    """Whether a layer becomes an operator; refuse those that cannot be unrolled either.
+
+    Those of open sizes do, and those of quantized products, whose steps are many nodes.
 
     Raises:
         UnsupportedError: The length is open, and the node asks for what no operator does.
     """
-    if not isinstance(steps, Dim) and not isinstance(batch, Dim):
+    if not isinstance(steps, Dim) and not isinstance(batch, Dim) and not quantized:
         return False
     usual = tuple(_ACTIVATIONS[name] for name in _DEFAULTS[node.op_type])
     chosen = [_functions(node, index, directions) for index in range(directions)]
@@ -226,31 +244,57 @@ def _functions(node: NodeContext, index: int, directions: int) -> tuple[type[Op]
     return tuple(_ACTIVATIONS[name] for name in chosen)
 
 
-def _direction(
+def _cell(
     node: NodeContext,
-    x: Expr,
     index: int,
     directions: int,
+    hidden: int,
+    quantized: QuantizedProducts | None,
+) -> _Cell:
+    """Return what the steps of a direction share; biases of a GRU stay apart."""
+    bias = None
+    if node.optional(3) is not None and node.op_type == "GRU":
+        rows = _GATES[node.op_type] * hidden
+        bias = node.folded(node.slice(node.item(node.input(3), 0, index), 0, rows, 2 * rows))
+    recurrence = node.folded(node.item(node.input(2), 0, index))
+    functions = _functions(node, index, directions)
+    return _Cell(node, hidden, recurrence, bias, functions, quantized.state if quantized else _same)
+
+
+def _same(x: Expr) -> Expr:
+    return x
+
+
+def _input_bias(node: NodeContext, index: int, rows: int) -> Expr | None:
+    """Return what is added to the inputs' part of the gates."""
+    if node.optional(3) is None:
+        return None
+    both = node.item(node.input(3), 0, index)
+    own, other = (node.folded(node.slice(both, 0, n * rows, (n + 1) * rows)) for n in range(2))
+    return own if node.op_type == "GRU" else node.folded(node.call(binary.Add, own, other))
+
+
+def _direction(
+    cell: _Cell,
+    x: Expr,
+    index: int,
     backward: bool,
     sizes: tuple[int, int, int],
+    quantized: QuantizedProducts | None,
 ) -> tuple[list[Expr], _State]:
     """Unroll one direction; the inputs of all steps are multiplied at once."""
+    node = cell.node
     steps, batch, hidden = sizes
     rows = _GATES[node.op_type] * hidden
-    weight = node.folded(node.item(node.input(1), 0, index))
-    cell_bias, input_bias = None, None
-    if node.optional(3) is not None:
-        both = node.item(node.input(3), 0, index)
-        input_bias = node.folded(node.slice(both, 0, 0, rows))
-        cell_bias = node.folded(node.slice(both, 0, rows, 2 * rows))
-    if input_bias is not None and cell_bias is not None and node.op_type != "GRU":
-        input_bias = node.folded(node.call(binary.Add, input_bias, cell_bias))
-    flat = node.reshape(x, (steps * batch, node.static_shape(0)[2]))
-    gates = product(node, flat, weight)
-    if input_bias is not None:
-        gates = node.call(binary.Add, gates, input_bias)
-    recurrence = node.folded(node.item(node.input(2), 0, index))
-    cell = _Cell(node, hidden, recurrence, cell_bias, _functions(node, index, directions))
+    if quantized is None:
+        weight = node.folded(node.item(node.input(1), 0, index))
+        flat = node.reshape(x, (steps * batch, node.static_shape(0)[2]))
+        gates = product(node, flat, weight)
+    else:
+        gates = node.reshape(quantized.gates(x, index), (steps * batch, rows))
+    bias = _input_bias(node, index, rows)
+    if bias is not None:
+        gates = node.call(binary.Add, gates, bias)
     state = [_initial(node, 5, index, batch, hidden)]
     if node.op_type == "LSTM":
         state.append(_initial(node, 6, index, batch, hidden))

@@ -23,6 +23,7 @@ _TABLES = (
     structure_cases.made_cases,
     structure_cases.spatial_cases,
     structure_cases.sampling_cases,
+    structure_cases.tree_cases,
     ordered_cases.choice_cases,
     ordered_cases.suppression_cases,
     ordered_cases.scatter_cases,

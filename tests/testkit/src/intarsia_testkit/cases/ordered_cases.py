@@ -104,6 +104,10 @@ def recurrent_cases() -> Iterator[Case]:
             for lead in ((steps, batch), (hidden,))
         )
         yield Case("nn.lstm", (x, first, cell, r), {"reverse": reverse}, (3,))
+        attrs = {"reverse": reverse, "quantize_state": True}
+        whole = (r * 127).astype(np.int8)
+        scale = random_array(rng, (4 * hidden,), "float32", 0, 0.01)
+        yield Case("nn.lstm", (x, first, cell, whole, scale), attrs, (3, 4))
         bias = random_array(rng, (3 * hidden,), "float32", -1, 1)
         short = [np.ascontiguousarray(each[..., : 3 * hidden]) for each in (x, r)]
         for before in (False, True):

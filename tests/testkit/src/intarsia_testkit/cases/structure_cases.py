@@ -159,6 +159,25 @@ def sampling_cases() -> Iterator[Case]:
         yield Case("nn.roi_align", operands, {**attrs, "scale": 0.8})
 
 
+def tree_cases() -> Iterator[Case]:
+    """``tree_leaves``: a deep and a shallow tree, and one of a leaf alone; NaN and ties."""
+    rng = np.random.default_rng(11)
+    nodes = np.array(
+        [
+            *([2, 1, 2, 1], [0, 3, 4, 4], [1, 5, 6, 6], [0, 3, 3, 3], [0, 4, 4, 4], [0, 5, 5, 5]),
+            *([0, 6, 6, 6], [1, 8, 9, 9], [0, 8, 8, 8], [0, 9, 9, 9]),
+        ],
+        np.int32,
+    )
+    trees = np.array([[0, 2], [7, 1], [9, 0]], np.int32)
+    for dtype in ("float32", "float64"):
+        splits = rng.integers(-2, 3, len(nodes)).astype(dtype)
+        for rows in (0, 1, 9):
+            x = rng.integers(-3, 4, (rows, 3)).astype(dtype)
+            x[1:3, 1] = np.nan
+            yield Case("tree_leaves", (x, splits, nodes, trees))
+
+
 def spatial_cases() -> Iterator[Case]:
     """``nn.depth_to_space``, ``nn.space_to_depth``, ``nn.resize``, ``nn.resample``."""
     rng = np.random.default_rng(8)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators of ``com.microsoft`` on weights of 2, 4 or 8 bits with a scale for each block.
+
+Weights must be stored in the model. They are dequantized when it is read: a program has floats in
+their place, four times the bytes of 8-bit weights and eight times those of 4-bit ones.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+
+import numpy as np
+
+from intarsia_ir.graph.expr import Expr
+from intarsia_ir.ops import binary, compare, indexing, nn
+from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.size import Size
+
+from ..builder import dtype_of, rank_of, sizes_of
+from ..context import NodeContext
+from .contributed import DOMAIN
+
+
+def matmul_nbits(node: NodeContext) -> Expr:
+    """Convert MatMulNBits: a product with a dequantized weight ``[N, K]``.
+
+    ``accuracy_level`` is not followed: data are never quantized.
+    """
+    if node.integer("weight_prepacked", 0):
+        raise node.unsupported(
+            f"MatMulNBits with weight_prepacked={node.integer('weight_prepacked')}",
+            "the layout is that of one GPU; save the model without packing weights",
+        )
+    x = node.input(0)
+    weight = node.array(_matrix(node).astype(numpy_dtype(dtype_of(x))))
+    result = node.call(nn.Matmul, x, weight, attrs=nn.Matmul.Attrs(transpose_b=True))
+    bias = node.optional(5)
+    return result if bias is None else node.call(binary.Add, result, bias)
+
+
+def _matrix(node: NodeContext) -> np.ndarray:
+    """Return the weight ``[N, K]`` of MatMulNBits as float32."""
+    bits, block = _format(node, "bits"), node.integer("block_size")
+    rows, columns = node.integer("N"), node.integer("K")
+    if rows < 1 or columns < 1:
+        raise node.model_error(f"N={rows} and K={columns} must be positive")
+    blocks = -(-columns // block)
+    packed, scales = node.required_value(1, "the weight"), node.required_value(2, "its scales")
+    if packed.size != rows * blocks * block * bits // 8 or scales.size != rows * blocks:
+        raise node.model_error(
+            f"weight {packed.shape} and scales {scales.shape} for [{rows}, {columns}] in blocks"
+            f" of {block}"
+        )
+    levels = _unpacked(packed.reshape(rows, -1), bits).astype(np.float32)
+    zeros = _zero_points(node, rows, blocks, bits)
+    groups = _groups(node, columns, block)
+    factors = scales.astype(np.float32).reshape(rows, blocks)
+    return (levels[:, :columns] - zeros[:, groups]) * factors[:, groups]
+
+
+def _zero_points(node: NodeContext, rows: int, blocks: int, bits: int) -> np.ndarray:
+    """Return the zero point of each block: packed like the weight, or one number each."""
+    if node.optional(3) is None:
+        return np.full((rows, blocks), 1 << bits - 1, np.float32)
+    value = node.required_value(3, "the zero points")
+    if value.dtype == np.uint8 and value.size == rows * -(-blocks * bits // 8):
+        value = _unpacked(value.reshape(rows, -1), bits)[:, :blocks]
+    if value.size != rows * blocks:
+        raise node.model_error(f"zero points {value.shape} for {rows} rows of {blocks} blocks")
+    return value.astype(np.float32).reshape(rows, blocks)
+
+
+def _groups(node: NodeContext, columns: int, block: int) -> np.ndarray:
+    """Return the block that each column has its scale from."""
+    if node.optional(4) is None:
+        return np.arange(columns) // block
+    found = node.required_value(4, "the groups of columns").reshape(-1)
+    blocks = -(-columns // block)
+    if found.size < columns or not np.all((found >= 0) & (found < blocks)):
+        raise node.model_error(f"g_idx of {found.size} elements for {columns} columns")
+    return found[:columns]
+
+
+def _format(node: NodeContext, name: str, default: int = 4) -> int:
+    """Return the bits of an element; a block must be a power of two, 16 or more."""
+    bits, block = node.integer(name, default), node.integer("block_size", 128)
+    if bits not in (2, 4, 8):
+        raise node.unsupported(f"{node.op_type} with {name}={bits}; 2, 4 and 8 are supported")
+    if block < 16 or block & block - 1:
+        raise node.model_error(f"block_size={block} must be a power of two, 16 or more")
+    return bits
+
+
+def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Split the bytes of the last dimension into elements, those of low bits first."""
+    if bits == 8:
+        return packed
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    parts = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return parts.reshape(*packed.shape[:-1], -1)
+
+
+def gather_block_quantized(node: NodeContext) -> Expr:
+    """Convert GatherBlockQuantized: rows of a dequantized table, zeros for rows that are not there.
+
+    Bytes hold several elements along the last dimension; 4-bit element types one each.
+    """
+    bits = _format(node, "bits")
+    table, zeros = _elements(node, 0, bits), _elements(node, 3, bits)
+    scales = node.required_value(2, "the scales")
+    if table is None:
+        raise node.model_error("needs input 0")
+    axis, gathered = (
+        node.normal_axis(node.integer(name, default), table.ndim)
+        for name, default in (("quantize_axis", 1), ("gather_axis", 0))
+    )
+    block = node.integer("block_size", 128)
+    wanted = list(table.shape)
+    wanted[axis] = -(-wanted[axis] // block)
+    if list(scales.shape) != wanted:
+        raise node.model_error(f"scales {scales.shape} for a table {table.shape}, not {wanted}")
+    if zeros is None:
+        usual = 0 if node.stored(0) is not None else 1 << bits - 1
+        zeros = np.full(wanted, usual, np.int32)
+    zeros = zeros[tuple(slice(size) for size in wanted)]
+    if list(zeros.shape) != wanted:
+        raise node.model_error(f"zero points {zeros.shape} for scales {scales.shape}")
+
+    def spread(parameter: np.ndarray) -> np.ndarray:
+        whole = np.repeat(parameter.astype(np.float32), block, axis)
+        return whole.take(range(table.shape[axis]), axis)
+
+    real = (table.astype(np.float32) - spread(zeros)) * spread(scales)
+    return _gathered(node, node.array(real.astype(scales.dtype)), gathered)
+
+
+def _elements(node: NodeContext, index: int, bits: int) -> np.ndarray | None:
+    """Return the numbers of a stored operand, one an element; ``None`` if it is left out."""
+    if node.optional(index) is None:
+        return None
+    value = node.required_value(index, "the table and its zero points")
+    stored = node.stored(index)
+    if stored is not None:
+        return value.view(stored).astype(np.int32)
+    if value.dtype != np.uint8:
+        raise node.unsupported(f"{node.op_type} of a table of {node.type_of(index)}")
+    return _unpacked(value, bits).astype(np.int32)
+
+
+def _gathered(node: NodeContext, table: Expr, axis: int) -> Expr:
+    """Take elements of a dimension; zeros where there is none."""
+    ids = node.input(1)
+    size = sizes_of(table)[axis]
+    found = node.call(indexing.Take, table, ids, attrs=indexing.Take.Attrs(axis=axis))
+    assert isinstance(size, int)  # of a stored table
+    kind = dtype_of(ids)
+    inside = node.call(
+        binary.LogicalAnd,
+        node.call(compare.GreaterEqual, ids, node.scalar(-size, kind)),
+        node.call(compare.Less, ids, node.scalar(size, kind)),
+    )
+    shape: list[Size] = [1] * rank_of(found)
+    shape[axis : axis + rank_of(ids)] = sizes_of(ids)
+    inside = node.reshape(inside, shape)
+    return node.call(compare.Where, inside, found, node.scalar(0, dtype_of(found)))
+
+
+CONVERTERS = MappingProxyType(
+    {
+        f"{DOMAIN}::GatherBlockQuantized": gather_block_quantized,
+        f"{DOMAIN}::MatMulNBits": matmul_nbits,
+    }
+)
+"""Converters by domain and name."""
