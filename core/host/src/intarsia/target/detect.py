@@ -11,9 +11,8 @@ from __future__ import annotations
 import platform
 import re
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Protocol, cast
 
 import archspec.cpu
 from msgspec import Struct
@@ -32,20 +31,6 @@ _MODELS = (
 _MARKS = re.compile(r"\((?:r|tm|c)\)|®|™", re.IGNORECASE)
 _GENERATION = re.compile(r"^\d+(?:st|nd|rd|th) gen ", re.IGNORECASE)
 _TAIL = re.compile(r"\s+(?:@ .*|cpu|processor|\d+-core.*|rev [\d.]+.*)$", re.IGNORECASE)
-
-
-class _Microarchitecture(Protocol):
-    """What is read of a microarchitecture of archspec, which has no types."""
-
-    name: str
-    ancestors: Sequence[_Microarchitecture]
-    features: Collection[str]
-    family: _Microarchitecture
-
-    def __contains__(self, feature: object) -> bool: ...
-
-
-_TARGETS = cast("Mapping[str, _Microarchitecture]", archspec.cpu.TARGETS)  # read when first asked
 
 
 class MachineFacts(Struct, frozen=True):
@@ -154,23 +139,23 @@ def detect(facts: MachineFacts, table: HardwareTable) -> Detected:
 
 def lattice(name: str) -> tuple[str, ...]:
     """Return a microarchitecture and those below it, the nearest first; empty if unknown."""
-    if name not in _TARGETS:
+    if name not in archspec.cpu.TARGETS:
         return ()
-    one = _TARGETS[name]
+    one = archspec.cpu.TARGETS[name]
     below = sorted(one.ancestors, key=_size, reverse=True)
-    return tuple(each.name for each in (one, *below))
+    return tuple(str(each.name) for each in (one, *below))
 
 
-def _size(one: _Microarchitecture) -> int:
+def _size(one: archspec.cpu.Microarchitecture) -> int:
     return len(one.ancestors)
 
 
 def missing_features(microarchitecture: str, facts: MachineFacts) -> tuple[str, ...]:
     """Return what code for a microarchitecture may use and a machine has not."""
-    if microarchitecture not in _TARGETS:
+    if microarchitecture not in archspec.cpu.TARGETS:
         return ()
-    wanted = _TARGETS[microarchitecture]
-    return tuple(sorted(name for name in wanted.features if name not in facts.features))
+    wanted = archspec.cpu.TARGETS[microarchitecture]
+    return tuple(sorted(str(name) for name in wanted.features if name not in facts.features))
 
 
 def not_run_by(needed: Collection[str], microarchitecture: str) -> tuple[str, ...]:
@@ -193,10 +178,10 @@ def arch_of(microarchitecture: str) -> str:
     Raises:
         ModelError: archspec does not know the microarchitecture.
     """
-    return _known(microarchitecture).family.name
+    return str(_known(microarchitecture).family.name)
 
 
-def _known(microarchitecture: str) -> _Microarchitecture:
-    if microarchitecture not in _TARGETS:
+def _known(microarchitecture: str) -> archspec.cpu.Microarchitecture:
+    if microarchitecture not in archspec.cpu.TARGETS:
         raise ModelError(f"archspec knows no microarchitecture '{microarchitecture}'")
-    return _TARGETS[microarchitecture]
+    return archspec.cpu.TARGETS[microarchitecture]
