@@ -177,7 +177,7 @@ def lint(session: nox.Session) -> None:
 
 @nox.session
 def types(session: nox.Session) -> None:
-    """Check the types of core and of the frontends, strictly."""
+    """Check the types of all distributions, strictly."""
     install(session, "types", "test")
     session.run("pyright", *session.posargs)
 

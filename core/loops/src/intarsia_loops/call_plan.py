@@ -52,10 +52,10 @@ class _Planner(Struct):
     """
 
     views: Mapping[Value, Value]
-    places: dict[Value, tuple[Place, int]] = field(default_factory=dict)
-    lifetimes: list[LiveRange] = field(default_factory=list)
-    constants: dict[str, Content] = field(default_factory=dict)
-    constant_numbers: dict[int, int] = field(default_factory=dict)
+    places: dict[Value, tuple[Place, int]] = field(default_factory=dict[Value, tuple[Place, int]])
+    lifetimes: list[LiveRange] = field(default_factory=list[LiveRange])
+    constants: dict[str, Content] = field(default_factory=dict[str, Content])
+    constant_numbers: dict[int, int] = field(default_factory=dict[int, int])
 
     def root(self, value: Value) -> Value:
         """Return the value whose memory ``value`` is."""

@@ -106,10 +106,12 @@ class _Merger(Struct):
         sites: For each access, the tensor and its indices; a stage's own loops are one too.
     """
 
-    merged: dict[TirVar, Axis] = field(default_factory=dict)
-    extents: dict[TirVar, int] = field(default_factory=dict)
-    dims: dict[Tensor, set[int]] = field(default_factory=dict)
-    sites: list[tuple[Tensor, tuple[PrimExpr, ...]]] = field(default_factory=list)
+    merged: dict[TirVar, Axis] = field(default_factory=dict[TirVar, Axis])
+    extents: dict[TirVar, int] = field(default_factory=dict[TirVar, int])
+    dims: dict[Tensor, set[int]] = field(default_factory=dict[Tensor, set[int]])
+    sites: list[tuple[Tensor, tuple[PrimExpr, ...]]] = field(
+        default_factory=list[tuple[Tensor, tuple[PrimExpr, ...]]]
+    )
 
     def add_stage(self, stage: Tensor) -> None:
         """Take in the loops of a stage and its accesses."""

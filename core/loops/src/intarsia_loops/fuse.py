@@ -121,8 +121,8 @@ def _count_readers(function: Function) -> dict[Expr, int]:
 
 class _Fuser(Struct):
     readers: dict[Expr, int]
-    items: dict[Expr, _Item] = field(default_factory=dict)  # by last call, in order
-    views: dict[Value, Value] = field(default_factory=dict)
+    items: dict[Expr, _Item] = field(default_factory=dict[Expr, _Item])  # by last call, in order
+    views: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
     def add_call(self, call: Call) -> None:
         """Start a group with ``call``, taking in the groups of operands that allow it."""

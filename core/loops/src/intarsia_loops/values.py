@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from intarsia_ir.graph.expr import Call, CallFunction, Constant, Expr, Tuple, TupleGetItem, Var
 from intarsia_ir.graph.types import Size, TensorType, TupleType
@@ -84,6 +84,6 @@ def is_view(call: Call) -> bool:
 
 
 def _keeps_order(shape: tuple[Size, ...], call: Call) -> bool:
-    axes: tuple[int, ...] = call.attrs.axes  # type: ignore[attr-defined]  # transpose has axes
+    axes = cast("Transpose.Attrs", call.attrs).axes  # the one view that is left
     moved = [axis for axis in axes if shape[axis] != 1]
     return moved == sorted(moved)

@@ -14,6 +14,7 @@ import importlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import MappingProxyType
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -122,6 +123,7 @@ def numpy_features(names: Iterable[str]) -> Mapping[str, bool]:
     features: object = vars(umath).get("__cpu_features__")
     if not isinstance(features, dict):
         return {}
-    found = {str(name).lower(): bool(there) for name, there in features.items()}
+    table = cast("dict[object, object]", features)
+    found = {str(name).lower(): bool(there) for name, there in table.items()}
     short = {name: _NUMPY_NAMES.get(name, name.replace("_", "")) for name in names}
     return {name: found[numpy] for name, numpy in short.items() if numpy in found}

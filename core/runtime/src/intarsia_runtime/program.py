@@ -176,7 +176,7 @@ class Program:
         assert self.code is not None  # no device runs one
         count = len(plan.open.variables)
         self.frame[:count] = values
-        failed = SizesCall(self.code.required("intarsia_plan_sizes"))(self.frame.ctypes.data)
+        failed: int = SizesCall(self.code.required("intarsia_plan_sizes"))(self.frame.ctypes.data)
         if failed:
             guard = plan.open.guards[failed - 1]
             numbers = dict(zip((v.name for v in plan.open.variables), values, strict=True))

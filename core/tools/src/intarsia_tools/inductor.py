@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import TextIO
+from typing import TextIO, cast
 
 import numpy as np
 
@@ -120,7 +120,9 @@ def _absent(*_: object, **__: object) -> object:
 
 def arrays_of(value: object) -> list[np.ndarray]:
     """Return the tensors of a result, which may be one or several, as arrays."""
-    several: Sequence[object] = value if isinstance(value, (tuple, list)) else [value]
+    if not isinstance(value, (tuple, list)):
+        return [np.asarray(value)]
+    several = cast("Sequence[object]", value)
     return [np.asarray(one) for one in several]
 
 

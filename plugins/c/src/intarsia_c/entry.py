@@ -49,8 +49,8 @@ class Statics(Struct):
     """Constant tables, each once; their names begin with a prefix."""
 
     prefix: str = ""
-    lines: list[str] = field(default_factory=list)
-    names: dict[object, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list[str])
+    names: dict[object, str] = field(default_factory=dict[object, str])
 
     def _add(self, kind: str, key: object, head: str, text: str) -> str:
         if (kind, key) not in self.names:
@@ -197,7 +197,8 @@ class _Main(Struct):
         called = called_with(plan)
         check = check_arguments(len(called), 1, self.statics.expected(called))
         read = ["    context = args[0].value.pointer;", "    (void)context;"]
-        body = self._whole() if self.interface.whole else ([], self._steps())
+        declared: list[str] = []
+        body = self._whole() if self.interface.whole else (declared, self._steps())
         lines = [
             *function_head("__tvm_ffi_main", len(called)),
             "    const union slot *context;",

@@ -96,7 +96,7 @@ def compiler_version(cc: str = "cc") -> str:
     return lines[0].strip() if lines else "unknown"
 
 
-def _run(argv: Sequence[str], folder: str | None) -> str:
+def _run(argv: Sequence[str], folder: Path | None) -> str:
     return run_compiler(
         argv,
         folder,

@@ -65,7 +65,9 @@ class Layout(Struct, frozen=True):
         """
         rank, item = len(self.shape), memory.itemsize
         outer, strides = list(self.padded), [step * item for step in self.strides]
-        inner, steps, step = [], [], item
+        inner: list[int] = []
+        steps: list[int] = []
+        step = item
         for axis, size in reversed(self.blocks):
             outer[axis] //= size
             inner.insert(0, size)

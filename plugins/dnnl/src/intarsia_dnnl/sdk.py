@@ -184,12 +184,11 @@ class Dnnl:
         self.stream = self.make("stream_create", self.engine, 1)
 
     def _bind(self) -> None:
-        self._functions = {}
+        self._functions = {name: self._library[f"dnnl_{name}"] for name in _PROTOTYPES}
         for name, arguments in _PROTOTYPES.items():
-            function = self._library[f"dnnl_{name}"]
+            function = self._functions[name]
             function.argtypes = arguments
             function.restype = c_int
-            self._functions[name] = function
         self._size = self._library["dnnl_memory_desc_get_size"]
         self._size.argtypes, self._size.restype = (c_void_p,), c_size_t
         self._equal = self._library["dnnl_memory_desc_equal"]

@@ -103,7 +103,7 @@ def _convolution(node: Node, operands: Sequence[Shape], result: Shape) -> bool:
 
 def _vectors_fit(node: Node, vectors: Sequence[Shape], length: int) -> bool:
     """Whether scales are one number or one for each channel, and a bias one for each."""
-    scales = vectors[:1] if node.kind.startswith("q") else []
+    scales: Sequence[Shape] = vectors[:1] if node.kind.startswith("q") else []
     biases = vectors[1:] if node.kind.startswith("q") else vectors
     return all(prod(v) in (1, length) for v in scales) and all(prod(v) == length for v in biases)
 

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -201,7 +201,7 @@ def _places(arrays: Mapping[str, np.ndarray], which: str) -> tuple[Place, ...]:
 
 
 def _run(
-    command: list[str], folder: str | None, seconds: float
+    command: Sequence[str | Path], folder: Path | None, seconds: float
 ) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(

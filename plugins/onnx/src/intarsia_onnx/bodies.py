@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from msgspec.structs import replace
@@ -223,7 +223,8 @@ def locations(message: Message) -> set[str]:
         for field, value in todo.pop().ListFields():
             if field.message_type is None:
                 continue
-            parts = list(value) if isinstance(value, Iterable) else [value]
+            repeated = isinstance(value, Iterable)
+            parts: list[Message] = list(cast("Iterable[Message]", value)) if repeated else [value]
             if field.name != "external_data":
                 todo += parts
                 continue
@@ -281,6 +282,12 @@ def _bind_attributes(nodes: Iterable[Message], values: dict[str, Message]) -> No
                 attribute.CopyFrom(values[reference])
                 attribute.name = name
                 kept.append(attribute)
-        kept = [type(attribute).FromString(attribute.SerializeToString()) for attribute in kept]
+        again = [_parsed_again(attribute) for attribute in kept]
         del node.attribute[:]
-        node.attribute.extend(kept)
+        node.attribute.extend(again)
+
+
+def _parsed_again(attribute: Message) -> Message:
+    again: Message = attribute.__class__()
+    again.ParseFromString(attribute.SerializeToString())
+    return again

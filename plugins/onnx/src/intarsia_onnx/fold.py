@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -143,9 +143,12 @@ class ConstantFolder:
             raise
         except (IntarsiaError, ArithmeticError, ValueError, IndexError):
             return None  # the error belongs to whoever runs the model
-        results = result if isinstance(result, tuple) else (result,)
-        self._left -= sum(array.nbytes for array in results)
-        return result if isinstance(result, tuple) else np.asarray(result)
+        if isinstance(result, tuple):
+            results = cast("tuple[np.ndarray, ...]", result)
+            self._left -= sum(array.nbytes for array in results)
+            return results
+        self._left -= result.nbytes
+        return np.asarray(result)
 
 
 def _is_small(type_: Type) -> bool:

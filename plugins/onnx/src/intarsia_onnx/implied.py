@@ -275,7 +275,7 @@ def choose(
     items = np.array([value for value, _ in values], np.int64)
     low = int(items.min())
     base = int(items.max()) - low + 1
-    weights = base ** np.arange(items.shape[1])
+    weights: np.ndarray = base ** np.arange(int(items.shape[1]))
     table = np.zeros(base ** items.shape[1], np.int64)
     table[(items - low) @ weights] = [keys.index(key) for _, key in values]
     dtype = dtype_of(operands[0])

@@ -69,8 +69,8 @@ class Scope(Struct):
     graph: Graph
     outer: Scope | None
     opset: int
-    values: dict[str, Expr | None] = field(default_factory=dict)
-    stored: dict[str, np.dtype] = field(default_factory=dict)
+    values: dict[str, Expr | None] = field(default_factory=dict[str, Expr | None])
+    stored: dict[str, np.dtype] = field(default_factory=dict[str, np.dtype])
 
     def find(self, name: str) -> Expr | None:
         """Return a value of this graph or of those around it; the reader has checked all names."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import cast
 
 from msgspec.structs import asdict
 
@@ -129,7 +130,7 @@ def write_network(
         if batch is not None and _works_along_batch(call):
             raise draft.mixed_batch()
         given = row.lower(draft, match)
-        tensors = given if isinstance(given, tuple) else (given,)
+        tensors = cast("tuple[Tensor, ...]", given) if isinstance(given, tuple) else (given,)
         _check_types(draft, call, tensors)
         draft.set(call, tensors)
     _mark_outputs(draft, region)

@@ -8,7 +8,7 @@ itself first, and then what the operator of PyTorch takes; they are traced, neve
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -36,7 +36,7 @@ def encoder_layer(
     ffn_bias_1: object,
     ffn_weight_2: object,
     ffn_bias_2: object,
-    mask: object = None,
+    mask: _Mask | None = None,
     mask_type: int | None = None,
 ) -> object:
     """``_transformer_encoder_layer_fwd``: self-attention and two linear layers, each normalised."""
@@ -67,6 +67,14 @@ def encoder_layer(
     return norm_2(torch.add(middle, feed(middle)))
 
 
+class _Mask(Protocol):
+    """What is used of a tensor, where torch need not be installed."""
+
+    dtype: object
+
+    def __getitem__(self, key: object) -> _Mask: ...
+
+
 def self_attention(
     torch: ModuleType,
     query: object,
@@ -78,7 +86,7 @@ def self_attention(
     qkv_bias: object,
     proj_weight: object,
     proj_bias: object,
-    mask: object = None,
+    mask: _Mask | None = None,
     need_weights: bool = True,
     average_attn_weights: bool = True,
     mask_type: int | None = None,
@@ -94,8 +102,8 @@ def self_attention(
     )
     scores = torch.matmul(q, k.transpose(-1, -2)) * (embed_dim // heads) ** -0.5
     if mask is not None:
-        wide = mask[:, None, None, :] if mask_type == _PADDING_MASK else mask  # pyright: ignore[reportIndexIssue] # a tensor
-        excluded = wide.dtype is torch.bool  # pyright: ignore[reportAttributeAccessIssue] # a tensor
+        wide = mask[:, None, None, :] if mask_type == _PADDING_MASK else mask
+        excluded = wide.dtype is torch.bool
         scores = scores.masked_fill(wide, float("-inf")) if excluded else scores + wide
     shares = torch.softmax(scores, -1)
     mixed = torch.matmul(shares, v).transpose(1, 2).flatten(2)

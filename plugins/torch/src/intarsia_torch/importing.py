@@ -82,11 +82,11 @@ def from_torch(
             none.
     """
     if isinstance(program, str | os.PathLike):
-        _require_archive(Path(program))
+        _require_archive(Path(cast("str", program)))
     torch = require_torch()
     with quiet(torch):
         if isinstance(program, str | os.PathLike):
-            program = _opened(torch, Path(program))
+            program = _opened(torch, Path(cast("str", program)))
         exported = _exported(torch, program, args, kwargs)
         with onnx_model(torch, exported) as model:
             return from_onnx(model, shapes=shapes)

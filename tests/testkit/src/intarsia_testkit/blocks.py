@@ -48,7 +48,7 @@ class Block:
     name: str
     arity: int = 1
     weights: tuple[np.ndarray, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def apply(self, *args: Expr, at: str = "") -> Call:
         """A call named ``at`` in the model."""

@@ -90,13 +90,11 @@ def activation(name: str, target: str) -> dict[str, object]:
     The host's trial of the plugin in a process of its own, which comes once after installing, is
     over before the clock starts; time in which other processes had the processor does not count.
     """
-    import numpy  # noqa: F401  (what every plugin may use is loaded before the clock starts)
-
-    import intarsia.plugin  # noqa: F401
     from intarsia.host.trial import survive
 
     from .subject import open_subject
 
+    importlib.import_module("numpy")  # what every plugin may use is loaded before the clock starts
     subject = open_subject(name, target)
     survive(subject.found, os.environ)
     host = subject.host()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 
@@ -55,9 +55,9 @@ class Conformance(
     def subject(self, request: pytest.FixtureRequest) -> Subject:
         """The plugin under test."""
         chosen = request.config.getoption("--intarsia-target") or self.target
-        name = self.plugin or request.config.getoption("--intarsia-plugin")
+        name = self.plugin or cast("str", request.config.getoption("--intarsia-plugin"))
         try:
-            limit = request.config.getoption("--intarsia-cases")
+            limit = cast("int", request.config.getoption("--intarsia-cases"))
             reason = request.config.getoption("--intarsia-compile-only") or self.compile_only
             return open_subject(name, chosen, self.tolerances, limit, reason)
         except UsageError as error:

@@ -17,12 +17,12 @@ import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -40,7 +40,8 @@ NUMBERS: tuple[object, ...] = (
     *(float("nan"), float("inf"), float("-inf")),
 )
 OTHERS: tuple[object, ...] = (
-    *(None, True, False, "", "x", "\0", "../../x", "\udc80", "9" * 5000, [], {}, [[]]),
+    *(None, True, False, "", "x", "\0", "../../x", "\udc80", "9" * 5000, list[object]()),
+    *(dict[str, object](), [list[object]()]),
     *([0], [-1], {"a": 1}, "float64", "bfloat16", "bool", "int8", "int64"),
 )
 
@@ -145,19 +146,22 @@ def _containers(document: object) -> list[tuple[tuple[str, ...], Any]]:
     pending: list[tuple[tuple[str, ...], Any]] = [((), document)]
     while pending:
         path, node = pending.pop()
-        rows: Iterable[tuple[object, object]] = ()
-        if isinstance(node, dict):
-            rows = node.items()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] # JSON
-        elif isinstance(node, list):
-            rows = enumerate(node)  # pyright: ignore[reportUnknownArgumentType] # JSON
-        items = list(rows)
+        items = _items(node)
         if items:
             found.append((path, node))
         pending += [((*path, str(key)), value) for key, value in items]
     return found
 
 
-def _edit_container(holder: Any, dice: random.Random) -> str:
+def _items(node: object) -> list[tuple[object, object]]:
+    if isinstance(node, dict):
+        return list(cast("dict[object, object]", node).items())
+    if isinstance(node, list):
+        return list(enumerate(cast("list[object]", node)))
+    return []
+
+
+def _edit_container(holder: dict[Any, Any] | list[Any], dice: random.Random) -> str:
     keys: list[Any] = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
     key = dice.choice(keys)
     before = holder[key]
@@ -165,11 +169,11 @@ def _edit_container(holder: Any, dice: random.Random) -> str:
         case 0:
             del holder[key]
             return f"dropped {key!r}"
-        case 1 if isinstance(holder, list):
-            holder.insert(dice.randrange(len(holder) + 1), deepcopy(before))
-            return f"doubled {key!r}"
         case 1:
-            holder["new"] = deepcopy(before)
+            if isinstance(holder, list):
+                holder.insert(dice.randrange(len(holder) + 1), deepcopy(before))
+            else:
+                holder["new"] = deepcopy(before)
             return f"doubled {key!r}"
         case 2:
             other = dice.choice(keys)

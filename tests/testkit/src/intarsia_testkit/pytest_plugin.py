@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -54,7 +54,8 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out higher tiers, mark exempt checks, and note what every check belongs to."""
-    chosen = [item for item in items if _tier(item) <= config.getoption("--intarsia-tier")]
+    most = cast("int", config.getoption("--intarsia-tier"))
+    chosen = [item for item in items if _tier(item) <= most]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
     for item in items:
@@ -109,7 +110,8 @@ def _plugin(item: pytest.Item) -> str:
 def _exemptions(item: pytest.Item, config: pytest.Config) -> dict[str, str]:
     cls = item.getparent(pytest.Class)
     own: dict[str, str] = {} if cls is None else dict(getattr(cls.obj, "exempt", {}))
-    every = {**own, **dict(config.getoption("--intarsia-exempt"))}
+    pairs = cast("list[tuple[str, str]]", config.getoption("--intarsia-exempt"))
+    every = {**own, **dict(pairs)}
     for name, reason in every.items():
         if not reason.strip():
             raise pytest.UsageError(f"the exemption from '{name}' has no reason")

@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
-from onnx import ModelProto, TensorProto, checker, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 
 class QdqGraph:
     """Collects nodes; every tensor is named once."""
 
     def __init__(self, dtype: str = "int8") -> None:
-        self.nodes: list = []
-        self.constants: list = []
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
         self.dtype = dtype
         self._rng = np.random.default_rng(7)
 
@@ -29,12 +31,14 @@ class QdqGraph:
     def node(self, op: str, *inputs: str, **attrs: object) -> str:
         """Add a node with one result; returns the result's name."""
         name = self.name()
-        self.nodes.append(helper.make_node(op, list(inputs), [name], name=f"{op}_{name}", **attrs))
+        node = helper.make_node(op, list(inputs), [name], name=f"{op}_{name}")
+        node.attribute.extend(helper.make_attribute(k, value) for k, value in sorted(attrs.items()))
+        self.nodes.append(node)
         return name
 
     def quantized(self, value: str, scale: float, zero: int) -> str:
         """Quantize and dequantize a value."""
-        by, at = self.keep(np.float32(scale)), self.keep(np.asarray(zero, self.dtype))
+        by, at = self.keep(np.asarray(scale, np.float32)), self.keep(np.asarray(zero, self.dtype))
         return self.node("DequantizeLinear", self.node("QuantizeLinear", value, by, at), by, at)
 
     def weight(self, shape: tuple[int, ...], scales: np.ndarray, axis: int = 0) -> str:
@@ -130,5 +134,6 @@ def _finished(
         graph.constants,
     )
     model = helper.make_model(body, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    checker = import_module("onnx.checker")  # its types leave the class of paths open
     checker.check_model(model)
     return model

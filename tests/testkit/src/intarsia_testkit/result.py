@@ -44,7 +44,7 @@ class Result:
     """Everything one run found, in the order in which the checks ran."""
 
     plugin: str = ""
-    rows: dict[str, Row] = field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict[str, Row])
 
     def add(self, facts: Mapping[str, Any], outcome: str, detail: str, seconds: float) -> None:
         """Take a report: of the phases of one check the worst counts."""

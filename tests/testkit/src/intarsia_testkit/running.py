@@ -71,7 +71,8 @@ def run_artifact(
     executable = load_artifact(subject, artifact, threads=threads)
     try:
         found = executable.run(dict(inputs))
-        return [np.array(found[spec.name]) for spec in executable.outputs]
+        names = [spec if isinstance(spec, str) else spec.name for spec in executable.outputs]
+        return [np.array(found[name]) for name in names]
     finally:
         executable.close()
 

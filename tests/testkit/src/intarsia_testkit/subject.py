@@ -165,10 +165,10 @@ class Subject:
 def source_folder(distribution: metadata.Distribution) -> Path | None:
     """The project folder of an editable install (PEP 610), ``None`` for another."""
     text = distribution.read_text("direct_url.json")
-    facts = json.loads(text) if text else {}
-    if not facts.get("dir_info", {}).get("editable"):
+    facts: dict[str, object] = json.loads(text) if text else {}
+    if not cast("dict[str, object]", facts.get("dir_info", {})).get("editable"):
         return None
-    return Path(unquote(urlsplit(facts["url"]).path))
+    return Path(unquote(urlsplit(str(facts["url"])).path))
 
 
 def _roots(package: str) -> list[Path]:

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -97,16 +98,18 @@ def clear(as_json: bool) -> None:
 def differences(old: Key, new: Key) -> list[str]:
     """Return the parts of two keys that differ, inner ones with a dot: ``plugins.x``."""
     found: list[str] = []
-    for name in dict.fromkeys([*old, *new]):
+    for name in _changed(old, new):
         before, after = old.get(name), new.get(name)
-        if before == after:
-            continue
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            inner = [k for k in dict.fromkeys([*before, *after]) if before.get(k) != after.get(k)]
+            inner = _changed(cast("Key", before), cast("Key", after))  # names are texts, as in JSON
             found += [f"{name}.{k}" if k else name for k in inner]
         else:
             found.append(name)
     return found
+
+
+def _changed(old: Key, new: Key) -> list[str]:
+    return [name for name in dict.fromkeys([*old, *new]) if old.get(name) != new.get(name)]
 
 
 def _nearest(entries: Sequence[Entry], key: Key) -> Entry | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import click
 
@@ -95,7 +96,7 @@ def _workspace(plans: Sequence[CallPlan]) -> str:
 
 def _kernels(passport: Passport) -> Collection[object]:
     kernels = passport.tuned.get("kernels", ())
-    return kernels if isinstance(kernels, Collection) else ()
+    return cast("Collection[object]", kernels) if isinstance(kernels, Collection) else ()
 
 
 def _bytes(passport: Passport, unit: str) -> int:

@@ -32,7 +32,7 @@ class SectionOption(click.Option):
         self.section = section
 
 
-class _RowType(click.ParamType):
+class _RowType(click.ParamType[Value]):
     """Reads the value of an option as target strings do."""
 
     def __init__(self, row: OptionRow) -> None:

@@ -217,7 +217,7 @@ def _limit_options() -> Iterable[OptionRow]:
     )  # fmt: skip
 
 
-class _Memory(click.ParamType):
+class _Memory(click.ParamType[int]):
     """A size such as ``2G``, as a number of bytes."""
 
     name = "size"

@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 from .session import host_of
 
 
-class PluginName(click.ParamType):
+class PluginName(click.ParamType[str]):
     """Name of a plugin, or of its distribution."""
 
     name = "plugin"

@@ -23,7 +23,7 @@ Decorator: TypeAlias = Callable[[Any], Any]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class NameType(click.ParamType):
+class NameType(click.ParamType[str]):
     """A text that may begin with the name of a kind, which is completed from manifests.
 
     Args:

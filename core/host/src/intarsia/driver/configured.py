@@ -22,7 +22,7 @@ import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TypeGuard, cast
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -209,11 +209,11 @@ def _table(path: Path) -> Mapping[str, object]:
 
 def _text(key: str, value: object, path: Path | None) -> str:
     """A setting as it would stand on the command line."""
+    if key == "target" and _are_texts(value):
+        return ", ".join(value)
     match value:
         case str():
             return value
-        case list() if key == "target" and all(isinstance(item, str) for item in value):
-            return ", ".join(cast("list[str]", value))
         case dict():
             return json.dumps(value, default=str)
         case _:
@@ -223,10 +223,22 @@ def _text(key: str, value: object, path: Path | None) -> str:
 
 
 def _options(value: object, path: Path | None) -> dict[str, Mapping[str, object]]:
-    if not isinstance(value, dict) or not all(isinstance(row, dict) for row in value.values()):
+    if not _are_tables(value):
         raise UsageError(
             f"'{_OPTIONS}' is not a table of tables",
             hint=f"[{_OPTIONS}.KIND]",
             where=str(path),
         )
-    return cast("dict[str, Mapping[str, object]]", value)
+    return value
+
+
+def _are_texts(value: object) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and all(
+        isinstance(item, str) for item in cast("list[object]", value)
+    )
+
+
+def _are_tables(value: object) -> TypeGuard[dict[str, Mapping[str, object]]]:
+    return isinstance(value, dict) and all(
+        isinstance(row, dict) for row in cast("dict[str, object]", value).values()
+    )

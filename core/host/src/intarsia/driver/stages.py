@@ -378,8 +378,8 @@ def _with_borders(plan: CallPlan, stored: StoredAs | None, only: OnlyFor | None)
     """Say of inputs and outputs what their types in compiled code do not."""
     if stored is None and only is None:
         return plan
-    types = {} if stored is None else stored.types
-    values = {} if only is None else only.values
+    types: Mapping[str, str] = {} if stored is None else stored.types
+    values: Mapping[str, tuple[tuple[int, ...], ...]] = {} if only is None else only.values
     inputs = tuple(
         replace(spec, stored=types.get(spec.name, ""), only=values.get(spec.name, ()))
         for spec in plan.inputs

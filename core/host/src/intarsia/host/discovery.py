@@ -248,8 +248,9 @@ def _editable_root(distribution: _Distribution) -> Path | None:
     text = distribution.read_text("direct_url.json")
     if not text:
         return None
-    data = json.loads(text)
-    url = urlsplit(str(data.get("url", "")) if isinstance(data, dict) else "")
+    data: object = json.loads(text)
+    known = cast("dict[str, object]", data) if isinstance(data, dict) else {}
+    url = urlsplit(str(known.get("url", "")))
     return Path(unquote(url.path)) if url.scheme == "file" else None
 
 

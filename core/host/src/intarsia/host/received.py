@@ -16,7 +16,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
-from typing import Literal, TypeVar, Union, cast, get_args, get_origin
+from typing import Literal, TypeGuard, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -96,10 +96,22 @@ def _says_nothing(hint: object) -> bool:
     return hint is _FREE or is_free or isinstance(hint, TypeVar | str)
 
 
+def _is_class(value: object) -> TypeGuard[type[object]]:
+    return isinstance(value, type)
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[object, object]]:
+    return isinstance(value, Mapping)
+
+
+def _is_sequence(value: object) -> TypeGuard[list[object] | tuple[object, ...]]:
+    return isinstance(value, list | tuple)
+
+
 def _is_kind(value: object, hint: object) -> bool:
     """Whether a value is of the hint's class, its parts aside."""
-    kind = get_origin(hint) or hint
-    if _says_nothing(hint) or not isinstance(kind, type):
+    kind: object = get_origin(hint) or hint
+    if _says_nothing(hint) or not _is_class(kind):
         return True  # a special form that says nothing about values
     if kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
@@ -117,20 +129,18 @@ def _is_kind(value: object, hint: object) -> bool:
 def _parts(value: object, hint: object) -> list[tuple[str, object, object]]:
     """Return the parts of a value: where each is, and what it must be."""
     args = get_args(hint)
-    if isinstance(value, Mapping) and len(args) == 2:
-        rows = cast("Mapping[object, object]", value)
-        keys = [(f" key {_key(key)}", key, args[0]) for key in rows]
-        return keys + [(f"[{_key(key)}]", item, args[1]) for key, item in rows.items()]
-    if isinstance(value, list | tuple) and args:
-        items = cast("Sequence[object]", value)
+    if _is_mapping(value) and len(args) == 2:
+        keys = [(f" key {_key(key)}", key, args[0]) for key in value]
+        return keys + [(f"[{_key(key)}]", item, args[1]) for key, item in value.items()]
+    if _is_sequence(value) and args:
         if len(args) == 2 and args[1] is not Ellipsis and get_origin(hint) is tuple:
             hints: Sequence[object] = args
         else:
-            hints = [args[0]] * len(items)
+            hints = [args[0]] * len(value)
         # One object may be there a million times; it is checked once.
-        once = {id(item): n for n, item in reversed(list(enumerate(items)))}
+        once = {id(item): n for n, item in reversed(list(enumerate(value)))}
         numbers = sorted(once.values())
-        return [(f"[{n}]", items[n], hints[n]) for n in numbers if n < len(hints)]
+        return [(f"[{n}]", value[n], hints[n]) for n in numbers if n < len(hints)]
     if _is_ours(value):
         return [
             (f".{name}", getattr(value, name), wanted)
@@ -156,7 +166,7 @@ def _is_ours(value: object) -> bool:
 
 
 @functools.cache
-def hints_of(kind: type) -> Mapping[str, object]:
+def hints_of(kind: type[object]) -> Mapping[str, object]:
     """Return the hints of a class's fields; what only type checkers can resolve is free."""
     fields: tuple[str, ...] = (
         tuple(field.name for field in dataclasses.fields(kind))
@@ -198,24 +208,21 @@ def _guard(value: object, hint: object, owner: Owner, doing: str, depth: int) ->
         return value
     if get_origin(hint) in (Union, types.UnionType):
         hint = next((one for one in get_args(hint) if _is_kind(value, one)), hint)
-    if isinstance(value, Mapping):
-        rows = cast("Mapping[object, object]", value)
+    if _is_mapping(value):
         args = get_args(hint)
         wanted = args[1] if len(args) == 2 else _FREE
         guarded = {
             key: _guard(item, wanted, owner, f"{doing} of '{_word(key)}'", depth + 1)
-            for key, item in rows.items()
+            for key, item in value.items()
         }
-        return (
-            types.MappingProxyType(guarded) if _differ(rows.values(), guarded.values()) else value
-        )
-    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        items = cast("Sequence[object]", value)
+        differ = _differ(value.values(), guarded.values())
+        return types.MappingProxyType(guarded) if differ else value
+    if _is_sequence(value) and not hasattr(value, "_fields"):
         wanted = (get_args(hint) or (_FREE,))[0]
-        made = {id(item): item for item in items}
+        made = {id(item): item for item in value}
         made = {key: _guard(item, wanted, owner, doing, depth + 1) for key, item in made.items()}
-        again = [made[id(item)] for item in items]
-        if not _differ(items, again):
+        again = [made[id(item)] for item in value]
+        if not _differ(value, again):
             return value
         return again if isinstance(value, list) else tuple(again)
     if getattr(hint, "__module__", "").partition(".")[0] == "click":

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from importlib import import_module
-from typing import NoReturn
+from typing import NoReturn, cast
 
 from intarsia_runtime.errors import IntarsiaError
 
@@ -96,10 +96,11 @@ def _probe(hooks: object, plugin: Found, kind: object, probes: dict[str, object]
 
     assert isinstance(hooks, pluggy.PluginManager)
     assert isinstance(kind, TargetKind)
+    known = cast("TargetKind", kind)  # of any options
     if not implements(hooks, "probe", plugin.name):
         return
     try:
-        target = make_target(kind, {})
+        target = make_target(known, {})
         if implements(hooks, "canonicalize_target", plugin.name):
             answer = ask(hooks, "canonicalize_target", plugin, {"target": target})
             target = target if answer is None else answer

@@ -13,7 +13,7 @@ from intarsia_ir.regions.region import Region
 from .cost import PICOSECONDS, Source
 from .labels import label_calls
 from .place import Priced
-from .report import MatchCost, Placement, PlanCosts, RegionCosts
+from .report import MatchCost, Placement, PlanCosts, RegionCosts, RegionRow
 
 
 def with_costs(placement: Placement, regions: Sequence[Region], priced: Priced) -> Placement:
@@ -33,7 +33,7 @@ def with_costs(placement: Placement, regions: Sequence[Region], priced: Priced) 
     home = {call: n for n, region in enumerate(regions) for call in region.origins.values()}
     group = [home.get(node, -1) if isinstance(node, Call) else -1 for node in priced.problem.nodes]
     costs = {group[cost.nodes[0]]: cost for cost in priced.problem.regions_of(priced.chosen, group)}
-    rows = []
+    rows: list[RegionRow] = []
     for number, row in enumerate(placement.regions):
         found = costs[number]
         terms = (found.work, found.launch + found.border, found.own)

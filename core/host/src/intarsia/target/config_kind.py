@@ -111,7 +111,7 @@ def core_rules() -> tuple[Rule, ...]:
 
 
 def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
-    specs = [
+    specs: list[tuple[str, type[object], object]] = [
         (
             item["name"].replace("-", "_"),
             type(item["default"]),

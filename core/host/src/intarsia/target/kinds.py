@@ -207,7 +207,7 @@ def make_target(
         PluginError: The hook ``canonicalize_target`` failed.
     """
     rows = target_rows(kind.options)
-    implied = device.implied if device is not None else {}
+    implied: Mapping[str, Value] = device.implied if device is not None else {}
     chosen = _defaults(kind, rows, origin)
     givers = dict.fromkeys(chosen, origin.default_setter)
     givers |= dict.fromkeys(implied, f"tag {device.tag.name}" if device is not None else "")

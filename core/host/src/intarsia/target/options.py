@@ -22,7 +22,7 @@ import math
 import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from typing import Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Literal, Protocol, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -43,8 +43,8 @@ _TEXT = re.compile(r"[A-Za-z0-9_.+,=/:@%~#() -]*")
 _ELEMENT = re.compile(r"[A-Za-z0-9_.+=/:@%~#() -]+")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
-_SCALARS = {bool: "bool", int: "int", float: "float", str: "str"}
-_LISTS = {str: "list of str", int: "list of int"}
+_SCALARS: Mapping[object, str] = {bool: "bool", int: "int", float: "float", str: "str"}
+_LISTS: Mapping[object, str] = {str: "list of str", int: "list of int"}
 
 
 class _Spec(Struct, frozen=True):
@@ -109,6 +109,16 @@ def option(
     return dataclasses.field(default=default, metadata={_SPEC: spec})
 
 
+class _Params(Protocol):
+    frozen: bool
+
+
+class _DataclassType(Protocol):
+    """A class that ``dataclass`` made; the stubs of the standard library leave this out."""
+
+    __dataclass_params__: _Params
+
+
 @cache
 def option_rows(options: type) -> tuple[OptionRow, ...]:
     """Return the options of an options dataclass in the order of its fields.
@@ -121,7 +131,7 @@ def option_rows(options: type) -> tuple[OptionRow, ...]:
         raise PluginError(
             f"options class {name} is not a dataclass", hint="@dataclass(frozen=True)"
         )
-    if not options.__dataclass_params__.frozen:  # pyright: ignore[reportAttributeAccessIssue]
+    if not cast("_DataclassType", options).__dataclass_params__.frozen:
         raise PluginError(f"options class {name} is not frozen", hint="@dataclass(frozen=True)")
     try:
         hints = get_type_hints(options)
@@ -171,7 +181,7 @@ def _type_of(where: str, hint: object) -> tuple[str, tuple[object, ...]]:
     """Name of the type and the choices that a ``Literal`` implies."""
     args = get_args(hint)
     if get_origin(hint) is Literal:
-        kinds = {type(arg) for arg in args}
+        kinds: set[type] = {type(arg) for arg in args}
         if kinds in ({str}, {int}):
             return _SCALARS[kinds.pop()], args
     if get_origin(hint) is tuple and len(args) == 2 and args[1] is Ellipsis and args[0] in _LISTS:

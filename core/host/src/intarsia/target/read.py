@@ -89,7 +89,7 @@ def read_host(spec: object, kinds: KindSource, origin: Origin) -> Target:
     """
     match spec:
         case str() if not spec.lstrip().startswith("{"):
-            found = parse_targets(spec, kinds, origin)
+            found: list[Target] = parse_targets(spec, kinds, origin)
         case Target():
             found = [spec]
         case CompositeTarget():

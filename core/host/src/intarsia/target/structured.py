@@ -88,7 +88,9 @@ def composite_from_text(
     """
     value = load_json(text)
     if isinstance(value, list):
-        return compose(targets_from_list(value, kinds, origin), kinds, host, origin)
+        return compose(
+            targets_from_list(cast("list[object]", value), kinds, origin), kinds, host, origin
+        )
     return composite_from_json(target_of_profile(value), kinds, host, origin)
 
 
@@ -195,7 +197,7 @@ def targets_from_list(value: object, kinds: KindSource, origin: Origin = GIVEN) 
     for number, item in enumerate(cast("Sequence[object]", value)):
         match item:
             case Target():
-                found.append(item)
+                found.append(cast("Target", item))  # of any kind
             case str():
                 found += parse_targets(item, kinds, origin)
             case _:

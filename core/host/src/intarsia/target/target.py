@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, cast
 
 from .kind import Memory, OptionsT_co, TargetKind
 from .options import Value, json_value, option_rows, print_value, set_options
@@ -96,7 +96,7 @@ class Target(Generic[OptionsT_co]):
         return f"Target({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Target) and str(self) == str(other)
+        return isinstance(other, Target) and str(self) == str(cast("Target", other))
 
     def __hash__(self) -> int:
         return hash(str(self))

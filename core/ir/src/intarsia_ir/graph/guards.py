@@ -29,7 +29,7 @@ class Guard(Struct, frozen=True):
     def variables(self) -> frozenset[str]:
         """Return the names of the size variables in both."""
         sizes = (self.left, self.right)
-        return frozenset().union(*(s.variables() for s in sizes if isinstance(s, Dim)))
+        return frozenset[str]().union(*(s.variables() for s in sizes if isinstance(s, Dim)))
 
 
 class RequiredSizes(Struct, frozen=True):

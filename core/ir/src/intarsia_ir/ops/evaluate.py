@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import ml_dtypes
 import numpy as np
@@ -75,7 +75,7 @@ def _stored(function: Function, module: IRModule | None) -> Mapping[str, np.dtyp
     if module is None or module.functions.get("main") is not function:
         return {}
     found = module.attr(StoredAs)
-    types = {} if found is None else found.types
+    types: Mapping[str, str] = {} if found is None else found.types
     return {name: np.dtype(getattr(ml_dtypes, narrow)) for name, narrow in types.items()}
 
 
@@ -168,7 +168,9 @@ class _Run:
                 with np.errstate(all="ignore"):
                     attrs = closed_attrs(node.attrs, self._sizes) if self._sizes else node.attrs
                     result = node.op.reference(attrs, *(self._values[arg] for arg in node.args))
-                return result if isinstance(result, tuple) else np.asarray(result)
+                if isinstance(result, tuple):
+                    return cast("tuple[Value, ...]", result)
+                return np.asarray(result)
             case CallFunction():
                 return self._call_function(node)
             case Tuple():

@@ -173,7 +173,7 @@ class Triangular(Op):
     @staticmethod
     def reference(attrs: Attrs, x: Array) -> Array:
         """Choose by the position."""
-        rows, columns = np.arange(x.shape[-2]), np.arange(x.shape[-1])
+        rows, columns = np.arange(int(x.shape[-2])), np.arange(int(x.shape[-1]))
         distance = columns - rows[:, np.newaxis] - attrs.diagonal
         kept = distance >= 0 if attrs.upper else distance <= 0
         return np.where(kept, x, np.zeros((), x.dtype))

@@ -282,7 +282,7 @@ class ReverseSequence(Op):
     @staticmethod
     def reference(attrs: Attrs, x: Array, lengths: Array) -> Array:
         """Take each position's counterpart."""
-        size = x.shape[attrs.time]
+        size = int(x.shape[attrs.time])
         shape = [1] * x.ndim
         shape[attrs.batch] = -1
         ends = np.clip(lengths.astype(np.int64), 0, size).reshape(shape)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
+from typing import Protocol, cast
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,12 @@ from msgspec import Struct
 from intarsia_runtime.dtype import DType
 
 from .arrays import Array, convert
+
+
+class _Finfo(Protocol):
+    """What is read of ``ml_dtypes.finfo``, which has no types."""
+
+    max: float
 
 
 class FloatFormat(Struct, frozen=True):
@@ -83,7 +90,7 @@ def to_narrow(x: Array, dtype: np.dtype, *, saturate: bool = True, round_mode: s
     number = source if source.dtype == np.float64 else source.astype(np.float32)
     if dtype.name == EXPONENTS:
         return _to_exponents(number.astype(np.float32), round_mode).view(dtype)
-    largest = float(ml_dtypes.finfo(dtype).max)
+    largest = float(cast("_Finfo", ml_dtypes.finfo(dtype)).max)
     if saturate or dtype.name.startswith("float4"):
         number = np.where(np.isnan(number), number, np.clip(number, -largest, largest))
     with np.errstate(all="ignore"):

@@ -336,9 +336,10 @@ class TensorScatter(Op):
     @staticmethod
     def reference(attrs: Attrs, cache: Array, update: Array, starts: Array) -> Array:
         """Write sample by sample."""
-        result, room = cache.copy(), cache.shape[attrs.axis]
+        result, room = cache.copy(), int(cache.shape[attrs.axis])
+        length = int(update.shape[attrs.axis])
         for sample, start in enumerate(starts.tolist()):
-            places = np.arange(update.shape[attrs.axis]) + start
+            places = np.arange(length) + start
             places = places % room if attrs.circular else places
             inside = (places >= 0) & (places < room)
             rows = np.moveaxis(result[sample], attrs.axis - 1, 0)

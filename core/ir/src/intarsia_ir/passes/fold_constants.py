@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 from msgspec import Struct
@@ -68,7 +69,7 @@ class _Folder(Struct):
 
     def _wrap(self, expr: Call, result: object) -> Expr | None:
         if isinstance(expr.type, TupleType):
-            parts = result if isinstance(result, tuple) else ()
+            parts = cast("tuple[object, ...]", result) if isinstance(result, tuple) else ()
             fields = [constant(np.asarray(part), span=expr.span) for part in parts]
             made: Expr = make_tuple(fields, span=expr.span)
         else:

@@ -40,7 +40,7 @@ class Functions(Struct):
     """
 
     spelling: Spelling
-    texts: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict[str, str])
 
     def _add(self, name: str, result: str, parameters: str, *body: str) -> str:
         name = f"{PREFIX}{name}"

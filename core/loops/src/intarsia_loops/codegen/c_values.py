@@ -70,16 +70,18 @@ class Values(Struct):
 
     functions: Functions
     names: Names
-    lines: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list[str])
     indent: str = "    "
-    buffers: dict[Buffer, str] = field(default_factory=dict)
-    variables: dict[TirVar, str] = field(default_factory=dict)
-    counters: set[TirVar] = field(default_factory=set)
-    natural: set[TirVar] = field(default_factory=set)
-    used: set[Buffer | TirVar] = field(default_factory=set)
-    _uses: dict[PrimExpr, int] = field(default_factory=dict)
-    _known: list[dict[tuple[PrimExpr, bool], str]] = field(default_factory=list)
-    _pure: dict[PrimExpr, bool] = field(default_factory=dict)
+    buffers: dict[Buffer, str] = field(default_factory=dict[Buffer, str])
+    variables: dict[TirVar, str] = field(default_factory=dict[TirVar, str])
+    counters: set[TirVar] = field(default_factory=set[TirVar])
+    natural: set[TirVar] = field(default_factory=set[TirVar])
+    used: set[Buffer | TirVar] = field(default_factory=set[Buffer | TirVar])
+    _uses: dict[PrimExpr, int] = field(default_factory=dict[PrimExpr, int])
+    _known: list[dict[tuple[PrimExpr, bool], str]] = field(
+        default_factory=list[dict[tuple[PrimExpr, bool], str]]
+    )
+    _pure: dict[PrimExpr, bool] = field(default_factory=dict[PrimExpr, bool])
 
     @property
     def spelling(self) -> Spelling:

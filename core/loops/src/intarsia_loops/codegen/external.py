@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from intarsia_runtime.errors import ToolchainError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TIMEOUT_SECONDS = 600
 MESSAGE_LINES = 8
 
 
 def run_compiler(
-    argv: Sequence[str], folder: str | None, *, language: str, need: str = "", hint: str
+    argv: Sequence[str], folder: str | Path | None, *, language: str, need: str = "", hint: str
 ) -> str:
     """Run a compiler to its end; return what it prints.
 

@@ -17,7 +17,7 @@ class Names(Struct):
     """
 
     reserved: frozenset[str]
-    taken: dict[str, int] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict[str, int])
 
     def fresh(self, wanted: str) -> str:
         """Return ``wanted``, made an identifier and followed by a number if it is taken."""

@@ -62,7 +62,7 @@ class Spelling(Struct, frozen=True):
     values: Mapping[DType, str]
     memory: Mapping[DType, str]
     intrinsics: Mapping[tuple[Intrinsic, DType], str]
-    functions: frozenset[str] = field(default_factory=frozenset)
+    functions: frozenset[str] = field(default_factory=frozenset[str])
     index: str = "intptr_t"
     inline: str = "static inline"
     kernel: str = "static void"

@@ -97,9 +97,9 @@ class _Narrow(Struct):
 
     outputs: Sequence[Expr]
     readers: set[Expr]
-    chosen: set[Expr] = field(default_factory=set)
-    wide: dict[Expr, Expr] = field(default_factory=dict)
-    narrow: dict[Expr, Expr] = field(default_factory=dict)
+    chosen: set[Expr] = field(default_factory=set[Expr])
+    wide: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
+    narrow: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
 
     def choose(self, nodes: Sequence[Expr], products: set[Expr]) -> None:
         """Choose what readers read, and what that is made of by operators that round nothing."""

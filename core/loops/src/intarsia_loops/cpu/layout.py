@@ -124,9 +124,9 @@ class _Layout(Struct):
 
     tiling: CpuTiling
     winograd: bool
-    first: dict[Expr, Expr] = field(default_factory=dict)
-    last: dict[Expr, Expr] = field(default_factory=dict)
-    packed: dict[tuple[object, ...], Constant] = field(default_factory=dict)
+    first: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
+    last: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
+    packed: dict[object, Constant] = field(default_factory=dict[object, Constant])
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""

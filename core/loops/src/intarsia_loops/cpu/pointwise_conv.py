@@ -117,8 +117,8 @@ class _Flat(Struct):
     """
 
     standalone: frozenset[Expr]
-    spatial: dict[Expr, Expr] = field(default_factory=dict)
-    flattened: dict[Expr, Expr] = field(default_factory=dict)
+    spatial: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
+    flattened: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
 
     def visit(self, node: Expr) -> None:
         """Build the equivalent of a node whose operands have been visited."""

@@ -147,13 +147,14 @@ def _conv_sums(
     if depthwise:
         packed = constant(pack_depthwise(weight), span=node.span)
         total = call(Int8Depthwise, source, packed, attrs=attrs, span=node.span)
-        return total, np.zeros(outputs, np.int64)
+        return total, np.zeros(int(outputs), np.int64)
     padded_weight = _padded_to_words(weight, 1)
     width = int8x4_width(outputs // plain.groups, tiling)
     packed = constant(pack_int8x4_conv(padded_weight, plain.groups, width), span=node.span)
     source = padded(source, padded_weight.shape[1] * plain.groups, x_zero)
     total = call(Int8x4Conv, source, packed, attrs=attrs, span=node.span)
-    return total, -attrs.zero * padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
+    sums: Array = padded_weight.astype(np.int64).sum(axis=(1, 2, 3))
+    return total, -attrs.zero * sums
 
 
 def dense_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:

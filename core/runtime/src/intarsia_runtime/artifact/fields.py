@@ -43,12 +43,12 @@ def read_dict(value: object, what: str) -> JsonObject:
 
 def read_mapping(document: JsonObject, key: str) -> JsonObject:
     """Return the JSON object at ``key``."""
-    return _of_type(document, key, dict, "an object")
+    return cast("JsonObject", _of_type(document, key, dict, "an object"))
 
 
 def read_list(document: JsonObject, key: str) -> list[object]:
     """Return the list at ``key``."""
-    return _of_type(document, key, list, "a list")
+    return cast("list[object]", _of_type(document, key, list, "a list"))
 
 
 def read_str(document: JsonObject, key: str) -> str:

@@ -71,7 +71,7 @@ def read_cpu_features(cpuinfo: Path = CPUINFO, arch: str = "") -> frozenset[str]
         key = key.strip()
         if key in keys:
             found.append(_extensions(value) if key == "isa" else frozenset(value.split()))
-    return frozenset.intersection(*found) if found else None
+    return frozenset[str].intersection(*found) if found else None
 
 
 def _extensions(isa: str) -> frozenset[str]:

@@ -80,8 +80,9 @@ def _is_global_pool(match: Match) -> bool:
 
 def _supports_reduction(match: Match) -> Support:
     attrs: Any = match.attrs
+    axes: tuple[int, ...] = attrs.axes
     shape = sizes(match.root.args[0])
-    if not attrs.axes:
+    if not axes:
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, "nothing is reduced")
     if _is_global_pool(match):
         return Support.yes()
@@ -92,10 +93,8 @@ def _supports_reduction(match: Match) -> Support:
         )
     if len(shape) > 5:
         return Support.no(Code.UNSUPPORTED_SHAPE, f"rank {len(shape)} is more than 5")
-    if all(shape[axis] == 1 for axis in attrs.axes):
-        return Support.no(
-            Code.UNSUPPORTED_SHAPE, f"axes {attrs.axes} of {list(shape)} hold one element"
-        )
+    if all(shape[axis] == 1 for axis in axes):
+        return Support.no(Code.UNSUPPORTED_SHAPE, f"axes {axes} of {list(shape)} hold one element")
     return Support.yes()
 
 

@@ -18,8 +18,8 @@ from .open_sizes import checked_shape
 class Statics(Struct):
     """Constants of the module: strings, shapes and descriptors, each value once."""
 
-    lines: list[str] = field(default_factory=list)
-    names: dict[tuple[str, object], str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list[str])
+    names: dict[tuple[str, object], str] = field(default_factory=dict[tuple[str, object], str])
 
     def _add(self, kind: str, key: object, text: str) -> str:
         if (kind, key) not in self.names:

@@ -65,10 +65,12 @@ class Expressions(Struct):
     """
 
     w: Writer
-    buffers: dict[Buffer, str] = field(default_factory=dict)
-    variables: dict[TirVar, str] = field(default_factory=dict)
-    positive: set[TirVar] = field(default_factory=set)
-    positions: dict[tuple[Buffer, tuple[PrimExpr, ...]], Position] = field(default_factory=dict)
+    buffers: dict[Buffer, str] = field(default_factory=dict[Buffer, str])
+    variables: dict[TirVar, str] = field(default_factory=dict[TirVar, str])
+    positive: set[TirVar] = field(default_factory=set[TirVar])
+    positions: dict[tuple[Buffer, tuple[PrimExpr, ...]], Position] = field(
+        default_factory=dict[tuple[Buffer, tuple[PrimExpr, ...]], Position]
+    )
     summing: str = ""
     scheduled: bool = False
     slot: str = ""

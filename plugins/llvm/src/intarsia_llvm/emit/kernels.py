@@ -66,7 +66,7 @@ class _Kernel(Struct):
     declarations: Declarations
     linkage: str
     scheduled: bool
-    functions: list[str] = field(default_factory=list)
+    functions: list[str] = field(default_factory=list[str])
     bodies: int = 0
 
     def function(self, function: PrimFunc) -> None:

@@ -34,7 +34,7 @@ def threads_text(count: int, triple: str) -> str:
 
 @cache
 def _pool() -> str:
-    return files(__package__).joinpath("pool.ll").read_text(encoding="utf-8")
+    return files("intarsia_llvm.emit").joinpath("pool.ll").read_text(encoding="utf-8")
 
 
 _PAUSE = """

@@ -42,7 +42,7 @@ class Declarations(Struct):
     fma: bool = False
     bfloat: bool = False
     serial: bool = False
-    lines: dict[str, str] = field(default_factory=dict)
+    lines: dict[str, str] = field(default_factory=dict[str, str])
 
     def use(self, result: str, name: str, parameters: tuple[str, ...]) -> str:
         """Declare ``name`` if it is not yet, and return its symbol."""
@@ -67,8 +67,8 @@ class Writer(Struct):
     """
 
     declarations: Declarations
-    lines: list[str] = field(default_factory=list)
-    allocas: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list[str])
+    allocas: list[str] = field(default_factory=list[str])
     label: str = "start"
     count: int = 0
     scopes: list[_Scope] = field(default_factory=list[_Scope])

@@ -79,7 +79,7 @@ def plan_read(
         UnsupportedError: A node that can be neither compiled nor carried out.
         UsageError: ``shapes`` or ``constants`` do not fit the model.
     """
-    fixed = {} if constants is None else constants
+    fixed: Mapping[str, np.ndarray] = {} if constants is None else constants
     try:
         types = input_types(read.graph, shapes or {}, fixed)
         planner = OpenPlanner(read, types, fixed, hosted) if opens else Planner(read, types, fixed)

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from operator import itemgetter
 from threading import Lock
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 from msgspec import Struct, field
@@ -174,9 +174,10 @@ class Writer:
         found: list[_Result] = []
         for number, dtype in zip(numbers, stored, strict=True):
             value = self._values[number]
-            if isinstance(value, np.ndarray) and dtype is not None:
-                value = value.view(dtype)
-            found.append(_Result(number, value if isinstance(value, np.ndarray) else None, dtype))
+            array = cast("np.ndarray", value) if isinstance(value, np.ndarray) else None
+            if array is not None and dtype is not None:
+                array = array.view(dtype)
+            found.append(_Result(number, array, dtype))
         return Recipe(tuple(self._values), tuple(self._with_ends(set(numbers))), tuple(found))
 
     def _add(self, node: Expr) -> bool:

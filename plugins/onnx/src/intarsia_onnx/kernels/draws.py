@@ -79,7 +79,9 @@ def multinomial(call: KernelCall, x: np.ndarray) -> np.ndarray:
     sums = np.cumsum(np.exp(logs - logs.max(1, keepdims=True)), 1)
     call.reserve((len(x), call.integer("sample_size", 1)))
     drawn = call.generator().random_sample((len(x), call.integer("sample_size", 1))) * sums[:, -1:]
-    rows = [np.searchsorted(row, wanted, "right") for row, wanted in zip(sums, drawn, strict=True)]
+    rows: list[np.ndarray] = [
+        np.searchsorted(row, wanted, "right") for row, wanted in zip(sums, drawn, strict=True)
+    ]
     return np.array(rows, np.int64).reshape(drawn.shape).astype(dtype)
 
 

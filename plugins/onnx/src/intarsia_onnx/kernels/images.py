@@ -59,7 +59,7 @@ def max_pool(call: KernelCall, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     call.reserve((*x.shape[:2], *counts))
     best = np.full((*x.shape[:2], *counts), -np.inf)
     where = np.full(best.shape, -1, np.int64)
-    plane = np.arange(x.shape[0] * x.shape[1]).reshape(x.shape[:2]) * int(np.prod(x.shape[2:]))
+    plane = np.arange(int(x.shape[0] * x.shape[1])).reshape(x.shape[:2]) * int(np.prod(x.shape[2:]))
     for tap in itertools.product(*(range(k) for k in kernel)):
         places = np.indices(counts)
         inside = np.ones(counts, bool)

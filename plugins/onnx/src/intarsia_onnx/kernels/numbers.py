@@ -54,7 +54,7 @@ def pad(
         rows[axis] = (int(widths[index]), int(widths[half + index]))
     result = x
     for axis, (low, high) in enumerate(rows):
-        size = x.shape[axis]
+        size = int(x.shape[axis])
         sizes = (size + low + high, *(n for i, n in enumerate(result.shape) if i != axis))
         call.reserve(sizes, x.itemsize)
         result = np.take(result, np.arange(-low, size + high) % size, axis)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from types import MappingProxyType
+from typing import cast
 
 import numpy as np
 
@@ -56,7 +57,7 @@ def roi_align(call: KernelCall, x: np.ndarray, rois: np.ndarray, images: np.ndar
         call.reserve((rows, ny, columns, nx))
         ys = top + (np.arange(rows * ny) + 0.5) * height / (rows * ny)
         xs = left + (np.arange(columns * nx) + 0.5) * width / (columns * nx)
-        y, across = np.meshgrid(ys, xs, indexing="ij")
+        y, across = cast("list[np.ndarray]", np.meshgrid(ys, xs, indexing="ij"))
         found = _roi_samples(widen(x[image : image + 1]), y[None], across[None], largest)
         cells = found.reshape(x.shape[1], rows, ny, columns, nx)
         results.append(cells.max((2, 4)) if largest else cells.mean((2, 4)))

@@ -72,7 +72,7 @@ def scatter_elements(
     if indices.size and (indices.min() < -size or indices.max() >= size):
         raise call.model_error(f"an index is outside of the {size} elements of axis {axis}")
     result = data.copy()
-    where = [np.asarray(places) for places in np.indices(indices.shape, sparse=True)]
+    where: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
     where[axis] = np.where(indices < 0, indices + size, indices)
     _combine(call, result, tuple(where), updates)
     return result
@@ -110,7 +110,7 @@ def tensor_scatter(
 ) -> np.ndarray:
     """Write an update into a cache, at a position of its own for each sample of the batch."""
     axis = call.axis("axis", cache.ndim, -2)
-    length, room = update.shape[axis], cache.shape[axis]
+    length, room = int(update.shape[axis]), int(cache.shape[axis])
     result = cache.copy()
     for sample in range(cache.shape[0]):
         places = np.arange(length) + (0 if starts is None else int(starts[sample]))
@@ -157,7 +157,7 @@ def non_max_suppression(
 
 def chosen_boxes(call: KernelCall, places: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Rows of image, class and box from ``nn.non_max_suppression``'s first two results."""
-    chosen = np.arange(places.shape[2]) < counts[..., np.newaxis]
+    chosen = np.arange(int(places.shape[2])) < counts[..., np.newaxis]
     images, classes, _ = np.nonzero(chosen)
     return np.stack([images, classes, places[chosen]], 1)
 

@@ -65,7 +65,7 @@ def stft(
         raise call.model_error(f"frames of {size} every {hop} in {signal.shape[1]} samples")
     waves = _complex(signal) if signal.ndim == 3 else widen(signal)
     call.reserve((len(waves), (waves.shape[1] - size) // hop + 1, size), waves.itemsize)
-    starts = np.arange(0, waves.shape[1] - size + 1, hop)
+    starts = np.arange(0, int(waves.shape[1]) - size + 1, hop)
     frames = waves[:, starts[:, None] + np.arange(size)]
     if window is not None:
         frames = frames * widen(window)

@@ -37,10 +37,11 @@ def _in_range(draft: Draft, indices: Tensor, limits: np.ndarray) -> Tensor:
 
 def _lower_take(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
+    axis: int = attrs.axis
     x = draft.value(call.args[0])
-    limit = np.array(sizes(call.args[0])[attrs.axis])
+    limit = np.array(sizes(call.args[0])[axis])
     indices = _in_range(draft, draft.exact(call.args[1]), limit)
-    return draft.finish(draft.network.add_gather(x, indices, attrs.axis))
+    return draft.finish(draft.network.add_gather(x, indices, axis))
 
 
 def _gather(draft: Draft, x: Tensor, indices: Tensor, mode: str, **settings: int) -> Tensor:
@@ -54,13 +55,14 @@ def _gather(draft: Draft, x: Tensor, indices: Tensor, mode: str, **settings: int
 
 def _lower_gather_elements(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
+    along: int = attrs.axis
     whole, picked = sizes(call.args[0]), sizes(call.args[1])
     x = draft.value(call.args[0])
-    cut = tuple(n if axis == attrs.axis else picked[axis] for axis, n in enumerate(whole))
+    cut = tuple(n if axis == along else picked[axis] for axis, n in enumerate(whole))
     if cut != whole:
         x = draft.slice(x, (0,) * len(whole), cut, (1,) * len(whole))
-    indices = _in_range(draft, draft.exact(call.args[1]), np.array(whole[attrs.axis]))
-    return _gather(draft, x, indices, "ELEMENT", axis=attrs.axis)
+    indices = _in_range(draft, draft.exact(call.args[1]), np.array(whole[along]))
+    return _gather(draft, x, indices, "ELEMENT", axis=along)
 
 
 def _lower_gather_nd(draft: Draft, call: Call) -> Tensor:

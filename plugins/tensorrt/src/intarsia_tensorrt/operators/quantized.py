@@ -274,12 +274,13 @@ def _supports_mean(call: Call) -> Support:
 
 def _lower_mean(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
+    axes: tuple[int, ...] = attrs.axes
     if not _has_zeros(call):
-        mean = draft.reduce(_operand(draft, call, 0), "AVG", attrs.axes, keep=attrs.keepdims)
+        mean = draft.reduce(_operand(draft, call, 0), "AVG", axes, keep=attrs.keepdims)
         return quantize(draft, mean, *call.args[3:5])
     whole = _whole(draft, draft.value(call.args[0]), _zero(_data(call.args[2])))
-    total = draft.reduce(whole, "SUM", attrs.axes, keep=attrs.keepdims)
-    count = np.float32(prod(sizes(call.args[0])[axis] for axis in attrs.axes))
+    total = draft.reduce(whole, "SUM", axes, keep=attrs.keepdims)
+    count = np.float32(prod(sizes(call.args[0])[axis] for axis in axes))
     return _averaged(draft, call, total, count)
 
 

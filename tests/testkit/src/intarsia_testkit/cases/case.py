@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -45,7 +45,7 @@ class Case:
 
     name: str
     operands: tuple[np.ndarray, ...] = ()
-    attrs: Mapping[str, Any] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict[str, Any])
     weights: tuple[int, ...] = ()
 
     def __str__(self) -> str:
@@ -67,7 +67,8 @@ class Case:
         op = OPERATORS[self.name]
         with np.errstate(all="ignore"):
             found = op.reference(op.Attrs(**self.attrs), *self.operands)
-        return [np.asarray(one) for one in (found if isinstance(found, tuple) else (found,))]
+        results = cast("tuple[object, ...]", found) if isinstance(found, tuple) else (found,)
+        return [np.asarray(one) for one in results]
 
     def differs(
         self, found: Sequence[np.ndarray], tolerances: Mapping[str, float] = NO_TOLERANCES

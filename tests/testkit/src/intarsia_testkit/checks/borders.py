@@ -28,7 +28,7 @@ class BorderChecks:
         blocks, host = _blocks(subject), subject.host()
         x = Var("x", blocks.type)
         first, *_ = blocks.taken
-        outputs = [first.apply(x, x, at="a")]
+        outputs: list[Expr] = [first.apply(x, x, at="a")]
         two = [block for block in blocks.taken if block.arity == 2]
         outputs += [block.apply(x, x, at=f"b{i}") for i, block in enumerate(two[:3])]
         _compare(subject, host, _module((x,), outputs), blocks)
@@ -92,7 +92,8 @@ class BorderChecks:
                 for executable in loaded:
                     found = list(executable.run(dict(inputs)).values())
                     same = all(
-                        a.tobytes() == b.tobytes() for a, b in zip(found, wanted, strict=True)
+                        np.asarray(a).tobytes() == b.tobytes()
+                        for a, b in zip(found, wanted, strict=True)
                     )
                     refuse([] if same else ["the loaded file gives other results"])
         finally:
@@ -111,10 +112,11 @@ class BorderChecks:
             _module((x, y), [value]), subject.composite(host), host=host, plan=Plan.GREEDY
         )
         inputs = {"x": blocks.random(1), "y": blocks.random(2)}
-        found = []
+        found: list[list[bytes]] = []
         for name in ("aot", "graph"):
             executable = load_artifact(subject, artifact, threads=1, executor=name)
-            found.append([v.tobytes() for v in executable.run(dict(inputs)).values()])
+            results = executable.run(dict(inputs)).values()
+            found.append([np.asarray(value).tobytes() for value in results])
             executable.close()
         refuse([] if found[0] == found[1] else ["executors aot and graph give different results"])
 

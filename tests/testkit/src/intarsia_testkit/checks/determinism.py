@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
+
 from intarsia.driver.stages import compile_regions, partition_module
 from intarsia.partition.cost import Plan
 from intarsia_runtime.artifact.unit import CompiledUnit
@@ -83,7 +85,7 @@ class DeterminismChecks:
         executable = load_artifact(subject, artifact, threads=1)
         try:
             runs = [executable.run(inputs) for inputs in (a, b, a)]
-            runs = [{k: v.copy() for k, v in run.items()} for run in runs]
+            runs = [{k: np.array(v) for k, v in run.items()} for run in runs]
         finally:
             executable.close()
         fresh = run_artifact(subject, artifact, a, threads=1)

@@ -38,9 +38,10 @@ class PackagingChecks:
         problems = [
             f"the metadata have no {field}"
             for field in ("Name", "Version", "Summary", "Requires-Python")
-            if not facts.get(field)
+            if field not in facts or not facts[field]
         ]
-        if not (facts.get("License-Expression") or facts.get("License")):
+        licences = [facts[field] for field in ("License-Expression", "License") if field in facts]
+        if not any(licences):
             problems.append("the metadata have no licence")
         try:
             Version(distribution.version)
@@ -71,7 +72,7 @@ class PackagingChecks:
         """The manifest and every loader that compiled units ask for come from this distribution."""
         distribution = subject.distribution()
         points = [(p.group, p.name) for p in distribution.entry_points]
-        problems = []
+        problems: list[str] = []
         if (GROUP, subject.name) not in points:
             problems.append(f"no entry point '{subject.name}' in the group {GROUP}")
         for name in _loaders(subject):

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import cast
+
 import hypothesis
+import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +20,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.regions.region import Region
 
 from ..blocks import Blocks, choose_blocks, random_graph
 from ..marks import check, decline, refuse
@@ -26,13 +31,13 @@ CHOICES = st.lists(
     st.tuples(st.integers(0, 60), st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=24
 )
 OUTPUTS = st.lists(st.integers(0, 9), min_size=1, max_size=3)
-_QUIET = {
-    "deadline": None,
-    "database": None,
-    "derandomize": True,
-    "suppress_health_check": list(HealthCheck),
-    "phases": [hypothesis.Phase.generate, hypothesis.Phase.shrink],
-}
+_QUIET = settings(
+    deadline=None,
+    database=None,
+    derandomize=True,
+    suppress_health_check=cast("list[HealthCheck]", list(HealthCheck)),
+    phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+)
 
 
 class PartitionChecks:
@@ -47,7 +52,7 @@ class PartitionChecks:
         blocks = choose_blocks(subject.table(host))
         target = subject.composite(host)
 
-        @settings(max_examples=60, **_QUIET)
+        @settings(_QUIET, max_examples=60)
         @given(CHOICES, OUTPUTS)
         def cut_well(choices: list[tuple[int, int, int]], outputs: list[int]) -> None:
             module = random_graph(blocks, choices, outputs)
@@ -71,18 +76,19 @@ class PartitionChecks:
         module = random_graph(blocks, many, (0, 1))
         regions = partition_module(whole, module, subject.composite(whole), Plan.GREEDY).regions
         first, second = (
-            host.call("partition", kind, regions=regions, target=own) for _ in range(2)
+            cast("Sequence[Region]", host.call("partition", kind, regions=regions, target=own))
+            for _ in range(2)
         )
         offered = {call for region in regions for call in region.origins.values()}
         own_calls = {region.name: set(calls(region.function)) for region in regions}
         problems: list[str] = []
-        for region in first:  # type: ignore[attr-defined]
+        for region in first:
             added = [call for call in region.origins.values() if call not in offered]
             known = own_calls.get(region.name, ())
             added += [call for call in calls(region.function) if call not in known]
             if added:
                 problems.append(f"it adds {added[0].name} to region '{region.name}'")
-        said = [[(r.nodes, len(r.origins), r.why) for r in one] for one in (first, second)]  # type: ignore[attr-defined]
+        said = [[(r.nodes, len(r.origins), r.why) for r in one] for one in (first, second)]
         if said[0] != said[1]:
             problems.append("it answers the same question differently")
         refuse(
@@ -96,7 +102,7 @@ class PartitionChecks:
         host = subject.host()
         blocks = choose_blocks(subject.table(host) if subject.is_accelerator else None)
 
-        @settings(max_examples=12, **_QUIET)
+        @settings(_QUIET, max_examples=12)
         @given(CHOICES, OUTPUTS)
         def run_well(choices: list[tuple[int, int, int]], outputs: list[int]) -> None:
             module = random_graph(blocks, choices, outputs)
@@ -108,7 +114,7 @@ class PartitionChecks:
         run_well()
 
 
-def finite_inputs(module: IRModule, blocks: Blocks) -> dict[str, object]:
+def finite_inputs(module: IRModule, blocks: Blocks) -> dict[str, np.ndarray]:
     """Small inputs; examples whose values leave the element type's range are left out."""
     inputs = {p.name: blocks.random(i) for i, p in enumerate(module.main.params)}
     with hypothesis_errstate():
@@ -117,10 +123,8 @@ def finite_inputs(module: IRModule, blocks: Blocks) -> dict[str, object]:
     return inputs
 
 
-def hypothesis_errstate():
+def hypothesis_errstate() -> np.errstate:
     """Arithmetic on random graphs may overflow; that is no finding."""
-    import numpy as np
-
     return np.errstate(all="ignore")
 
 
@@ -128,7 +132,7 @@ def assert_complete(module: IRModule, made: PartitionResult, kind: str) -> None:
     """Every call is in one place, every region is called once, and verdicts are of the kind."""
     left = [call.span.name for call in calls(made.module.main)]
     inside = [call.span.name for region in made.regions for call in calls(region.function)]
-    problems = []
+    problems: list[str] = []
     if sorted(left + inside) != sorted(call.span.name for call in calls(module.main)):
         problems.append("a call is lost, or is in two places")
     called = [n for n in post_order(made.module.main.body) if isinstance(n, CallFunction)]

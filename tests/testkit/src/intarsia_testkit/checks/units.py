@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -49,7 +50,7 @@ class UnitChecks:
             outcome = fuzz(path, MUTATIONS, batch=MUTATIONS)
         raised = [
             f"the loader or its function raises: {text}"
-            for text in outcome.words.get(5, {})
+            for text in outcome.words.get(5, Counter[str]())
             if " fails on " in text or " failed in " in text
         ]
         refuse(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from types import UnionType
-from typing import Union, get_args, get_origin, get_type_hints
+from typing import Union, cast, get_args, get_origin, get_type_hints
 
 from ..op import Op
 
@@ -23,7 +23,9 @@ def fits(value: object, declared: object) -> bool:
     if origin in (Union, UnionType):
         return any(fits(value, option) for option in get_args(declared))
     if origin is tuple:
-        return isinstance(value, tuple) and _items_fit(value, get_args(declared))
+        return isinstance(value, tuple) and _items_fit(
+            cast("tuple[object, ...]", value), get_args(declared)
+        )
     if not isinstance(declared, type):
         return True
     if declared is float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard, cast
 
 import numpy as np
 from msgspec import NODEFAULT, Struct, field
@@ -159,9 +159,9 @@ class _FunctionParser(Struct):
         if reader.skip("as"):
             token = reader.token
             listed = reader.value()
-            if not isinstance(listed, tuple) or not all(isinstance(n, str) for n in listed):
+            if not _are_texts(listed):
                 raise token.fail('expected output names such as ("y",)')
-            names = tuple(str(name) for name in listed)
+            names = listed
         start = reader.take_mark("{")
         body = self._body(start)
         if body.type != declared:
@@ -398,3 +398,9 @@ def _variable_name(token: Token) -> str:
     if text.startswith('"'):
         return unquote(token, text[: text.rindex('"') + 1])
     return text.partition("#")[0]
+
+
+def _are_texts(value: object) -> TypeGuard[tuple[str, ...]]:
+    return isinstance(value, tuple) and all(
+        isinstance(item, str) for item in cast("tuple[object, ...]", value)
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import cast
 
 import numpy as np
 from msgspec import NODEFAULT
@@ -99,7 +100,8 @@ def value_text(value: object) -> str:
         case int() | np.integer():
             return str(int(value))
         case tuple():
-            return sequence_text([value_text(item) for item in value])
+            items = cast("tuple[object, ...]", value)
+            return sequence_text([value_text(item) for item in items])
         case Dim():
             return f"`{value}`"
         case _:

@@ -44,15 +44,19 @@ def simplify(function: PrimFunc) -> PrimFunc:
 
 
 class _Simplifier(Struct):
-    ranges: dict[TirVar, tuple[int, int]] = field(default_factory=dict)
-    values: dict[TirVar, PrimExpr] = field(default_factory=dict)
-    bounds: dict[PrimExpr, tuple[int, int]] = field(default_factory=dict)
-    atoms: dict[tuple[object, ...], PrimExpr] = field(default_factory=dict)
-    parts: dict[PrimExpr, tuple[BinaryOp, Sum, int]] = field(default_factory=dict)
-    memo: dict[int, PrimExpr] = field(default_factory=dict)
-    sums: dict[PrimExpr, Sum] = field(default_factory=dict)
-    data: dict[PrimExpr, bool] = field(default_factory=dict)
-    keep: list[PrimExpr] = field(default_factory=list)  # identities in memo stay unique
+    ranges: dict[TirVar, tuple[int, int]] = field(default_factory=dict[TirVar, tuple[int, int]])
+    values: dict[TirVar, PrimExpr] = field(default_factory=dict[TirVar, PrimExpr])
+    bounds: dict[PrimExpr, tuple[int, int]] = field(default_factory=dict[PrimExpr, tuple[int, int]])
+    atoms: dict[tuple[object, ...], PrimExpr] = field(
+        default_factory=dict[tuple[object, ...], PrimExpr]
+    )
+    parts: dict[PrimExpr, tuple[BinaryOp, Sum, int]] = field(
+        default_factory=dict[PrimExpr, tuple[BinaryOp, Sum, int]]
+    )
+    memo: dict[int, PrimExpr] = field(default_factory=dict[int, PrimExpr])
+    sums: dict[PrimExpr, Sum] = field(default_factory=dict[PrimExpr, Sum])
+    data: dict[PrimExpr, bool] = field(default_factory=dict[PrimExpr, bool])
+    keep: list[PrimExpr] = field(default_factory=list[PrimExpr])  # identities in memo stay unique
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """Return the simpler form of a statement."""

@@ -70,9 +70,9 @@ class _Vector(Struct):
 
     var: TirVar
     lanes: int
-    lets: dict[TirVar, TirVar] = field(default_factory=dict)
-    memo: dict[int, PrimExpr] = field(default_factory=dict)
-    keep: list[PrimExpr] = field(default_factory=list)  # identities in memo stay unique
+    lets: dict[TirVar, TirVar] = field(default_factory=dict[TirVar, TirVar])
+    memo: dict[int, PrimExpr] = field(default_factory=dict[int, PrimExpr])
+    keep: list[PrimExpr] = field(default_factory=list[PrimExpr])  # identities in memo stay unique
 
     def stmt(self, stmt: Stmt) -> Stmt:
         """Return the vector form of a statement."""
