@@ -236,7 +236,7 @@ def single(node: onnx.NodeProto, sizes: tuple[int | str, ...], *weights: onnx.Te
     return made.SerializeToString()
 
 
-def test_programs_are_specialised_too() -> None:
+def test_programs_are_specialized_too() -> None:
     """A program of pieces for each size, although open sizes would all run in NumPy."""
     top = helper.make_node("TopK", ["r", "k"], ["t", "i"])
     unique = helper.make_node("Unique", ["t"], ["y"], sorted=1)

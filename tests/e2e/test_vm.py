@@ -114,9 +114,9 @@ def test_pieces_know_whether_one_of_them_brings_a_library(
     seen: list[tuple[bool, bool]] = []
 
     class Seen(Program):
-        def __init__(self, opened, threads, *, beside_libraries=False) -> None:
-            seen.append((bool(opened.passport.plan.regions), beside_libraries))
-            super().__init__(opened, threads, beside_libraries=beside_libraries)
+        def __init__(self, opened, threads, *, with_libraries=False) -> None:
+            seen.append((bool(opened.passport.plan.regions), with_libraries))
+            super().__init__(opened, threads, with_libraries=with_libraries)
 
     table = {"keys_floats": [0.0], "values_floats": [0.0], "default_float": 1.0}
     nodes = [

@@ -235,7 +235,7 @@ def product(rng: random.Random) -> Expr:
 
 
 def normalization(rng: random.Random) -> Expr:
-    """Return a softmax or a normalisation."""
+    """Return a softmax or a normalization."""
     rank = rng.choice((1, 2, 3, 4, 4, 5))
     shape = _shape(rng, rank)
     x = var("x", *shape)
@@ -288,7 +288,7 @@ def arrangement(rng: random.Random) -> Expr:
 
 
 def quantized(rng: random.Random) -> Expr:
-    """Return a quantised convolution, product, sum, mean, or what moves integers."""
+    """Return a quantized convolution, product, sum, mean, or what moves integers."""
     dtype, other = rng.choice(_BYTES), rng.choice(_BYTES)
     if rng.random() < 0.8:
         other = dtype

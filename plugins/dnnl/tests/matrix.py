@@ -100,7 +100,7 @@ class InLayouts(LoadedRegion):
                 assembly.values[value] = assembly.in_layout(assembly.values[value], desc)
         for node in program.nodes:
             build_node(assembly, node)
-        assembly.finish()
+        assembly.commit()
         return assembly
 
 

@@ -21,11 +21,11 @@ from intarsia_dnnl import sdk
 from intarsia_dnnl.arena import Lifetime, Pool, plan_arena
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import LoadedRegion, load
+from intarsia_dnnl.profitable import count_flops
 from intarsia_dnnl.program import FILE, Node, parse_program, print_program
 from intarsia_dnnl.sdk import Dnnl
 from intarsia_dnnl.steps import Step
 from intarsia_dnnl.target import DnnlOptions
-from intarsia_dnnl.worth import count_flops
 from intarsia_ir.graph.expr import Call
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.dtype import DType

@@ -51,8 +51,8 @@ class ArmNN:
         (output,) = network.outputs
         slots[output.name].Connect(made.AddOutputLayer(0).GetInputSlot(0))
         spec, reference = self.runtime.GetDeviceSpec(), [ann.BackendId("CpuRef")]
-        optimised, _ = ann.Optimize(made, reference, spec, ann.OptimizerOptions())
-        number, _ = self.runtime.LoadNetwork(optimised)
+        optimized, _ = ann.Optimize(made, reference, spec, ann.OptimizerOptions())
+        number, _ = self.runtime.LoadNetwork(optimized)
         borders = [
             (place, self._info(network, border.name)) for place, border in enumerate(network.inputs)
         ]
@@ -73,8 +73,8 @@ class ArmNN:
         }
         dims = ann.TensorShape(tuple(shape) or tensor.shape)
         info = ann.TensorInfo(dims, kinds[tensor.dtype])
-        info.SetQuantizationScale(tensor.quantisation.scale)
-        info.SetQuantizationOffset(tensor.quantisation.zero)
+        info.SetQuantizationScale(tensor.quantization.scale)
+        info.SetQuantizationOffset(tensor.quantization.zero)
         return info
 
     def _result(self, network: Network, operation: Operation) -> Any:

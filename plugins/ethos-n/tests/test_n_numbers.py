@@ -20,7 +20,7 @@ from intarsia_ir.graph.expr import Expr
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.errors import ArtifactError
 from intarsia_testkit.expressions import expected
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import CASES, doubled, parts, spread, widened, widened_far
 from .quantized import region_of

@@ -21,7 +21,7 @@ from intarsia_ethos_u.tosa.execute import inwards, outwards
 from intarsia_ethos_u.vela import Place
 from intarsia_ir.graph.expr import Expr
 from intarsia_testkit.qdq_models import channelled_residual_net
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import binary, chain, unsigned_conv
 from .quantized import region_of

@@ -19,7 +19,7 @@ from intarsia_ethos_u.tosa.program import Border, Program, TosaNode, TosaTensor
 from intarsia_ethos_u.tosa.scale import MAX_SHIFT, fits, multiplier_and_shift
 from intarsia_ir.graph.expr import Expr
 from intarsia_runtime.errors import ArtifactError
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import CASES
 from .quantized import differences, region_of

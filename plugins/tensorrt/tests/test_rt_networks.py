@@ -128,11 +128,11 @@ def small_kernel(draft: Draft, tensors: list) -> None:
     layer = draft.network.add_convolution_nd(
         tensors[2], 4, (3, 3), kernel, draft.no_weights(DType.FLOAT32)
     )
-    draft.finish(layer)
+    draft.output_of(layer)
 
 
 def no_rank(draft: Draft, tensors: list) -> None:
-    draft.finish(
+    draft.output_of(
         draft.network.add_topk(tensors[3], member(draft.trt.TopKOperation, "MAX"), 1, 1), 1
     )
 
@@ -161,7 +161,7 @@ def test_a_network_that_cannot_be_built_is_refused() -> None:
     none = draft.no_weights(DType.FLOAT32)
     layer = draft.network.add_deconvolution_nd(tensors[0], 4, (3, 3), kernel, none)
     layer.dilation_nd = layer.stride_nd = (2, 2)
-    draft.network.mark_output(draft.finish(layer))
+    draft.network.mark_output(draft.output_of(layer))
     with pytest.raises(ToolchainError, match=r"builds no engine: .*Strided & Dilated Deconv"):
         build_plan(draft, TensorrtOptions())
 

@@ -36,7 +36,7 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
-from intarsia_runtime.artifact.stream import BESIDE
+from intarsia_runtime.artifact.stream import THREADED_BYTES
 from intarsia_runtime.artifact.tensors import read_layout, tensor_pieces
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.artifact.write import write_artifact
@@ -409,7 +409,7 @@ def test_a_digest_that_cannot_be_taken_leaves_the_old_file(
 
     monkeypatch.setattr(MemberDigest, "update", refuse)
     with pytest.raises(MemoryError):
-        write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(BESIDE, np.uint8)})
+        write_artifact(path, PASSPORT, UNITS, {"w": np.zeros(THREADED_BYTES, np.uint8)})
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == [path.name]
 

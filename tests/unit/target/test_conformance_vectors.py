@@ -144,7 +144,7 @@ VECTORS = (
     Vector("ethos-u,cmsis-nn,c", "ethos-u, cmsis-nn, c"),
     Vector("cmsis-nn,ethos-u -accelerator-config=ethos-u55-128,c",
            "cmsis-nn, ethos-u -accelerator-config=ethos-u55-128, c",
-           difference="TVM's tokeniser reads the value up to ',c' and finds two targets"),
+           difference="TVM's tokenizer reads the value up to ',c' and finds two targets"),
     Vector("cmsis-nn -accelerator_config=ethos-u55-64, llvm",
            "cmsis-nn -accelerator-config=ethos-u55-64, llvm"),
     Vector("llvm -mtriple=a/b:c=d", "llvm -mtriple=a/b:c=d",

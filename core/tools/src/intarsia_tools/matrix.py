@@ -151,7 +151,7 @@ def run_cells(
     """
     done = {} if results is None else read_results(results)
 
-    def finish(cell: Cell) -> Result:
+    def measure(cell: Cell) -> Result:
         kept = done.get(cell.key)
         row = run(cell) if kept is None else _kept(cell, kept)
         if kept is None and results is not None:
@@ -162,10 +162,10 @@ def run_cells(
         return row
 
     if jobs == 1:
-        return [finish(cell) for cell in cells]
+        return [measure(cell) for cell in cells]
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            return list(pool.map(finish, cells))
+            return list(pool.map(measure, cells))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

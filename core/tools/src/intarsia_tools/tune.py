@@ -133,7 +133,7 @@ class Tuning(Struct):
         if best is None and row.share >= SHARE:
             tried += self._search(task, tried)
             if tried:
-                best = self._finish(task, tried)
+                best = self._settle(task, tried)
         failed = sum(trial.state != "ok" for trial in tried)
         return replace(row, found=best, tried=len(tried), failed=failed)
 
@@ -172,7 +172,7 @@ class Tuning(Struct):
             microseconds=measured.microseconds if measured else 0.0,
         )
 
-    def _finish(self, task: Task, tried: Sequence[Record]) -> Record:
+    def _settle(self, task: Task, tried: Sequence[Record]) -> Record:
         """Measure the best once more, for longer: the luckiest of many is not the fastest."""
         good = sorted((t for t in tried if t.state == "ok" and t.ratio <= GAIN), key=_ratio)
         best = self._record(task, {}, Outcome("best"))

@@ -136,7 +136,7 @@ def shape_text(shape: tuple[int, ...]) -> str:
 
 
 def description(draft: Draft, tensor: Tensor) -> str:
-    """Return shape, element type and quantisation of a tensor as C++ arguments."""
+    """Return shape, element type and quantization of a tensor as C++ arguments."""
     kind = "QSYMM8_PER_CHANNEL" if tensor.per_channel else DATA_TYPES[tensor.dtype]
     text = f"{shape_text(tensor.shape)}, DataType::{kind}"
     if tensor.dtype not in (DType.INT8, DType.UINT8):

@@ -17,6 +17,7 @@ from intarsia_runtime.plugin import UnsupportedError
 
 from .arena import Pool, aligned_bytes
 from .faults import Candidate, find_fault, is_slow
+from .layout_hints import LayoutHint, find_layout_hints
 from .layouts import canonical, channels_last
 from .names import (
     BF16,
@@ -35,7 +36,6 @@ from .program import Node, PostOp, Program
 from .sdk import Dnnl
 from .steps import ExecutionArgument
 from .stored import StoredWeight, stored_weight
-from .wishes import Wish, find_wishes
 
 
 class Home(Enum):
@@ -151,7 +151,9 @@ class Assembly:
             value: self.new_buffer(Home.ARGUMENT, 0, len(program.inputs) + position)
             for position, value in reversed(list(enumerate(program.outputs)))
         }
-        self.wishes: Mapping[int, Wish] = find_wishes(dnnl, program, frozenset(self._outputs))
+        self.layout_hints: Mapping[int, LayoutHint] = find_layout_hints(
+            dnnl, program, frozenset(self._outputs)
+        )
 
     def new_buffer(self, home: Home, size: int = 0, where: int = 0) -> Buffer:
         """Make a buffer."""
@@ -378,7 +380,7 @@ class Assembly:
 
     def _without_needless_sums(self, node: Node) -> Node:
         """An in-place sum saves nothing if the result goes straight to the caller."""
-        if node.result not in self.wishes or not self.wishes[node.result].output:
+        if node.result not in self.layout_hints or not self.layout_hints[node.result].output:
             return node
         post = tuple(
             PostOp("binary", "add", value=op.value) if op.kind == "sum" else op for op in node.post
@@ -429,9 +431,13 @@ class Assembly:
 
     def _target(self, value: int, desc: int, buffer: Buffer | None) -> Tensor:
         if buffer is None:
-            wish = self.wishes.get(value)
-            if wish is not None and wish.output and self.dnnl.equal(wish.desc, desc):
-                buffer = self._outputs[wish.origin]
+            layout_hint = self.layout_hints.get(value)
+            if (
+                layout_hint is not None
+                and layout_hint.output
+                and self.dnnl.equal(layout_hint.desc, desc)
+            ):
+                buffer = self._outputs[layout_hint.origin]
             else:
                 buffer = self.new_buffer(Home.ARENA, self.dnnl.size(desc))
         return Tensor(desc, buffer)
@@ -464,7 +470,7 @@ class Assembly:
         implementation = self.dnnl.implementation(primitive_desc)
         self.executions.append(Execution(primitive, tuple(arguments), label, implementation))
 
-    def finish(self) -> None:
+    def commit(self) -> None:
         """Copy to the caller's arrays the outputs that were not computed in place."""
         for position, value in enumerate(self.program.outputs):
             tensor = self.values[value]

@@ -143,7 +143,7 @@ class LoadedRegion:
         assembly = Assembly(self._dnnl, program, request.constants, build_node, narrow)
         for node in program.nodes:
             build_node(assembly, node)
-        assembly.finish()
+        assembly.commit()
         return assembly
 
     def _make_table(self, assembly: Assembly) -> tuple[Table, object]:

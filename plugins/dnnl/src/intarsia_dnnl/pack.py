@@ -44,7 +44,7 @@ def pack_weights(
         assembly = Assembly(dnnl, program, constants, build_node)
         for node in program.nodes:
             build_node(assembly, node)
-        assembly.finish()
+        assembly.commit()
         return _packed(assembly, program, constants)
     except UnsupportedError:
         return program, dict(constants)

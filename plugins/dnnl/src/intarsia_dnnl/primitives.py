@@ -33,7 +33,7 @@ from .names import (
     Query,
 )
 from .program import Node
-from .quantised import BUILDERS as QUANTISED
+from .quantized import BUILDERS as QUANTIZED
 from .row_product import build_row_product, is_row_product, product_operands
 from .sdk import longs
 
@@ -109,10 +109,10 @@ def _matmul(a: Assembly, node: Node) -> None:
         bias = dnnl.plain((*(1,) * (rank - 1), a.shapes[node.result][-1]))
     plain_to = a.row_major(node.result)
     plain_left = dnnl.plain(a.shapes[left], a.products)
-    wish = a.wishes.get(node.result)
+    layout_hint = a.layout_hints.get(node.result)
     targets = [plain_to]
-    if wish is not None and not any(op.kind == "binary" for op in node.post):
-        strides = dnnl.strides(wish.desc, rank)
+    if layout_hint is not None and not any(op.kind == "binary" for op in node.post):
+        strides = dnnl.strides(layout_hint.desc, rank)
         if strides is not None and strides[-1] == 1:
             shape = a.shapes[node.result]
             targets.insert(0, dnnl.strided(shape, strides, a.dtypes[node.result]))
@@ -467,6 +467,6 @@ _BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
         "reshape": _view,
         "transpose": _view,
         "slice": _slice,
-        **QUANTISED,
+        **QUANTIZED,
     }
 )

@@ -12,14 +12,14 @@ from .operators import (
     linear,
     normalization,
     pooling,
-    quantised,
+    quantized,
     shape,
 )
 from .operators.row import LIMITS, Row
 
 TABLE = AcceleratorTable[Row](
     (
-        *quantised.ROWS,
+        *quantized.ROWS,
         *composite.ROWS,
         *convolution.ROWS,
         *linear.ROWS,
@@ -47,7 +47,7 @@ def support_table(*, without_products: str = "", exact: bool = False) -> Support
     """
 
     def allowed(row: Row, _match: Match) -> Support:
-        if without_products and row.name in quantised.PRODUCTS:
+        if without_products and row.name in quantized.PRODUCTS:
             return Support.no(Code.UNSUPPORTED_DTYPE, without_products)
         return Support.yes()
 

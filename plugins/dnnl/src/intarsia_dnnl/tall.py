@@ -28,7 +28,7 @@ def with_tall_windows(program: Program) -> Program:
     nodes: list[Node] = []
     for node in program.nodes:
         if _is_wide_line(program, node):
-            nodes += reshaped(values, replace(node, attrs=_of_picture(node)), _tall)
+            nodes += reshaped(values, replace(node, attrs=_as_conv2d(node)), _tall)
         else:
             nodes.append(node)
     shapes, dtypes = tuple(values.shapes), tuple(values.dtypes)
@@ -46,6 +46,6 @@ def _is_wide_line(program: Program, node: Node) -> bool:
     return min(program.shapes[node.args[1]][:2]) >= _LEAST_CHANNELS
 
 
-def _of_picture(node: Node) -> dict[str, AttrValue]:
+def _as_conv2d(node: Node) -> dict[str, AttrValue]:
     more = {key: (*node.ints(key), number) for key, number in _OF_WIDTH.items()}
     return {**node.attrs, **more}

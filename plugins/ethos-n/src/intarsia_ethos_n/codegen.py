@@ -103,9 +103,9 @@ def _require_no_library(region: str, options: EthosNOptions) -> None:
     """
     if options.simulate and not options.performance:
         return
-    wish = "-performance asks for an estimate of" if options.performance else "cannot compile"
+    problem = "-performance asks for an estimate of" if options.performance else "cannot compile"
     raise ToolchainError(
-        f"{wish} region '{region}' without Arm's Ethos-N Support Library",
+        f"{problem} region '{region}' without Arm's Ethos-N Support Library",
         hint="name its folder with -ethosn-root or ETHOSN_ROOT; -simulate alone computes regions by"
         " NumPy on this machine, and 'intarsia explain' needs no library",
     )

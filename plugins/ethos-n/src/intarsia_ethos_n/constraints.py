@@ -108,7 +108,7 @@ def _weights(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
         return no(f"weights for {weight.shape[2]} channels, the data has {data.shape[3]}")
     axis = 2 if _is_depthwise(operation) else 3
     for tensor, along, what in ((weight, axis, "weights"), (bias, 3, "bias")):
-        given = tensor.quantisation
+        given = tensor.quantization
         if given.axis >= 0 and given.axis != along:
             return no(f"scales of the {what} run along axis {given.axis}: only {along} is taken")
         if given.axis >= 0 and len(given.scales) != tensor.shape[along]:
@@ -116,7 +116,7 @@ def _weights(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
     if 0 in tensors[operation.output].shape or min(tensors[operation.output].shape) < 1:
         return no("the result would be empty")
     if operation.kind != TRANSPOSED and check_zero(weight) is not None:
-        return no(f"zero point {weight.quantisation.zero} of the weights: not of {weight.dtype}")
+        return no(f"zero point {weight.quantization.zero} of the weights: not of {weight.dtype}")
     return None
 
 
@@ -126,8 +126,8 @@ def _is_depthwise(operation: Operation) -> bool:
 
 def _products(data: Tensor, weight: Tensor) -> np.ndarray:
     """Return input scale times weight scale as the library has it: float32."""
-    by = np.asarray(weight.quantisation.scales, np.float32)
-    return np.float32(data.quantisation.scale) * by
+    by = np.asarray(weight.quantization.scales, np.float32)
+    return np.float32(data.quantization.scale) * by
 
 
 def _multiplier(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
@@ -141,10 +141,10 @@ def _multiplier(operation: Operation, tensors: Tensors, variant: Variant) -> Ver
 
 def _bias(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
     data, weight, bias = (tensors[name] for name in operation.inputs)
-    if not _is_depthwise(operation) and bias.quantisation.zero != 0:
+    if not _is_depthwise(operation) and bias.quantization.zero != 0:
         return estimated("the zero point of the bias is not 0")
     wanted = _products(data, weight)
-    given = np.asarray(bias.quantisation.scales, np.float32)
+    given = np.asarray(bias.quantization.scales, np.float32)
     if wanted.shape != given.shape or not np.array_equal(wanted, given):
         return estimated("the scale of the bias is not that of the data times that of the weights")
     return None
@@ -191,7 +191,7 @@ def _padding(operation: Operation, tensors: Tensors, variant: Variant) -> Verdic
 
 def _overall(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
     data, weight = (tensors[name] for name in operation.inputs[:2])
-    result = np.float32(tensors[operation.output].quantisation.scale)
+    result = np.float32(tensors[operation.output].quantization.scale)
     overall = _products(data, weight) / result
     if overall.min() < 0 or overall.max() >= MAX_SCALE:
         return estimated(f"results are scaled by {overall.max():g}: below {MAX_SCALE:g} is taken")
@@ -211,7 +211,7 @@ def _connected(operation: Operation, tensors: Tensors, variant: Variant) -> Verd
         return no(f"the bias is {bias.dtype}: only s32 is taken")
     if bias.shape != (1, 1, 1, weight.shape[3]):
         return no(f"the bias has shape {list(bias.shape)}, not [1, 1, 1, {weight.shape[3]}]")
-    if len(weight.quantisation.scales) != 1 or len(bias.quantisation.scales) != 1:
+    if len(weight.quantization.scales) != 1 or len(bias.quantization.scales) != 1:
         return no("one scale for all weights is taken, not one a channel")
     return None
 
@@ -257,7 +257,7 @@ def _fixed(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict 
         scale, zero = 1 / 256, -128 if signed else 0
     else:
         scale, zero = 1 / 128, 0 if signed else 128
-    if (result.quantisation.scale, result.quantisation.zero) != (scale, zero):
+    if (result.quantization.scale, result.quantization.zero) != (scale, zero):
         return no(f"the result always has scale {scale:g} and zero point {zero}")
     return None
 

@@ -23,7 +23,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from .network import Number, Operation, Quantisation, Shape, Tensor
+from .network import Number, Operation, Quantization, Shape, Tensor
 
 TO_IMAGE = (0, 2, 3, 1)
 """Order of the model's axes on the device."""
@@ -49,35 +49,35 @@ class Sketch(Struct):
     arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
     operations: list[Operation] = field(default_factory=list[Operation])
     names: dict[Expr, str] = field(default_factory=dict[Expr, str])
-    known: Mapping[Expr, Quantisation] = field(default_factory=dict[Expr, Quantisation])
+    known: Mapping[Expr, Quantization] = field(default_factory=dict[Expr, Quantization])
     parts: dict[Expr, tuple[str, ...]] = field(default_factory=dict[Expr, tuple[str, ...]])
 
-    def tensor(self, shape: Shape, dtype: str, quantisation: Quantisation) -> str:
+    def tensor(self, shape: Shape, dtype: str, quantization: Quantization) -> str:
         """Make a tensor."""
         name = f"t{len(self.tensors)}"
-        self.tensors[name] = Tensor(shape, dtype, quantisation)
+        self.tensors[name] = Tensor(shape, dtype, quantization)
         return name
 
-    def constant(self, array: np.ndarray, quantisation: Quantisation) -> str:
+    def constant(self, array: np.ndarray, quantization: Quantization) -> str:
         """Make a constant of four dimensions."""
         dtype = DTYPES[DType(array.dtype.name)]
         sizes = [int(size) for size in array.shape]
-        name = self.tensor((sizes[0], sizes[1], sizes[2], sizes[3]), dtype, quantisation)
+        name = self.tensor((sizes[0], sizes[1], sizes[2], sizes[3]), dtype, quantization)
         self.arrays[name] = np.ascontiguousarray(array)
         return name
 
-    def operand(self, expr: Expr, wanted: Quantisation | None = None) -> str:
+    def operand(self, expr: Expr, wanted: Quantization | None = None) -> str:
         """Return the tensor of an expression, its elements read as the caller asks."""
         if expr not in self.names:
             self.names[expr] = self._new_operand(expr, wanted)
         name = self.names[expr]
         tensor = self.tensors[name]
-        if wanted is None or tensor.quantisation == wanted:
+        if wanted is None or tensor.quantization == wanted:
             return name
         return self.add("reinterpret", (name,), tensor.shape, tensor.dtype, wanted)
 
-    def _new_operand(self, expr: Expr, wanted: Quantisation | None) -> str:
-        given = wanted or self.known.get(whole_of(expr), Quantisation())
+    def _new_operand(self, expr: Expr, wanted: Quantization | None) -> str:
+        given = wanted or self.known.get(whole_of(expr), Quantization())
         match expr:
             case TupleGetItem(tuple=value, index=index) if value in self.parts:
                 return self.parts[value][index]
@@ -92,11 +92,11 @@ class Sketch(Struct):
         inputs: Sequence[str],
         shape: Shape,
         dtype: str,
-        quantisation: Quantisation,
+        quantization: Quantization,
         **attrs: Number,
     ) -> str:
         """Append an operation and return the name of its result."""
-        name = self.tensor(shape, dtype, quantisation)
+        name = self.tensor(shape, dtype, quantization)
         self.operations.append(Operation(kind, tuple(inputs), name, attrs))
         return name
 
@@ -136,16 +136,16 @@ def from_device(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return moved.reshape(tuple(shape))
 
 
-def quantisation_of(scale: Expr, zero: Expr, axis: int = -1) -> Quantisation:
+def quantization_of(scale: Expr, zero: Expr, axis: int = -1) -> Quantization:
     """Return what constants say; scales run along ``axis`` unless all are equal."""
     scales = array_of(scale).astype(np.float32).reshape(-1).tolist()
     if len(set(scales)) == 1:
         scales = scales[:1]
     zeros = array_of(zero).reshape(-1)
-    return Quantisation(int(zeros[0]), tuple(scales), axis if len(scales) > 1 else -1)
+    return Quantization(int(zeros[0]), tuple(scales), axis if len(scales) > 1 else -1)
 
 
-def quantisations(call: Call) -> tuple[dict[int, Quantisation], Quantisation | None]:
+def quantizations(call: Call) -> tuple[dict[int, Quantization], Quantization | None]:
     """Return what a call says of its operands, and of its result."""
     match call.name:
         case "qnn.conv" | "qnn.conv_transpose" | "qnn.matmul":
@@ -157,13 +157,13 @@ def quantisations(call: Call) -> tuple[dict[int, Quantisation], Quantisation | N
         case _:
             return {}, None
     arguments = {
-        index: quantisation_of(call.args[scale], call.args[zero])
+        index: quantization_of(call.args[scale], call.args[zero])
         for index, (scale, zero) in pairs.items()
     }
-    return arguments, quantisation_of(call.args[result[0]], call.args[result[1]])
+    return arguments, quantization_of(call.args[result[0]], call.args[result[1]])
 
 
-def same_quantisation(call: Call) -> tuple[int, ...]:
+def same_quantization(call: Call) -> tuple[int, ...]:
     """Return the operands whose elements stand for the same as those of the result."""
     match call.name:
         case (
@@ -182,22 +182,22 @@ def same_quantisation(call: Call) -> tuple[int, ...]:
             return ()
 
 
-def propagate(order: Sequence[Call]) -> dict[Expr, Quantisation]:
+def propagate(order: Sequence[Call]) -> dict[Expr, Quantization]:
     """Return what the elements of each expression stand for.
 
     Makers are believed before readers; operators that move elements pass it on, both ways.
     """
-    known: dict[Expr, Quantisation] = {}
+    known: dict[Expr, Quantization] = {}
     for call in order:
-        _, result = quantisations(call)
+        _, result = quantizations(call)
         if result is not None:
             known[call] = result
     for call in order:
-        for index, found in quantisations(call)[0].items():
+        for index, found in quantizations(call)[0].items():
             known.setdefault(whole_of(call.args[index]), found)
     for calls, forwards in ((order, True), (order[::-1], False), (order, True)):
         for call in calls:
-            for index in same_quantisation(call):
+            for index in same_quantization(call):
                 given = whole_of(call.args[index])
                 source, to = (given, call) if forwards else (call, given)
                 if source in known:

@@ -67,12 +67,12 @@ def _stored(real: Array, result: Tensor) -> Array:
     """Round quotients of the result's scale, add the zero point, saturate."""
     dtype = np.uint8 if result.dtype == "u8" else np.int8
     limits = np.iinfo(dtype)
-    moved = np.floor(real + 0.5) + result.quantisation.zero
+    moved = np.floor(real + 0.5) + result.quantization.zero
     return np.clip(moved, limits.min, limits.max).astype(dtype)
 
 
 def _real(array: Array, tensor: Tensor) -> Array:
-    return (array.astype(np.float64) - tensor.quantisation.zero) * tensor.quantisation.scale
+    return (array.astype(np.float64) - tensor.quantization.zero) * tensor.quantization.scale
 
 
 def _windows(x: Array, operation: Operation, kernel: Sequence[int], value: float) -> Array:
@@ -89,8 +89,8 @@ def _convolution(
 ) -> Array:
     """Sums over windows, channels apart or together, times a factor for each channel."""
     x, w, bias = arrays
-    data = x.astype(np.float64) - tensors[0].quantisation.zero
-    weight = w.astype(np.float64) - tensors[1].quantisation.zero
+    data = x.astype(np.float64) - tensors[0].quantization.zero
+    weight = w.astype(np.float64) - tensors[1].quantization.zero
     if operation.kind == "fully-connected":
         total = data.reshape(1, 1, 1, -1) @ weight.reshape(weight.shape[2:])
     elif operation.kind == "convolution":
@@ -100,10 +100,10 @@ def _convolution(
         windows = _windows(data, operation, weight.shape[:2], 0.0)
         total = np.einsum("nhwcyx,yxcm->nhwcm", windows, weight, optimize=True)
         total = total.reshape(*total.shape[:3], -1)
-    scales = np.asarray(tensors[1].quantisation.scales, np.float64)
+    scales = np.asarray(tensors[1].quantization.scales, np.float64)
     if operation.kind == "depthwise" and scales.size > 1:
         scales = np.repeat(scales, weight.shape[3])
-    factor = tensors[0].quantisation.scale * scales / result.quantisation.scale
+    factor = tensors[0].quantization.scale * scales / result.quantization.scale
     return _stored((total + bias.reshape(-1)) * factor, result)
 
 
@@ -112,8 +112,8 @@ def _transposed(
 ) -> Array:
     """Each element is spread over a window of the result by the weights; windows add up."""
     x, w, bias = arrays
-    data = x.astype(np.float64) - tensors[0].quantisation.zero
-    weight = w.astype(np.float64) - tensors[1].quantisation.zero
+    data = x.astype(np.float64) - tensors[0].quantization.zero
+    weight = w.astype(np.float64) - tensors[1].quantization.zero
     (top, bottom, left, right), (across, down) = operation.ints("padding"), operation.ints("stride")
     _, tall, wide, _ = result.shape
     total = np.zeros((1, tall + top + bottom, wide + left + right, weight.shape[3]))
@@ -123,8 +123,8 @@ def _transposed(
         columns = slice(x_, x_ + (width - 1) * across + 1, across)
         total[:, rows, columns] += data @ weight[y, x_]
     total = total[:, top : top + tall, left : left + wide]
-    scales = np.asarray(tensors[1].quantisation.scales, np.float64)
-    factor = tensors[0].quantisation.scale * scales / result.quantisation.scale
+    scales = np.asarray(tensors[1].quantization.scales, np.float64)
+    factor = tensors[0].quantization.scale * scales / result.quantization.scale
     return _stored((total + bias.reshape(-1)) * factor, result)
 
 
@@ -133,7 +133,7 @@ def _binary(
 ) -> Array:
     a, b = (_real(array, tensor) for array, tensor in zip(arrays, tensors, strict=True))
     whole = a + b if operation.kind == "addition" else a * b
-    return _stored(whole / result.quantisation.scale, result)
+    return _stored(whole / result.quantization.scale, result)
 
 
 def _relu(
@@ -146,7 +146,7 @@ def _relu(
 def _requantize(
     operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
 ) -> Array:
-    return _stored(_real(arrays[0], tensors[0]) / result.quantisation.scale, result)
+    return _stored(_real(arrays[0], tensors[0]) / result.quantization.scale, result)
 
 
 def _same(
@@ -160,7 +160,7 @@ def _curve(
 ) -> Array:
     alpha = operation.number("alpha") if operation.kind == "leaky-relu" else 0.0
     values = function(operation.kind, _real(arrays[0], tensors[0]), alpha)
-    return _stored(values / result.quantisation.scale, result)
+    return _stored(values / result.quantization.scale, result)
 
 
 def _depth_to_space(
@@ -195,7 +195,7 @@ def _resize(
 def _mean(
     operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
 ) -> Array:
-    zero = tensors[0].quantisation.zero
+    zero = tensors[0].quantization.zero
     total = (arrays[0].astype(np.float64) - zero).sum(axis=(1, 2), keepdims=True)
     return _stored(total / np.prod(arrays[0].shape[1:3]), result)
 
@@ -208,7 +208,7 @@ def _pooling(
     if operation.attrs["type"] == "max":
         least = int(np.iinfo(x.dtype).min)
         return _windows(x, operation, kernel, least).max(axis=(4, 5))
-    data = x.astype(np.float64) - tensors[0].quantisation.zero
+    data = x.astype(np.float64) - tensors[0].quantization.zero
     ones = np.ones((1, *x.shape[1:3], 1))
     total = _windows(data, operation, kernel, 0.0).sum(axis=(4, 5))
     return _stored(total / _windows(ones, operation, kernel, 0.0).sum(axis=(4, 5)), result)
@@ -219,8 +219,8 @@ def _concatenation(
 ) -> Array:
     parts = [
         array
-        if tensor.quantisation == result.quantisation
-        else _stored(_real(array, tensor) / result.quantisation.scale, result)
+        if tensor.quantization == result.quantization
+        else _stored(_real(array, tensor) / result.quantization.scale, result)
         for array, tensor in zip(arrays, tensors, strict=True)
     ]
     return np.concatenate(parts, axis=operation.integer("axis"))

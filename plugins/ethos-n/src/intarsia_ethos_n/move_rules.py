@@ -19,9 +19,9 @@ WEIGHT_HEADER = 55
 
 def rescaled(operation: Operation, tensors: Tensors, variant: Variant) -> Verdict | None:
     """Scales do not shrink to less than 1/128."""
-    to = tensors[operation.output].quantisation.scale
+    to = tensors[operation.output].quantization.scale
     for name in operation.inputs:
-        by = np.float32(tensors[name].quantisation.scale) / np.float32(IDENTITY) / np.float32(to)
+        by = np.float32(tensors[name].quantization.scale) / np.float32(IDENTITY) / np.float32(to)
         if not 0 <= by < 1:
             return estimated("the scale of the result must be above that of the input by 1/128")
     return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A region as a network of the device: operators on 4-dimensional quantised tensors.
+"""A region as a network of the device: operators on 4-dimensional quantized tensors.
 
 It is written as ``network.json`` and ``weights.bin``, which hold all that the Support Library
 needs, so compiling it needs no Intarsia. Tensors are ``(N, H, W, C)``, weights ``(H, W, I, O)`` or,
@@ -37,7 +37,7 @@ Number: TypeAlias = "Int64 | float | str | tuple[Int64, ...]"
 Shape: TypeAlias = tuple[Size, Size, Size, Size]
 
 
-class Quantisation(Struct, frozen=True):
+class Quantization(Struct, frozen=True):
     """Real numbers as ``(q - zero) * scale``; several scales run along ``axis``."""
 
     zero: Int32 = 0
@@ -55,7 +55,7 @@ class Tensor(Struct, frozen=True):
 
     shape: Shape
     dtype: str
-    quantisation: Quantisation = Quantisation()
+    quantization: Quantization = Quantization()
 
 
 class Operation(Struct, frozen=True):
@@ -188,7 +188,7 @@ def _check(network: Network) -> None:
     """
     for tensor in network.tensors.values():
         tensor_bytes(tensor.shape, item_bytes(tensor.dtype))
-        if tensor.dtype not in DTYPES or not tensor.quantisation.scales:
+        if tensor.dtype not in DTYPES or not tensor.quantization.scales:
             raise ValueError(f"no tensor is {tensor.dtype}")
     known = {*network.constants, *(border.name for border in network.inputs)}
     for operation in network.operations:

@@ -60,7 +60,7 @@ def check_elements(tensor: Tensor, variant: Variant) -> Verdict | None:
         return verdict
     if tensor.dtype not in BYTES:
         return no(f"elements are {tensor.dtype}: only 8 bits are taken")
-    if len(tensor.quantisation.scales) != 1 or tensor.quantisation.axis >= 0:
+    if len(tensor.quantization.scales) != 1 or tensor.quantization.axis >= 0:
         return no("activations have one scale, not one a channel")
     return None
 
@@ -78,6 +78,6 @@ def check_depth(tensor: Tensor, variant: Variant) -> Verdict | None:
 def check_zero(tensor: Tensor) -> Verdict | None:
     """Refuse zero points that the type does not have."""
     low, high = (0, 255) if tensor.dtype == "u8" else (-128, 127)
-    if not low <= tensor.quantisation.zero <= high:
-        return no(f"zero point {tensor.quantisation.zero}: {low} to {high} are taken")
+    if not low <= tensor.quantization.zero <= high:
+        return no(f"zero point {tensor.quantization.zero}: {low} to {high} are taken")
     return None

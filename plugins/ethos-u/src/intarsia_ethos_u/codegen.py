@@ -37,7 +37,7 @@ def emit(region: Region) -> tuple[Program, dict[str, np.ndarray]]:
     inputs = [draft.add_input(param) for param in function.params]
     for row, match in TABLE.matches(region):
         draft.bind(match.root, row.lower(draft, match))
-    return draft.finish(inputs, [draft.output(value) for value in function.outputs])
+    return draft.complete(inputs, [draft.output(value) for value in function.outputs])
 
 
 def compile_region(region: Region, options: EthosUOptions) -> CompiledUnit:

@@ -182,7 +182,7 @@ class Draft:
         attrs: dict[str, Attr] = {"shape": tuple(shape)}
         return self.add("RESHAPE", (value,), shape, dtype=tensor.dtype, attrs=attrs)
 
-    def finish(
+    def complete(
         self, inputs: Sequence[Border], outputs: Sequence[Border]
     ) -> tuple[Program, dict[str, np.ndarray]]:
         """Return the program and its constants; what nothing reads is left away."""

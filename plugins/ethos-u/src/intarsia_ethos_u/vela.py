@@ -74,8 +74,8 @@ def find_vela(path: str = "") -> Path:
         if named.is_file():
             return named
         raise ToolchainError(f"-vela: there is no program '{path}'", hint=HINT)
-    beside = shutil.which("vela", path=sysconfig.get_path("scripts"))
-    found = beside or shutil.which("vela", path=str(Path(sys.executable).parent))
+    in_environment = shutil.which("vela", path=sysconfig.get_path("scripts"))
+    found = in_environment or shutil.which("vela", path=str(Path(sys.executable).parent))
     found = found or shutil.which("vela")
     if found is None:
         raise ToolchainError("the compiler 'vela' of Ethos-U is not installed", hint=HINT)

@@ -169,7 +169,7 @@ def _mark_outputs(draft: Draft, region: Region) -> None:
         draft.label = f"output_{number}"
         tensor = draft.exact(value)
         if isinstance(value, Var | Constant) or any(tensor is other for other in taken):
-            tensor = draft.finish(draft.network.add_identity(tensor))
+            tensor = draft.output_of(draft.network.add_identity(tensor))
         taken.append(tensor)
         tensor.name = draft.label
         draft.network.mark_output(tensor)

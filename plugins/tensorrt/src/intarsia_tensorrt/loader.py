@@ -73,7 +73,7 @@ class LoadedRegion:
 
     Args:
         name: Of the region.
-        plan: The serialised engine.
+        plan: The serialized engine.
         signature: Its border.
         library: What reads it.
         gpu: Where it runs; closed with this object.

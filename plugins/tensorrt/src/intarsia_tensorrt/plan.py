@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a network to an engine, serialised as the library does it: a plan."""
+"""From a network to an engine, serialized as the library does it: a plan."""
 
 from __future__ import annotations
 

@@ -89,14 +89,14 @@ def support_table(*, int8: bool = True, device: Device | None = None) -> Support
     """Return what the plugin takes, for the ``annotate`` hook.
 
     Args:
-        int8: Whether quantised operators are taken.
+        int8: Whether quantized operators are taken.
         device: What engines are built for; a GPU that takes all rows if ``None``.
     """
     built_for = device or Device()
 
     def allowed(row: NetworkRow, _match: Match) -> Support:
         if not int8 and row.name.startswith("qnn."):
-            return Support.no("excluded-by-user", "-int8=false: quantised operators are not taken")
+            return Support.no("excluded-by-user", "-int8=false: quantized operators are not taken")
         return Support.yes()
 
     def can_do(_row: NetworkRow, match: Match) -> Support:

@@ -33,7 +33,7 @@ from .graph import (
     numbers_as_values,
     require_inference,
     result_of,
-    specialise,
+    specialize,
     tensors_among,
     version_of,
     weights_among,
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from intarsia_ir.graph.module import IRModule
     from intarsia_runtime.load import Executable
 
-    from .graph import Specialised
+    from .graph import Specialized
     from .types import GraphModule, Tensor
 
 Results: TypeAlias = "tuple[object, ...]"
@@ -215,7 +215,7 @@ class CompiledGraph:
             self._freeze = False  # somebody trains: from now on, weights are arguments
             self._kept.clear()
         weights = weights_among(args) if self._freeze else ()
-        graph = specialise(self._graph_module, args, weights)
+        graph = specialize(self._graph_module, args, weights)
         executable = None if graph.module is None else self._compile(graph.module)
         return _Compiled(graph, executable, args, weights)
 
@@ -238,7 +238,7 @@ class _Compiled:
 
     def __init__(
         self,
-        graph: Specialised,
+        graph: Specialized,
         executable: Executable | None,
         args: Sequence[object],
         weights: Sequence[int],

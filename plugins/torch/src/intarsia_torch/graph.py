@@ -63,7 +63,7 @@ version_of: Callable[[Tensor], int] = attrgetter("_version")
 _address_of: Callable[[Storage], object] = attrgetter("_cdata")
 
 
-class Specialised(Struct, frozen=True, eq=False):
+class Specialized(Struct, frozen=True, eq=False):
     """A graph for arguments of given shapes and sizes.
 
     Attributes:
@@ -79,9 +79,9 @@ class Specialised(Struct, frozen=True, eq=False):
     outputs: tuple[NewTensor, ...]
 
 
-def specialise(
+def specialize(
     graph_module: GraphModule, args: Sequence[object], weights: Collection[int]
-) -> Specialised:
+) -> Specialized:
     """Import a graph for the shapes and sizes of given arguments.
 
     Args:
@@ -104,7 +104,7 @@ def specialise(
     with quiet(torch):
         results, outputs = _trace(torch, graph_module, args)
         if not outputs:
-            return Specialised(None, {}, results, ())
+            return Specialized(None, {}, results, ())
         chosen = [number for number, item in enumerate(results) if isinstance(item, Computed)]
         blanks = {n: torch.empty(t.shape, dtype=t.dtype) for n, t in tensors.items()}
         examples = tuple(blanks.get(number, value) for number, value in enumerate(args))
@@ -115,7 +115,7 @@ def specialise(
             module = from_onnx(model, constants=constants)
     taken = {param.name for param in module.main.params}
     numbers = {name: number for number, name in enumerate(names) if name in taken}
-    return Specialised(module, numbers, results, outputs)
+    return Specialized(module, numbers, results, outputs)
 
 
 def _trace(

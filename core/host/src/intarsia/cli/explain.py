@@ -111,9 +111,9 @@ def command(
     notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
     placement = placed.placement
     verdicts = _chosen(placement.verdicts, nodes)
-    pictures = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
-    if any(pictures.values()):
-        _draw(placed, model, parts, pictures)
+    drawings = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
+    if any(drawings.values()):
+        _draw(placed, model, parts, drawings)
     if as_json:
         emit_json(
             {

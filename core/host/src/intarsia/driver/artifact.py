@@ -87,7 +87,7 @@ class Artifact:
         target = Path(path)
         chosen = output_format or self._format_of(os.fspath(path))
         if chosen == "artifact":
-            write = partial(write_artifact, target) if writer is None else writer.finish
+            write = partial(write_artifact, target) if writer is None else writer.commit
             write(self.passport, self.units, self.constants, aside=aside)
             return target
         if chosen not in _EXPORTS:

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
 
-from intarsia_runtime.artifact.new_file import explain_failure, written_beside
+from intarsia_runtime.artifact.new_file import atomic_write, explain_failure
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.artifact.unit import CompiledUnit
@@ -74,8 +74,8 @@ def write_folder(path: Path, sources: Sources) -> None:
         )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:64]}.") as beside:
-            new, old = Path(beside) / "new", Path(beside) / "old"
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name[:64]}.") as scratch:
+            new, old = Path(scratch) / "new", Path(scratch) / "old"
             for name, content in sources.files():
                 target = new / name
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,7 +97,7 @@ def write_library_format(path: Path, sources: Sources) -> None:
     """
     graph = f"src/{sources.passport.name}.txt", sources.graph.encode()
     with (
-        written_beside(path) as file,
+        atomic_write(path) as file,
         tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as archive,
     ):
         for name, content in (*sources.files(), graph):

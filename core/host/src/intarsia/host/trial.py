@@ -238,11 +238,11 @@ def _remembers(record: Path, key: str) -> bool:
 
 def _remember(record: Path, key: str) -> None:
     """Write beside and rename, so that nobody reads half of it; no cache is no error."""
-    beside = record.with_suffix(f".{os.getpid()}")
+    temporary = record.with_suffix(f".{os.getpid()}")
     try:
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        beside.write_bytes(key.encode(errors="surrogateescape"))
-        beside.replace(record)
+        temporary.write_bytes(key.encode(errors="surrogateescape"))
+        temporary.replace(record)
     except OSError:
         with suppress(OSError):
-            beside.unlink()
+            temporary.unlink()

@@ -3,7 +3,7 @@
 
 The model, in whole picoseconds so that sums are exact and equal on every machine:
 
-* A *heavy* call (convolution, product of matrices, reduction, normalisation, pooling) costs the
+* A *heavy* call (convolution, product of matrices, reduction, normalization, pooling) costs the
   larger of its arithmetic and its traffic, by the speeds of its owner's
   :class:`~intarsia.target.kind.Performance`; on the fallback also the launch of a kernel. A *light*
   call (element-wise work, moving of data) costs nothing where its neighbours are: it is fused with

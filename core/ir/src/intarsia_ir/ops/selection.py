@@ -206,8 +206,8 @@ class _Heap(Struct, frozen=True):
         if not item.dtype.is_float:
             return self._before(item, worst)
         a, b = wide(item), wide(worst)
-        ahead = binary(BinaryOp.OR, self._before(a, b), intrinsic(Intrinsic.ISNAN, b))
-        return binary(BinaryOp.AND, ahead, equal(a, a))
+        comes_first = binary(BinaryOp.OR, self._before(a, b), intrinsic(Intrinsic.ISNAN, b))
+        return binary(BinaryOp.AND, comes_first, equal(a, a))
 
     def _follows(self, a: PrimExpr, place_a: PrimExpr, b: PrimExpr, place_b: PrimExpr) -> PrimExpr:
         """Whether an element comes after another in the result."""

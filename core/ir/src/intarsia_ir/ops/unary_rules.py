@@ -208,7 +208,7 @@ def drop_cast_to_same(expr: Expr) -> Expr | None:
 
 
 @simplification(Cast)
-def drop_quantised_round_trip(expr: Expr) -> Expr | None:
+def drop_quantized_round_trip(expr: Expr) -> Expr | None:
     """cast(cast(clip(round(x), 0, 255), uint8), float32) --> clip(round(x), 0, 255)
 
     Whole numbers within the range of the integer type come back as they were; only a NaN, which is

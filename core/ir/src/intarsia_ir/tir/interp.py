@@ -190,7 +190,7 @@ class _Machine:
             case For() if stmt.thread is not None and stmt.thread.in_block:
                 self._block(stmt)
             case For():
-                # Iterations of parallel and vectorised loops are independent: any order will do.
+                # Iterations of parallel and vectorized loops are independent: any order will do.
                 for at in range(int(self._value(stmt.extent))):
                     self._env[stmt.var] = np.array(at, np.int64)[()]
                     self.execute(stmt.body)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from intarsia_ir.regions.support import Code
-from intarsia_runtime.artifact.new_file import written_beside
+from intarsia_runtime.artifact.new_file import atomic_write
 
 from .placed_graph import PlacedGraph
 
@@ -51,7 +51,7 @@ def draw(
                 from intarsia_onnx.reader import with_node_properties
 
                 data = with_node_properties(model, node_properties(graph))
-        with written_beside(path) as file:
+        with atomic_write(path) as file:
             file.write(data)
         yield path
 

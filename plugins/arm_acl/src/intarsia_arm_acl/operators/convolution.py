@@ -80,7 +80,7 @@ def _kernel(match: Match) -> tuple[int, int]:
 
 
 def weight_of(match: Match) -> Expr:
-    """Return the weight of a convolution, quantised or not."""
+    """Return the weight of a convolution, quantized or not."""
     return match.root.args[3 if match.root.name.startswith("qnn.") else 1]
 
 
@@ -147,7 +147,7 @@ def convolve(
 
 
 def supports_transposed(match: Match) -> Support:
-    """Refuse groups, dilation, and what reaches beyond the kernel; quantised or not."""
+    """Refuse groups, dilation, and what reaches beyond the kernel; quantized or not."""
     attrs: Any = match.attrs
     verdict = _one_or_two_dimensional(match)
     if not verdict:

@@ -63,7 +63,7 @@ def _supports_mean(match: Match) -> Support:
 
 
 def _lower_mean(draft: Draft, match: Match) -> Tensor:
-    """Dequantise, take the mean along one axis after the other, quantise."""
+    """Dequantize, take the mean along one axis after the other, quantize."""
     attrs: Any = match.attrs
     label = label_of(match.root)
     value = quantized_value(draft, match, 0)

@@ -136,7 +136,7 @@ def _supports_extremum(match: Match) -> Support:
     rank = len(sizes(match.root.args[0]))
     if match.root.name == "max" and rank == 4 and attrs.axes == (2, 3):
         return Support.yes()
-    # A row of attention that is masked throughout is recognised by its maximum.
+    # A row of attention that is masked throughout is recognized by its maximum.
     return Support.no(
         Code.UNSUPPORTED_OP,
         f"the library's {match.root.name} of infinities is a finite number",

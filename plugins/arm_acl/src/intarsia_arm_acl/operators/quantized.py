@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators: integers whose scales and zero points the library keeps with the tensors.
+"""Quantized operators: integers whose scales and zero points the library keeps with the tensors.
 
 The library multiplies accumulators by a fixed-point number where the operators multiply by a
 float32; so a result may differ by one unit in the last place.
@@ -39,7 +39,7 @@ from .pooling import pool_info, reached, supports_pool
 from .row import BYTES, FLOATS, Row
 
 QUANTIZED = (*FLOATS, *BYTES, DType.INT32)
-"""Element types of quantised tensors, their scales and zero points."""
+"""Element types of quantized tensors, their scales and zero points."""
 
 
 def _quantization(scale: Expr, zero: Expr) -> Quantization:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax and the normalisations."""
+"""Softmax and the normalizations."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ ROWS = (
         op("nn.layer_norm"),
         _lower_layer_norm,
         _supports_layer_norm,
-        doc="scale and bias of all normalised elements",
+        doc="scale and bias of all normalized elements",
     ),
     Row(
         "nn.batch_norm",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling windows, local response normalisation, and reductions."""
+"""Pooling windows, local response normalization, and reductions."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _supports_reduction(match: Match) -> Support:
     if _is_global_pool(match):
         return Support.yes()
     if match.root.name == "max":
-        # A row of attention that is masked throughout is recognised by its maximum.
+        # A row of attention that is masked throughout is recognized by its maximum.
         return Support.no(
             Code.UNSUPPORTED_OP, "the maximum of minus infinities would be a finite number"
         )

@@ -61,11 +61,13 @@ def _branch(node: NodeContext, name: str) -> tuple[Expr, ...]:
 
 def loop(node: NodeContext) -> tuple[Expr, ...]:
     """Convert Loop if it is known how often it turns and the body is small enough."""
-    turns = 1 << 63 if node.optional(0) is None else node.required_integer(0, "the number of turns")
+    iterations = (
+        1 << 63 if node.optional(0) is None else node.required_integer(0, "the number of turns")
+    )
     going = node.optional(1) is None or bool(node.required_scalar(1, "the condition"))
     state = [node.input(index) for index in range(2, len(node.args))]
     rows: list[tuple[Expr, ...]] = []
-    while going and len(rows) < turns:
+    while going and len(rows) < iterations:
         _check_size(node, len(rows) + 1)
         given = [node.array(np.array(len(rows))), node.array(np.array(True)), *state]
         results = node.body("body", given)
@@ -96,12 +98,12 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
     sizes = {node.static_shape(first + n)[axis] for n, axis in enumerate(axes)}
     if len(sizes) != 1:
         raise node.model_error(f"the operands have {sorted(sizes)} slices")
-    (turns,) = sizes
-    _check_size(node, turns)
+    (iterations,) = sizes
+    _check_size(node, iterations)
     rows: list[tuple[Expr, ...]] = []
-    for turn in range(turns):
+    for iteration in range(iterations):
         given = [
-            node.item(x, axis, turns - 1 - turn if backwards else turn)
+            node.item(x, axis, iterations - 1 - iteration if backwards else iteration)
             for x, axis, backwards in zip(inputs, axes, back, strict=True)
         ]
         results = node.body("body", [*state, *given])
@@ -136,12 +138,12 @@ def _stacked(
         yield node.concat(parts[::-1] if back and back[number] else parts, 0)
 
 
-def _check_size(node: NodeContext, turns: int) -> None:
+def _check_size(node: NodeContext, iterations: int) -> None:
     """Refuse to write out more than a graph should hold; such a loop runs on the host."""
-    written = turns * max(1, len(node.graph("body").nodes))
+    written = iterations * max(1, len(node.graph("body").nodes))
     if written > MAX_WRITTEN:
         raise node.unsupported(
-            f"{node.op_type} of {turns} turns or more, {written} nodes in all", STATIC_HINT
+            f"{node.op_type} of {iterations} turns or more, {written} nodes in all", STATIC_HINT
         )
 
 

@@ -151,7 +151,7 @@ class Evaluator:
         recipe = self._recipes.find(node, operands)
         if recipe is not None:
             return tuple(recipe.run([None if x is None else _plain(x) for x in operands]))
-        again = self._recipes.worth(node, operands)
+        again = self._recipes.is_profitable(node, operands)
         recipe = self._written(node, operands, opset) if again else None
         if recipe is not None:
             return tuple(recipe.run([None if x is None else _plain(x) for x in operands]))

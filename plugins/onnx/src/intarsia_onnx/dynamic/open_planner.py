@@ -29,7 +29,7 @@ from ..importer import Scope, live_names
 from ..kernels import OWN_DOMAIN
 from ..names import free_names, operand_names
 from .evaluator import runs_by_converter
-from .inner import BRANCHES, Body, as_graph, is_worth, plan_control
+from .inner import BRANCHES, Body, as_graph, is_profitable, plan_control
 from .pieces import plain_variables
 from .planner import Planner
 from .program import DynamicModel
@@ -128,7 +128,7 @@ class OpenPlanner(Planner):
             for info, type_ in zip(graph.outputs, types, strict=True)
         ]
         model = self._program(scope, prefix)
-        if not (is_worth(model.pieces) or self._nested):
+        if not (is_profitable(model.pieces) or self._nested):
             return Body(graph, {}, {}, types)
         return Body(as_graph(graph, model.program), model.pieces, model.reasons, types)
 

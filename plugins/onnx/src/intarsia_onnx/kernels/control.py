@@ -31,21 +31,21 @@ def loop(
     gives.
     """
     body = call.graph("body")
-    turns = MAX_TURNS if limit is None else int(limit.reshape(()))
+    iterations = MAX_TURNS if limit is None else int(limit.reshape(()))
     going = condition is None or bool(condition.reshape(()))
     names = [info.name for info in body.inputs]
     state: list[Value] = list(carried)
     rows: list[tuple[Value, ...]] = []
-    turn = 0
+    iteration = 0
     limits = budget()
-    while going and turn < turns:
+    while going and iteration < iterations:
         limits.check(call.span)
-        given: list[Value] = [np.array(turn, np.int64), np.array(going), *state]
+        given: list[Value] = [np.array(iteration, np.int64), np.array(going), *state]
         results = call.run_graph(body, dict(zip(names, given, strict=True)))
         going = bool(_array(call, results[0]).reshape(()))
         state = list(results[1 : 1 + len(state)])
         rows.append(results[1 + len(state) :])
-        turn += 1
+        iteration += 1
     return (*state, *_stacked(call, body, 1 + len(state), rows))
 
 
@@ -115,9 +115,9 @@ def _scan(
     current: list[Value] = list(states)
     rows: list[tuple[Value, ...]] = []
     limits = budget()
-    for turn in range(slices[0].shape[0]):
+    for iteration in range(slices[0].shape[0]):
         limits.check(call.span)
-        given = [*current, *(np.asarray(x[turn]) for x in slices)]
+        given = [*current, *(np.asarray(x[iteration]) for x in slices)]
         results = call.run_graph(body, dict(zip(names, given, strict=True)))
         current = list(results[: len(current)])
         rows.append(results[len(current) :])

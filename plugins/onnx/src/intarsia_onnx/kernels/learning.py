@@ -30,7 +30,7 @@ def _columns(rows: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
     return tuple(item for column in zip(*rows, strict=True) for item in column)
 
 
-def _regularised(call: KernelCall, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _regularized(call: KernelCall, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return np.float32(call.number("norm_coefficient", 0.0)) * x + gradient
 
 
@@ -42,7 +42,7 @@ def adagrad(
     epsilon = np.float32(call.number("epsilon", 1e-6))
     rows: Groups = []
     for x, gradient, squares in _groups(call, tensors, 3):
-        g = _regularised(call, x, gradient)
+        g = _regularized(call, x, gradient)
         total = squares + g * g
         new = x - step * g / (np.sqrt(total) + epsilon)
         rows.append((new.astype(x.dtype), total.astype(x.dtype)))
@@ -52,7 +52,7 @@ def adagrad(
 def adam(
     call: KernelCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
 ) -> tuple[np.ndarray, ...]:
-    """One step of Adam (Kingma and Ba, 2015), with regularisation before and after it."""
+    """One step of Adam (Kingma and Ba, 2015), with regularization before and after it."""
     alpha = np.float32(call.number("alpha", 0.9))
     beta = np.float32(call.number("beta", 0.999))
     epsilon = np.float32(call.number("epsilon", 1e-6))
@@ -62,7 +62,7 @@ def adam(
     after = np.float32(1 - call.number("norm_coefficient_post", 0.0))
     rows: Groups = []
     for x, gradient, mean, square in _groups(call, tensors, 4):
-        g = _regularised(call, x, gradient)
+        g = _regularized(call, x, gradient)
         new_mean = alpha * mean + (1 - alpha) * g
         new_square = beta * square + (1 - beta) * g * g
         new = (x - rate * new_mean / (np.sqrt(new_square) + epsilon)) * after
@@ -79,7 +79,7 @@ def momentum(
     nesterov = call.string("mode") == "nesterov"
     rows: Groups = []
     for x, gradient, speed in _groups(call, tensors, 3):
-        g = _regularised(call, x, gradient)
+        g = _regularized(call, x, gradient)
         new_speed = alpha * speed + beta * g
         direction = g + alpha * new_speed if nesterov else new_speed
         rows.append(((x - rate * direction).astype(x.dtype), new_speed.astype(x.dtype)))
@@ -111,7 +111,7 @@ def batch_normalization(
     mean: np.ndarray,
     var: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
-    """Normalise by the mean and variance of the batch itself, and move the running ones."""
+    """Normalize by the mean and variance of the batch itself, and move the running ones."""
     if not call.integer("training_mode", 0):
         return NotImplemented
     axes = (0, *range(2, x.ndim))

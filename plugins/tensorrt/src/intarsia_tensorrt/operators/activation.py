@@ -92,7 +92,7 @@ def _lower_mish(draft: Draft, call: Call) -> Tensor:
 
 def _lower_prelu(draft: Draft, call: Call) -> Tensor:
     x, slope = draft.level(*(draft.value(arg) for arg in call.args))
-    return draft.finish(draft.network.add_parametric_relu(x, slope))
+    return draft.output_of(draft.network.add_parametric_relu(x, slope))
 
 
 ROWS = (

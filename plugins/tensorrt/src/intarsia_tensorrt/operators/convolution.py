@@ -69,8 +69,8 @@ def _lower_conv(draft: Draft, call: Call) -> Tensor:
     layer.pre_padding = two(tuple(low for low, _ in attrs.padding), 0)
     layer.post_padding = two(tuple(high for _, high in attrs.padding), 0)
     layer.dilation_nd = two(attrs.dilation, 1)
-    _finish_window(layer, attrs)
-    return draft.reshape(draft.finish(layer), sizes(call))
+    _set_window(layer, attrs)
+    return draft.reshape(draft.output_of(layer), sizes(call))
 
 
 def _lower_transposed(draft: Draft, call: Call) -> Tensor:
@@ -89,11 +89,11 @@ def convolve_back(
         raise draft.refused()
     layer.pre_padding = two(tuple(low for low, _ in attrs.padding), 0)
     layer.post_padding = two(_high_padding(call), 0)
-    _finish_window(layer, attrs)
-    return draft.reshape(draft.finish(layer), sizes(call))
+    _set_window(layer, attrs)
+    return draft.reshape(draft.output_of(layer), sizes(call))
 
 
-def _finish_window(layer: Any, attrs: Any) -> None:
+def _set_window(layer: Any, attrs: Any) -> None:
     layer.stride_nd = two(attrs.strides, 1)
     layer.num_groups = attrs.groups
 

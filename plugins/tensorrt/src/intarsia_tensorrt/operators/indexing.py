@@ -41,7 +41,7 @@ def _lower_take(draft: Draft, call: Call) -> Tensor:
     x = draft.value(call.args[0])
     limit = np.array(sizes(call.args[0])[axis])
     indices = _in_range(draft, draft.exact(call.args[1]), limit)
-    return draft.finish(draft.network.add_gather(x, indices, axis))
+    return draft.output_of(draft.network.add_gather(x, indices, axis))
 
 
 def _gather(draft: Draft, x: Tensor, indices: Tensor, mode: str, **settings: int) -> Tensor:
@@ -50,7 +50,7 @@ def _gather(draft: Draft, x: Tensor, indices: Tensor, mode: str, **settings: int
         raise draft.refused()
     for name, value in settings.items():
         setattr(layer, name, value)
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 def _lower_gather_elements(draft: Draft, call: Call) -> Tensor:

@@ -17,7 +17,7 @@ def product(draft: Draft, a: Tensor, b: Tensor, attrs: Any) -> Tensor:
         for swapped in (attrs.transpose_a, attrs.transpose_b)
     )
     left, right = draft.level(a, b)
-    return draft.finish(draft.network.add_matrix_multiply(left, kinds[0], right, kinds[1]))
+    return draft.output_of(draft.network.add_matrix_multiply(left, kinds[0], right, kinds[1]))
 
 
 def _lower_matmul(draft: Draft, call: Call) -> Tensor:

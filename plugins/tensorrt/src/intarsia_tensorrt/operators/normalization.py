@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax and normalisations; always in the exact type, as sums are sensitive."""
+"""Softmax and normalizations; always in the exact type, as sums are sensitive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def softmax(draft: Draft, x: Tensor, axis: int) -> Tensor:
     """Return the softmax along one axis."""
     layer = draft.network.add_softmax(x)
     layer.axes = mask((axis,))
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 def _lower_log_softmax(draft: Draft, call: Call) -> Tensor:
@@ -56,7 +56,7 @@ def _standardized(
     if layer is None:
         raise draft.refused()
     layer.epsilon, layer.num_groups = more["epsilon"], groups
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 def _scaled(draft: Draft, x: Tensor, affine: list[Tensor]) -> Tensor:
@@ -76,7 +76,7 @@ def _lower_layer_norm(draft: Draft, call: Call) -> Tensor:
 
 
 def layer_norm(draft: Draft, call: Call, x: Tensor, affine: list[Tensor]) -> Tensor:
-    """Return a tensor normalised over the last axes, by the layer norm ``call``, and scaled."""
+    """Return a tensor normalized over the last axes, by the layer norm ``call``, and scaled."""
     attrs: Any = call.attrs
     axes = tuple(range(attrs.axis, len(sizes(call))))
     if attrs.axis == 0 or axes == tuple(range(2, len(sizes(call)))):
@@ -138,7 +138,7 @@ def _lower_batch_norm(draft: Draft, call: Call) -> Tensor:
     layer = draft.network.add_scale_nd(
         x, mode, shift, factor, draft.trt.Weights(draft.type_of(dtype)), 1
     )
-    return draft.reshape(draft.finish(layer), sizes(call))
+    return draft.reshape(draft.output_of(layer), sizes(call))
 
 
 def _lower_l2_normalize(draft: Draft, call: Call) -> Tensor:

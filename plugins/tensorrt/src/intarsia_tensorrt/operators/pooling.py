@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling windows, local response normalisation, reductions, and places of extremes."""
+"""Pooling windows, local response normalization, reductions, and places of extremes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def pool(draft: Draft, call: Call, data: Tensor) -> Tensor:
     layer.pre_padding, layer.post_padding = two(low, 0), two(high, 0)
     if name == "AVERAGE":
         layer.average_count_excludes_padding = True
-    return draft.reshape(draft.finish(layer), sizes(call))
+    return draft.reshape(draft.output_of(layer), sizes(call))
 
 
 def _zero_padded(draft: Draft, data: Tensor, low: tuple[int, ...], high: tuple[int, ...]) -> Tensor:
@@ -105,7 +105,7 @@ def _lower_lrn(draft: Draft, call: Call) -> Tensor:
     attrs: Any = call.attrs
     x = draft.exact(call.args[0])
     layer = draft.network.add_lrn(x, attrs.size, attrs.alpha, attrs.beta, attrs.bias)
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 def _reduces(call: Call) -> Support:
@@ -168,7 +168,7 @@ class Place(Struct, frozen=True):
         if len(draft.shape_of(x)) == 1:  # the library asks for two dimensions
             x, axis = draft.expand(x, 2), 1
         kind = member(draft.trt.TopKOperation, self.operation)
-        found = draft.finish(draft.network.add_topk(x, kind, 1, mask((axis,))), 1)
+        found = draft.output_of(draft.network.add_topk(x, kind, 1, mask((axis,))), 1)
         return draft.cast(draft.reshape(found, sizes(call)), DType.INT64)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Quantised operators, as quantise and dequantise layers that the library fuses.
+"""Quantized operators, as quantize and dequantize layers that the library fuses.
 
 Its 8-bit integers are signed and symmetric, and only weights have a scale for each channel. Where
 all zero points are 0, it may compute in 8 bits. Another zero point is added in layers of float32,
@@ -77,7 +77,7 @@ def dequantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
         whole = _whole(draft, x, at)
         return draft.binary(whole, draft.number(float(by), whole), "PROD")
     factor = draft.constant(by, DType.FLOAT32)
-    return draft.finish(draft.network.add_dequantize(x, factor, draft.type_of(DType.FLOAT32)))
+    return draft.output_of(draft.network.add_dequantize(x, factor, draft.type_of(DType.FLOAT32)))
 
 
 def quantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
@@ -88,7 +88,7 @@ def quantize(draft: Draft, x: Tensor, scale: Expr, zero: Expr) -> Tensor:
     else:
         factor = draft.constant(by, DType.FLOAT32)
         layer = draft.network.add_quantize(x, factor, draft.type_of(DType.INT8))
-        stored = draft.finish(layer)
+        stored = draft.output_of(layer)
     draft.quantized[stored.name] = Quantized(x, scale, zero)
     return stored
 
@@ -142,7 +142,7 @@ def _real_weight(call: Call, axis: int) -> np.ndarray:
 
 
 def _weight(draft: Draft, call: Call, axis: int) -> Tensor:
-    """Return constant weights through a dequantise layer, or as real ones if that cannot be."""
+    """Return constant weights through a dequantize layer, or as real ones if that cannot be."""
     stored, scale, zero = (_data(call.args[index]) for index in (3, 4, 5))
     if zero.any() or stored.dtype == np.uint8:
         real = _real_weight(call, axis)
@@ -153,7 +153,7 @@ def _weight(draft: Draft, call: Call, axis: int) -> Tensor:
     layer = draft.network.add_dequantize(given, factor, draft.type_of(DType.FLOAT32))
     if layer is not None and flat.ndim:
         layer.axis = axis
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 class Single(Struct, frozen=True):
@@ -225,7 +225,7 @@ def _lower_conv(draft: Draft, call: Call) -> Tensor:
     layer.dilation_nd = two(attrs.dilation, 1)
     layer.pre_padding = two(tuple(low for low, _ in attrs.padding), 0)
     layer.post_padding = two(tuple(high for _, high in attrs.padding), 0)
-    result = quantize(draft, draft.finish(layer), *call.args[6:8])
+    result = quantize(draft, draft.output_of(layer), *call.args[6:8])
     return draft.reshape(result, sizes(call))
 
 
@@ -257,7 +257,7 @@ class Binary(Struct, frozen=True):
     operation: str
 
     def lower(self, draft: Draft, call: Call) -> Tensor:
-        """Dequantise both, apply it, quantise."""
+        """Dequantize both, apply it, quantize."""
         a, b = (_operand(draft, call, place) for place in (0, 3))
         return quantize(draft, draft.binary(a, b, self.operation), *call.args[6:8])
 

@@ -29,7 +29,7 @@ def _lower_concatenate(draft: Draft, call: Call) -> Tensor:
     if layer is None:
         raise draft.refused()
     layer.axis = attrs.axis
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 def _lower_split(draft: Draft, call: Call) -> tuple[Tensor, ...]:
@@ -68,7 +68,7 @@ def _lower_flip(draft: Draft, call: Call) -> Tensor:
 
 
 def _lower_copy(draft: Draft, call: Call) -> Tensor:
-    return draft.finish(draft.network.add_identity(draft.value(call.args[0])))
+    return draft.output_of(draft.network.add_identity(draft.value(call.args[0])))
 
 
 _MODES = MappingProxyType(
@@ -156,7 +156,7 @@ def _lower_resize(draft: Draft, call: Call) -> Tensor:
         layer.nearest_rounding = member(draft.trt.ResizeRoundMode, _ROUNDING[attrs.nearest_mode])
     if attrs.mode == "cubic":
         layer.cubic_coeff = attrs.cubic_a
-    return draft.finish(layer)
+    return draft.output_of(layer)
 
 
 def _lower_depth_to_space(draft: Draft, call: Call) -> Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Make neighbouring loops over lanes one, for compilers that vectorise loops.
+"""Make neighbouring loops over lanes one, for compilers that vectorize loops.
 
 ``vectorized i: a[i] += x; vectorized i: b[i] += y`` --> ``vectorized i: a[i] += x; b[i] += y``
 

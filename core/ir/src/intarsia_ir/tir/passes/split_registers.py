@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Give each vector of a REGISTER buffer an array of its own, for compilers that vectorise loops.
+"""Give each vector of a REGISTER buffer an array of its own, for compilers that vectorize loops.
 
 ``vectorized i: acc[0, i] += a * w[i]; vectorized i: acc[1, i] += b * w[i]`` -->
 ``vectorized i: acc_0[i] += a * w[i]; vectorized i: acc_1[i] += b * w[i]``

@@ -38,7 +38,7 @@ _FUNCTIONS = {op.value: op for op in FUNCTIONS}
 _DTYPES = {dtype.value: dtype for dtype in DType}
 _REDUCERS = {op.value: op for op in BinaryOp}
 
-Finish: TypeAlias = Callable[[Token, Sequence[PrimExpr]], PrimExpr]
+BuildExpr: TypeAlias = Callable[[Token, Sequence[PrimExpr]], PrimExpr]
 
 
 class _Bracket(Struct):
@@ -47,7 +47,7 @@ class _Bracket(Struct):
     Attributes:
         token: What errors point at.
         close: The mark that ends it; empty for the whole expression.
-        finish: Makes its value of the operands between commas.
+        build: Makes its value of the operands between commas.
         operands: Those behind which a comma stood.
         values: Operands of the one being read.
         operators: Those between the values, not applied yet.
@@ -55,7 +55,7 @@ class _Bracket(Struct):
 
     token: Token
     close: str
-    finish: Finish
+    build: BuildExpr
     operands: list[PrimExpr] = field(default_factory=list[PrimExpr])
     values: list[PrimExpr] = field(default_factory=list[PrimExpr])
     operators: list[tuple[Token, BinaryOp]] = field(default_factory=list[tuple[Token, BinaryOp]])
@@ -94,7 +94,7 @@ def read_expr(reader: Reader, names: Names) -> PrimExpr:
                 if top.values:
                     top.next_operand()
                 stack.pop()
-                stack[-1].values.append(top.finish(top.token, top.operands))
+                stack[-1].values.append(top.build(top.token, top.operands))
                 continue
             op = INFIX.get(reader.token.text) if reader.token.kind == "mark" else None
             if op is not None and not (reader.ends_line and not top.close):
@@ -191,7 +191,7 @@ def _count(token: Token, operands: Sequence[PrimExpr], count: int) -> Sequence[P
     return operands
 
 
-def _function(token: Token) -> Finish:
+def _function(token: Token) -> BuildExpr:
     """Return what makes the value of a function."""
     name = token.text
     if name in _FUNCTIONS:
@@ -200,7 +200,7 @@ def _function(token: Token) -> Finish:
         return _cast
     if name in _INTRINSICS:
         return _intrinsic
-    known: dict[str, Finish] = {
+    known: dict[str, BuildExpr] = {
         "select": _choice,
         "if_then_else": _choice,
         "ramp": _ramp,
@@ -264,7 +264,7 @@ def _literal(token: Token, value: PrimExpr) -> int:
     return value.value
 
 
-def _reduction(reader: Reader) -> Finish:
+def _reduction(reader: Reader) -> BuildExpr:
     """Read ``[op](`` behind ``reduce_lanes``."""
     reader.expect("[")
     token = reader.take()

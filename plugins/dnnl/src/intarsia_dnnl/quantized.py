@@ -26,7 +26,7 @@ from .program import Node
 from .sdk import longs
 
 
-def _quantisation(
+def _quantization(
     a: Assembly, node: Node, scaled: Arg, scales: int, mask: int
 ) -> tuple[Callable[[int], None], list[tuple[int, Tensor]]]:
     """Return what completes the attributes of a primitive, and the arguments that go with it.
@@ -57,7 +57,7 @@ def _convolution(a: Assembly, node: Node) -> None:
     name = "deconvolution" if transposed else "convolution"
     shape = grouped_shape(a, node)
     channels = 1 if len(shape) == len(a.shapes[source]) else 3
-    prepare, more = _quantisation(
+    prepare, more = _quantization(
         a, node, Arg.WEIGHTS, scales, channels if a.shapes[scales] != (1,) else 0
     )
     if transposed:
@@ -102,7 +102,7 @@ def _matmul(a: Assembly, node: Node) -> None:
     dnnl, (left, right, scales, *bias) = a.dnnl, node.args
     rank = len(a.shapes[node.result])
     mask = 1 << (rank - 1) if a.shapes[scales] != (1,) else 0
-    prepare, more = _quantisation(a, node, Arg.WEIGHTS, scales, mask)
+    prepare, more = _quantization(a, node, Arg.WEIGHTS, scales, mask)
     row = None
     if bias:
         row = dnnl.plain((*(1,) * (rank - 1), a.shapes[node.result][-1]), a.dtypes[bias[0]])
@@ -172,13 +172,13 @@ def _convert(a: Assembly, node: Node) -> None:
     """Quantize or dequantize: a reorder, which may change the layout on the way."""
     dnnl, (source, scales) = a.dnnl, node.args
     tensor = a.values[source]
-    prepare, more = _quantisation(a, node, Arg.SRC, scales, 0)
+    prepare, more = _quantization(a, node, Arg.SRC, scales, 0)
     strides = dnnl.strides(tensor.desc, len(a.shapes[source]))
     same = (
         None if strides is None else dnnl.strided(a.shapes[source], strides, a.dtypes[node.result])
     )
-    wish = a.wishes.get(node.result)
-    targets = [wish.desc if wish is not None else same, a.row_major(node.result)]
+    layout_hint = a.layout_hints.get(node.result)
+    targets = [layout_hint.desc if layout_hint is not None else same, a.row_major(node.result)]
 
     def create(candidate: tuple[int, ...], attribute: int) -> int | None:
         return dnnl.try_make(

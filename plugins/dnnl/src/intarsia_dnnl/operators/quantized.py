@@ -39,7 +39,7 @@ def _limited(pattern: Pattern) -> Pattern:
 
 
 def _inner(match: Match) -> Call:
-    """Return the quantised call: the only one but for limits around it."""
+    """Return the quantized call: the only one but for limits around it."""
     return match.calls[0]
 
 
@@ -428,7 +428,7 @@ ROWS = (
         _supports_layer_norm,
         dtypes=STORED,
         checks_dtypes=False,
-        doc=f"{_PARAMETERS}; constant scale and bias of all normalised elements",
+        doc=f"{_PARAMETERS}; constant scale and bias of all normalized elements",
     ),
     Row(
         "qnn.mean",

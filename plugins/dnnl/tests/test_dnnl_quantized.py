@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from intarsia.plugin import Target
-from intarsia_dnnl import isa, plugin, worth
+from intarsia_dnnl import isa, plugin, profitable
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.draft import Draft
 from intarsia_dnnl.isa import EXACT, exact_feature
@@ -370,9 +370,9 @@ def test_products_are_left_alone_where_they_would_saturate(monkeypatch, int8, fe
     ("int8", "hides", "kept"), [("auto", True, False), ("auto", False, True), ("on", True, True)]
 )
 def test_products_are_left_to_who_may_use_the_matrix_unit(monkeypatch, int8, hides, kept):
-    monkeypatch.setattr(worth, "hides_tiles", lambda: hides)
+    monkeypatch.setattr(profitable, "hides_tiles", lambda: hides)
     region = region_of(function_of(conv(given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3))))
-    left = worth.worthwhile(region, DnnlOptions(int8=int8), None)
+    left = profitable.keep_profitable(region, DnnlOptions(int8=int8), None)
     assert left == region if kept else "AMX" in left.why
 
 
