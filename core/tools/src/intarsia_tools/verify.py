@@ -14,7 +14,7 @@ from intarsia.driver.arrays import plain_arrays
 from intarsia.driver.config import Executor
 from intarsia.driver.dynamic import VM, import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
-from intarsia.driver.source import Source, source_of
+from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
 from intarsia.driver.values import Given
 from intarsia.host.host import Host
@@ -191,7 +191,7 @@ def is_walked(passport: Passport) -> bool:
 
 
 def _reference(
-    source: Source,
+    source: ModuleSource,
     passport: Passport,
     inputs: Mapping[str, np.ndarray],
     shapes: Mapping[str, Sequence[int]] | None,

@@ -118,10 +118,10 @@ def compile_model(
         weights_known: Called with the weights of what is built before there is code.
     """
     from ..driver.cache import open_cache  # help does without the compiler
-    from ..driver.cached import Sources, build_or_fetch, may_be_kept
+    from ..driver.cached import ModelDigests, build_or_fetch, may_be_kept
 
     cache = open_cache(os.environ) if settings.use_cache else None
-    sources = None if cache is None else Sources(model)
+    sources = None if cache is None else ModelDigests(model)
     from ..driver.build import STAGES, build_request  # beside the reading of the sources
 
     request = replace(settings.request(model), weights_known=weights_known)

@@ -217,7 +217,7 @@ def _limit_options() -> Iterable[OptionRow]:
     )  # fmt: skip
 
 
-class _Memory(click.ParamType[int]):
+class _MemorySize(click.ParamType[int]):
     """A size such as ``2G``, as a number of bytes."""
 
     name = "size"
@@ -229,7 +229,7 @@ class _Memory(click.ParamType[int]):
         return value if isinstance(value, int) else parse_memory(str(value))
 
 
-TIME, MEMORY = click.FloatRange(0, min_open=True), _Memory()
+TIME, MEMORY = click.FloatRange(0, min_open=True), _MemorySize()
 
 
 def limit_options(function: F) -> F:
