@@ -23,7 +23,7 @@ from intarsia.driver.sizes import SizeValues
 from intarsia_onnx import from_onnx
 from intarsia_runtime.artifact.signature import SizeChoice, ValueSpec
 from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError, UsageError
-from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.variants import SizesExecutor
 
 pytest.importorskip("intarsia_llvm", reason="needs a backend that generates code")
 

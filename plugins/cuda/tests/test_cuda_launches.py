@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from intarsia_cuda.cpu_device import EmulatedDevice
 from intarsia_cuda.device import Launch
 from intarsia_cuda.emulate import compile_emulated
-from intarsia_cuda.emulated import EmulatedDevice
 from intarsia_cuda.launches import split_launches
 from intarsia_cuda.loader import LoadedModel
 from intarsia_cuda.program import DeviceProgram, Start, plan_operations

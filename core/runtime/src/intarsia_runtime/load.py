@@ -18,7 +18,7 @@ from .executors.aot import AotExecutor
 from .executors.foreign import ForeignExecutable
 from .executors.graph import GraphExecutor
 from .executors.open import OpenExecutor
-from .executors.sizes import SizesExecutor
+from .executors.variants import SizesExecutor
 from .executors.vm import Piece, VmExecutor
 from .guarded import is_plugins_own
 from .loading import DriveProgram, PlanExecutable

@@ -32,7 +32,7 @@ from intarsia_runtime.errors import GateFailed, ModelError
 from intarsia_runtime.executors.graph import GraphExecutor
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.signature import Inputs
-from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, InProcess
 from intarsia_runtime.loading import RunValue, StepSeen

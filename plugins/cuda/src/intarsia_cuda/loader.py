@@ -11,9 +11,9 @@ from intarsia_runtime.artifact.plan import CallPlan, RegionStep
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.loading import DeviceModel, LoadRequest, reads_formats
 
+from .cpu_device import EmulatedDevice
 from .device import ALIGNMENT, CopyIn, CopyOut, CopyWithin, GpuDevice, Launch, Work
 from .driver import CudaDevice
-from .emulated import EmulatedDevice
 from .program import (
     FILE,
     SCHEMA,

@@ -25,7 +25,7 @@ from ..driver.values import parse_value
 from ..host.host import Host
 from ..partition.cost import Plan
 from ..partition.rules import parse_place_rule
-from ..target.kinds import GIVEN_NAME
+from ..target.kind_table import GIVEN_NAME
 from ..target.options import Value
 from .kind_option import set_options
 from .session import Session

@@ -97,7 +97,7 @@ def measure_claims(
             heavy = [one for one in calls if is_heavy(one)]
             for one in heavy:
                 _add(own, signature_of_calls([one]), [one], alone)
-            if heavy and placed.said.seconds is None:
+            if heavy and placed.support.seconds is None:
                 _add(claims, (part.kind.name, signature_of_calls(calls)), calls, pair)
     x = Var("x", TensorType((1,), DType.FLOAT32))
     empty = ClaimMeasurement(alone, "an empty run", Function((x,), call(OPERATORS["negative"], x)))

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from ..partition.measured import MeasuredSeconds
     from ..partition.rules import PlaceRule
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import OneSpec, TargetSpec
 
 _CPU = 1  # DLPack's kDLCPU

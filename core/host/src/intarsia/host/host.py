@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..target.config_kind import ConfigKind
     from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory, TargetKind
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import TargetSpec
     from ..target.target import CompositeTarget, Target
     from .examine import PluginFinding

@@ -23,7 +23,7 @@ from msgspec import Struct, field
 from intarsia_runtime.errors import TargetError
 
 from .kind import Role, TargetKind
-from .kinds import GIVEN, KindSource, Origin, find_target_row, hardware_name, make_target
+from .kind_table import GIVEN, KindSource, Origin, find_target_row, hardware_name, make_target
 from .options import Value, check_value
 from .scan import TargetSegment, Word, point, scan
 from .target import Target

@@ -15,17 +15,7 @@ from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, let, load, parallel, put, seq, serial, store
-from ..tir.expr import (
-    INDEX,
-    PrimExpr,
-    all_of,
-    cast,
-    const,
-    intrinsic,
-    maximum,
-    minimum,
-    select,
-)
+from ..tir.expr import INDEX, PrimExpr, all_of, cast, const, intrinsic, maximum, minimum, select
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
