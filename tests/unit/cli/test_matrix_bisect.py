@@ -21,7 +21,7 @@ from intarsia_runtime.errors import ModelError
 from intarsia_tools import bisect, children, matrix
 from intarsia_tools.bisect import Suspect, find_culprits
 from intarsia_tools.children import Ended, how_it_ended, run_command
-from intarsia_tools.matrix import Cell, Result, read_results, result_of, run_cells
+from intarsia_tools.matrix import Cell, CellResult, read_results, result_of, run_cells
 
 SUSPECTS = [Suspect(f"r{n}", "npu", (f"node[{n}]", f"n{n}")) for n in range(9)]
 
@@ -147,9 +147,9 @@ def test_cells_that_are_done_are_not_done_again(tmp_path: Path) -> None:
     states = {"key0": "ok", "key1": "gate", "key2": "late", "key3": "unsupported"}
     asked: list[str] = []
 
-    def run(cell: Cell) -> Result:
+    def run(cell: Cell) -> CellResult:
         asked.append(cell.key)
-        return Result(cell, states[cell.key], 1.5, "why")
+        return CellResult(cell, states[cell.key], 1.5, "why")
 
     first = run_cells(cells(), run, results, 1, lambda _: None)
     assert [row.state for row in first] == list(states.values())
@@ -166,16 +166,16 @@ def test_cells_that_are_done_are_not_done_again(tmp_path: Path) -> None:
 def test_several_cells_run_at_a_time_in_the_order_they_are_given(tmp_path: Path) -> None:
     both = threading.Barrier(2, timeout=30)
 
-    def run(cell: Cell) -> Result:
+    def run(cell: Cell) -> CellResult:
         both.wait()
-        return Result(cell, "ok")
+        return CellResult(cell, "ok")
 
     steps: list[int] = []
     found = run_cells(cells(), run, tmp_path / "r.jsonl", 2, steps.append)
     assert [row.cell.key for row in found] == [f"key{n}" for n in range(4)]
     assert steps == [1, 1, 1, 1]
 
-    def broken(cell: Cell) -> Result:
+    def broken(cell: Cell) -> CellResult:
         raise ModelError("no")
 
     with pytest.raises(ModelError):
@@ -190,7 +190,7 @@ def test_results_that_cannot_be_read_are_an_error(tmp_path: Path) -> None:
 
 def test_a_cell_says_how_its_command_ended() -> None:
     (cell,) = cells(1)
-    assert result_of(cell, Ended(0, {"median_ms": 2.5})) == Result(cell, "ok", 2.5)
+    assert result_of(cell, Ended(0, {"median_ms": 2.5})) == CellResult(cell, "ok", 2.5)
     bad = result_of(cell, Ended(4, {}, "error: no such operator"))
     assert bad.to_json() == {
         "model": "m0", "target": "llvm", "state": "unsupported", "median_ms": None,

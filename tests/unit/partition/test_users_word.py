@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.cost import Plan, Prices, Source
+from intarsia.partition.cost import CostSource, Plan, Prices
 from intarsia.partition.partition import PartitionResult, partition
 from intarsia.partition.rules import check_kinds, parse_place_rule
 from intarsia.target.kind import Performance, RelativePerformance
@@ -168,7 +168,7 @@ def test_a_kind_that_states_nothing_is_presumed_to_be_fast() -> None:
     assert owners(made) == {"a": "npu", "b": "npu", "c": "npu"}
     assert made.placement.cost is not None
     assert made.placement.cost.sources == {"presumed": 3, "estimated": 3}
-    assert Source("presumed") is Source.PRESUMED
+    assert CostSource("presumed") is CostSource.PRESUMED
 
 
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("inf"), float("nan")])

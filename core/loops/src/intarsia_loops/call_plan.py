@@ -16,10 +16,10 @@ from intarsia_runtime.artifact.deferred import Content, Weights
 from intarsia_runtime.artifact.plan import (
     ALIGNMENT,
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     RegionStep,
     Step,
     TensorSpec,
@@ -30,7 +30,7 @@ from .fuse import Fusion, KernelCall, RegionCall
 from .open_plan import open_sizes
 from .plan_memory import LiveRange, plan_memory
 from .typical import extents
-from .values import Value
+from .values import NodeResult
 
 if TYPE_CHECKING:
     from intarsia_ir.tir.func import PrimFunc
@@ -51,35 +51,40 @@ class _Planner(Struct):
     Offsets of temporaries are numbers of lifetimes until :meth:`resolve` replaces them.
     """
 
-    views: Mapping[Value, Value]
-    places: dict[Value, tuple[Place, int]] = field(default_factory=dict[Value, tuple[Place, int]])
+    views: Mapping[NodeResult, NodeResult]
+    places: dict[NodeResult, tuple[ArgumentSource, int]] = field(
+        default_factory=dict[NodeResult, tuple[ArgumentSource, int]]
+    )
     lifetimes: list[LiveRange] = field(default_factory=list[LiveRange])
     constants: dict[str, Content] = field(default_factory=dict[str, Content])
     constant_numbers: dict[int, int] = field(default_factory=dict[int, int])
 
-    def root(self, value: Value) -> Value:
+    def root(self, value: NodeResult) -> NodeResult:
         """Return the value whose memory ``value`` is."""
         while value in self.views:
             value = self.views[value]
         return value
 
-    def read(self, value: Value, shape: tuple[int, ...], step: int) -> Argument:
+    def read(self, value: NodeResult, shape: tuple[int, ...], step: int) -> Argument:
         """Return where a step finds a value."""
         root = self.root(value)
         if isinstance(root.node, Constant) and root not in self.places:
-            self.places[root] = (Place.CONSTANT, self._constant(root.node))
+            self.places[root] = (ArgumentSource.CONSTANT, self._constant(root.node))
         if root not in self.places:
             raise VerifyError("a value is read before a step makes it", where=str(root.node.span))
         place, index = self.places[root]
-        if place is Place.WORKSPACE:
+        if place is ArgumentSource.WORKSPACE:
             life = self.lifetimes[index]
             self.lifetimes[index] = replace(life, last=max(life.last, step))
         return Argument(place, index, shape, root.type.dtype)
 
-    def make(self, value: Value, shape: tuple[int, ...], step: int) -> Argument:
+    def make(self, value: NodeResult, shape: tuple[int, ...], step: int) -> Argument:
         """Return where a step puts a value: an output of the model, or a new temporary."""
         if value not in self.places:
-            self.places[value] = (Place.WORKSPACE, self.temporary(_bytes(value.type), step))
+            self.places[value] = (
+                ArgumentSource.WORKSPACE,
+                self.temporary(_bytes(value.type), step),
+            )
         place, index = self.places[value]
         return Argument(place, index, shape, value.type.dtype)
 
@@ -130,11 +135,11 @@ def plan_calls(
     """
     planner = _Planner(fusion.views)
     for number, param in enumerate(function.params):
-        planner.places[Value(param)] = (Place.INPUT, number)
+        planner.places[NodeResult(param)] = (ArgumentSource.INPUT, number)
     for number, output in enumerate(fusion.outputs):
         root = planner.root(output)
         if root not in planner.places and not isinstance(root.node, Constant | Var):
-            planner.places[root] = (Place.OUTPUT, number)
+            planner.places[root] = (ArgumentSource.OUTPUT, number)
     constant_names = {region.name: region for region in regions}
     called: dict[str, int] = {}
     steps: list[Step] = []
@@ -221,7 +226,7 @@ def _kernel_step(planner: _Planner, item: KernelCall, kernel: PrimFunc, step: in
         for value, buffer in zip(item.outputs, kernel.output_params, strict=True)
     ]
     args += [
-        Argument(Place.WORKSPACE, planner.temporary(b.bytes, step), b.shape, b.dtype)
+        Argument(ArgumentSource.WORKSPACE, planner.temporary(b.bytes, step), b.shape, b.dtype)
         for b in kernel.scratch_params
     ]
     sizes = tuple(size.name for size in kernel.sizes)
@@ -240,14 +245,16 @@ def _bytes(kind: TensorType) -> int:
     return prod(extents(kind)) * kind.dtype.bytes
 
 
-def _copies(planner: _Planner, outputs: Sequence[Value], step: int) -> list[Step]:
+def _copies(planner: _Planner, outputs: Sequence[NodeResult], step: int) -> list[Step]:
     """Fill the outputs that no step writes: inputs, constants, views and duplicates."""
     copies: list[Step] = []
     for number, value in enumerate(outputs):
         shape = extents(value.type)
         source = planner.read(value, shape, step + len(copies))
-        if (source.place, source.index) != (Place.OUTPUT, number):
-            copies.append(CopyStep(source, Argument(Place.OUTPUT, number, shape, value.type.dtype)))
+        if (source.place, source.index) != (ArgumentSource.OUTPUT, number):
+            copies.append(
+                CopyStep(source, Argument(ArgumentSource.OUTPUT, number, shape, value.type.dtype))
+            )
     return copies
 
 
@@ -255,7 +262,7 @@ def _resolved(step: Step, offsets: Sequence[int]) -> Step:
     """Replace numbers of temporaries by their offsets."""
 
     def place(argument: Argument) -> Argument:
-        if argument.place is not Place.WORKSPACE:
+        if argument.place is not ArgumentSource.WORKSPACE:
             return argument
         return replace(argument, index=offsets[argument.index])
 

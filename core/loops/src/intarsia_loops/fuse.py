@@ -31,7 +31,7 @@ from intarsia_ir.ops.shape import Concatenate, Split
 from intarsia_ir.tir.module import FusedGroup
 
 from .cost import is_cheap, reads_once
-from .values import Value, is_view, results_of, value_of
+from .values import NodeResult, is_view, results_of, value_of
 
 MAX_CALLS = 12
 """Most calls in one group without a heavy operator; more would make slow expressions."""
@@ -47,16 +47,16 @@ class KernelCall(Struct, frozen=True, eq=False):
     """A group and the values it is called with, one for each parameter of its function."""
 
     group: FusedGroup
-    args: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    args: tuple[NodeResult, ...]
+    outputs: tuple[NodeResult, ...]
 
 
 class RegionCall(Struct, frozen=True, eq=False):
     """A call of an outlined function."""
 
     name: str
-    args: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    args: tuple[NodeResult, ...]
+    outputs: tuple[NodeResult, ...]
 
 
 class Fusion(Struct, frozen=True, eq=False):
@@ -69,8 +69,8 @@ class Fusion(Struct, frozen=True, eq=False):
     """
 
     items: tuple[KernelCall | RegionCall, ...]
-    views: Mapping[Value, Value]
-    outputs: tuple[Value, ...]
+    views: Mapping[NodeResult, NodeResult]
+    outputs: tuple[NodeResult, ...]
 
 
 class _Group(Struct, eq=False):
@@ -122,12 +122,12 @@ def _count_readers(function: Function) -> dict[Expr, int]:
 class _Fuser(Struct):
     readers: dict[Expr, int]
     items: dict[Expr, _Item] = field(default_factory=dict[Expr, _Item])  # by last call, in order
-    views: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    views: dict[NodeResult, NodeResult] = field(default_factory=dict[NodeResult, NodeResult])
 
     def add_call(self, call: Call) -> None:
         """Start a group with ``call``, taking in the groups of operands that allow it."""
         if is_view(call):
-            self.views[Value(call)] = value_of(call.args[0])
+            self.views[NodeResult(call)] = value_of(call.args[0])
             return
         group = _Group([], None if call.op.kind in _LIGHT else call)
         for producer in self._mergeable(call):
@@ -192,7 +192,7 @@ def _kernel_call(group: _Group) -> KernelCall:
     """Outline a group as a function of what it reads from outside."""
     if group.calls[-1].op.loops is not None:
         return _written_call(group.calls[-1])
-    params: dict[Value, Var] = {}
+    params: dict[NodeResult, Var] = {}
     inside: dict[Expr, Expr] = {}
 
     def argument(arg: Expr) -> Expr:

@@ -45,7 +45,7 @@ from .threads import choose_threads, load_openmp, startable_threads, thread_sett
 _LIBRARY_FILE = "lib.so"
 
 
-class Program:
+class LoadedProgram:
     """Everything that one loaded artifact owns. One call runs at a time, under ``lock``.
 
     Args:

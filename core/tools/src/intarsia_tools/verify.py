@@ -14,7 +14,7 @@ from intarsia.driver.arrays import plain_arrays
 from intarsia.driver.config import Executor
 from intarsia.driver.dynamic import VM, import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
-from intarsia.driver.source import Source, source_of
+from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
 from intarsia.driver.values import Given
 from intarsia.host.host import Host
@@ -32,7 +32,7 @@ from intarsia_runtime.errors import GateFailed, ModelError
 from intarsia_runtime.executors.graph import GraphExecutor
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.signature import Inputs
-from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, InProcess
 from intarsia_runtime.loading import RunValue, StepSeen
@@ -191,7 +191,7 @@ def is_walked(passport: Passport) -> bool:
 
 
 def _reference(
-    source: Source,
+    source: ModuleSource,
     passport: Passport,
     inputs: Mapping[str, np.ndarray],
     shapes: Mapping[str, Sequence[int]] | None,

@@ -18,7 +18,7 @@ from intarsia_loops.codegen.c_interface import (
 from intarsia_runtime.artifact.plan import RegionStep
 from intarsia_runtime.artifact.unit import CompiledUnit
 
-from .entry import Statics, region_call
+from .entry import ConstantTables, region_call
 from .entry_text import DESCRIBE
 from .packed_functions import HEADER, declarations, packed_header, print_packed
 from .sources import print_sources
@@ -96,7 +96,7 @@ def _own_source(module: TensorModule, face: Interface) -> str:
     header = f"{face.prefix}.h"
     if not face.called:
         return print_sources(module, face, header)
-    statics = Statics(prefix="region_")
+    statics = ConstantTables(prefix="region_")
 
     def region(step: RegionStep) -> list[str]:
         name = face.called[step.region]

@@ -24,7 +24,16 @@ from .builder import STATIC_HINT, Builder
 from .context import Converted, Converter, Narrow, NodeContext
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
-from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
+from .implied import (
+    FORMS,
+    MOST_KEYS,
+    UnknownOperands,
+    choose,
+    declared_shapes,
+    forms,
+    independent,
+    shape_of,
+)
 from .names import affected, converter_name, defines, needed_names, nodes_towards
 from .structure import verify_graph
 from .tensors import check_sizes, named_dtype
@@ -60,14 +69,14 @@ NCHWC_HINT = (
 )
 
 
-class Scope(Struct):
+class ImportScope(Struct):
     """Values of one graph by name; ``None`` for what a node that cannot be imported would give.
 
     ``stored`` has the element types of values that are bytes here, of narrow numbers elsewhere.
     """
 
     graph: Graph
-    outer: Scope | None
+    outer: ImportScope | None
     opset: int
     values: dict[str, Expr | None] = field(default_factory=dict[str, Expr | None])
     stored: dict[str, np.dtype] = field(default_factory=dict[str, np.dtype])
@@ -134,7 +143,7 @@ class Importer:
         """
         graph = self._model.graph
         params: list[Var] = []
-        scope = Scope(graph, None, self._model.opset)
+        scope = ImportScope(graph, None, self._model.opset)
         for info in graph.inputs:
             if info.name in self._fixed:
                 scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
@@ -155,7 +164,7 @@ class Importer:
             module = module.with_attr(OnlyFor, OnlyFor(MappingProxyType(self._only)))
         return module
 
-    def _import(self, scope: Scope) -> list[Expr | None]:
+    def _import(self, scope: ImportScope) -> list[Expr | None]:
         graph = scope.graph
         used = live_names(graph)
         for node in graph.nodes:
@@ -166,7 +175,7 @@ class Importer:
                 scope.values[name] = value
         return [scope.find(info.name) for info in graph.outputs]
 
-    def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
+    def _convert(self, node: Node, scope: ImportScope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
         budget().check(node.span)
         if scope.outer is None:
@@ -203,7 +212,7 @@ class Importer:
         node: Node,
         converter: Converter | None,
         args: list[Expr | None],
-        scope: Scope,
+        scope: ImportScope,
         used: set[str],
     ) -> Sequence[Expr | None] | None:
         """Import a node for the values of an operand that its declared results leave it."""
@@ -252,7 +261,7 @@ class Importer:
             return next(iter(results.values()))
         return choose(Builder(node.span, self._folder), operands, fitting, results)
 
-    def _case(self, node: Node, args: Sequence[Expr | None]) -> Case | None:
+    def _case(self, node: Node, args: Sequence[Expr | None]) -> UnknownOperands | None:
         """Return what is known of a node that few operands, all inputs, are missing for."""
         listed = FORMS[node.op_type][0] if node.op_type in FORMS and not node.domain else ()
         places = tuple(place for place in listed if place < len(args) and args[place] is not None)
@@ -269,7 +278,7 @@ class Importer:
         shapes = tuple(shape for shape in results if shape is not None)
         if len(shapes) < len(results):
             return None
-        return Case(node, places, tuple(shape_of(arg) for arg in args), shapes)
+        return UnknownOperands(node, places, tuple(shape_of(arg) for arg in args), shapes)
 
     def _applied(
         self,
@@ -277,7 +286,7 @@ class Importer:
         converter: Converter | None,
         args: Sequence[Expr | None],
         stored: Sequence[np.dtype | None],
-        scope: Scope,
+        scope: ImportScope,
         used: set[str],
     ) -> Sequence[Expr | None]:
         """Convert a node whose operands are there, by its converter or by its body."""
@@ -293,7 +302,7 @@ class Importer:
                     where=str(node.span),
                     hint=STATIC_HINT,
                 )
-            results = self._import(Scope(graph, scope, scope.opset, {**given}))
+            results = self._import(ImportScope(graph, scope, scope.opset, {**given}))
             whole = tuple(value for value in results if value is not None)
             if len(whole) < len(results):
                 raise _BranchFailed
@@ -324,7 +333,7 @@ class Importer:
                 self._problems.append(UnsupportedError(message, where=str(node.span)))
         return [*results, *nothing[len(results) :]]
 
-    def _again(self, node: Node, scope: Scope, name: str, given: Mapping[str, Expr]) -> Expr:
+    def _again(self, node: Node, scope: ImportScope, name: str, given: Mapping[str, Expr]) -> Expr:
         """Import a value of the graph that ``node`` is in, for other values of some names.
 
         What does not depend on those names stays what it is.
@@ -339,7 +348,9 @@ class Importer:
         # An input that is not there is one that only the run knows.
         values: dict[str, Expr | None] = {info.name: None for info in graph.inputs}
         values.update((key, value) for key, value in scope.values.items() if key not in changed)
-        inner = Scope(graph, scope.outer, scope.opset, {**values, **given}, dict(scope.stored))
+        inner = ImportScope(
+            graph, scope.outer, scope.opset, {**values, **given}, dict(scope.stored)
+        )
         used = {wanted for inside in nodes for wanted in needed_names(inside)} | {name}
         for inside in nodes:
             if all(output in inner.values for output in inside.outputs if output in used):
@@ -356,7 +367,7 @@ class Importer:
         return found
 
     def _expanded(
-        self, node: Node, args: Sequence[Expr | None], scope: Scope
+        self, node: Node, args: Sequence[Expr | None], scope: ImportScope
     ) -> Sequence[Expr | None] | None:
         """Import a node by the body that ONNX gives for it."""
         types = [None if arg is None else tensor_type(arg) for arg in args]
@@ -375,7 +386,7 @@ class Importer:
             text = f"operator '{node.op_type}' cannot be expanded: {error.message}"
             self._problems.append(UnsupportedError(text, where=str(node.span)))
             return None
-        inner = Scope(graph, None, opset)
+        inner = ImportScope(graph, None, opset)
         inner.values.update(zip(node.inputs, args, strict=True))
         results = iter(self._import(inner))
         return [next(results) if name else None for name in node.outputs]
@@ -422,7 +433,7 @@ def unwrapped(
     return tuple(found)
 
 
-def with_stored(function: Function, scope: Scope) -> IRModule:
+def with_stored(function: Function, scope: ImportScope) -> IRModule:
     """Return a function as a module that names the narrow types of its inputs and outputs."""
     names = [*(param.name for param in function.params), *function.output_names]
     found = {name: scope.stored[name].name for name in names if name in scope.stored}
@@ -434,7 +445,7 @@ class _BranchFailed(Exception):
     """A graph inside or around a node could not be imported; why has been noted."""
 
 
-def _undefined(name: str, node: Node, scope: Scope) -> ModelError | UnsupportedError:
+def _undefined(name: str, node: Node, scope: ImportScope) -> ModelError | UnsupportedError:
     """Say that a node names a value in an attribute which is not in its own graph."""
     where = str(node.span)
     if scope.outer is None:

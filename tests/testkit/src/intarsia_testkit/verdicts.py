@@ -38,7 +38,7 @@ _LONG = 24
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
+class CaseVerdict:
     """What a predicate answered to a case."""
 
     row: str
@@ -46,7 +46,7 @@ class Verdict:
     answer: object
 
 
-def all_verdicts(subject: Subject) -> Iterator[Verdict]:
+def all_verdicts(subject: Subject) -> Iterator[CaseVerdict]:
     """Ask every row about every case of its root operator, operands as inputs and as constants."""
     table = subject.table(subject.host())
     for name, cases in subject.cases().items():
@@ -62,9 +62,9 @@ def all_verdicts(subject: Subject) -> Iterator[Verdict]:
                     try:
                         found = match_pattern(row.pattern, root, uses)
                         if found is not None:
-                            yield Verdict(row.name, case, row.predicate(found))
+                            yield CaseVerdict(row.name, case, row.predicate(found))
                     except Exception as error:  # a predicate is plugin code
-                        yield Verdict(row.name, case, error)
+                        yield CaseVerdict(row.name, case, error)
 
 
 def _root(result: object) -> Call:
@@ -174,4 +174,4 @@ def _digests(unit: CompiledUnit) -> Iterator[str]:
     return (hashlib.sha256(content).hexdigest() for content in unit.files.values())
 
 
-__all__ = ["Verdict", "accepted", "all_verdicts", "observe_options"]
+__all__ = ["CaseVerdict", "accepted", "all_verdicts", "observe_options"]

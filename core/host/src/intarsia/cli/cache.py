@@ -14,7 +14,7 @@ import click
 from intarsia_runtime.errors import UsageError
 
 from ..driver.cache import LIMIT, BuildCache, Entry, Key, open_cache
-from ..driver.cached import build_key, cache_of
+from ..driver.fetch_build import build_key, cache_of
 from ..partition.report import bytes_text
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from ..host.examine import Finding
+from ..host.examine import PluginFinding
 
 
-def probe_lines(finding: Finding) -> list[str]:
+def probe_lines(finding: PluginFinding) -> list[str]:
     """One line for each kind of target whose plugin can be asked."""
     lines: list[str] = []
     for kind, answer in finding.probes.items():

@@ -16,7 +16,7 @@ from intarsia_runtime.artifact.archive import is_artifact
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
 from intarsia_runtime.executors.open import OpenExecutor
-from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, load
 

@@ -38,11 +38,11 @@ from .compute_weights import compute_all
 
 if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
-    from intarsia_ir.tir.target_call import Signature
+    from intarsia_ir.tir.target_call import CodegenSignature
 
-    from ..partition.measured import Measured
+    from ..partition.measured import MeasuredSeconds
     from ..partition.rules import PlaceRule
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import OneSpec, TargetSpec
 
 _CPU = 1  # DLPack's kDLCPU
@@ -105,7 +105,7 @@ def partition_module(
     target: CompositeTarget,
     plan: Plan | None = None,
     rules: Sequence[PlaceRule] = (),
-    measured: Measured | None = None,
+    measured: MeasuredSeconds | None = None,
 ) -> PartitionResult:
     """Ask every accelerator, and partition ``main`` among them and the fallback.
 
@@ -414,9 +414,9 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
     kind = fallback.kind.name
 
     @cache
-    def find(name: str) -> Signature | None:
+    def find(name: str) -> CodegenSignature | None:
         found = host.ask("target_function", kind, name=name, target=fallback)
-        return cast("Signature | None", found)
+        return cast("CodegenSignature | None", found)
 
     for function in module.functions:
         verify_target_calls(function, kind, find)

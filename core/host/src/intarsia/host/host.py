@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ..target.config_kind import ConfigKind
     from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory, TargetKind
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import TargetSpec
     from ..target.target import CompositeTarget, Target
-    from .examine import Finding
+    from .examine import PluginFinding
     from .frontend import Frontend
 
 
@@ -145,7 +145,7 @@ class Host:
         """Say which names in ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS`` are nobody's."""
         return self._manager.strange_settings()
 
-    def examine(self, names: Sequence[str] = ()) -> tuple[Finding, ...]:
+    def examine(self, names: Sequence[str] = ()) -> tuple[PluginFinding, ...]:
         """Use plugins in child processes, and say what is wrong; see :mod:`intarsia.host.examine`.
 
         Args:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from intarsia_runtime.errors import DuplicateName, PluginError, TargetError, UsageError
 
-from ..target.kinds import unknown_kind
+from ..target.kind_table import unknown_kind
 from ..target.options import did_you_mean
 from .discovery import Found, State, find_plugins, name_key
 from .manifest import ConfigRow, Manifest

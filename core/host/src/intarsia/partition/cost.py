@@ -9,9 +9,9 @@ The model, in whole picoseconds so that sums are exact and equal on every machin
   call (element-wise work, moving of data) costs nothing where its neighbours are: it is fused with
   them. What a plugin states of a match (:meth:`~intarsia_ir.regions.support.Support.yes`) holds
   instead.
-* What was measured (:class:`~intarsia.partition.measured.Measured`) holds instead of the model, but
-  not instead of what a plugin states: a region of a match alone, less its launch and its borders,
-  is what the match costs.
+* What was measured (:class:`~intarsia.partition.measured.MeasuredSeconds`) holds instead of the
+  model, but not instead of what a plugin states: a region of a match alone, less its launch and
+  its borders, is what the match costs.
 * A region costs a launch, and a copy of every value that enters or leaves it: latency and bytes.
 
 The cost of a placement is the sum over calls and regions, where the regions are those that
@@ -33,7 +33,7 @@ from intarsia_ir.regions.work import count_bytes, count_flops, is_heavy
 from ..target.kind import Performance, RelativePerformance
 from ..target.target import Target
 from .annotate import Placed
-from .measured import Measured, signature_of_calls
+from .measured import MeasuredSeconds, signature_of_calls
 
 PICOSECONDS = 10**12
 
@@ -45,7 +45,7 @@ class Plan(Enum):
     COST = "cost"  # the placement that costs least, by the model of this module
 
 
-class Source(Enum):
+class CostSource(Enum):
     """Where a cost comes from."""
 
     STATED = "stated"  # by the plugin, in seconds or in operations
@@ -67,7 +67,7 @@ class Prices(Struct, frozen=True):
 
     fallback: Performance
     accelerators: Mapping[str, Performance]
-    measured: Measured | None = None
+    measured: MeasuredSeconds | None = None
     silent: frozenset[str] = frozenset()
 
     @classmethod
@@ -81,7 +81,7 @@ class Prices(Struct, frozen=True):
         cls,
         fallback: Target,
         accelerators: Sequence[Target],
-        measured: Measured | None = None,
+        measured: MeasuredSeconds | None = None,
         stated: Mapping[str, Performance | RelativePerformance] = MappingProxyType({}),
     ) -> Prices:
         """Return the prices of a target's parts.
@@ -118,15 +118,15 @@ class Prices(Struct, frozen=True):
                 return _picoseconds(seconds)
         return _picoseconds(self.fallback.launch) + _roofline(self.fallback, [call])
 
-    def source(self, placed: Placed) -> Source:
+    def source(self, placed: Placed) -> CostSource:
         """Return where the cost of a match on an accelerator comes from."""
         if placed.said.seconds is not None:
-            return Source.STATED
+            return CostSource.STATED
         if self._measured(placed) is not None:
-            return Source.MEASURED
+            return CostSource.MEASURED
         if placed.said.flops is not None:
-            return Source.STATED
-        return Source.PRESUMED if placed.kind in self.silent else Source.ESTIMATED
+            return CostSource.STATED
+        return CostSource.PRESUMED if placed.kind in self.silent else CostSource.ESTIMATED
 
     def _measured(self, placed: Placed) -> int | None:
         """What was measured of a match, without region and borders."""

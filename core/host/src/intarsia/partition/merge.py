@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
-from intarsia_ir.graph.scopes import Scope, scopes
+from intarsia_ir.graph.scopes import ExprScope, scopes
 from intarsia_ir.graph.walk import children, post_order
 
 from .annotate import Annotated, Placed
@@ -79,7 +79,7 @@ class _Unit(Struct, eq=False):
 
     index: int
     kind: str
-    scope: Scope
+    scope: ExprScope
     placed: tuple[Placed, ...]
     nodes: list[Expr]
     part: int = 0
@@ -213,7 +213,7 @@ def _joined(
     return made, [(a, b) for b, a in sorted(found)]
 
 
-def _spans_scopes(nodes: list[Expr], scope_of: dict[Expr, Scope]) -> bool:
+def _spans_scopes(nodes: list[Expr], scope_of: dict[Expr, ExprScope]) -> bool:
     return any(scope_of[node] is not scope_of[nodes[-1]] for node in nodes)
 
 

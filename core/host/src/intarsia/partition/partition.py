@@ -17,7 +17,7 @@ from intarsia_runtime.errors import PluginError, UnsupportedError
 from .annotate import Annotated, annotate
 from .consent import AskPlugin, Consent
 from .cost import Plan, Prices
-from .costs import with_costs
+from .cost_report import with_costs
 from .labels import label_calls
 from .left import with_left
 from .merge import Merged

@@ -14,7 +14,7 @@ from intarsia_ir.graph.expr import Call
 from intarsia_ir.regions.support import Code, Support, SupportTable
 
 from .annotate import Annotated, Placed, annotate
-from .cost import PICOSECONDS, Prices, Source
+from .cost import PICOSECONDS, CostSource, Prices
 from .problem import Chosen, Claim, Problem, make_problem
 from .report import seconds_text
 from .search import cheapest
@@ -42,8 +42,8 @@ class Priced(Struct, frozen=True, eq=False):
     total: int
     greedy: int
     fallback: int
-    offers: Mapping[tuple[Call, str], tuple[int, int, Source]]
-    sources: Mapping[Source, int]
+    offers: Mapping[tuple[Call, str], tuple[int, int, CostSource]]
+    sources: Mapping[CostSource, int]
     problem: Problem
     chosen: Chosen
 

@@ -34,7 +34,7 @@ class Claim(Struct, frozen=True):
     placed: Placed
 
 
-class Value(Struct, frozen=True):
+class SharedValue(Struct, frozen=True):
     """A value that a node other than its producer reads.
 
     Attributes:
@@ -102,7 +102,7 @@ class Problem(Struct, frozen=True, eq=False):
 
     nodes: tuple[Expr, ...]
     scopes: tuple[int, ...]
-    values: tuple[Value, ...]
+    values: tuple[SharedValue, ...]
     claims: tuple[Claim, ...]
     own: tuple[int, ...]
     launches: tuple[int, ...]
@@ -261,7 +261,7 @@ def _owners(function: Function, number: Mapping[Expr, int]) -> list[Expr]:
 
 def _values(
     function: Function, number: Mapping[Expr, int], kinds: Sequence[str], prices: Prices
-) -> tuple[Value, ...]:
+) -> tuple[SharedValue, ...]:
     readers: dict[Expr, dict[int, None]] = {}
     for node, place in number.items():
         for child in children(node):
@@ -270,7 +270,7 @@ def _values(
     if function.body in number:
         readers.setdefault(function.body, {})
     return tuple(
-        Value(
+        SharedValue(
             value,
             number.get(value, -1),
             tuple(sorted(consumers)),

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..graph.op import Op, collect_operators
-from . import (
+from ..ops import (
     activation,
     activation_formulas,
     activation_rules,
@@ -48,7 +48,6 @@ from . import (
     recurrent,
     reduce,
     reduce_rules,
-    regions,
     resample,
     resize,
     resize_rules,
@@ -66,6 +65,7 @@ from . import (
     unary,
     unary_rules,
 )
+from ..ops import image_regions as regions
 
 _FAMILIES = (
     activation,

@@ -17,10 +17,10 @@ from msgspec import Struct
 from intarsia_runtime.artifact.plan import (
     ALIGNMENT,
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
@@ -227,14 +227,14 @@ class Interface(Struct, frozen=True, dict=True):
     def member(self, arg: Argument) -> str:
         """Return the address of an argument in the function that runs the model."""
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return f"inputs->{self.inputs[arg.index]}"
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return f"outputs->{self.outputs[arg.index]}"
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 name = self.constants[arg.index]
                 return f"{self.prefix}_parameters.{name}" if self.linked else f"constants->{name}"
-            case Place.WORKSPACE:
+            case ArgumentSource.WORKSPACE:
                 return f"memory + {arg.index}"
 
     def weights(self) -> tuple[TensorSpec, ...]:
@@ -243,7 +243,7 @@ class Interface(Struct, frozen=True, dict=True):
         for step in self.plan.steps:
             args = (step.source, step.destination) if isinstance(step, CopyStep) else step.args
             for arg in args:
-                if arg.place is Place.CONSTANT:
+                if arg.place is ArgumentSource.CONSTANT:
                     found.setdefault(arg.index, arg)
         return tuple(
             TensorSpec(name, found[n].shape, found[n].dtype)
@@ -288,7 +288,7 @@ def mapping_signature(prefix: str) -> str:
 
 def _typed(address: str, arg: Argument) -> str:
     """An address as a pointer to the elements of an argument."""
-    if arg.place is not Place.WORKSPACE:
+    if arg.place is not ArgumentSource.WORKSPACE:
         return address
     return f"({MEMORY_TYPES[arg.dtype]} *)(void *)({address})"
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ..size import value_of
-from .plan import ALIGNMENT, Argument, CallPlan, CopyStep, Place, Step, TensorSpec
+from .plan import ALIGNMENT, Argument, ArgumentSource, CallPlan, CopyStep, Step, TensorSpec
 
 Sized = TypeVar("Sized", Argument, TensorSpec)
 
@@ -31,7 +31,7 @@ def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
 
     def place(argument: Argument) -> Argument:
         argument = closed(argument)
-        if argument.place is not Place.WORKSPACE:
+        if argument.place is not ArgumentSource.WORKSPACE:
             return argument
         return replace(argument, index=starts[argument.index])
 

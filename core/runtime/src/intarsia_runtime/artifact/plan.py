@@ -71,7 +71,7 @@ class TensorSpec(Struct, frozen=True):
         return prod(self.shape) * self.dtype.bytes
 
 
-class Place(Enum):
+class ArgumentSource(Enum):
     """Where an argument of a step lives."""
 
     INPUT = "input"
@@ -90,7 +90,7 @@ class Argument(Struct, frozen=True):
         dtype: Element type.
     """
 
-    place: Place
+    place: ArgumentSource
     index: int
     shape: tuple[int, ...]
     dtype: DType

@@ -13,11 +13,11 @@ from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read
 from .plan import (
     NARROW,
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
     OpenSizes,
-    Place,
     RegionStep,
     SizeGuard,
     SizeSource,
@@ -157,10 +157,10 @@ def _argument_to_json(argument: Argument) -> JsonObject:
 def _argument_from_json(document: object) -> Argument:
     fields = read_dict(document, "an argument")
     place = read_str(fields, "place")
-    if place not in Place._value2member_map_:
+    if place not in ArgumentSource._value2member_map_:
         raise ArtifactError(f"the passport's plan has an argument in '{place}'")
     return Argument(
-        Place(place),
+        ArgumentSource(place),
         read_int(fields, "index"),
         _read_shape(fields),
         parse_dtype(read_str(fields, "dtype")),
@@ -265,21 +265,21 @@ def _in_bounds(plan: CallPlan, argument: Argument) -> bool:
     if plan.open is not None:
         return _has_place(plan, plan.open, argument)
     match argument.place:
-        case Place.INPUT | Place.OUTPUT:
-            specs = plan.inputs if argument.place is Place.INPUT else plan.outputs
+        case ArgumentSource.INPUT | ArgumentSource.OUTPUT:
+            specs = plan.inputs if argument.place is ArgumentSource.INPUT else plan.outputs
             return argument.index < len(specs) and argument.bytes <= specs[argument.index].bytes
-        case Place.CONSTANT:
+        case ArgumentSource.CONSTANT:
             return argument.index < len(plan.constants)
-        case Place.WORKSPACE:
+        case ArgumentSource.WORKSPACE:
             return argument.index + argument.bytes <= plan.workspace_bytes
 
 
 def _has_place(plan: CallPlan, sizes: OpenSizes, argument: Argument) -> bool:
     """Whether there is what an argument of an open plan refers to."""
     counts = {
-        Place.INPUT: len(plan.inputs),
-        Place.OUTPUT: len(plan.outputs),
-        Place.CONSTANT: len(plan.constants),
-        Place.WORKSPACE: len(sizes.slots),
+        ArgumentSource.INPUT: len(plan.inputs),
+        ArgumentSource.OUTPUT: len(plan.outputs),
+        ArgumentSource.CONSTANT: len(plan.constants),
+        ArgumentSource.WORKSPACE: len(sizes.slots),
     }
     return argument.index < counts[argument.place]

@@ -15,17 +15,17 @@ from msgspec import Struct
 from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address, numpy_dtype
 from ..artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
     KernelStep,
-    Place,
     RegionStep,
     Step,
     TensorSpec,
 )
 from ..artifact.plan_json import step_arguments
 from ..errors import UsageError
-from ..program import Program
+from ..program import LoadedProgram
 from .planned import PlanExecutor
 from .signature import Inputs
 
@@ -56,7 +56,7 @@ class GraphExecutor(PlanExecutor):
         program: The loaded artifact, owned by the executor from now on.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         super().__init__(program)
         self._steps = tuple(prepare_step(program, step) for step in program.passport.plan.steps)
 
@@ -129,7 +129,7 @@ def profile_steps(
 
 
 def execute_steps(
-    program: Program,
+    program: LoadedProgram,
     steps: Sequence[PreparedStep],
     arrays: list[np.ndarray],
     results: list[np.ndarray],
@@ -152,7 +152,7 @@ def execute_steps(
 
 
 def walk_steps(
-    program: Program,
+    program: LoadedProgram,
     plan: CallPlan,
     steps: Sequence[PreparedStep],
     arrays: list[np.ndarray],
@@ -182,17 +182,17 @@ def walk_steps(
 
 
 def _view(
-    program: Program, argument: Argument, inputs: list[np.ndarray], outputs: list[np.ndarray]
+    program: LoadedProgram, argument: Argument, inputs: list[np.ndarray], outputs: list[np.ndarray]
 ) -> np.ndarray:
     """Return the memory of an argument as the callee sees it."""
     match argument.place:
-        case Place.INPUT:
+        case ArgumentSource.INPUT:
             memory = inputs[argument.index]
-        case Place.OUTPUT:
+        case ArgumentSource.OUTPUT:
             memory = outputs[argument.index]
-        case Place.CONSTANT:
+        case ArgumentSource.CONSTANT:
             memory = program.constants[argument.index]
-        case Place.WORKSPACE:
+        case ArgumentSource.WORKSPACE:
             memory = program.workspace[argument.index :]
     flat = memory.reshape(-1).view(np.uint8)[: argument.bytes]
     return flat.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
@@ -206,16 +206,16 @@ class PreparedStep(Struct, frozen=True, eq=False):
     function: int
     handle: int
     block: ArgumentBlock
-    from_caller: tuple[tuple[DLTensor, Place, int], ...]
+    from_caller: tuple[tuple[DLTensor, ArgumentSource, int], ...]
     copy_bytes: int = -1
 
     def bind(self, inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
         """Fill in the addresses of the caller's arrays."""
         for tensor, place, index in self.from_caller:
-            array = inputs[index] if place is Place.INPUT else outputs[index]
+            array = inputs[index] if place is ArgumentSource.INPUT else outputs[index]
             tensor.data = data_address(array)
 
-    def call(self, program: Program) -> int:
+    def call(self, program: LoadedProgram) -> int:
         """Run the step; not 0 if it failed."""
         if self.copy_bytes >= 0:
             source, destination = self.block.tensors
@@ -227,7 +227,7 @@ class PreparedStep(Struct, frozen=True, eq=False):
 
 
 def prepare_step(
-    program: Program, step: Step, values: Mapping[str, int] = MappingProxyType({})
+    program: LoadedProgram, step: Step, values: Mapping[str, int] = MappingProxyType({})
 ) -> PreparedStep:
     """Fill in what is known of a step before it runs.
 
@@ -240,7 +240,7 @@ def prepare_step(
     specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
     sizes = step.sizes if isinstance(step, KernelStep) else ()
     block = ArgumentBlock(specs, trailing=[values[name] for name in sizes])
-    caller: list[tuple[DLTensor, Place, int]] = []
+    caller: list[tuple[DLTensor, ArgumentSource, int]] = []
     for tensor, argument in zip(block.tensors, arguments, strict=True):
         address = _known_address(program, argument)
         if address is None:
@@ -259,11 +259,11 @@ def prepare_step(
             return PreparedStep("copy", (), 0, 0, block, tuple(caller), source.bytes)
 
 
-def _known_address(program: Program, argument: Argument) -> int | None:
+def _known_address(program: LoadedProgram, argument: Argument) -> int | None:
     match argument.place:
-        case Place.CONSTANT:
+        case ArgumentSource.CONSTANT:
             return program.constants[argument.index].ctypes.data
-        case Place.WORKSPACE:
+        case ArgumentSource.WORKSPACE:
             return program.workspace.ctypes.data + argument.index
-        case Place.INPUT | Place.OUTPUT:
+        case ArgumentSource.INPUT | ArgumentSource.OUTPUT:
             return None

@@ -20,7 +20,7 @@ from ..artifact.plan import CallPlan, OpenSizes, TensorSpec
 from ..artifact.signature import ValueSpec
 from ..closing import Closing
 from ..errors import ModelError, UnsupportedError
-from ..program import Program
+from ..program import LoadedProgram
 from ..size import value_of
 from .graph import (
     PreparedStep,
@@ -47,7 +47,7 @@ class OpenExecutor(Closing):
         UnsupportedError: The plan runs on a device.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         if program.code is None:
             raise UnsupportedError("no device runs a plan of open sizes")
         plan = program.passport.plan

@@ -11,7 +11,7 @@ from intarsia_runtime.artifact.plan import ALIGNMENT, CallPlan, OpenSizes
 from intarsia_runtime.size import Dim, Size
 
 from .expressions import Expressions
-from .writer import Declarations, Writer
+from .writer import Declarations, FunctionWriter
 
 
 class Frame:
@@ -23,7 +23,7 @@ class Frame:
         sizes: Of the plan.
     """
 
-    def __init__(self, w: Writer, address: str, sizes: OpenSizes) -> None:
+    def __init__(self, w: FunctionWriter, address: str, sizes: OpenSizes) -> None:
         self._w = w
         self._address = address
         self._e = Expressions(w)
@@ -63,7 +63,7 @@ def emit_plan_sizes(plan: CallPlan, declarations: Declarations) -> str:
     """Return ``intarsia_plan_sizes(frame)`` of a plan of open sizes."""
     sizes = plan.open
     assert sizes is not None  # the caller asks
-    w = Writer(declarations)
+    w = FunctionWriter(declarations)
     frame = Frame(w, "%frame", sizes)
     for number, guard in enumerate(sizes.guards, start=1):
         equal = w.emit(f"icmp eq i64 {frame.value(guard.left)}, {frame.value(guard.right)}")

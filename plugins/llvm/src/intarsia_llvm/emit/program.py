@@ -11,10 +11,16 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from intarsia_loops.codegen.c_interface import Interface, pack_weights
-from intarsia_runtime.artifact.plan import Argument, CopyStep, KernelStep, Place, RegionStep
+from intarsia_runtime.artifact.plan import (
+    Argument,
+    ArgumentSource,
+    CopyStep,
+    KernelStep,
+    RegionStep,
+)
 from intarsia_runtime.artifact.tensors import array_bytes
 
-from .writer import Declarations, Writer
+from .writer import Declarations, FunctionWriter
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
 
 def emit_run(face: Interface, declarations: Declarations) -> str:
     """Return ``<prefix>_run(inputs, outputs, [constants,] workspace)``, whose result is 0."""
-    w = Writer(declarations)
+    w = FunctionWriter(declarations)
     for step in face.plan.steps:
         match step:
             case KernelStep():
@@ -41,20 +47,20 @@ def emit_run(face: Interface, declarations: Declarations) -> str:
     return "\n".join([head, "start:", *w.allocas, *w.lines, "  ret i32 0", "}", ""])
 
 
-def _pointer(w: Writer, face: Interface, arg: Argument) -> str:
+def _pointer(w: FunctionWriter, face: Interface, arg: Argument) -> str:
     """Return the address of an argument's data."""
     match arg.place:
-        case Place.INPUT:
+        case ArgumentSource.INPUT:
             return _member(w, "%inputs", arg.index)
-        case Place.OUTPUT:
+        case ArgumentSource.OUTPUT:
             return _member(w, "%outputs", arg.index)
-        case Place.CONSTANT:
+        case ArgumentSource.CONSTANT:
             return f"@weight.{arg.index}" if face.linked else _member(w, "%constants", arg.index)
-        case Place.WORKSPACE:
+        case ArgumentSource.WORKSPACE:
             return w.emit(f"getelementptr i8, ptr %workspace, i64 {arg.index}")
 
 
-def _member(w: Writer, struct: str, number: int) -> str:
+def _member(w: FunctionWriter, struct: str, number: int) -> str:
     slot = w.emit(f"getelementptr ptr, ptr {struct}, i64 {number}")
     return w.emit(f"load ptr, ptr {slot}")
 
@@ -77,7 +83,7 @@ def emit_weights(face: Interface, constants: Mapping[str, np.ndarray]) -> str:
 
 
 def _mapping(face: Interface, starts: list[int]) -> str:
-    w = Writer(Declarations())
+    w = FunctionWriter(Declarations())
     for number, start in enumerate(starts):
         slot = w.emit(f"getelementptr ptr, ptr %constants, i64 {number}")
         data = w.emit(f"getelementptr i8, ptr %parameters, i64 {start}")

@@ -21,7 +21,7 @@ _DTYPES = frozenset(dtype.value for dtype in DType)
 _WORDS: Mapping[str, bool] = {"True": True, "False": False}
 
 
-class Reader:
+class GraphReader:
     """Tokens of a text with a position.
 
     Args:
