@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..size import value_of
-from .plan import ALIGNMENT, Argument, CallPlan, CopyStep, Place, Step, TensorSpec
+from ..size import Size, value_of
+from .plan import ALIGNMENT, Argument, CallPlan, Place, TensorSpec
+from .plan_walk import map_step
 
 Sized = TypeVar("Sized", Argument, TensorSpec)
 
@@ -35,16 +36,14 @@ def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
             return argument
         return replace(argument, index=starts[argument.index])
 
-    def step(given: Step) -> Step:
-        if isinstance(given, CopyStep):
-            return CopyStep(place(given.source), place(given.destination))
-        return replace(given, args=tuple([place(argument) for argument in given.args]))
+    def number(size: Size) -> int:
+        return value_of(size, values)
 
     return replace(
         plan,
         inputs=tuple([closed(spec) for spec in plan.inputs]),
         outputs=tuple([closed(spec) for spec in plan.outputs]),
         workspace_bytes=starts[-1],
-        steps=tuple([step(given) for given in plan.steps]),
+        steps=tuple([map_step(step, place, number) for step in plan.steps]),
         open=None,
     )

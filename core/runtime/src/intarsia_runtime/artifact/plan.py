@@ -24,6 +24,10 @@ variables; the bytes of the workspace; the offset of each slot; the sizes of the
 after the other. ``int32_t intarsia_plan_sizes(int64_t *frame)`` computes what stands behind the
 variables; it returns 0, or the number, from 1, of the first guard that does not hold. Kernels take
 the size variables that they name as ``int64_t`` behind their buffers.
+
+**Control flow.** A step may hold blocks of steps: :class:`IfStep` carries out one of two,
+:class:`LoopStep` one block turn after turn. Blocks read and write the memory of the whole plan, so
+a value that goes from one turn to the next has one place that the body reads and writes.
 """
 
 from __future__ import annotations
@@ -80,7 +84,7 @@ class Place(Enum):
     WORKSPACE = "workspace"
 
 
-class Argument(Struct, frozen=True):
+class Argument(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """A tensor argument of a step.
 
     Attributes:
@@ -88,12 +92,16 @@ class Argument(Struct, frozen=True):
         index: Number of the input, output or constant; byte offset in the workspace.
         shape: Static shape as the callee sees it.
         dtype: Element type.
+        loop: Of a row that every turn of a loop has for itself: how many loops are around that
+            loop. The row of turn ``t`` lies ``t`` times its bytes behind the place. ``None`` for a
+            whole tensor.
     """
 
     place: Place
     index: int
     shape: tuple[int, ...]
     dtype: DType
+    loop: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -142,7 +150,53 @@ class CopyStep(Struct, frozen=True):
     destination: Argument
 
 
-Step: TypeAlias = KernelStep | RegionStep | CopyStep
+class Block(Struct, frozen=True):
+    """Steps inside a step."""
+
+    steps: tuple[Step, ...]
+
+
+class IfStep(Struct, frozen=True):
+    """Carry out one of two blocks.
+
+    Attributes:
+        condition: One bool.
+        then: Carried out if it is true.
+        orelse: Carried out if it is false.
+        label: What it is, for profiles.
+        nodes: Names of the model's nodes that it is.
+    """
+
+    condition: Argument
+    then: Block
+    orelse: Block
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+class LoopStep(Struct, frozen=True):
+    """Carry out a block turn after turn, while all that is given of the following allows it.
+
+    Attributes:
+        body: One turn.
+        most: No more turns than this; arguments that are rows have so many.
+        trip: One int64: no more turns than it says. Read before the first turn.
+        condition: One bool, which must be true for a turn to begin. The body writes it.
+        turn: One int64, which becomes the number of the turn, from 0, before the turn begins.
+        label: What it is, for profiles.
+        nodes: Names of the model's nodes that it is.
+    """
+
+    body: Block
+    most: Size | None = None
+    trip: Argument | None = None
+    condition: Argument | None = None
+    turn: Argument | None = None
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+Step: TypeAlias = KernelStep | RegionStep | CopyStep | IfStep | LoopStep
 
 
 class SizeSource(Struct, frozen=True):
@@ -234,7 +288,7 @@ def stamp_of(value: object) -> int:
     return int.from_bytes(sha256(text).digest()[:8], "little") or 1
 
 
-def _callee(step: Step) -> tuple[str | int, tuple[Argument, ...]]:
+def _callee(step: Step) -> tuple[object, ...]:
     match step:
         case KernelStep(function=function, args=args):
             return function, args
@@ -242,3 +296,11 @@ def _callee(step: Step) -> tuple[str | int, tuple[Argument, ...]]:
             return region, args
         case CopyStep(source=source, destination=destination):
             return "", (source, destination)
+        case IfStep(condition=condition, then=then, orelse=orelse):
+            return "if", condition, _callees(then), _callees(orelse)
+        case LoopStep(body=body, trip=trip, condition=condition, turn=turn):
+            return "loop", str(step.most), trip, condition, turn, _callees(body)
+
+
+def _callees(block: Block) -> list[tuple[object, ...]]:
+    return [_callee(step) for step in block.steps]

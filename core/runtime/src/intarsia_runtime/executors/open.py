@@ -22,17 +22,9 @@ from ..closing import Closing
 from ..errors import ModelError, UnsupportedError
 from ..program import Program
 from ..size import value_of
-from .graph import (
-    PreparedStep,
-    ProfileRow,
-    SeeRegion,
-    check_repeat,
-    execute_steps,
-    prepare_step,
-    profile_steps,
-    walk_steps,
-)
+from .graph import ProfileRow, check_repeat, profile_walk
 from .signature import Inputs, as_array, copy_into, ordered_values
+from .steps import PlanWalk, SeeRegion
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
@@ -125,10 +117,8 @@ class OpenExecutor(Closing):
         arrays = self._arrays(inputs)
         program = self._program
         with program.lock:
-            _, steps, results = self._closed(arrays)
-            return profile_steps(
-                steps, lambda: execute_steps(program, steps, arrays, results), repeat
-            )
+            walk, results = self._closed(arrays)
+            return profile_walk(walk, lambda: walk.run(arrays, results), repeat)
 
     def walk_regions(self, inputs: Inputs, see: SeeRegion) -> dict[str, np.ndarray]:
         """Run, and show what every region took and gave before the next step runs.
@@ -143,21 +133,19 @@ class OpenExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         with self._program.lock:
-            plan, steps, results = self._closed(arrays)
-            walk_steps(self._program, plan, steps, arrays, results, see)
+            walk, results = self._closed(arrays)
+            walk.run(arrays, results, see)
         return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
 
-    def _closed(
-        self, arrays: list[np.ndarray]
-    ) -> tuple[CallPlan, list[PreparedStep], list[np.ndarray]]:
-        """Return the plan for the sizes of some inputs, its steps, and room for its outputs."""
+    def _closed(self, arrays: list[np.ndarray]) -> tuple[PlanWalk, list[np.ndarray]]:
+        """Return a walk over the plan for the sizes of some inputs, and room for its outputs."""
         program = self._program
         self._lay_out(arrays)
         names = [source.name for source in self._sizes.variables]
         values = dict(zip(names, self._values(arrays), strict=True))
         plan = close_plan(program.passport.plan, values)
-        steps = [prepare_step(program, step, values) for step in plan.steps]
-        return plan, steps, [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
+        results = [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
+        return PlanWalk(program, plan, values), results
 
     def close(self) -> None:
         """Free code, weights and workspace; harmless when repeated."""
