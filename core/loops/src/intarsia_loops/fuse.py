@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from intarsia_ir.graph.control import control_of
 from intarsia_ir.graph.expr import (
     Call,
     CallFunction,
@@ -59,8 +60,16 @@ class RegionCall(Struct, frozen=True, eq=False):
     outputs: tuple[Value, ...]
 
 
+class ControlCall(Struct, frozen=True, eq=False):
+    """A call of control flow, which carries out functions of the module."""
+
+    call: Call
+    args: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
 class Fusion(Struct, frozen=True, eq=False):
-    """A function as kernels and region calls in the order they run.
+    """A function as kernels, region calls and control flow in the order they run.
 
     Attributes:
         items: What runs.
@@ -68,7 +77,7 @@ class Fusion(Struct, frozen=True, eq=False):
         outputs: The function's results.
     """
 
-    items: tuple[KernelCall | RegionCall, ...]
+    items: tuple[KernelCall | RegionCall | ControlCall, ...]
     views: Mapping[Value, Value]
     outputs: tuple[Value, ...]
 
@@ -78,7 +87,7 @@ class _Group(Struct, eq=False):
     heavy: Call | None = None
 
 
-_Item: TypeAlias = "_Group | CallFunction"
+_Item: TypeAlias = "_Group | CallFunction | ControlCall"
 
 
 def fuse(function: Function) -> Fusion:
@@ -88,22 +97,32 @@ def fuse(function: Function) -> Fusion:
     calls, and those that feed a reduction. Nothing is computed twice.
 
     Raises:
-        UnsupportedError: The function has control flow.
+        UnsupportedError: The function has an ``If`` or ``Let``, which passes turn into others.
     """
     outputs = tuple(value_of(output) for output in function.outputs)
     fuser = _Fuser(_count_readers(function))
     for node in post_order(*function.outputs):
-        if isinstance(node, Call):
+        if control_of(node) is not None and isinstance(node, Call):
+            args = tuple(value_of(arg) for arg in node.args)
+            fuser.items[node] = ControlCall(node, args, results_of(node))
+        elif isinstance(node, Call):
             fuser.add_call(node)
         elif isinstance(node, CallFunction):
             fuser.items[node] = node
         elif not isinstance(node, Tuple):
             value_of(node)
-    items = tuple(
-        _region_call(item) if isinstance(item, CallFunction) else _kernel_call(item)
-        for item in fuser.items.values()
-    )
+    items = tuple(_call_of(item) for item in fuser.items.values())
     return Fusion(items, fuser.views, outputs)
+
+
+def _call_of(item: _Item) -> KernelCall | RegionCall | ControlCall:
+    match item:
+        case CallFunction():
+            return _region_call(item)
+        case ControlCall():
+            return item
+        case _:
+            return _kernel_call(item)
 
 
 def _count_readers(function: Function) -> dict[Expr, int]:
