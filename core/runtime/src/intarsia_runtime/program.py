@@ -15,7 +15,17 @@ import numpy as np
 from .abi import SizesCall, call_with_leading, hosted_call, numpy_dtype
 from .artifact.archive import OpenedArtifact, Weight
 from .artifact.passport import Passport, UnitEntry
-from .artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, frame_entries, plan_stamp
+from .artifact.plan import (
+    ALIGNMENT,
+    PLAN_STAMP,
+    CallPlan,
+    GuardStep,
+    SizeGuard,
+    TensorSpec,
+    frame_entries,
+    plan_stamp,
+)
+from .artifact.plan_walk import all_steps
 from .artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from .artifact.unit_plan import read_unit_plan
 from .discovery import check_format, find_loader, has_loader, is_installed, loader_label
@@ -178,13 +188,8 @@ class Program:
         self.frame[:count] = values
         failed: int = SizesCall(self.code.required("intarsia_plan_sizes"))(self.frame.ctypes.data)
         if failed:
-            guard = plan.open.guards[failed - 1]
             numbers = dict(zip((v.name for v in plan.open.variables), values, strict=True))
-            found = [value_of(size, numbers) for size in (guard.left, guard.right)]
-            raise ModelError(
-                f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
-                hint="give inputs whose sizes go together",
-            )
+            self.check_guard(plan.open.guards[failed - 1], numbers)
         needed = int(self.frame[count])
         if needed > self.workspace.nbytes:
             self.workspace = _allocate(needed)
@@ -195,6 +200,33 @@ class Program:
             shapes.append(tuple(self.frame[at : at + len(spec.shape)].tolist()))
             at += len(spec.shape)
         return tuple(shapes)
+
+    def check_guard(self, guard: SizeGuard, values: Mapping[str, int]) -> None:
+        """Refuse sizes that do not go together.
+
+        Raises:
+            ModelError: The sizes of the guard are not equal.
+        """
+        left, right = (value_of(size, values) for size in (guard.left, guard.right))
+        if left != right:
+            raise ModelError(
+                f"{guard.why}: {guard.left} is {left} and {guard.right} is {right}",
+                hint="give inputs whose sizes go together",
+            )
+
+    def check_guards(self, failed: int, values: Mapping[str, int]) -> None:
+        """Refuse sizes by the guard that stopped ``main``, if one did.
+
+        Args:
+            failed: What ``main`` returned.
+            values: Of the size variables.
+
+        Raises:
+            ModelError: It is the number of a guard, which does not hold.
+        """
+        guards = [s.guard for s in all_steps(self.passport.plan.steps) if isinstance(s, GuardStep)]
+        if 0 < failed <= len(guards):
+            self.check_guard(guards[failed - 1], values)
 
     def check_open(self) -> None:
         """Refuse to run what was closed.

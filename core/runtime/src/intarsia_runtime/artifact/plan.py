@@ -150,6 +150,24 @@ class CopyStep(Struct, frozen=True):
     destination: Argument
 
 
+class SizeGuard(Struct, frozen=True):
+    """Two sizes that must be equal, and the sentence that says why."""
+
+    left: Size
+    right: Size
+    why: str
+
+
+class GuardStep(Struct, frozen=True):
+    """Go on only if two sizes are equal.
+
+    Of a plan's guards inside branches, ``main`` returns the number, from 1, of the one that does
+    not hold.
+    """
+
+    guard: SizeGuard
+
+
 class Block(Struct, frozen=True):
     """Steps inside a step."""
 
@@ -196,7 +214,7 @@ class LoopStep(Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
-Step: TypeAlias = KernelStep | RegionStep | CopyStep | IfStep | LoopStep
+Step: TypeAlias = KernelStep | RegionStep | CopyStep | GuardStep | IfStep | LoopStep
 
 
 class SizeSource(Struct, frozen=True):
@@ -205,14 +223,6 @@ class SizeSource(Struct, frozen=True):
     name: str
     input: int
     axis: int
-
-
-class SizeGuard(Struct, frozen=True):
-    """Two sizes that must be equal, and the sentence that says why."""
-
-    left: Size
-    right: Size
-    why: str
 
 
 class OpenSizes(Struct, frozen=True):
@@ -296,6 +306,8 @@ def _callee(step: Step) -> tuple[object, ...]:
             return region, args
         case CopyStep(source=source, destination=destination):
             return "", (source, destination)
+        case GuardStep(guard=guard):
+            return "guard", str(guard.left), str(guard.right)
         case IfStep(condition=condition, then=then, orelse=orelse):
             return "if", condition, _callees(then), _callees(orelse)
         case LoopStep(body=body, trip=trip, condition=condition, turn=turn):

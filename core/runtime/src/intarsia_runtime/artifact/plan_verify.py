@@ -12,6 +12,7 @@ from ..size import Dim, Size
 from .plan import (
     Argument,
     CallPlan,
+    GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
@@ -54,6 +55,8 @@ def _used_sizes(plan: CallPlan) -> set[str]:
     for step in all_steps(plan.steps):
         shapes += [argument.shape for argument in step_arguments(step)]
         names.update(step.sizes if isinstance(step, KernelStep) else ())
+        if isinstance(step, GuardStep):
+            shapes.append(cast("tuple[int, ...]", (step.guard.left, step.guard.right)))
         if isinstance(step, LoopStep) and step.most is not None:
             shapes.append(cast("tuple[int, ...]", (step.most,)))
     if plan.open is not None:

@@ -141,8 +141,7 @@ class OpenExecutor(Closing):
         """Return a walk over the plan for the sizes of some inputs, and room for its outputs."""
         program = self._program
         self._lay_out(arrays)
-        names = [source.name for source in self._sizes.variables]
-        values = dict(zip(names, self._values(arrays), strict=True))
+        values = self._named(self._values(arrays))
         plan = close_plan(program.passport.plan, values)
         results = [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
         return PlanWalk(program, plan, values), results
@@ -193,8 +192,15 @@ class OpenExecutor(Closing):
         for tensor, array in zip(block.tensors, arrays + results, strict=True):
             tensor.data = data_address(array)
         handle = program.main.handle or None
-        if program.invoke(self._call, handle, block.address, block.count, block.result_address):
+        status = program.invoke(
+            self._call, handle, block.address, block.count, block.result_address
+        )
+        if status:
+            program.check_guards(status, self._named(self._values(arrays)))
             program.raise_failure("the model")
+
+    def _named(self, values: list[int]) -> dict[str, int]:
+        return dict(zip([source.name for source in self._sizes.variables], values, strict=True))
 
 
 def _sized(plan: CallPlan, inputs: Shapes, outputs: Shapes) -> tuple[TensorSpec, ...]:

@@ -18,6 +18,7 @@ from ..artifact.plan import (
     Block,
     CallPlan,
     CopyStep,
+    GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
@@ -69,6 +70,11 @@ class _Call(Struct, frozen=True, eq=False):
         return program.invoke(call, self.handle, block.address, block.count, block.result_address)
 
 
+class _Guard(Struct, frozen=True, eq=False):
+    number: int
+    step: GuardStep
+
+
 class _If(Struct, frozen=True, eq=False):
     number: int
     step: IfStep
@@ -82,7 +88,7 @@ class _Loop(Struct, frozen=True, eq=False):
     body: tuple[_Prepared, ...]
 
 
-_Prepared: TypeAlias = _Call | _If | _Loop
+_Prepared: TypeAlias = _Call | _Guard | _If | _Loop
 
 
 class PlanWalk:
@@ -124,6 +130,7 @@ class PlanWalk:
 
         Raises:
             PluginError: A region failed.
+            ModelError: A guard does not hold.
         """
         self._program.check_open()
         self._inputs, self._outputs, self._turns = inputs, outputs, []
@@ -140,7 +147,10 @@ class PlanWalk:
     ) -> None:
         for step in steps:
             number = step.number
-            if isinstance(step, _If):
+            if isinstance(step, _Guard):
+                counts[number] += 1
+                self._program.check_guard(step.step.guard, self._values)
+            elif isinstance(step, _If):
                 counts[number] += 1
                 branch = step.then if self._number(step.step.condition) else step.orelse
                 self._carry_out(branch, seconds, counts, see)
@@ -225,6 +235,8 @@ class PlanWalk:
         number = self._count
         self._count += 1
         match step:
+            case GuardStep():
+                return _Guard(number, step)
             case IfStep(then=then, orelse=orelse):
                 return _If(number, step, self._prepared(then), self._prepared(orelse))
             case LoopStep(body=body):
@@ -266,6 +278,8 @@ def step_name(step: Step, plan: CallPlan) -> str:
             return label or plan.regions[number]
         case CopyStep():
             return "copy"
+        case GuardStep():
+            return "guard"
         case IfStep(label=label):
             return label or "if"
         case LoopStep(label=label):
