@@ -10,13 +10,13 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ..size import value_of
-from .plan import ALIGNMENT, Argument, CallPlan, CopyStep, Place, Step, TensorSpec
+from .plan import ALIGNMENT, Argument, CallPlan, Place, Step, TensorSpec, map_arguments
 
 Sized = TypeVar("Sized", Argument, TensorSpec)
 
 
 def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
-    """Return the static plan for values of the size variables.
+    """Return the static plan for values of the size variables, none of which steps compute.
 
     Slots lie one behind the other, as ``intarsia_plan_sizes`` lays them out.
     """
@@ -26,25 +26,25 @@ def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
     padded = [-(-value_of(size, values) // ALIGNMENT) * ALIGNMENT for size in sizes.slots]
     starts = [0, *accumulate(padded)]
 
-    def closed(tensor: Sized) -> Sized:
-        return replace(tensor, shape=tuple([value_of(size, values) for size in tensor.shape]))
-
     def place(argument: Argument) -> Argument:
-        argument = closed(argument)
         if argument.place is not Place.WORKSPACE:
             return argument
         return replace(argument, index=starts[argument.index])
 
-    def step(given: Step) -> Step:
-        if isinstance(given, CopyStep):
-            return CopyStep(place(given.source), place(given.destination))
-        return replace(given, args=tuple([place(argument) for argument in given.args]))
-
     return replace(
         plan,
-        inputs=tuple([closed(spec) for spec in plan.inputs]),
-        outputs=tuple([closed(spec) for spec in plan.outputs]),
+        inputs=tuple([_closed(spec, values) for spec in plan.inputs]),
+        outputs=tuple([_closed(spec, values) for spec in plan.outputs]),
         workspace_bytes=starts[-1],
-        steps=tuple([step(given) for given in plan.steps]),
+        steps=tuple([map_arguments(close_step(step, values), place) for step in plan.steps]),
         open=None,
     )
+
+
+def close_step(step: Step, values: Mapping[str, int]) -> Step:
+    """Return a step for values of the size variables; arguments keep their slots."""
+    return map_arguments(step, lambda argument: _closed(argument, values))
+
+
+def _closed(tensor: Sized, values: Mapping[str, int]) -> Sized:
+    return replace(tensor, shape=tuple([value_of(size, values) for size in tensor.shape]))

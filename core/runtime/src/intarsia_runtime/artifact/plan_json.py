@@ -8,7 +8,7 @@ from typing import cast
 
 from ..dtype import parse_dtype
 from ..errors import ArtifactError
-from ..size import Dim, Size, parse_size
+from ..size import Size, parse_size
 from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read_str, read_texts
 from .plan import (
     NARROW,
@@ -19,11 +19,15 @@ from .plan import (
     OpenSizes,
     Place,
     RegionStep,
+    RunSize,
     SizeGuard,
     SizeSource,
+    SizesStep,
     Step,
     TensorSpec,
 )
+from .plan import step_arguments as step_arguments
+from .plan_sizes import verify_sizes, verify_stages
 
 
 def spec_to_json(spec: TensorSpec) -> JsonObject:
@@ -105,17 +109,11 @@ def plan_from_json(document: JsonObject) -> CallPlan:
         ),
         open=_open_from_json(document["open"]) if "open" in document else None,
     )
-    _verify_sizes(plan)
+    verify_sizes(plan)
     for number, step in enumerate(plan.steps):
         _verify_step(plan, step, number)
+    verify_stages(plan)
     return plan
-
-
-def step_arguments(step: Step) -> tuple[Argument, ...]:
-    """Return the tensors of any kind of step."""
-    if isinstance(step, CopyStep):
-        return (step.source, step.destination)
-    return step.args
 
 
 def _step_to_json(step: Step) -> JsonObject:
@@ -128,6 +126,9 @@ def _step_to_json(step: Step) -> JsonObject:
             head = {"region": region, "label": label, "nodes": list(nodes)}
         case CopyStep(source, destination):
             head, args = {}, (source, destination)
+        case SizesStep(stage, sizes):
+            head = {"stage": stage, "sizes": [size.name for size in sizes]}
+            args = tuple(size.argument for size in sizes)
     return {**head, "args": [_argument_to_json(argument) for argument in args]}
 
 
@@ -140,6 +141,12 @@ def _step_from_json(document: JsonObject) -> Step:
     if "region" in document:
         label, nodes = read_str(document, "label"), read_texts(document, "nodes")
         return RegionStep(read_int(document, "region"), args, label, nodes)
+    if "stage" in document:
+        names = read_texts(document, "sizes")
+        if len(names) != len(args):
+            raise ArtifactError(f"a step of the plan reads {len(names)} sizes of {len(args)}")
+        sizes = tuple(RunSize(name, arg) for name, arg in zip(names, args, strict=True))
+        return SizesStep(read_int(document, "stage"), sizes)
     if len(args) != 2:
         raise ArtifactError(f"a copy in the passport's plan has {len(args)} tensors, not 2")
     return CopyStep(*args)
@@ -197,6 +204,7 @@ def _open_to_json(sizes: OpenSizes) -> JsonObject:
             for guard in sizes.guards
         ],
         "slots": _sizes_to_json(sizes.slots),
+        **({"stages": [list(names) for names in sizes.stages]} if sizes.stages else {}),
     }
 
 
@@ -215,38 +223,9 @@ def _open_from_json(document: object) -> OpenSizes:
             raise ArtifactError(f"a guard of the plan has {len(sizes)} sizes, not 2")
         guards.append(SizeGuard(sizes[0], sizes[1], read_str(row, "why")))
     slots = tuple(_size_from_json(size) for size in read_list(fields, "slots"))
-    return OpenSizes(tuple(variables), tuple(guards), slots)
-
-
-def _verify_sizes(plan: CallPlan) -> None:
-    """Check that every size variable of a plan has a source.
-
-    Raises:
-        ArtifactError: One has none, or its source is not there.
-    """
-    known: set[str] = set()
-    for source in plan.open.variables if plan.open is not None else ():
-        inputs = plan.inputs[source.input : source.input + 1]
-        if not inputs or source.axis >= len(inputs[0].shape):
-            raise ArtifactError(f"size '{source.name}' of the plan is that of no input")
-        known.add(source.name)
-    for name in sorted(_used_sizes(plan) - known):
-        raise ArtifactError(f"nothing says what size '{name}' of the plan is")
-
-
-def _used_sizes(plan: CallPlan) -> set[str]:
-    shapes = [spec.shape for spec in (*plan.inputs, *plan.outputs)]
-    names: set[str] = set()
-    for step in plan.steps:
-        shapes += [argument.shape for argument in step_arguments(step)]
-        names.update(step.sizes if isinstance(step, KernelStep) else ())
-    if plan.open is not None:
-        shapes.append(cast("tuple[int, ...]", plan.open.slots))
-        shapes += [cast("tuple[int, ...]", (g.left, g.right)) for g in plan.open.guards]
-    for shape in shapes:
-        for size in shape:
-            names |= size.variables() if isinstance(size, Dim) else frozenset[str]()
-    return names
+    stages = [] if "stages" not in fields else read_list(fields, "stages")
+    names = tuple(read_texts({"stage": stage}, "stage") for stage in stages)
+    return OpenSizes(tuple(variables), tuple(guards), slots, names)
 
 
 def _verify_step(plan: CallPlan, step: Step, number: int) -> None:

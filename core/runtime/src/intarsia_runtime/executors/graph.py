@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -20,17 +21,22 @@ from ..artifact.plan import (
     KernelStep,
     Place,
     RegionStep,
+    SizesStep,
     Step,
     TensorSpec,
 )
 from ..artifact.plan_json import step_arguments
-from ..errors import UsageError
+from ..errors import UsageError, VerifyError
 from ..program import Program
 from .planned import PlanExecutor
 from .signature import Inputs
 
 SeeRegion: TypeAlias = Callable[[str, Sequence[np.ndarray], Sequence[np.ndarray]], None]
 """Called with the name of a region, its inputs and its outputs."""
+
+
+Workspace: TypeAlias = Callable[[int], np.ndarray]
+"""Returns the memory from the place of an argument in the workspace on."""
 
 
 class ProfileRow(Struct, frozen=True):
@@ -118,13 +124,20 @@ def profile_steps(
     steps: Sequence[PreparedStep], execute: Callable[[], list[float]], repeat: int
 ) -> tuple[ProfileRow, ...]:
     """Return the median time of each step; ``execute`` carries all out and returns seconds."""
+    return profile_rows([(step.label, step.nodes) for step in steps], execute, repeat)
+
+
+def profile_rows(
+    labels: Sequence[tuple[str, tuple[str, ...]]], execute: Callable[[], list[float]], repeat: int
+) -> tuple[ProfileRow, ...]:
+    """Return the median time of each step, of which ``labels`` has the label and the nodes."""
     execute()
     rounds = [execute() for _ in range(repeat)]
     times = [float(middle) for middle in np.median(rounds, axis=0)]
     whole = sum(times) or 1.0
     return tuple(
-        ProfileRow(step.label, step.nodes, seconds * 1e3, seconds / whole)
-        for step, seconds in zip(steps, times, strict=True)
+        ProfileRow(label, nodes, seconds * 1e3, seconds / whole)
+        for (label, nodes), seconds in zip(labels, times, strict=True)
     )
 
 
@@ -140,15 +153,23 @@ def execute_steps(
     with program.lock:
         program.check_open()
         for number, step in enumerate(steps):
-            step.bind(arrays, results)
-            start = time.perf_counter()
-            failed = step.call(program)
-            times.append(time.perf_counter() - start)
-            if failed:
-                program.raise_failure(step.label or "a step")
+            times.append(execute_step(program, step, arrays, results))
             if after is not None:
                 after(number)
     return times
+
+
+def execute_step(
+    program: Program, step: PreparedStep, arrays: list[np.ndarray], results: list[np.ndarray]
+) -> float:
+    """Carry out a prepared step; return the seconds that it took. The caller holds the lock."""
+    step.bind(arrays, results)
+    start = time.perf_counter()
+    failed = step.call(program)
+    seconds = time.perf_counter() - start
+    if failed:
+        program.raise_failure(step.label or "a step")
+    return seconds
 
 
 def walk_steps(
@@ -174,17 +195,25 @@ def walk_steps(
     def after(number: int) -> None:
         step = plan.steps[number]
         if isinstance(step, RegionStep):
-            views = [_view(program, argument, arrays, results) for argument in step.args]
+            views = [view(program, argument, arrays, results) for argument in step.args]
             taken = len(program.passport.unit(plan.regions[step.region]).inputs)
             see(plan.regions[step.region], views[:taken], views[taken:])
 
     execute_steps(program, steps, arrays, results, after)
 
 
-def _view(
-    program: Program, argument: Argument, inputs: list[np.ndarray], outputs: list[np.ndarray]
+def view(
+    program: Program,
+    argument: Argument,
+    inputs: list[np.ndarray],
+    outputs: list[np.ndarray],
+    workspace: Workspace | None = None,
 ) -> np.ndarray:
-    """Return the memory of an argument as the callee sees it."""
+    """Return the memory of an argument as the callee sees it; arguments as of the functions above.
+
+    Args:
+        workspace: As of :func:`prepare_step`.
+    """
     match argument.place:
         case Place.INPUT:
             memory = inputs[argument.index]
@@ -193,7 +222,7 @@ def _view(
         case Place.CONSTANT:
             memory = program.constants[argument.index]
         case Place.WORKSPACE:
-            memory = program.workspace[argument.index :]
+            memory = (workspace or partial(_workspace, program))(argument.index)
     flat = memory.reshape(-1).view(np.uint8)[: argument.bytes]
     return flat.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
 
@@ -227,7 +256,10 @@ class PreparedStep(Struct, frozen=True, eq=False):
 
 
 def prepare_step(
-    program: Program, step: Step, values: Mapping[str, int] = MappingProxyType({})
+    program: Program,
+    step: Step,
+    values: Mapping[str, int] = MappingProxyType({}),
+    workspace: Workspace | None = None,
 ) -> PreparedStep:
     """Fill in what is known of a step before it runs.
 
@@ -235,6 +267,11 @@ def prepare_step(
         program: The loaded artifact.
         step: Of a plan whose sizes are numbers.
         values: Of the size variables, if the program is one of open sizes.
+        workspace: Returns the memory from the place of an argument on, if it is not that of the
+            program.
+
+    Raises:
+        VerifyError: The step is for sizes that steps compute.
     """
     arguments = step_arguments(step)
     specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
@@ -242,7 +279,7 @@ def prepare_step(
     block = ArgumentBlock(specs, trailing=[values[name] for name in sizes])
     caller: list[tuple[DLTensor, Place, int]] = []
     for tensor, argument in zip(block.tensors, arguments, strict=True):
-        address = _known_address(program, argument)
+        address = _known_address(program, argument, workspace)
         if address is None:
             caller.append((tensor, argument.place, argument.index))
         else:
@@ -257,13 +294,19 @@ def prepare_step(
             return PreparedStep(name, nodes, region.function, region.handle, block, tuple(caller))
         case CopyStep(source):
             return PreparedStep("copy", (), 0, 0, block, tuple(caller), source.bytes)
+        case SizesStep():
+            raise VerifyError("a step that reads sizes is no call")
 
 
-def _known_address(program: Program, argument: Argument) -> int | None:
+def _workspace(program: Program, index: int) -> np.ndarray:
+    return program.workspace[index:]
+
+
+def _known_address(program: Program, argument: Argument, workspace: Workspace | None) -> int | None:
     match argument.place:
         case Place.CONSTANT:
             return program.constants[argument.index].ctypes.data
         case Place.WORKSPACE:
-            return program.workspace.ctypes.data + argument.index
+            return (workspace or partial(_workspace, program))(argument.index).ctypes.data
         case Place.INPUT | Place.OUTPUT:
             return None

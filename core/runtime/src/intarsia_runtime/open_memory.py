@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory of a plan of open sizes: its frame, and a workspace for each stage.
+
+Workspaces grow, and keep their size for smaller values. That of stage 0 grows before a run, the
+others while it goes on: compiled code asks for them (see :mod:`intarsia_runtime.artifact.plan`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from .abi import GrowCall, SizesCall, array_dtype, data_address
+from .artifact.plan import NO_ROOM, CallPlan, frame_entries
+from .errors import IntarsiaError, ModelError, ResourceError
+from .memory import allocate, check_memory
+from .size import value_of
+
+Shape: TypeAlias = "tuple[int, ...]"
+
+
+class OpenMemory:
+    """Frame, workspaces and outputs of one program.
+
+    Args:
+        plan: Of open sizes.
+        find: Returns the address of a function of the code.
+
+    Attributes:
+        frame: The numbers that code and runtime share.
+        workspaces: Memory of each stage.
+        outputs: By number, the outputs whose sizes steps of the last run have computed.
+    """
+
+    def __init__(self, plan: CallPlan, find: Callable[[str], int]) -> None:
+        sizes = plan.open
+        assert sizes is not None  # who makes one has such a plan
+        self._plan, self._sizes = plan, sizes
+        self.frame = np.zeros(frame_entries(plan), np.int64)
+        self._stages = len(sizes.stages)
+        self.workspaces = [np.empty(0, np.uint8) for _ in range(self._stages + 1)]
+        self.outputs: dict[int, np.ndarray] = {}
+        self._failure: BaseException | None = None
+        names = ["", *(f"_{stage}" for stage in range(1, self._stages + 1))]
+        self._functions = [SizesCall(find(f"intarsia_plan_sizes{name}")) for name in names]
+        self._grow = GrowCall(self._grown)
+
+    def pointers(self) -> list[int]:
+        """Return the entries of the context from the frame on, before anything is laid out."""
+        found = [self.frame.ctypes.data]
+        if self._stages:
+            grow = ctypes.cast(self._grow, ctypes.c_void_p).value or 0
+            found += [grow, 0, *(0 for _ in range(2 * self._stages + len(self._plan.outputs)))]
+        return found
+
+    def set_inputs(self, values: Sequence[int]) -> None:
+        """Lay out stage 0 for values of the size variables of inputs.
+
+        Raises:
+            ModelError: A guard of the plan does not hold.
+            ResourceError: No memory for the workspace.
+        """
+        self.frame[: len(values)] = values
+        failed: int = self._functions[0](self.frame.ctypes.data)
+        if failed:
+            raise self._guard_failed(failed)
+        self._reserve(0)
+
+    def set_stage(self, stage: int, values: Sequence[int]) -> None:
+        """Lay out a stage as compiled code does, for a run step by step.
+
+        Raises:
+            ModelError: A guard of the plan does not hold, or a value is no size.
+            ResourceError: No memory for what depends on these sizes.
+        """
+        first = self._sizes.names.index(self._sizes.stages[stage - 1][0])
+        self.frame[first : first + len(values)] = values
+        if self._functions[stage](self.frame.ctypes.data):
+            self.raise_failure()
+        self._reserve(stage)
+
+    def values(self, stage: int = 0) -> dict[str, int]:
+        """Return the values of the size variables up to a stage."""
+        count = len(self._sizes.variables) + sum(map(len, self._sizes.stages[:stage]))
+        return dict(zip(self._sizes.names, self.frame[:count].tolist(), strict=False))
+
+    def shape(self, output: int) -> Shape:
+        """Return the shape of an output whose stage is laid out."""
+        shapes = [len(spec.shape) for spec in self._plan.outputs[: output + 1]]
+        at = len(self._sizes.names) + 1 + self._stages + len(self._sizes.slots) + sum(shapes[:-1])
+        return tuple(self.frame[at : at + shapes[-1]].tolist())
+
+    def offset(self, slot: int) -> int:
+        """Return where a slot begins in the workspace of its stage."""
+        return int(self.frame[len(self._sizes.names) + 1 + self._stages + slot])
+
+    def begin(self) -> None:
+        """Prepare for a run."""
+        if self._stages:
+            self._failure = None
+            self.outputs = {}
+            self.frame[-1] = 0
+
+    def raise_failure(self) -> None:
+        """Raise what stopped a run at a stage, if it was that.
+
+        Raises:
+            ModelError: A guard of the plan does not hold, or a value is no size.
+            ResourceError: No memory for what depends on the sizes of a stage.
+        """
+        if not self._stages:
+            return
+        failure, self._failure = self._failure, None
+        if isinstance(failure, IntarsiaError | KeyboardInterrupt | MemoryError):
+            raise failure
+        status = int(self.frame[-1])
+        if status == NO_ROOM:
+            raise ResourceError(
+                "a tensor whose size the model computes would be larger than any memory",
+                hint="use a smaller batch or input",
+            )
+        if status > 0:
+            raise self._guard_failed(status)
+        if status < 0:
+            number = -1 - status
+            value = int(self.frame[number])
+            kind = ModelError if value < 0 else ResourceError
+            name = self._sizes.names[number]
+            raise kind(f"the model computes {value} for the size '{name}'")
+
+    def _guard_failed(self, number: int) -> ModelError:
+        guard = self._sizes.guards[number - 1]
+        numbers = self.values(self._stages)
+        found = [value_of(size, numbers) for size in (guard.left, guard.right)]
+        return ModelError(
+            f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
+            hint="give inputs whose sizes go together",
+        )
+
+    def _reserve(self, stage: int) -> None:
+        """Let the workspace of a stage have as many bytes as the frame says."""
+        needed = int(self.frame[len(self._sizes.names) + stage])
+        if needed > self.workspaces[stage].nbytes:
+            self.workspaces[stage] = np.empty(0, np.uint8)  # freed before there is another
+            self.workspaces[stage] = allocate(needed)
+
+    def _grown(self, _state: int | None, number: int, size: int) -> int:
+        """Give compiled code the workspace of a stage, or a new output; 0 if there is no memory."""
+        try:
+            if number <= self._stages:
+                self._reserve(number)
+                return self.workspaces[number].ctypes.data
+            return self._new_output(number - self._stages - 1, size)
+        except BaseException as error:  # crosses native frames: kept, and raised behind them
+            self._failure = error
+            return 0
+
+    def _new_output(self, number: int, size: int) -> int:
+        check_memory(size)
+        spec = self._plan.outputs[number]
+        try:
+            made = np.empty(self.shape(number), array_dtype(spec))
+        except (MemoryError, ValueError):
+            raise ResourceError(f"no memory for output '{spec.name}' of {size} bytes") from None
+        self.outputs[number] = made
+        return data_address(made) or data_address(_NOWHERE)
+
+    def new_output(self, number: int) -> np.ndarray:
+        """Make an output whose stage is laid out, for a run step by step."""
+        self._new_output(number, 0)
+        return self.outputs[number]
+
+
+_NOWHERE: np.ndarray = np.empty(64, np.uint8)
+"""Where an output without elements is."""
