@@ -21,12 +21,15 @@ from intarsia_runtime.artifact.plan import (
     KernelStep,
     Place,
     RegionStep,
+    RunSize,
+    SizesStep,
     Step,
     TensorSpec,
+    map_arguments,
 )
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 
-from .fuse import Fusion, KernelCall, RegionCall
+from .fuse import Fusion, KernelCall, RegionCall, SizesRead
 from .open_plan import open_sizes
 from .plan_memory import LiveRange, plan_memory
 from .typical import extents
@@ -138,9 +141,13 @@ def plan_calls(
     constant_names = {region.name: region for region in regions}
     called: dict[str, int] = {}
     steps: list[Step] = []
+    stages: list[tuple[str, ...]] = []
     for item in fusion.items:
         if isinstance(item, KernelCall):
             steps.append(_kernel_step(planner, item, kernels[item], len(steps)))
+        elif isinstance(item, SizesRead):
+            stages.append(tuple(item.sizes))
+            steps.append(_sizes_step(planner, item, len(stages), len(steps)))
         elif item.name not in constant_names:
             raise VerifyError(f"no region '{item.name}'")
         else:
@@ -148,7 +155,7 @@ def plan_calls(
             steps.append(_region_step(planner, item, constant_names[item.name], number, len(steps)))
     steps += _copies(planner, fusion.outputs, len(steps))
     _check_calls(steps, len(function.params) + len(fusion.outputs))
-    opened = open_sizes(function, planner.lifetimes, steps)
+    opened = open_sizes(function, planner.lifetimes, steps, stages)
     if opened is None:
         offsets, total = plan_memory(planner.lifetimes, alignment)
     else:
@@ -236,6 +243,14 @@ def _region_step(
     return RegionStep(number, tuple(args), f"{region.kind}:{region.name}", region.nodes)
 
 
+def _sizes_step(planner: _Planner, item: SizesRead, stage: int, step: int) -> SizesStep:
+    rows = [
+        RunSize(name, planner.read(value, extents(value.type), step))
+        for name, value in item.sizes.items()
+    ]
+    return SizesStep(stage, tuple(rows))
+
+
 def _bytes(kind: TensorType) -> int:
     return prod(extents(kind)) * kind.dtype.bytes
 
@@ -259,6 +274,4 @@ def _resolved(step: Step, offsets: Sequence[int]) -> Step:
             return argument
         return replace(argument, index=offsets[argument.index])
 
-    if isinstance(step, CopyStep):
-        return CopyStep(place(step.source), place(step.destination))
-    return replace(step, args=tuple(place(argument) for argument in step.args))
+    return map_arguments(step, place)

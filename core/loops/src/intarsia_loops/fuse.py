@@ -8,7 +8,7 @@ groups never form cycles and need no search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -25,6 +25,7 @@ from intarsia_ir.graph.expr import (
     tensor_type,
 )
 from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.size_scopes import defined_size
 from intarsia_ir.graph.types import Shape, TensorType
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.ops.shape import Concatenate, Split
@@ -59,6 +60,12 @@ class RegionCall(Struct, frozen=True, eq=False):
     outputs: tuple[Value, ...]
 
 
+class SizesRead(Struct, frozen=True, eq=False):
+    """Size variables that are read, by name, from tensors that kernels before have written."""
+
+    sizes: Mapping[str, Value]
+
+
 class Fusion(Struct, frozen=True, eq=False):
     """A function as kernels and region calls in the order they run.
 
@@ -68,7 +75,7 @@ class Fusion(Struct, frozen=True, eq=False):
         outputs: The function's results.
     """
 
-    items: tuple[KernelCall | RegionCall, ...]
+    items: tuple[KernelCall | RegionCall | SizesRead, ...]
     views: Mapping[Value, Value]
     outputs: tuple[Value, ...]
 
@@ -78,7 +85,7 @@ class _Group(Struct, eq=False):
     heavy: Call | None = None
 
 
-_Item: TypeAlias = "_Group | CallFunction"
+_Item: TypeAlias = "_Group | CallFunction | SizesRead"
 
 
 def fuse(function: Function) -> Fusion:
@@ -99,11 +106,26 @@ def fuse(function: Function) -> Fusion:
             fuser.items[node] = node
         elif not isinstance(node, Tuple):
             value_of(node)
-    items = tuple(
-        _region_call(item) if isinstance(item, CallFunction) else _kernel_call(item)
-        for item in fuser.items.values()
-    )
-    return Fusion(items, fuser.views, outputs)
+    return Fusion(_joined(map(_made, fuser.items.values())), fuser.views, outputs)
+
+
+def _made(item: _Item) -> KernelCall | RegionCall | SizesRead:
+    if isinstance(item, SizesRead):
+        return item
+    return _region_call(item) if isinstance(item, CallFunction) else _kernel_call(item)
+
+
+def _joined(
+    items: Iterable[KernelCall | RegionCall | SizesRead],
+) -> tuple[KernelCall | RegionCall | SizesRead, ...]:
+    """Read sizes that follow one another at once."""
+    found: list[KernelCall | RegionCall | SizesRead] = []
+    for item in items:
+        if isinstance(item, SizesRead) and found and isinstance(found[-1], SizesRead):
+            found[-1] = SizesRead({**found[-1].sizes, **item.sizes})
+        else:
+            found.append(item)
+    return tuple(found)
 
 
 def _count_readers(function: Function) -> dict[Expr, int]:
@@ -128,6 +150,9 @@ class _Fuser(Struct):
         """Start a group with ``call``, taking in the groups of operands that allow it."""
         if is_view(call):
             self.views[Value(call)] = value_of(call.args[0])
+            name = defined_size(call)
+            if name is not None:
+                self.items[call] = SizesRead({name: value_of(call.args[0])})
             return
         group = _Group([], None if call.op.kind in _LIGHT else call)
         for producer in self._mergeable(call):

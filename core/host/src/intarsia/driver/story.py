@@ -207,13 +207,13 @@ def with_guards(lowered: Lowered) -> Lowered:
     plan = lowered.module.plan
     if plan.open is None:
         return lowered
-    known = {source.name for source in plan.open.variables}
+    known = set(plan.open.names)
     guards: list[SizeGuard] = []
     for guard in collected_guards():
         for size in (guard.left, guard.right):
             unknown = set[str]() if isinstance(size, int) else size.variables() - known
             if unknown:
-                raise UnsupportedError(f"{guard.why}: the size {size} is that of no input")
+                raise UnsupportedError(f"{guard.why}: nothing says what the size {size} is")
         guards.append(SizeGuard(guard.left, guard.right, guard.why))
     opened = structs.replace(plan.open, guards=tuple(guards))
     module = dataclasses.replace(lowered.module, plan=structs.replace(plan, open=opened))
