@@ -25,8 +25,8 @@ from intarsia_runtime.artifact.plan import (
     SizesStep,
     Step,
     TensorSpec,
-    map_arguments,
 )
+from intarsia_runtime.artifact.plan_walk import map_step
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 
 from .fuse import Fusion, KernelCall, RegionCall, SizesRead
@@ -274,4 +274,4 @@ def _resolved(step: Step, offsets: Sequence[int]) -> Step:
             return argument
         return replace(argument, index=offsets[argument.index])
 
-    return map_arguments(step, place)
+    return map_step(step, place, lambda size: size)

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Function, tensor_type
 from intarsia_runtime.artifact.plan import KernelStep, OpenSizes, SizeSource, Step
-from intarsia_runtime.artifact.plan_json import step_arguments
+from intarsia_runtime.artifact.plan_walk import step_arguments
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 from intarsia_runtime.size import Dim, Size, maximum
 

@@ -82,10 +82,9 @@ class OpenMemory:
             self.raise_failure()
         self._reserve(stage)
 
-    def values(self, stage: int = 0) -> dict[str, int]:
-        """Return the values of the size variables up to a stage."""
-        count = len(self._sizes.variables) + sum(map(len, self._sizes.stages[:stage]))
-        return dict(zip(self._sizes.names, self.frame[:count].tolist(), strict=False))
+    def values(self) -> dict[str, int]:
+        """Return the values of all size variables; of stages that are not laid out, old ones."""
+        return dict(zip(self._sizes.names, self.frame.tolist(), strict=False))
 
     def shape(self, output: int) -> Shape:
         """Return the shape of an output whose stage is laid out."""
@@ -93,9 +92,11 @@ class OpenMemory:
         at = len(self._sizes.names) + 1 + self._stages + len(self._sizes.slots) + sum(shapes[:-1])
         return tuple(self.frame[at : at + shapes[-1]].tolist())
 
-    def offset(self, slot: int) -> int:
-        """Return where a slot begins in the workspace of its stage."""
-        return int(self.frame[len(self._sizes.names) + 1 + self._stages + slot])
+    def slot(self, number: int) -> np.ndarray:
+        """Return the memory from the beginning of a slot on."""
+        stage = self._sizes.stage(self._sizes.slots[number])
+        offset = self.frame[len(self._sizes.names) + 1 + self._stages + number]
+        return self.workspaces[stage][offset:]
 
     def begin(self) -> None:
         """Prepare for a run."""
@@ -133,7 +134,7 @@ class OpenMemory:
 
     def _guard_failed(self, number: int) -> ModelError:
         guard = self._sizes.guards[number - 1]
-        numbers = self.values(self._stages)
+        numbers = self.values()
         found = [value_of(size, numbers) for size in (guard.left, guard.right)]
         return ModelError(
             f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
@@ -168,10 +169,13 @@ class OpenMemory:
         self.outputs[number] = made
         return data_address(made) or data_address(_NOWHERE)
 
-    def new_output(self, number: int) -> np.ndarray:
-        """Make an output whose stage is laid out, for a run step by step."""
-        self._new_output(number, 0)
-        return self.outputs[number]
+    def new_outputs(self, stage: int) -> dict[int, np.ndarray]:
+        """Make the outputs of a stage that is laid out, for a run step by step."""
+        self.outputs = {}
+        for number, spec in enumerate(self._plan.outputs):
+            if self._sizes.stage(*spec.shape) == stage:
+                self._new_output(number, 0)
+        return self.outputs
 
 
 _NOWHERE: np.ndarray = np.empty(64, np.uint8)

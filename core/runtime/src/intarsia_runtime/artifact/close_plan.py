@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..size import value_of
-from .plan import ALIGNMENT, Argument, CallPlan, Place, Step, TensorSpec, map_arguments
+from ..size import Size, value_of
+from .plan import ALIGNMENT, Argument, CallPlan, Place, Step, TensorSpec
+from .plan_walk import map_step
 
 Sized = TypeVar("Sized", Argument, TensorSpec)
 
@@ -27,24 +28,29 @@ def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
     starts = [0, *accumulate(padded)]
 
     def place(argument: Argument) -> Argument:
+        argument = closed(argument, values)
         if argument.place is not Place.WORKSPACE:
             return argument
         return replace(argument, index=starts[argument.index])
 
+    def number(size: Size) -> int:
+        return value_of(size, values)
+
     return replace(
         plan,
-        inputs=tuple([_closed(spec, values) for spec in plan.inputs]),
-        outputs=tuple([_closed(spec, values) for spec in plan.outputs]),
+        inputs=tuple([closed(spec, values) for spec in plan.inputs]),
+        outputs=tuple([closed(spec, values) for spec in plan.outputs]),
         workspace_bytes=starts[-1],
-        steps=tuple([map_arguments(close_step(step, values), place) for step in plan.steps]),
+        steps=tuple([map_step(step, place, number) for step in plan.steps]),
         open=None,
     )
 
 
 def close_step(step: Step, values: Mapping[str, int]) -> Step:
     """Return a step for values of the size variables; arguments keep their slots."""
-    return map_arguments(step, lambda argument: _closed(argument, values))
+    return map_step(step, lambda one: closed(one, values), lambda size: value_of(size, values))
 
 
-def _closed(tensor: Sized, values: Mapping[str, int]) -> Sized:
+def closed(tensor: Sized, values: Mapping[str, int]) -> Sized:
+    """Return a tensor for values of the size variables."""
     return replace(tensor, shape=tuple([value_of(size, values) for size in tensor.shape]))

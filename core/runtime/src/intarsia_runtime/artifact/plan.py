@@ -39,18 +39,21 @@ and how many bytes that has; and the addresses of all outputs. The code calls ``
 bytes)`` if the workspace of stage ``n`` is too small, and, for an output ``k`` whose sizes belong
 to a stage, ``grow(state, stages + 1 + k, bytes)``; such an output is no argument of ``main``. If
 ``grow`` returns null, ``main`` fails.
+
+**Control flow.** A step may hold blocks of steps: :class:`IfStep` carries out one of two,
+:class:`LoopStep` one block turn after turn. Blocks read and write the memory of the whole plan, so
+a value that goes from one turn to the next has one place that the body reads and writes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import Enum
 from hashlib import sha256
 from itertools import chain
 from math import prod
 from typing import TypeAlias
 
-from msgspec import Struct, json, structs
+from msgspec import Struct, json
 
 from ..dtype import DType
 from ..size import Dim, Size
@@ -103,7 +106,7 @@ class Place(Enum):
     WORKSPACE = "workspace"
 
 
-class Argument(Struct, frozen=True):
+class Argument(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True):
     """A tensor argument of a step.
 
     Attributes:
@@ -111,12 +114,16 @@ class Argument(Struct, frozen=True):
         index: Number of the input, output or constant; byte offset in the workspace.
         shape: Static shape as the callee sees it.
         dtype: Element type.
+        loop: Of a row that every turn of a loop has for itself: how many loops are around that
+            loop. The row of turn ``t`` lies ``t`` times its bytes behind the place. ``None`` for a
+            whole tensor.
     """
 
     place: Place
     index: int
     shape: tuple[int, ...]
     dtype: DType
+    loop: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -184,28 +191,53 @@ class SizesStep(Struct, frozen=True):
     sizes: tuple[RunSize, ...]
 
 
-Step: TypeAlias = KernelStep | RegionStep | CopyStep | SizesStep
+class Block(Struct, frozen=True):
+    """Steps inside a step."""
+
+    steps: tuple[Step, ...]
 
 
-def step_arguments(step: Step) -> tuple[Argument, ...]:
-    """Return the tensors of any kind of step."""
-    if isinstance(step, CopyStep):
-        return (step.source, step.destination)
-    if isinstance(step, SizesStep):
-        return tuple(size.argument for size in step.sizes)
-    return step.args
+class IfStep(Struct, frozen=True):
+    """Carry out one of two blocks.
+
+    Attributes:
+        condition: One bool.
+        then: Carried out if it is true.
+        orelse: Carried out if it is false.
+        label: What it is, for profiles.
+        nodes: Names of the model's nodes that it is.
+    """
+
+    condition: Argument
+    then: Block
+    orelse: Block
+    label: str = ""
+    nodes: tuple[str, ...] = ()
 
 
-def map_arguments(step: Step, change: Callable[[Argument], Argument]) -> Step:
-    """Return a step with other tensors."""
-    match step:
-        case CopyStep(source, destination):
-            return CopyStep(change(source), change(destination))
-        case SizesStep(stage, sizes):
-            changed = [RunSize(size.name, change(size.argument)) for size in sizes]
-            return SizesStep(stage, tuple(changed))
-        case _:
-            return structs.replace(step, args=tuple([change(arg) for arg in step.args]))
+class LoopStep(Struct, frozen=True):
+    """Carry out a block turn after turn, while all that is given of the following allows it.
+
+    Attributes:
+        body: One turn.
+        most: No more turns than this; arguments that are rows have so many.
+        trip: One int64: no more turns than it says. Read before the first turn.
+        condition: One bool, which must be true for a turn to begin. The body writes it.
+        turn: One int64, which becomes the number of the turn, from 0, before the turn begins.
+        label: What it is, for profiles.
+        nodes: Names of the model's nodes that it is.
+    """
+
+    body: Block
+    most: Size | None = None
+    trip: Argument | None = None
+    condition: Argument | None = None
+    turn: Argument | None = None
+    label: str = ""
+    nodes: tuple[str, ...] = ()
+
+
+Step: TypeAlias = KernelStep | RegionStep | CopyStep | SizesStep | IfStep | LoopStep
 
 
 class SizeSource(Struct, frozen=True):
@@ -328,7 +360,7 @@ def stamp_of(value: object) -> int:
     return int.from_bytes(sha256(text).digest()[:8], "little") or 1
 
 
-def _callee(step: Step) -> tuple[str | int, tuple[Argument, ...]]:
+def _callee(step: Step) -> tuple[object, ...]:
     match step:
         case KernelStep(function=function, args=args):
             return function, args
@@ -339,3 +371,11 @@ def _callee(step: Step) -> tuple[str | int, tuple[Argument, ...]]:
         case SizesStep(stage=stage, sizes=sizes):
             names = " ".join(size.name for size in sizes)
             return f"{stage} {names}", tuple(size.argument for size in sizes)
+        case IfStep(condition=condition, then=then, orelse=orelse):
+            return "if", condition, _callees(then), _callees(orelse)
+        case LoopStep(body=body, trip=trip, condition=condition, turn=turn):
+            return "loop", str(step.most), trip, condition, turn, _callees(body)
+
+
+def _callees(block: Block) -> list[tuple[object, ...]]:
+    return [_callee(step) for step in block.steps]

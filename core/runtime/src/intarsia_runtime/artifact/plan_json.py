@@ -13,9 +13,12 @@ from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read
 from .plan import (
     NARROW,
     Argument,
+    Block,
     CallPlan,
     CopyStep,
+    IfStep,
     KernelStep,
+    LoopStep,
     OpenSizes,
     Place,
     RegionStep,
@@ -26,8 +29,10 @@ from .plan import (
     Step,
     TensorSpec,
 )
-from .plan import step_arguments as step_arguments
-from .plan_sizes import verify_sizes, verify_stages
+from .plan_verify import verify_plan
+
+MOST_DEPTH = 64
+"""Most steps that are around a step of a plan that is read."""
 
 
 def spec_to_json(spec: TensorSpec) -> JsonObject:
@@ -104,19 +109,15 @@ def plan_from_json(document: JsonObject) -> CallPlan:
         constants=read_texts(document, "constants"),
         regions=read_texts(document, "regions"),
         workspace_bytes=read_int(document, "workspace_bytes"),
-        steps=tuple(
-            _step_from_json(read_dict(step, "a step")) for step in read_list(document, "steps")
-        ),
+        steps=_steps_from_json(read_list(document, "steps"), 0),
         open=_open_from_json(document["open"]) if "open" in document else None,
     )
-    verify_sizes(plan)
-    for number, step in enumerate(plan.steps):
-        _verify_step(plan, step, number)
-    verify_stages(plan)
+    verify_plan(plan)
     return plan
 
 
 def _step_to_json(step: Step) -> JsonObject:
+    args: tuple[Argument, ...] = ()
     match step:
         case KernelStep(function, args, label, nodes):
             head: JsonObject = {"kernel": function, "label": label, "nodes": list(nodes)}
@@ -129,10 +130,43 @@ def _step_to_json(step: Step) -> JsonObject:
         case SizesStep(stage, sizes):
             head = {"stage": stage, "sizes": [size.name for size in sizes]}
             args = tuple(size.argument for size in sizes)
+        case IfStep():
+            return {
+                "if": _argument_to_json(step.condition),
+                "then": _block_to_json(step.then),
+                "else": _block_to_json(step.orelse),
+                "label": step.label,
+                "nodes": list(step.nodes),
+            }
+        case LoopStep():
+            return _loop_to_json(step)
     return {**head, "args": [_argument_to_json(argument) for argument in args]}
 
 
-def _step_from_json(document: JsonObject) -> Step:
+def _block_to_json(block: Block) -> list[object]:
+    return [_step_to_json(step) for step in block.steps]
+
+
+def _loop_to_json(step: LoopStep) -> JsonObject:
+    said = {"trip": step.trip, "condition": step.condition, "turn": step.turn}
+    return {
+        "loop": _block_to_json(step.body),
+        **({} if step.most is None else {"most": _sizes_to_json((step.most,))[0]}),
+        **{key: _argument_to_json(one) for key, one in said.items() if one is not None},
+        "label": step.label,
+        "nodes": list(step.nodes),
+    }
+
+
+def _steps_from_json(items: list[object], depth: int) -> tuple[Step, ...]:
+    if depth > MOST_DEPTH:
+        raise ArtifactError(f"the steps of the plan nest deeper than {MOST_DEPTH}")
+    return tuple([_step_from_json(read_dict(item, "a step"), depth) for item in items])
+
+
+def _step_from_json(document: JsonObject, depth: int) -> Step:
+    if "if" in document or "loop" in document:
+        return _control_from_json(document, depth)
     args = tuple(_argument_from_json(argument) for argument in read_list(document, "args"))
     if "kernel" in document:
         label, nodes = read_str(document, "label"), read_texts(document, "nodes")
@@ -152,12 +186,35 @@ def _step_from_json(document: JsonObject) -> Step:
     return CopyStep(*args)
 
 
+def _control_from_json(document: JsonObject, depth: int) -> Step:
+    def block(key: str) -> Block:
+        return Block(_steps_from_json(read_list(document, key), depth + 1))
+
+    def optional(key: str) -> Argument | None:
+        return _argument_from_json(document[key]) if key in document else None
+
+    label, nodes = read_str(document, "label"), read_texts(document, "nodes")
+    if "if" in document:
+        condition = _argument_from_json(document["if"])
+        return IfStep(condition, block("then"), block("else"), label, nodes)
+    return LoopStep(
+        block("loop"),
+        _size_from_json(document["most"]) if "most" in document else None,
+        optional("trip"),
+        optional("condition"),
+        optional("turn"),
+        label,
+        nodes,
+    )
+
+
 def _argument_to_json(argument: Argument) -> JsonObject:
     return {
         "place": argument.place.value,
         "index": argument.index,
         "shape": _sizes_to_json(argument.shape),
         "dtype": argument.dtype.value,
+        **({} if argument.loop is None else {"loop": argument.loop}),
     }
 
 
@@ -171,6 +228,7 @@ def _argument_from_json(document: object) -> Argument:
         read_int(fields, "index"),
         _read_shape(fields),
         parse_dtype(read_str(fields, "dtype")),
+        read_int(fields, "loop") if "loop" in fields else None,
     )
 
 
@@ -226,39 +284,3 @@ def _open_from_json(document: object) -> OpenSizes:
     stages = [] if "stages" not in fields else read_list(fields, "stages")
     names = tuple(read_texts({"stage": stage}, "stage") for stage in stages)
     return OpenSizes(tuple(variables), tuple(guards), slots, names)
-
-
-def _verify_step(plan: CallPlan, step: Step, number: int) -> None:
-    if isinstance(step, RegionStep) and step.region >= len(plan.regions):
-        raise ArtifactError(
-            f"step {number} of the plan calls region {step.region}, which is not there"
-        )
-    for argument in step_arguments(step):
-        if not _in_bounds(plan, argument):
-            raise ArtifactError(
-                f"step {number} of the plan reads or writes outside of its {argument.place.value}"
-            )
-
-
-def _in_bounds(plan: CallPlan, argument: Argument) -> bool:
-    if plan.open is not None:
-        return _has_place(plan, plan.open, argument)
-    match argument.place:
-        case Place.INPUT | Place.OUTPUT:
-            specs = plan.inputs if argument.place is Place.INPUT else plan.outputs
-            return argument.index < len(specs) and argument.bytes <= specs[argument.index].bytes
-        case Place.CONSTANT:
-            return argument.index < len(plan.constants)
-        case Place.WORKSPACE:
-            return argument.index + argument.bytes <= plan.workspace_bytes
-
-
-def _has_place(plan: CallPlan, sizes: OpenSizes, argument: Argument) -> bool:
-    """Whether there is what an argument of an open plan refers to."""
-    counts = {
-        Place.INPUT: len(plan.inputs),
-        Place.OUTPUT: len(plan.outputs),
-        Place.CONSTANT: len(plan.constants),
-        Place.WORKSPACE: len(sizes.slots),
-    }
-    return argument.index < counts[argument.place]

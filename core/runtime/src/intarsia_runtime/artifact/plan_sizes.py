@@ -9,7 +9,8 @@ from typing import cast
 from ..dtype import DType
 from ..errors import ArtifactError
 from ..size import Dim, Size
-from .plan import CallPlan, KernelStep, OpenSizes, Place, SizesStep, Step, step_arguments
+from .plan import CallPlan, KernelStep, LoopStep, OpenSizes, Place, SizesStep, Step
+from .plan_walk import all_steps, blocks_of, step_arguments
 
 
 def verify_sizes(plan: CallPlan) -> None:
@@ -35,9 +36,11 @@ def verify_sizes(plan: CallPlan) -> None:
 def _used_sizes(plan: CallPlan) -> set[str]:
     shapes = [spec.shape for spec in (*plan.inputs, *plan.outputs)]
     names: set[str] = set()
-    for step in plan.steps:
+    for step in all_steps(plan.steps):
         shapes += [argument.shape for argument in step_arguments(step)]
         names.update(step.sizes if isinstance(step, KernelStep) else ())
+        if isinstance(step, LoopStep) and step.most is not None:
+            shapes.append(cast("tuple[int, ...]", (step.most,)))
     if plan.open is not None:
         shapes.append(cast("tuple[int, ...]", plan.open.slots))
         shapes += [cast("tuple[int, ...]", (g.left, g.right)) for g in plan.open.guards]
@@ -48,7 +51,7 @@ def _used_sizes(plan: CallPlan) -> set[str]:
 
 
 def verify_stages(plan: CallPlan) -> None:
-    """Check that the stages of a plan come one after the other, and no step is ahead of its stage.
+    """Check that each stage of a plan has one step, and that no step is ahead of its stage.
 
     Raises:
         ArtifactError: A step uses a size, or memory, before the step that makes it known.
@@ -56,40 +59,49 @@ def verify_stages(plan: CallPlan) -> None:
     sizes = plan.open or OpenSizes((), (), ())
     if sizes.stage(*(size for spec in plan.inputs for size in spec.shape)):
         raise ArtifactError("an input of the plan has a size that a step computes")
-    reached = 0
-    for number, step in enumerate(plan.steps):
-        if _stage_of(plan, sizes, step) > reached:
-            raise ArtifactError(f"step {number} of the plan uses a size before a step computes it")
+    made = [step.stage for step in all_steps(plan.steps) if isinstance(step, SizesStep)]
+    if sorted(made) != list(range(1, len(sizes.stages) + 1)):
+        raise ArtifactError(f"the plan has steps for the stages {made} of {len(sizes.stages)}")
+    _verify_block(plan, sizes, plan.steps, frozenset())
+
+
+def _verify_block(
+    plan: CallPlan, sizes: OpenSizes, steps: Sequence[Step], known: frozenset[int]
+) -> None:
+    """Check steps behind which stages ``known`` have their sizes; those inside a step know more."""
+    for step in steps:
+        if not _stages_of(plan, sizes, step) <= known:
+            raise ArtifactError("a step of the plan uses a size before a step computes it")
         if isinstance(step, SizesStep):
-            _verify_step(step, number, sizes, reached + 1)
-            reached = step.stage
-    if reached < len(sizes.stages):
-        raise ArtifactError(f"no step of the plan computes the sizes of stage {reached + 1}")
+            _verify_step(step, sizes)
+            known = known | {step.stage}
+        for block in blocks_of(step):
+            _verify_block(plan, sizes, block.steps, known)
 
 
-def _verify_step(step: SizesStep, number: int, sizes: OpenSizes, stage: int) -> None:
-    """Check that a step is the one of a stage; errors as above."""
-    names = tuple(size.name for size in step.sizes)
-    if step.stage != stage or stage > len(sizes.stages) or names != sizes.stages[stage - 1]:
-        raise ArtifactError(
-            f"step {number} of the plan computes other sizes than those of stage {stage}"
-        )
+def _verify_step(step: SizesStep, sizes: OpenSizes) -> None:
+    """Check that a step reads the sizes of its stage; errors as above."""
+    if tuple(size.name for size in step.sizes) != sizes.stages[step.stage - 1]:
+        raise ArtifactError(f"a step of the plan computes other sizes than those of {step.stage}")
     for size in step.sizes:
         if size.argument.dtype is not DType.INT64 or any(s != 1 for s in size.argument.shape):
             raise ArtifactError(f"size '{size.name}' of the plan is no element of int64")
 
 
-def _stage_of(plan: CallPlan, sizes: OpenSizes, step: Step) -> int:
-    """Return the stage from which on all that a step uses is known."""
+def _stages_of(plan: CallPlan, sizes: OpenSizes, step: Step) -> set[int]:
+    """Return the stages whose sizes a step uses."""
+    if not sizes.stages:
+        return set()
     used: list[Size] = []
     for argument in step_arguments(step):
         used += argument.shape
-        if argument.place is Place.WORKSPACE and plan.open is not None:
+        if argument.place is Place.WORKSPACE:
             used.append(sizes.slots[argument.index])
         if argument.place is Place.OUTPUT:
             used += plan.outputs[argument.index].shape
-    stage = sizes.stage(*used)
-    names: Sequence[str] = step.sizes if isinstance(step, KernelStep) else ()
-    return max(
-        [stage, *(n for n, made in enumerate(sizes.stages, 1) if not set(made).isdisjoint(names))]
-    )
+    if isinstance(step, LoopStep) and step.most is not None:
+        used.append(step.most)
+    names = {name for size in used if isinstance(size, Dim) for name in size.variables()}
+    names.update(step.sizes if isinstance(step, KernelStep) else ())
+    numbered = enumerate(sizes.stages, start=1)
+    return {number for number, stage in numbered if not names.isdisjoint(stage)}

@@ -22,9 +22,9 @@ from ..errors import ModelError, UnsupportedError
 from ..open_memory import OpenMemory
 from ..program import Program
 from ..size import value_of
-from .graph import ProfileRow, SeeRegion, check_repeat, profile_rows
-from .open_walk import OpenWalk, step_label
+from .graph import ProfileRow, check_repeat, profile_walk
 from .signature import Inputs, as_array, copy_into, ordered_values
+from .steps import PlanWalk, SeeRegion
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
@@ -89,10 +89,7 @@ class OpenExecutor(Closing):
         arrays = self._arrays(inputs)
         with self._program.lock:
             memory = self._lay_out(arrays)
-            results = [
-                _NOTHING if number in self._late else np.empty(memory.shape(number), dtype)
-                for number, (_, dtype) in enumerate(self._made)
-            ]
+            results = self._room(memory)
             self._invoke(memory, arrays, results)
         return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
 
@@ -119,9 +116,8 @@ class OpenExecutor(Closing):
         arrays = self._arrays(inputs)
         program = self._program
         with program.lock:
-            memory = self._lay_out(arrays)
-            labels = [step_label(step) for step in program.passport.plan.steps]
-            return profile_rows(labels, lambda: OpenWalk(program, memory, arrays).run(), repeat)
+            walk, results = self._walk(arrays)
+            return profile_walk(walk, lambda: walk.run(arrays, results), repeat)
 
     def walk_regions(self, inputs: Inputs, see: SeeRegion) -> dict[str, np.ndarray]:
         """Run, and show what every region took and gave before the next step runs.
@@ -136,10 +132,21 @@ class OpenExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         with self._program.lock:
-            walk = OpenWalk(self._program, self._lay_out(arrays), arrays)
-            walk.run(see)
-        names = [spec.name for spec, _ in self._made]
-        return dict(zip(names, walk.results, strict=True))
+            walk, results = self._walk(arrays)
+            walk.run(arrays, results, see)
+        return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
+
+    def _walk(self, arrays: list[np.ndarray]) -> tuple[PlanWalk, list[np.ndarray]]:
+        """Return a walk over the plan for the sizes of some inputs, and room for its outputs."""
+        memory, plan = self._lay_out(arrays), self._program.passport.plan
+        return PlanWalk(self._program, plan, memory), self._room(memory)
+
+    def _room(self, memory: OpenMemory) -> list[np.ndarray]:
+        """Return new outputs; those whose sizes steps compute come later."""
+        return [
+            _NOTHING if number in self._late else np.empty(memory.shape(number), dtype)
+            for number, (_, dtype) in enumerate(self._made)
+        ]
 
     def close(self) -> None:
         """Free code, weights and workspace; harmless when repeated."""

@@ -13,15 +13,15 @@ from intarsia_loops.codegen.arguments import dlpack_code
 from intarsia_runtime.artifact.plan import (
     Argument,
     CallPlan,
-    KernelStep,
     Place,
     RegionStep,
     SizesStep,
-    Step,
     TensorSpec,
     passed_outputs,
 )
+from intarsia_runtime.artifact.plan_walk import all_steps
 
+from .blocks import Blocks
 from .checks import Statics
 from .open_sizes import Frame
 from .writer import Declarations, Writer
@@ -106,6 +106,7 @@ class _Main(Struct):
     tensors: str = ""
     none: str = ""
     frame: Frame | None = None
+    blocks: Blocks | None = None
 
     def write(self) -> None:
         plan = self.plan
@@ -114,7 +115,8 @@ class _Main(Struct):
         self.arguments = _checked(self.w, "%args", "%n", 1, called, self.statics)
         slot = self.w.emit("getelementptr i8, ptr %args, i64 8")
         self.context = self.w.emit(f"load ptr, ptr {slot}, align 8")
-        widest = max([len(s.args) for s in plan.steps if isinstance(s, RegionStep)], default=0)
+        regions = [step for step in all_steps(plan.steps) if isinstance(step, RegionStep)]
+        widest = max([len(step.args) for step in regions], default=0)
         if widest:
             self.packed = self.w.alloca("i64", 2 * widest, 16)
             self.tensors = self.w.alloca("i64", _TENSOR_BYTES // 8 * widest, 16)
@@ -122,31 +124,14 @@ class _Main(Struct):
         if plan.open is not None:
             entry = self._context(1 + len(plan.constants) + 2 * len(plan.regions))
             self.frame = Frame(self.w, entry, plan.open)
-        for step in plan.steps:
-            self._step(step)
-
-    def _step(self, step: Step) -> None:
-        if isinstance(step, KernelStep):
-            args = [f"ptr {self._pointer(arg)}" for arg in step.args]
-            if self.frame is not None:
-                args += [f"i64 {self.frame.variable(name)}" for name in step.sizes]
-            self.w.do(f"call void @{step.function}({', '.join(args)})")
-        elif isinstance(step, RegionStep):
-            self._region(step)
-        elif isinstance(step, SizesStep):
-            self._sizes(step)
-        else:
-            w = self.w
-            copy = w.declarations.use("void", "llvm.memcpy.p0.p0.i64", ("ptr", "ptr", "i64", "i1"))
-            target, source = self._pointer(step.destination), self._pointer(step.source)
-            size = step.source.bytes if self.frame is None else self.frame.value(step.source.bytes)
-            w.do(f"call void {copy}(ptr {target}, ptr {source}, i64 {size}, i1 false)")
+        self.blocks = Blocks(self.w, self._pointer, self._region, self._sizes, self.frame)
+        self.blocks.write(plan.steps)
 
     def _context(self, number: int) -> str:
         return _data(self.w, self.context, number)
 
     def _pointer(self, arg: Argument) -> str:
-        """Return the address of an argument's data."""
+        """Return the address of an argument's place."""
         match arg.place:
             case Place.INPUT:
                 return _data(self.w, self.arguments, arg.index)
@@ -185,8 +170,9 @@ class _Main(Struct):
         w, frame, sizes = self.w, self.frame, self.plan.open
         assert frame is not None
         assert sizes is not None
+        assert self.blocks is not None
         for size in step.sizes:
-            pointer = self._pointer(size.argument)
+            pointer = self.blocks.address_of(size.argument)
             frame.set_variable(size.name, w.emit(f"load i64, ptr {pointer}, align 8"))
         status = w.emit(f"call i32 @intarsia_plan_sizes_{step.stage}(ptr {frame.address})")
         self._go_on_if(w.emit(f"icmp eq i32 {status}, 0"))
@@ -232,9 +218,10 @@ class _Main(Struct):
     def _region(self, step: RegionStep) -> None:
         """Call a region; its tensors are described on the stack."""
         w = self.w
+        assert self.blocks is not None  # it asks for the call
         for number, arg in enumerate(step.args):
             tensor = w.emit(f"getelementptr i8, ptr {self.tensors}, i64 {number * _TENSOR_BYTES}")
-            self._describe(tensor, arg)
+            self._describe(tensor, arg, self.blocks.address_of(arg))
             packed = w.emit(f"getelementptr i8, ptr {self.packed}, i64 {16 * number}")
             w.do(f"store i64 7, ptr {packed}, align 8")
             slot = w.emit(f"getelementptr i8, ptr {packed}, i64 8")
@@ -246,12 +233,12 @@ class _Main(Struct):
         status = w.emit(f"call i32 {function}({values})")
         self._go_on_if(w.emit(f"icmp eq i32 {status}, 0"))
 
-    def _describe(self, tensor: str, arg: Argument) -> None:
+    def _describe(self, tensor: str, arg: Argument, address: str) -> None:
         """Fill in a DLTensor."""
         w = self.w
         dtype = dlpack_code(arg.dtype) | arg.dtype.bits << 8 | 1 << 16
         fields = (
-            (0, f"ptr {self._pointer(arg)}"),
+            (0, f"ptr {address}"),
             (8, "i64 1"),
             (16, f"i32 {len(arg.shape)}"),
             (20, f"i32 {dtype}"),
