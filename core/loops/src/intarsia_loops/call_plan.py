@@ -28,6 +28,7 @@ from intarsia_runtime.artifact.plan import (
 )
 from intarsia_runtime.artifact.plan_walk import map_step
 from intarsia_runtime.errors import UnsupportedError, VerifyError
+from intarsia_runtime.size import Dim
 
 from .fuse import Fusion, KernelCall, RegionCall, SizesRead
 from .open_plan import open_sizes
@@ -119,7 +120,8 @@ def plan_calls(
 ) -> tuple[CallPlan, Weights]:
     """Return the plan of a function and the constants that its steps read.
 
-    A result of the model is written where the caller wants it; later steps read it there.
+    A result of the model is written where the caller wants it, unless its size is computed after
+    what it is a view of; later steps read it there.
 
     Args:
         function: What was fused.
@@ -134,9 +136,13 @@ def plan_calls(
     planner = _Planner(fusion.views)
     for number, param in enumerate(function.params):
         planner.places[Value(param)] = (Place.INPUT, number)
+    reads = [item for item in fusion.items if isinstance(item, SizesRead)]
+    computed = {name for read in reads for name in read.sizes}
     for number, output in enumerate(fusion.outputs):
         root = planner.root(output)
-        if root not in planner.places and not isinstance(root.node, Constant | Var):
+        if root in planner.places or isinstance(root.node, Constant | Var):
+            continue
+        if computed.isdisjoint(_names_of(output.type) - _names_of(root.type)):
             planner.places[root] = (Place.OUTPUT, number)
     constant_names = {region.name: region for region in regions}
     called: dict[str, int] = {}
@@ -249,6 +255,11 @@ def _sizes_step(planner: _Planner, item: SizesRead, stage: int, step: int) -> Si
         for name, value in item.sizes.items()
     ]
     return SizesStep(stage, tuple(rows))
+
+
+def _names_of(kind: TensorType) -> set[str]:
+    """Return the size variables of a type."""
+    return {name for size in kind.shape if isinstance(size, Dim) for name in size.variables()}
 
 
 def _bytes(kind: TensorType) -> int:

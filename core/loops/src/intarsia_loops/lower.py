@@ -156,8 +156,10 @@ def _placed(group: FusedGroup) -> Generator[None]:
 
 
 def _is_sized(function: Function) -> bool:
-    """Whether all sizes of the inputs are numbers."""
-    return not any(is_open(tensor_type(param)) for param in function.params)
+    """Whether all sizes are numbers: those of the inputs, and there are no others."""
+    if any(is_open(tensor_type(param)) for param in function.params):
+        return False
+    return not any(call.op.defines_size for call in calls(function))
 
 
 def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:

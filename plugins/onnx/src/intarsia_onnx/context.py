@@ -23,6 +23,7 @@ from intarsia_runtime.size import Dim, Size
 from .builder import STATIC_HINT, Builder
 from .fold import ConstantFolder
 from .graph import Attribute, Graph, Node
+from .run_sizes import Hole, Partial
 from .tensors import element_type
 
 
@@ -176,11 +177,30 @@ class NodeContext(Builder):
         return tuple(int(item) for item in value.reshape(-1))
 
     def required_sizes(self, index: int, what: str) -> tuple[Size, ...]:
-        """Return the elements of an integer operand, which may be sizes that only the run knows."""
-        found = self.folder.sizes(self.input(index))
+        """Return the elements of an integer operand, which may be sizes that only the run knows.
+
+        What the model computes becomes a size variable where a model is built with open sizes.
+        """
+        return tuple(
+            self.size_of(item.expr, item.index) if isinstance(item, Hole) else item
+            for item in self.partial_sizes(index, what)
+        )
+
+    def partial_sizes(self, index: int, what: str) -> tuple[Partial, ...]:
+        """Return the elements of an integer operand; those that the model computes as holes.
+
+        Raises:
+            UnsupportedError: Some are not known, and the model is not built with open sizes.
+        """
+        expr = self.input(index)
+        found = self.folder.sizes(expr)
+        if found is None and is_collecting():
+            found = self.folder.partial_sizes(expr)
         if found is None or found.ndim > 1:
             return self.required_ints(index, what)
-        return tuple(item if isinstance(item, Dim) else int(item) for item in found.reshape(-1))
+        return tuple(
+            item if isinstance(item, Dim | Hole) else int(item) for item in found.reshape(-1)
+        )
 
     def required_scalar(self, index: int, what: str) -> int | float | bool:
         """Return the only element of an operand that must be known at compile time."""
