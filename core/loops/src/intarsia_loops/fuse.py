@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, field
 
+from intarsia_ir.graph.control import control_of
 from intarsia_ir.graph.expr import (
     Call,
     CallFunction,
@@ -65,9 +66,31 @@ class SizesRead(Struct, frozen=True, eq=False):
 
     sizes: Mapping[str, Value]
 
+    @property
+    def args(self) -> tuple[Value, ...]:
+        """What is read."""
+        return tuple(self.sizes.values())
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """No tensor is made."""
+        return ()
+
+
+class ControlCall(Struct, frozen=True, eq=False):
+    """A call of control flow, which carries out functions of the module."""
+
+    call: Call
+    args: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+
+Item: TypeAlias = KernelCall | RegionCall | ControlCall | SizesRead
+"""What runs at one time."""
+
 
 class Fusion(Struct, frozen=True, eq=False):
-    """A function as kernels and region calls in the order they run.
+    """A function as kernels, region calls and control flow in the order they run.
 
     Attributes:
         items: What runs.
@@ -75,7 +98,7 @@ class Fusion(Struct, frozen=True, eq=False):
         outputs: The function's results.
     """
 
-    items: tuple[KernelCall | RegionCall | SizesRead, ...]
+    items: tuple[Item, ...]
     views: Mapping[Value, Value]
     outputs: tuple[Value, ...]
 
@@ -85,7 +108,7 @@ class _Group(Struct, eq=False):
     heavy: Call | None = None
 
 
-_Item: TypeAlias = "_Group | CallFunction | SizesRead"
+_Item: TypeAlias = "_Group | CallFunction | ControlCall | SizesRead"
 
 
 def fuse(function: Function) -> Fusion:
@@ -95,37 +118,42 @@ def fuse(function: Function) -> Fusion:
     calls, and those that feed a reduction. Nothing is computed twice.
 
     Raises:
-        UnsupportedError: The function has control flow.
+        UnsupportedError: The function has an ``If`` or ``Let``, which passes turn into others.
     """
     outputs = tuple(value_of(output) for output in function.outputs)
     fuser = _Fuser(_count_readers(function))
     for node in post_order(*function.outputs):
-        if isinstance(node, Call):
+        if control_of(node) is not None and isinstance(node, Call):
+            args = tuple(value_of(arg) for arg in node.args)
+            fuser.items[node] = ControlCall(node, args, results_of(node))
+        elif isinstance(node, Call):
             fuser.add_call(node)
         elif isinstance(node, CallFunction):
             fuser.items[node] = node
         elif not isinstance(node, Tuple):
             value_of(node)
-    return Fusion(_joined(map(_made, fuser.items.values())), fuser.views, outputs)
+    return Fusion(_joined(map(_call_of, fuser.items.values())), fuser.views, outputs)
 
 
-def _made(item: _Item) -> KernelCall | RegionCall | SizesRead:
-    if isinstance(item, SizesRead):
-        return item
-    return _region_call(item) if isinstance(item, CallFunction) else _kernel_call(item)
-
-
-def _joined(
-    items: Iterable[KernelCall | RegionCall | SizesRead],
-) -> tuple[KernelCall | RegionCall | SizesRead, ...]:
+def _joined(items: Iterable[Item]) -> tuple[Item, ...]:
     """Read sizes that follow one another at once."""
-    found: list[KernelCall | RegionCall | SizesRead] = []
+    found: list[Item] = []
     for item in items:
         if isinstance(item, SizesRead) and found and isinstance(found[-1], SizesRead):
             found[-1] = SizesRead({**found[-1].sizes, **item.sizes})
         else:
             found.append(item)
     return tuple(found)
+
+
+def _call_of(item: _Item) -> Item:
+    match item:
+        case CallFunction():
+            return _region_call(item)
+        case ControlCall() | SizesRead():
+            return item
+        case _:
+            return _kernel_call(item)
 
 
 def _count_readers(function: Function) -> dict[Expr, int]:

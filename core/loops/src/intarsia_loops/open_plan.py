@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Function, tensor_type
-from intarsia_runtime.artifact.plan import KernelStep, OpenSizes, SizeSource, Step
-from intarsia_runtime.artifact.plan_walk import step_arguments
+from intarsia_runtime.artifact.plan import KernelStep, LoopStep, OpenSizes, SizeSource, Step
+from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 from intarsia_runtime.size import Dim, Size, maximum
 
@@ -49,7 +49,10 @@ def open_sizes(
         VerifyError: Two things have one name.
     """
     shapes = [tensor_type(node).shape for node in (*function.params, *function.outputs)]
-    shapes += [argument.shape for step in steps for argument in step_arguments(step)]
+    shapes += [argument.shape for argument in all_arguments(steps)]
+    shapes += [
+        (step.most,) for step in all_steps(steps) if isinstance(step, LoopStep) and step.most
+    ]
     names = {
         name
         for shape in shapes
@@ -57,7 +60,7 @@ def open_sizes(
         if isinstance(size, Dim)
         for name in size.variables()
     }
-    for step in steps:
+    for step in all_steps(steps):
         names.update(step.sizes if isinstance(step, KernelStep) else ())
     if not names and not stages:
         return None

@@ -47,6 +47,11 @@ class OpenMemory:
         names = ["", *(f"_{stage}" for stage in range(1, self._stages + 1))]
         self._functions = [SizesCall(find(f"intarsia_plan_sizes{name}")) for name in names]
         self._grow = GrowCall(self._grown)
+        self._context: ctypes.Array[ctypes.c_void_p] | None = None
+
+    def attach(self, context: ctypes.Array[ctypes.c_void_p]) -> None:
+        """Keep the context that compiled code gets up to date from now on."""
+        self._context = context
 
     def pointers(self) -> list[int]:
         """Return the entries of the context from the frame on, before anything is laid out."""
@@ -146,7 +151,22 @@ class OpenMemory:
         needed = int(self.frame[len(self._sizes.names) + stage])
         if needed > self.workspaces[stage].nbytes:
             self.workspaces[stage] = np.empty(0, np.uint8)  # freed before there is another
+            self._place(stage)  # nobody may use it if there is no memory
             self.workspaces[stage] = allocate(needed)
+            self._place(stage)
+
+    def _place(self, stage: int) -> None:
+        """Tell compiled code where the workspace of a stage is."""
+        if self._context is None:
+            return
+        memory = self.workspaces[stage]
+        if stage == 0:
+            self._context[0] = memory.ctypes.data
+            return
+        after_frame = len(self._context) - 2 * self._stages - len(self._plan.outputs)
+        entry = after_frame + 2 * (stage - 1)
+        self._context[entry] = memory.ctypes.data
+        self._context[entry + 1] = memory.nbytes
 
     def _grown(self, _state: int | None, number: int, size: int) -> int:
         """Give compiled code the workspace of a stage, or a new output; 0 if there is no memory."""

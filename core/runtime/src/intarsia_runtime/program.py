@@ -108,6 +108,8 @@ class Program:
         pointers += [] if self.open is None else self.open.pointers()
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
         self.context = ctypes.addressof(self._context)
+        if self.open is not None:
+            self.open.attach(self._context)
         self.device: DeviceModel | None = None
         self._kernels: list[NativeCall] = []
         self.main, self.leading = self._load_main(opened, opened_main)
@@ -170,7 +172,6 @@ class Program:
         memory = self.open
         assert memory is not None  # the caller has such a plan
         memory.set_inputs(values)
-        self._context[0] = memory.workspaces[0].ctypes.data
         return memory
 
     def check_open(self) -> None:

@@ -21,6 +21,7 @@ from intarsia_runtime.errors import ModelError, UnsupportedError
 from intarsia_runtime.size import Dim, Size
 
 from .builder import STATIC_HINT, Builder
+from .flow import Flow
 from .fold import ConstantFolder
 from .graph import Attribute, Graph, Node
 from .run_sizes import Hole, Partial
@@ -45,9 +46,10 @@ class NodeContext(Builder):
         node: The node.
         args: Operands; ``None`` where an optional one is left out.
         opset: Version of the standard operator set.
+        flow: Where control flow of the run puts its functions; ``None`` if it may not be.
     """
 
-    __slots__ = ("_branch", "_recompute", "_stored", "_used", "args", "node", "opset")
+    __slots__ = ("_branch", "_recompute", "_stored", "_used", "args", "flow", "node", "opset")
 
     def __init__(
         self,
@@ -59,8 +61,10 @@ class NodeContext(Builder):
         branch: Callable[[Graph, Mapping[str, Expr]], tuple[Expr, ...]],
         stored: Sequence[np.dtype | None] = (),
         recompute: Recompute | None = None,
+        flow: Flow | None = None,
     ) -> None:
         super().__init__(node.span, folder)
+        self.flow = flow
         self.node = node
         self.args = args
         self.opset = opset
@@ -82,7 +86,15 @@ class NodeContext(Builder):
         given = {**self.node.attrs, **attrs}
         node = replace(self.node, op_type=op_type, domain="", attrs=given)
         return NodeContext(
-            node, args, self.opset, self.folder, self._used, self._branch, (), self._recompute
+            node,
+            args,
+            self.opset,
+            self.folder,
+            self._used,
+            self._branch,
+            (),
+            self._recompute,
+            self.flow,
         )
 
     @property

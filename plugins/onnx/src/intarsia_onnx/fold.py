@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from intarsia_ir.budget import budget
+from intarsia_ir.graph.control import control_of
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var, tensor_type
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType, Type
@@ -165,7 +166,7 @@ class ConstantFolder:
         match node:
             case Constant():
                 return node.data
-            case Call():
+            case Call() if control_of(node) is None:
                 operands: list[np.ndarray] = []
                 for arg in node.args:
                     operand = self._values[arg]

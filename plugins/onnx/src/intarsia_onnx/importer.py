@@ -22,6 +22,7 @@ from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .builder import STATIC_HINT, Builder
 from .context import Converted, Converter, Narrow, NodeContext
+from .flow import Flow
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
 from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
@@ -102,6 +103,8 @@ class Importer:
         converters: Converter of every standard operator by its name, of others by ``domain::name``.
         inputs: Types of the graph's inputs, overrides applied.
         fixed: Values of inputs that become constants.
+        control_flow: Whether branches and loops that only the run decides become functions of the
+            module; if not, both branches are computed and loops written out, or the node refused.
     """
 
     def __init__(
@@ -110,7 +113,10 @@ class Importer:
         converters: Mapping[str, Converter],
         inputs: Mapping[str, TensorType],
         fixed: Mapping[str, np.ndarray],
+        *,
+        control_flow: bool = False,
     ) -> None:
+        self._functions: dict[str, Function] | None = {} if control_flow else None
         self._model = model
         self._converters = converters
         self._inputs = inputs
@@ -151,6 +157,8 @@ class Importer:
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
         names = tuple(info.name for info in graph.outputs)
         module = with_stored(Function(tuple(params), body, names), scope)
+        if self._functions:
+            module = module.with_functions({**module.functions, **self._functions})
         if self._only:
             module = module.with_attr(OnlyFor, OnlyFor(MappingProxyType(self._only)))
         return module
@@ -300,7 +308,11 @@ class Importer:
             return whole
 
         again = partial(self._again, node, scope)
-        context = NodeContext(node, args, scope.opset, self._folder, used, branch, stored, again)
+        functions, values = self._functions, partial(_values_around, scope)
+        flow = None if functions is None else Flow(functions, values)
+        context = NodeContext(
+            node, args, scope.opset, self._folder, used, branch, stored, again, flow
+        )
         try:
             converted = converter(context)
         except _BranchFailed:
@@ -428,6 +440,16 @@ def with_stored(function: Function, scope: Scope) -> IRModule:
     found = {name: scope.stored[name].name for name in names if name in scope.stored}
     module = IRModule.from_function(function)
     return module.with_attr(StoredAs, StoredAs(MappingProxyType(found))) if found else module
+
+
+def _values_around(scope: Scope) -> set[Expr]:
+    """Return the values of a graph and of those around it."""
+    found: set[Expr] = set()
+    around: Scope | None = scope
+    while around is not None:
+        found.update(value for value in around.values.values() if value is not None)
+        around = around.outer
+    return found
 
 
 class _BranchFailed(Exception):

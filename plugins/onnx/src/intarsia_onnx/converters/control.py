@@ -8,16 +8,40 @@ from types import MappingProxyType
 
 import numpy as np
 
-from intarsia_ir.graph.expr import Expr, If, get_item, make_tuple
+from intarsia_ir.graph.expr import (
+    Call,
+    Constant,
+    Expr,
+    If,
+    Var,
+    get_item,
+    make_tuple,
+    tensor_type,
+)
 from intarsia_ir.graph.guards import collected_guards
+from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.types import Size, TensorType, Type
+from intarsia_ir.graph.walk import children
+from intarsia_ir.ops import control
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
+from ..flow import Flow
+from .turns import turning_loop, turning_scan
 
 MAX_WRITTEN = 2048
-"""Most nodes that the turns of a loop may become."""
+"""Most nodes that the turns of a loop may become, if it cannot stay a loop."""
+
+FEW_WRITTEN = 256
+"""Most nodes that the turns of a loop may become, if it can: fused, they are as fast or faster."""
+
+MOST_CHEAP = 8
+"""Most calls in both branches that are computed without a choice."""
+
+SMALL = 4096
+"""Most elements of a tensor in such branches."""
 
 
 def if_(node: NodeContext) -> tuple[Expr, ...]:
@@ -39,12 +63,47 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
         if a.type != b.type:
             raise node.unsupported(f"branches give {a.type} and {b.type}, chosen at run time")
     condition = node.reshape(node.input(0), ())
+    if node.flow is not None and not _is_cheap(node.flow, (*then_values, *else_values)):
+        return _chosen(node, node.flow, condition, (then_values, else_values))
     if len(then_values) == 1:
         value = then_values[0]
         return (If(condition, value, else_values[0], value.type, node.span),)
     a, b = make_tuple(then_values, span=node.span), make_tuple(else_values, span=node.span)
     chosen = If(condition, a, b, a.type, node.span)
     return tuple(get_item(chosen, index, span=node.span) for index in range(len(then_values)))
+
+
+def _is_cheap(flow: Flow, results: Sequence[Expr]) -> bool:
+    """Whether to compute both branches costs less than to choose one: few small calls."""
+    outside = flow.values()
+    todo, calls = list(results), 0
+    seen: set[Expr] = set()
+    while todo:
+        expr = todo.pop()
+        if expr in seen or expr in outside or isinstance(expr, Constant | Var):
+            continue
+        seen.add(expr)
+        calls += 1
+        light = isinstance(expr, Call) and expr.op.kind in (OpKind.ELEMWISE, OpKind.INJECTIVE)
+        if calls > MOST_CHEAP or not light or not _is_small(expr.type):
+            return False
+        todo += children(expr)
+    return all(_is_small(result.type) for result in results)
+
+
+def _is_small(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and type_.is_static and type_.elements <= SMALL
+
+
+def _chosen(
+    node: NodeContext, flow: Flow, condition: Expr, branches: Sequence[Sequence[Expr]]
+) -> tuple[Expr, ...]:
+    """Make a call that carries out one of two branches."""
+    (then, orelse), captured = flow.branches(node.span, branches)
+    types = tuple(tensor_type(value) for value in branches[0])
+    attrs = control.If.Attrs(then=then, orelse=orelse, results=types)
+    made = node.call(control.If, condition, *captured, attrs=attrs)
+    return tuple(get_item(made, index, span=node.span) for index in range(len(types)))
 
 
 def _branch(node: NodeContext, name: str) -> tuple[Expr, ...]:
@@ -60,7 +119,9 @@ def _branch(node: NodeContext, name: str) -> tuple[Expr, ...]:
 
 
 def loop(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert Loop if it is known how often it turns and the body is small enough."""
+    """Convert Loop: a small one of known turns is written out, another stays a loop."""
+    if node.flow is not None and not _is_written_out(node):
+        return turning_loop(node, node.flow)
     turns = 1 << 63 if node.optional(0) is None else node.required_integer(0, "the number of turns")
     going = node.optional(1) is None or bool(node.required_scalar(1, "the condition"))
     state = [node.input(index) for index in range(2, len(node.args))]
@@ -70,12 +131,28 @@ def loop(node: NodeContext) -> tuple[Expr, ...]:
         given = [node.array(np.array(len(rows))), node.array(np.array(True)), *state]
         results = node.body("body", given)
         known = node.folder.value(results[0])
+        if known is None and node.flow is not None:
+            return turning_loop(node, node.flow)
         if known is None:
             raise node.unsupported("Loop whose condition is not known at compile time", STATIC_HINT)
         going = bool(known.reshape(()))
         state = list(results[1 : 1 + len(state)])
         rows.append(results[1 + len(state) :])
     return (*state, *_stacked(node, len(node.node.outputs) - len(state), rows))
+
+
+def _is_written_out(node: NodeContext) -> bool:
+    """Whether a loop is small, and it is known how often it turns."""
+    trip, condition = node.constant_value(0), node.constant_value(1)
+    if trip is None or trip.size != 1 or (node.optional(1) is not None and condition is None):
+        return False
+    return _is_few(node, int(trip.reshape(())))
+
+
+def _is_few(node: NodeContext, turns: Size) -> bool:
+    """Whether it is known that the turns become few nodes."""
+    nodes = max(1, len(node.graph("body").nodes))
+    return isinstance(turns, int) and turns * nodes <= FEW_WRITTEN
 
 
 def scan(node: NodeContext) -> tuple[Expr, ...]:
@@ -97,6 +174,8 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
     if len(sizes) != 1:
         raise node.model_error(f"the operands have {sorted(sizes)} slices")
     (turns,) = sizes
+    if node.flow is not None and not _is_few(node, turns):
+        return turning_scan(node, node.flow)
     _check_size(node, turns)
     rows: list[tuple[Expr, ...]] = []
     for turn in range(turns):
