@@ -20,8 +20,9 @@ from intarsia_runtime.artifact.plan import (
     Step,
     TensorSpec,
 )
+from intarsia_runtime.artifact.plan_sizes import verify_stages
 from intarsia_runtime.artifact.plan_walk import all_steps, map_step
-from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.errors import ArtifactError, UnsupportedError
 
 from .open_plan import open_sizes
 from .plan_memory import plan_memory
@@ -82,7 +83,21 @@ def plan_calls(
         steps=tuple(map_step(step, resolved, lambda size: size) for step in steps),
         open=None if opened is None else opened.sizes,
     )
+    if planner.stages:
+        _check_stages(plan)
     return plan, Weights(planner.constants)
+
+
+def _check_stages(plan: CallPlan) -> None:
+    """Check that no step uses a size ahead of the step that computes it.
+
+    Raises:
+        UnsupportedError: One does: the size of what a branch gives, or a turn of a loop.
+    """
+    try:
+        verify_stages(plan)
+    except ArtifactError as error:
+        raise UnsupportedError(f"the plan cannot be made: {error.message}") from error
 
 
 def _check_calls(steps: Sequence[Step], tensors: int) -> None:

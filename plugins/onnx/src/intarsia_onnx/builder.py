@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -144,11 +143,11 @@ class Builder:
 
     def along(self, x: Expr, axis: int, rank: int) -> Expr:
         """Reshape a vector so that it broadcasts along dimension ``axis`` of a tensor."""
-        size = tensor_type(x).static_shape
-        if not size or rank == 0:
+        sizes = tensor_type(x).shape
+        if not sizes or rank == 0:
             return x
-        shape = [1] * rank
-        shape[axis] = math.prod(size)
+        shape: list[Size] = [1] * rank
+        shape[axis] = product(sizes)
         return self.reshape(x, shape)
 
 

@@ -169,6 +169,10 @@ class NodeContext(Builder):
         found = self.optional(index)
         return None if found is None else self.folder.value(found)
 
+    def is_fixed(self, index: int) -> bool:
+        """Whether an operand is left out, or its value is known at compile time."""
+        return self.optional(index) is None or self.constant_value(index) is not None
+
     def required_value(self, index: int, what: str) -> np.ndarray:
         """Return the value of an operand that must be known at compile time.
 

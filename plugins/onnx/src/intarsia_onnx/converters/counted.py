@@ -10,7 +10,7 @@ import numpy as np
 from intarsia_ir.graph.expr import Expr, get_item
 from intarsia_ir.graph.guards import is_collecting
 from intarsia_ir.graph.types import Size
-from intarsia_ir.ops import binary, compare, counted, generate, indexing, reduce, unary
+from intarsia_ir.ops import binary, compare, counted, indexing, reduce, unary
 from intarsia_ir.ops.suppression import NonMaxSuppression
 from intarsia_ir.ops.type_rules import same_size
 from intarsia_ir.tir.tensor import extents
@@ -20,6 +20,7 @@ from intarsia_runtime.size import maximum, minimum, product
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from ..run_sizes import Hole
+from .computed import Numbers
 from .creation import known_range
 
 
@@ -92,19 +93,13 @@ def range_(node: NodeContext) -> Expr:
     dtype = dtype_of(start)
     wide = DType.FLOAT64 if dtype.is_float else DType.INT64
     first, last, step = (node.cast(value, wide) for value in (start, limit, delta))
-    span = node.call(binary.Subtract, last, first)
+    span, ints = node.call(binary.Subtract, last, first), Numbers(node)
     if dtype.is_float:
         steps = node.cast(node.call(unary.Ceil, node.call(binary.Divide, span, step)), DType.INT64)
+        steps = node.call(binary.Maximum, steps, ints.of(0))
     else:
-        zero, one = node.scalar(0, wide), node.scalar(1, wide)
-        back = node.call(compare.Less, step, zero)
-        # Division of integers truncates: one less than a step more is rounded up.
-        away = node.call(compare.Where, back, node.scalar(-1, wide), one)
-        rounded = node.call(binary.Subtract, node.call(binary.Add, span, step), away)
-        steps = node.call(binary.Divide, rounded, step)
-    count = node.size_of(node.call(binary.Maximum, steps, node.scalar(0, DType.INT64)))
-    attrs = generate.Arange.Attrs(start=0, stop=extents((count,))[0], step=1, dtype=DType.INT64)
-    numbers = node.cast(node.call(generate.Arange, attrs=attrs), wide)
+        steps = ints.steps(span, step)
+    numbers = node.cast(ints.range(node.size_of(steps)), wide)
     moved = node.call(binary.Multiply, numbers, step)
     return node.cast(node.call(binary.Add, moved, first), dtype)
 

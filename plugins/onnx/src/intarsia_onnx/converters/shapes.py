@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item, tensor_type
-from intarsia_ir.graph.guards import require_equal
+from intarsia_ir.graph.guards import is_collecting, require_equal
 from intarsia_ir.graph.types import Dim, Size
 from intarsia_ir.ops import binary, compare, generate, reduce, shape, slicing
 from intarsia_ir.tir.tensor import extents
@@ -20,6 +20,7 @@ from intarsia_runtime.size import maximum, minimum, numbers, product
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import NodeContext
 from ..run_sizes import Hole, Partial
+from .computed import computed_pad, computed_slice, is_known
 
 
 def reshape(node: NodeContext) -> Expr:
@@ -182,6 +183,8 @@ def slice_(node: NodeContext) -> Expr:
     """Convert Slice; a negative step is a flip followed by a positive step."""
     sizes = sizes_of(node.input(0))
     rank = len(sizes)
+    if node.opset >= 10 and is_collecting() and not is_known(node, 3, 4):
+        return computed_slice(node)
     if node.opset < 10:
         starts, ends = node.integers("starts"), node.integers("ends")
         axes = node.integers("axes", tuple(range(len(starts))))
@@ -203,16 +206,14 @@ def slice_(node: NodeContext) -> Expr:
     flipped: list[int] = []
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         size = sizes[axis]
+        if step < 1 and any(not isinstance(value, int) for value in (size, start, end)):
+            return computed_slice(node)
         if isinstance(start, Hole) or isinstance(end, Hole):
-            if step < 1:
-                raise node.unsupported(f"a step of {step} with limits of the run", STATIC_HINT)
             limits = (_limit_tensor(node, start), _limit_tensor(node, end))
             begins[axis], stops[axis] = _computed_limits(node, size, *limits)
             strides[axis] = step
             continue
         if any(isinstance(value, Dim) for value in (size, start, end)):
-            if step < 1:
-                raise node.unsupported(f"a step of {step} along an open size", STATIC_HINT)
             begins[axis], stops[axis] = _open_limits(size, start, end)
             strides[axis] = step
             continue
@@ -354,10 +355,11 @@ def pad(node: NodeContext) -> Expr:
     x = node.input(0)
     sizes = sizes_of(x)
     mode = node.string("mode", "constant")
-    if mode == "wrap":
-        raise node.unsupported("Pad with mode='wrap'")
-    if mode not in ("constant", "reflect", "edge"):
+    if mode not in ("constant", "reflect", "edge", "wrap"):
         raise node.model_error(f"mode='{mode}' is not defined")
+    operands = (1, 3) if mode != "constant" else (1, 2, 3)
+    if node.opset >= 11 and is_collecting() and any(not node.is_fixed(n) for n in operands):
+        return computed_pad(node)
     widths = _pad_widths(node, len(sizes))
     value: float = 0.0
     if node.opset < 11:
