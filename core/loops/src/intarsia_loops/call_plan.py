@@ -20,12 +20,13 @@ from intarsia_runtime.artifact.plan import (
     Step,
     TensorSpec,
 )
+from intarsia_runtime.artifact.plan_sizes import verify_stages
 from intarsia_runtime.artifact.plan_walk import all_steps, map_step
-from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.errors import ArtifactError, UnsupportedError
 
 from .open_plan import open_sizes
 from .plan_memory import plan_memory
-from .step_planner import Callees, FusedFunction, Spot, StepPlanner
+from .step_planner import Callees, FusedFunction, Spot, StepPlanner, computed_sizes
 from .typical import extents
 from .values import Value
 
@@ -41,7 +42,8 @@ def plan_calls(
 ) -> tuple[CallPlan, Weights]:
     """Return the plan of a function and the constants that its steps read.
 
-    A result of the model is written where the caller wants it; later steps read it there.
+    A result of the model is written where the caller wants it, unless its size is computed after
+    what it is a view of; later steps read it there.
 
     Args:
         fused: The function.
@@ -51,14 +53,15 @@ def plan_calls(
     Raises:
         VerifyError: A region that is called is not there.
     """
-    planner = StepPlanner(callees)
+    computed = computed_sizes((fused, *callees.functions.values()))
+    planner = StepPlanner(callees, computed=computed)
     function, outputs = fused.function, fused.fusion.outputs
     for number, param in enumerate(function.params):
         planner.spots[Value(param)] = Spot(Place.INPUT, number)
     wanted = [(value, Spot(Place.OUTPUT, number)) for number, value in enumerate(outputs)]
     steps = planner.plan(fused, wanted)
     _check_calls(steps, len(function.params) + len(outputs))
-    opened = open_sizes(function, planner.live_ranges, steps)
+    opened = open_sizes(function, planner.live_ranges, steps, planner.stages)
     if opened is None:
         offsets, total = plan_memory(planner.live_ranges, alignment)
     else:
@@ -80,7 +83,21 @@ def plan_calls(
         steps=tuple(map_step(step, resolved, lambda size: size) for step in steps),
         open=None if opened is None else opened.sizes,
     )
+    if planner.stages:
+        _check_stages(plan)
     return plan, Weights(planner.constants)
+
+
+def _check_stages(plan: CallPlan) -> None:
+    """Check that no step uses a size ahead of the step that computes it.
+
+    Raises:
+        UnsupportedError: One does: the size of what a branch gives, or a turn of a loop.
+    """
+    try:
+        verify_stages(plan)
+    except ArtifactError as error:
+        raise UnsupportedError(f"the plan cannot be made: {error.message}") from error
 
 
 def _check_calls(steps: Sequence[Step], tensors: int) -> None:

@@ -8,7 +8,7 @@ groups never form cycles and need no search.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -26,6 +26,7 @@ from intarsia_ir.graph.expr import (
     tensor_type,
 )
 from intarsia_ir.graph.op import OpKind
+from intarsia_ir.graph.size_scopes import defined_size
 from intarsia_ir.graph.types import Shape, TensorType
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.ops.shape import Concatenate, Split
@@ -60,12 +61,32 @@ class RegionCall(Struct, frozen=True, eq=False):
     outputs: tuple[Value, ...]
 
 
+class SizesRead(Struct, frozen=True, eq=False):
+    """Size variables that are read, by name, from tensors that kernels before have written."""
+
+    sizes: Mapping[str, Value]
+
+    @property
+    def args(self) -> tuple[Value, ...]:
+        """What is read."""
+        return tuple(self.sizes.values())
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """No tensor is made."""
+        return ()
+
+
 class ControlCall(Struct, frozen=True, eq=False):
     """A call of control flow, which carries out functions of the module."""
 
     call: Call
     args: tuple[Value, ...]
     outputs: tuple[Value, ...]
+
+
+Item: TypeAlias = KernelCall | RegionCall | ControlCall | SizesRead
+"""What runs at one time."""
 
 
 class Fusion(Struct, frozen=True, eq=False):
@@ -77,7 +98,7 @@ class Fusion(Struct, frozen=True, eq=False):
         outputs: The function's results.
     """
 
-    items: tuple[KernelCall | RegionCall | ControlCall, ...]
+    items: tuple[Item, ...]
     views: Mapping[Value, Value]
     outputs: tuple[Value, ...]
 
@@ -87,7 +108,7 @@ class _Group(Struct, eq=False):
     heavy: Call | None = None
 
 
-_Item: TypeAlias = "_Group | CallFunction | ControlCall"
+_Item: TypeAlias = "_Group | CallFunction | ControlCall | SizesRead"
 
 
 def fuse(function: Function) -> Fusion:
@@ -111,15 +132,25 @@ def fuse(function: Function) -> Fusion:
             fuser.items[node] = node
         elif not isinstance(node, Tuple):
             value_of(node)
-    items = tuple(_call_of(item) for item in fuser.items.values())
-    return Fusion(items, fuser.views, outputs)
+    return Fusion(_joined(map(_call_of, fuser.items.values())), fuser.views, outputs)
 
 
-def _call_of(item: _Item) -> KernelCall | RegionCall | ControlCall:
+def _joined(items: Iterable[Item]) -> tuple[Item, ...]:
+    """Read sizes that follow one another at once."""
+    found: list[Item] = []
+    for item in items:
+        if isinstance(item, SizesRead) and found and isinstance(found[-1], SizesRead):
+            found[-1] = SizesRead({**found[-1].sizes, **item.sizes})
+        else:
+            found.append(item)
+    return tuple(found)
+
+
+def _call_of(item: _Item) -> Item:
     match item:
         case CallFunction():
             return _region_call(item)
-        case ControlCall():
+        case ControlCall() | SizesRead():
             return item
         case _:
             return _kernel_call(item)
@@ -147,6 +178,9 @@ class _Fuser(Struct):
         """Start a group with ``call``, taking in the groups of operands that allow it."""
         if is_view(call):
             self.views[Value(call)] = value_of(call.args[0])
+            name = defined_size(call)
+            if name is not None:
+                self.items[call] = SizesRead({name: value_of(call.args[0])})
             return
         group = _Group([], None if call.op.kind in _LIGHT else call)
         for producer in self._mergeable(call):

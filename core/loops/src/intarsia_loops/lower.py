@@ -123,7 +123,9 @@ def lower(
         PluginError: A schedule returned a kernel whose parameters do not fit its group.
         VerifyError: ``bound_stack`` leaves more on the stack than it may.
     """
-    backend = _Backend(target, schedules, loops, bound_stack, on_device, _is_sized(main))
+    backend = _Backend(
+        target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
+    )
     fused = {key: FusedFunction(one, fuse(one)) for key, one in functions.items()}
     entry = FusedFunction(main, fuse(main))
     kernel_by_structure: dict[object, PrimFunc] = {}
@@ -160,9 +162,11 @@ def _placed(group: FusedGroup) -> Generator[None]:
         raise
 
 
-def _is_sized(function: Function) -> bool:
-    """Whether all sizes of the inputs are numbers."""
-    return not any(is_open(tensor_type(param)) for param in function.params)
+def _is_sized(main: Function, *inner: Function) -> bool:
+    """Whether all sizes are numbers: those of the inputs, and there are no others."""
+    if any(is_open(tensor_type(param)) for param in main.params):
+        return False
+    return not any(call.op.defines_size for one in (main, *inner) for call in calls(one))
 
 
 def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:

@@ -11,7 +11,7 @@ temporaries share memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -32,13 +32,16 @@ from intarsia_runtime.artifact.plan import (
     LoopStep,
     Place,
     RegionStep,
+    RunSize,
     SizeGuard,
+    SizesStep,
     Step,
 )
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import VerifyError
+from intarsia_runtime.size import Dim
 
-from .fuse import ControlCall, Fusion, KernelCall, RegionCall
+from .fuse import ControlCall, Fusion, KernelCall, RegionCall, SizesRead
 from .plan_memory import LiveRange
 from .typical import extents
 from .values import Value
@@ -91,6 +94,8 @@ class StepPlanner(Struct):
         live_ranges: Of the temporaries.
         constants: What steps read of the model's weights.
         called: Numbers of the regions that are called.
+        stages: Names of the sizes that each step reads which reads sizes.
+        computed: All of them, from the beginning.
     """
 
     callees: Callees
@@ -105,6 +110,8 @@ class StepPlanner(Struct):
         default_factory=dict[FusedFunction, Counter[Value]]
     )
     clock: int = 0
+    stages: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
+    computed: frozenset[str] = frozenset()
 
     def root(self, value: Value) -> Value:
         """Return the value whose memory ``value`` is."""
@@ -126,7 +133,8 @@ class StepPlanner(Struct):
         for value, spot in wanted:
             root = self.root(value)
             is_made = not isinstance(root.node, Constant | Var) and root not in self.spots
-            if is_made and spot not in taken and self._may_overwrite(fused, root, spot, wanted):
+            is_free = spot not in taken and not self._is_sized_later(value, root)
+            if is_made and is_free and self._may_overwrite(fused, root, spot, wanted):
                 self.spots[root] = spot
                 taken.add(spot)
             else:
@@ -137,9 +145,15 @@ class StepPlanner(Struct):
                 steps.append(self._kernel(item))
             elif isinstance(item, RegionCall):
                 steps.append(self._region(item))
+            elif isinstance(item, SizesRead):
+                steps.append(self._read_sizes(item))
             else:
                 steps += self._control(item, fused)
         return (*steps, *self._copies(late))
+
+    def _is_sized_later(self, value: Value, root: Value) -> bool:
+        """Whether the place of a value has a size that is computed after the value is made."""
+        return not self.computed.isdisjoint(_names_of(value.type) - _names_of(root.type))
 
     def _may_overwrite(
         self,
@@ -218,6 +232,15 @@ class StepPlanner(Struct):
         self.clock += 1
         sizes = tuple(size.name for size in kernel.sizes)
         return KernelStep(kernel.name, tuple(args), item.group.label, item.group.nodes, sizes)
+
+    def _read_sizes(self, item: SizesRead) -> SizesStep:
+        read = [
+            RunSize(name, self.argument(value, extents(value.type)))
+            for name, value in item.sizes.items()
+        ]
+        self.clock += 1
+        self.stages.append(tuple(item.sizes))
+        return SizesStep(len(self.stages), tuple(read))
 
     def _region(self, item: RegionCall) -> RegionStep:
         if item.name not in self.callees.regions:
@@ -409,6 +432,17 @@ def _unique(name: str, taken: Mapping[str, object]) -> str:
     while f"{name}_{number}" in taken:
         number += 1
     return f"{name}_{number}"
+
+
+def _names_of(kind: TensorType) -> set[str]:
+    """Return the size variables of a type."""
+    return {name for size in kind.shape if isinstance(size, Dim) for name in size.variables()}
+
+
+def computed_sizes(functions: Iterable[FusedFunction]) -> frozenset[str]:
+    """Return the names of the sizes that steps of functions read."""
+    items = (item for one in functions for item in one.fusion.items)
+    return frozenset(name for item in items if isinstance(item, SizesRead) for name in item.sizes)
 
 
 def _bytes(kind: TensorType) -> int:

@@ -24,6 +24,7 @@ from .builder import STATIC_HINT, Builder
 from .flow import Branch, Flow
 from .fold import ConstantFolder
 from .graph import Attribute, Graph, Node
+from .run_sizes import Hole, Partial
 from .tensors import element_type
 
 
@@ -187,6 +188,10 @@ class NodeContext(Builder):
         found = self.optional(index)
         return None if found is None else self.folder.value(found)
 
+    def is_fixed(self, index: int) -> bool:
+        """Whether an operand is left out, or its value is known at compile time."""
+        return self.optional(index) is None or self.constant_value(index) is not None
+
     def required_value(self, index: int, what: str) -> np.ndarray:
         """Return the value of an operand that must be known at compile time.
 
@@ -207,11 +212,30 @@ class NodeContext(Builder):
         return tuple(int(item) for item in value.reshape(-1))
 
     def required_sizes(self, index: int, what: str) -> tuple[Size, ...]:
-        """Return the elements of an integer operand, which may be sizes that only the run knows."""
-        found = self.folder.sizes(self.input(index))
+        """Return the elements of an integer operand, which may be sizes that only the run knows.
+
+        What the model computes becomes a size variable where a model is built with open sizes.
+        """
+        return tuple(
+            self.size_of(item.expr, item.index) if isinstance(item, Hole) else item
+            for item in self.partial_sizes(index, what)
+        )
+
+    def partial_sizes(self, index: int, what: str) -> tuple[Partial, ...]:
+        """Return the elements of an integer operand; those that the model computes as holes.
+
+        Raises:
+            UnsupportedError: Some are not known, and the model is not built with open sizes.
+        """
+        expr = self.input(index)
+        found = self.folder.sizes(expr)
+        if found is None and is_collecting():
+            found = self.folder.partial_sizes(expr)
         if found is None or found.ndim > 1:
             return self.required_ints(index, what)
-        return tuple(item if isinstance(item, Dim) else int(item) for item in found.reshape(-1))
+        return tuple(
+            item if isinstance(item, Dim | Hole) else int(item) for item in found.reshape(-1)
+        )
 
     def required_scalar(self, index: int, what: str) -> int | float | bool:
         """Return the only element of an operand that must be known at compile time."""

@@ -214,7 +214,7 @@ def with_guards(lowered: Lowered, required: RequiredSizes | None = None) -> Lowe
     plan = lowered.module.plan
     if plan.open is None:
         return lowered
-    known = {source.name for source in plan.open.variables}
+    known = set(plan.open.names)
     inside = [step.guard for step in all_steps(plan.steps) if isinstance(step, GuardStep)]
     of_branches = {(guard.left, guard.right) for guard in inside}
     of_branches -= {(g.left, g.right) for g in (() if required is None else required.guards)}
@@ -225,7 +225,7 @@ def with_guards(lowered: Lowered, required: RequiredSizes | None = None) -> Lowe
         for size in (guard.left, guard.right):
             unknown = set[str]() if isinstance(size, int) else size.variables() - known
             if unknown:
-                raise UnsupportedError(f"{guard.why}: the size {size} is that of no input")
+                raise UnsupportedError(f"{guard.why}: nothing says what the size {size} is")
         guards.append(SizeGuard(guard.left, guard.right, guard.why))
     opened = structs.replace(plan.open, guards=tuple(guards))
     module = dataclasses.replace(lowered.module, plan=structs.replace(plan, open=opened))

@@ -86,7 +86,8 @@ class Op:
     * ``products(attrs, result, *types) -> int`` counts the multiplications of an anchor whose types
       are static tensors; what it costs is judged by it.
 
-    Facts that are one word are attributes: ``broadcasts``, ``commutative``, ``fixed_sizes``. What
+    Facts that are one word are attributes: ``broadcasts``, ``commutative``, ``fixed_sizes``,
+    ``defines_size``. What
     else is known of an operator (derivative, axis of a batch, form on integers, simplifications)
     is registered by its class, see :mod:`intarsia_ir.ops`.
 
@@ -95,6 +96,7 @@ class Op:
         commutative: Whether two operands may change places.
         fixed_sizes: Which sizes of its operands its type rule takes as numbers only, and why;
             empty if every size may be symbolic.
+        defines_size: Whether its attribute ``size`` is a size variable that a call of it defines.
     """
 
     name: ClassVar[str] = ""
@@ -102,6 +104,7 @@ class Op:
     broadcasts: ClassVar[bool] = False
     commutative: ClassVar[bool] = False
     fixed_sizes: ClassVar[str] = ""
+    defines_size: ClassVar[bool] = False
     Attrs: ClassVar[type[OpAttrs]] = OpAttrs
     type_rule: ClassVar[Callable[..., Type]]
     reference: ClassVar[Callable[..., Any]]

@@ -25,6 +25,7 @@ from .expr import (
 )
 from .module import IRModule
 from .scopes import Scope, scopes
+from .size_scopes import verify_size_scopes
 from .types import TensorType, TupleType, Type
 from .walk import post_order
 
@@ -33,8 +34,9 @@ def verify(module: IRModule) -> None:
     """Check every function of a module, in time linear in its size.
 
     Types agree with the type rules; every variable is a parameter or bound by one :class:`Let`
-    whose body holds all its uses; called functions exist, fit their arguments and do not call each
-    other in a circle; names of parameters and outputs are unique.
+    whose body holds all its uses; a size variable that a call defines is used behind that call;
+    called functions exist, fit their arguments and do not call each other in a circle; names of
+    parameters and outputs are unique.
 
     Raises:
         VerifyError: A rule is broken; the message names the function and the node.
@@ -58,6 +60,7 @@ def _verify_function(module: IRModule, function: Function) -> None:
     for node in post_order(function.body):
         _verify_node(module, node)
     _verify_variables(function)
+    verify_size_scopes(function)
 
 
 def _verify_names(what: str, names: Sequence[str]) -> None:

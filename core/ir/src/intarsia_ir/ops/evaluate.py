@@ -27,7 +27,8 @@ from ..graph.expr import (
     Var,
 )
 from ..graph.module import IRModule, StoredAs
-from ..graph.op import closed_attrs
+from ..graph.op import OpAttrs, closed_attrs
+from ..graph.size_scopes import defined_size
 from ..graph.types import Dim, TensorType, TupleType
 from ..graph.walk import children, count_uses
 from .arrays import Array, numpy_dtype
@@ -121,7 +122,7 @@ class _Run:
         body: Expr,
         values: dict[Expr, Value],
         module: IRModule | None,
-        sizes: Mapping[str, int],
+        sizes: dict[str, int],
     ) -> None:
         self._sizes = sizes
         self._values = values
@@ -174,13 +175,14 @@ class _Run:
                 self._budget.check(node.span)
                 if isinstance(node.type, TensorType) and node.type.is_static:
                     self._budget.reserve(node.type.bytes, node.span)
-                attrs = closed_attrs(node.attrs, self._sizes) if self._sizes else node.attrs
+                attrs = self._attrs(node)
                 operator = control_of(node)
                 if operator is not None:
                     operands = [np.asarray(self._values[arg]) for arg in node.args]
                     return operator.evaluate(attrs, operands, self._carry_out)
                 with np.errstate(all="ignore"):
                     result = node.op.reference(attrs, *(self._values[arg] for arg in node.args))
+                self._note_size(node, result)
                 if isinstance(result, tuple):
                     return cast("tuple[Value, ...]", result)
                 return np.asarray(result)
@@ -196,6 +198,21 @@ class _Run:
                 return self._values[self._chosen(node)]
             case Var():
                 raise VerifyError(f"variable '{node.name}' is used but not defined")
+
+    def _attrs(self, node: Call) -> OpAttrs:
+        """Return the attributes of a call with numbers for sizes."""
+        if not self._sizes or node.op.defines_size:
+            return node.attrs
+        return closed_attrs(node.attrs, self._sizes)
+
+    def _note_size(self, node: Call, result: object) -> None:
+        """Give a size variable that a call defines its value."""
+        name = defined_size(node)
+        if name is not None:
+            value = int(np.asarray(result).reshape(()))
+            if value < 0:
+                raise ModelError(f"the model computes {value} for the size '{name}'")
+            self._sizes[name] = value
 
     def _call_function(self, node: CallFunction) -> Value:
         operands = [np.asarray(self._values[arg]) for arg in node.args]

@@ -17,6 +17,7 @@ from intarsia_runtime.artifact.plan import (
     LoopStep,
     Place,
     RegionStep,
+    SizesStep,
     Step,
 )
 from intarsia_runtime.dtype import DType
@@ -83,6 +84,8 @@ class Statements:
                 return [f"    if ({condition}) {{", *then, "    } else {", *orelse, "    }"]
             case LoopStep():
                 return self._loop(step)
+            case SizesStep():
+                raise AssertionError("a plan of open sizes has no face in C")
 
     def _inside(self, block: Block) -> list[str]:
         return [_INDENT + line for line in self.write(block.steps)]

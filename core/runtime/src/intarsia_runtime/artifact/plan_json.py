@@ -23,8 +23,10 @@ from .plan import (
     OpenSizes,
     Place,
     RegionStep,
+    RunSize,
     SizeGuard,
     SizeSource,
+    SizesStep,
     Step,
     TensorSpec,
 )
@@ -128,6 +130,9 @@ def _step_to_json(step: Step) -> JsonObject:
             head, args = {}, (source, destination)
         case GuardStep(guard=guard):
             return {"guard": _guard_to_json(guard)}
+        case SizesStep(stage, sizes):
+            head = {"stage": stage, "sizes": [size.name for size in sizes]}
+            args = tuple(size.argument for size in sizes)
         case IfStep():
             return {
                 "if": _argument_to_json(step.condition),
@@ -175,6 +180,12 @@ def _step_from_json(document: JsonObject, depth: int) -> Step:
     if "region" in document:
         label, nodes = read_str(document, "label"), read_texts(document, "nodes")
         return RegionStep(read_int(document, "region"), args, label, nodes)
+    if "stage" in document:
+        names = read_texts(document, "sizes")
+        if len(names) != len(args):
+            raise ArtifactError(f"a step of the plan reads {len(names)} sizes of {len(args)}")
+        sizes = tuple(RunSize(name, arg) for name, arg in zip(names, args, strict=True))
+        return SizesStep(read_int(document, "stage"), sizes)
     if len(args) != 2:
         raise ArtifactError(f"a copy in the passport's plan has {len(args)} tensors, not 2")
     return CopyStep(*args)
@@ -265,6 +276,7 @@ def _open_to_json(sizes: OpenSizes) -> JsonObject:
         ],
         "guards": [_guard_to_json(guard) for guard in sizes.guards],
         "slots": _sizes_to_json(sizes.slots),
+        **({"stages": [list(names) for names in sizes.stages]} if sizes.stages else {}),
     }
 
 
@@ -277,4 +289,6 @@ def _open_from_json(document: object) -> OpenSizes:
         variables.append(source)
     guards = [_guard_from_json(item) for item in read_list(fields, "guards")]
     slots = tuple(_size_from_json(size) for size in read_list(fields, "slots"))
-    return OpenSizes(tuple(variables), tuple(guards), slots)
+    stages = [] if "stages" not in fields else read_list(fields, "stages")
+    names = tuple(read_texts({"stage": stage}, "stage") for stage in stages)
+    return OpenSizes(tuple(variables), tuple(guards), slots, names)

@@ -4,24 +4,22 @@
 from __future__ import annotations
 
 from math import prod
-from typing import cast
 
 from ..dtype import DType
 from ..errors import ArtifactError
-from ..size import Dim, Size
+from ..size import Size
 from .plan import (
     Argument,
     CallPlan,
-    GuardStep,
     IfStep,
-    KernelStep,
     LoopStep,
     OpenSizes,
     Place,
     RegionStep,
     Step,
 )
-from .plan_walk import all_steps, blocks_of, step_arguments
+from .plan_sizes import verify_sizes, verify_stages
+from .plan_walk import blocks_of, step_arguments
 
 Rows = tuple["Size | None", ...]
 """How many turns each loop around a step makes at most, from the outermost."""
@@ -33,39 +31,10 @@ def verify_plan(plan: CallPlan) -> None:
     Raises:
         ArtifactError: Something is not there.
     """
-    _verify_sizes(plan)
+    verify_sizes(plan)
     for number, step in enumerate(plan.steps):
         _verify_step(plan, step, number, ())
-
-
-def _verify_sizes(plan: CallPlan) -> None:
-    known: set[str] = set()
-    for source in plan.open.variables if plan.open is not None else ():
-        inputs = plan.inputs[source.input : source.input + 1]
-        if not inputs or source.axis >= len(inputs[0].shape):
-            raise ArtifactError(f"size '{source.name}' of the plan is that of no input")
-        known.add(source.name)
-    for name in sorted(_used_sizes(plan) - known):
-        raise ArtifactError(f"nothing says what size '{name}' of the plan is")
-
-
-def _used_sizes(plan: CallPlan) -> set[str]:
-    shapes = [spec.shape for spec in (*plan.inputs, *plan.outputs)]
-    names: set[str] = set()
-    for step in all_steps(plan.steps):
-        shapes += [argument.shape for argument in step_arguments(step)]
-        names.update(step.sizes if isinstance(step, KernelStep) else ())
-        if isinstance(step, GuardStep):
-            shapes.append(cast("tuple[int, ...]", (step.guard.left, step.guard.right)))
-        if isinstance(step, LoopStep) and step.most is not None:
-            shapes.append(cast("tuple[int, ...]", (step.most,)))
-    if plan.open is not None:
-        shapes.append(cast("tuple[int, ...]", plan.open.slots))
-        shapes += [cast("tuple[int, ...]", (g.left, g.right)) for g in plan.open.guards]
-    for shape in shapes:
-        for size in shape:
-            names |= size.variables() if isinstance(size, Dim) else frozenset[str]()
-    return names
+    verify_stages(plan)
 
 
 def _verify_step(plan: CallPlan, step: Step, number: int, rows: Rows) -> None:

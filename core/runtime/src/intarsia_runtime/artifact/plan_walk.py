@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from ..size import Size
-from .plan import Argument, Block, CopyStep, GuardStep, IfStep, LoopStep, Step
+from .plan import (
+    Argument,
+    Block,
+    CopyStep,
+    GuardStep,
+    IfStep,
+    LoopStep,
+    RunSize,
+    SizesStep,
+    Step,
+)
 
 
 def blocks_of(step: Step) -> tuple[Block, ...]:
@@ -41,6 +51,8 @@ def step_arguments(step: Step) -> tuple[Argument, ...]:
             return (condition,)
         case LoopStep(trip=trip, condition=condition, turn=turn):
             return tuple(one for one in (trip, condition, turn) if one is not None)
+        case SizesStep(sizes=sizes):
+            return tuple(one.argument for one in sizes)
         case _:
             return step.args
 
@@ -79,5 +91,8 @@ def map_step(
                 condition=optional(step.condition),
                 turn=optional(step.turn),
             )
+        case SizesStep(sizes=sizes):
+            read = [RunSize(one.name, argument(one.argument)) for one in sizes]
+            return replace(step, sizes=tuple(read))
         case _:
             return replace(step, args=tuple([argument(one) for one in step.args]))

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec import Struct
 
 from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address, numpy_dtype
+from ..artifact.close_plan import close_step, closed
 from ..artifact.plan import (
     Argument,
     Block,
@@ -24,11 +25,14 @@ from ..artifact.plan import (
     LoopStep,
     Place,
     RegionStep,
+    SizesStep,
     Step,
     TensorSpec,
 )
 from ..artifact.plan_walk import all_steps, step_arguments
+from ..open_memory import OpenMemory, check_guard
 from ..program import Program
+from ..size import value_of
 
 SeeRegion: TypeAlias = Callable[[str, Sequence[np.ndarray], Sequence[np.ndarray]], None]
 """Called with the name of a region, its inputs and its outputs."""
@@ -88,7 +92,19 @@ class _Loop(Struct, frozen=True, eq=False):
     body: tuple[_Prepared, ...]
 
 
-_Prepared: TypeAlias = _Call | _Guard | _If | _Loop
+class _Late(Struct, frozen=True, eq=False):
+    """A step of open sizes: it is made ready when it runs."""
+
+    number: int
+    step: KernelStep | RegionStep | CopyStep
+
+
+class _Sizes(Struct, frozen=True, eq=False):
+    number: int
+    step: SizesStep
+
+
+_Prepared: TypeAlias = _Call | _Guard | _If | _Loop | _Late | _Sizes
 
 
 class PlanWalk:
@@ -100,17 +116,16 @@ class PlanWalk:
 
     Args:
         program: The loaded artifact.
-        plan: Its plan, whose sizes are numbers.
-        values: Of the size variables, if the program is one of open sizes.
+        plan: Its plan.
+        memory: Of a plan of open sizes, laid out for the inputs that :meth:`run` gets.
     """
 
-    def __init__(
-        self, program: Program, plan: CallPlan, values: Mapping[str, int] = NO_SIZES
-    ) -> None:
+    def __init__(self, program: Program, plan: CallPlan, memory: OpenMemory | None = None) -> None:
         self.rows = tuple(all_steps(plan.steps))
         self._program = program
         self.plan = plan
-        self._values = values
+        self._memory_of_sizes = memory
+        self._values = NO_SIZES if memory is None else memory.values()
         self._count = 0
         self._steps = self._prepared(Block(plan.steps))
         self._turns: list[int] = []
@@ -149,7 +164,7 @@ class PlanWalk:
             number = step.number
             if isinstance(step, _Guard):
                 counts[number] += 1
-                self._program.check_guard(step.step.guard, self._values)
+                check_guard(step.step.guard, self._values)
             elif isinstance(step, _If):
                 counts[number] += 1
                 branch = step.then if self._number(step.step.condition) else step.orelse
@@ -162,11 +177,29 @@ class PlanWalk:
                     self._carry_out(step.body, seconds, counts, see)
                     self._turns[-1] += 1
                 self._turns.pop()
+            elif isinstance(step, _Sizes):
+                counts[number] += 1
+                self._read_sizes(step.step)
             else:
                 counts[number] += 1
-                seconds[number] += self._called(step)
-                if see is not None and step.region is not None:
-                    self._show(step.region, see)
+                call = step if isinstance(step, _Call) else self._closed(step)
+                seconds[number] += self._called(call)
+                if see is not None and call.region is not None:
+                    self._show(call.region, see)
+
+    def _closed(self, late: _Late) -> _Call:
+        """Return a step of open sizes made ready for the sizes that are known by now."""
+        step = close_step(late.step, self._values)
+        assert isinstance(step, KernelStep | RegionStep | CopyStep)  # as before
+        return self._prepare_call(step, late.number)
+
+    def _read_sizes(self, step: SizesStep) -> None:
+        memory = self._memory_of_sizes
+        assert memory is not None  # only plans of open sizes have such a step
+        memory.set_stage(step.stage, [self._number(size.argument) for size in step.sizes])
+        self._values = memory.values()
+        for number, made in memory.new_outputs(step.stage).items():
+            self._outputs[number] = made
 
     def _called(self, step: _Call) -> float:
         """Carry out a call; return the seconds that it took."""
@@ -180,7 +213,7 @@ class PlanWalk:
         return taken
 
     def _limit(self, step: LoopStep) -> int | None:
-        given = [] if step.most is None else [int(step.most)]
+        given = [] if step.most is None else [value_of(step.most, self._values)]
         given += [] if step.trip is None else [self._number(step.trip)]
         return min(given, default=None)
 
@@ -212,11 +245,14 @@ class PlanWalk:
                 return self._outputs[argument.index]
             case Place.CONSTANT:
                 return self._program.constants[argument.index]
+            case Place.WORKSPACE if self._memory_of_sizes is not None:
+                return self._memory_of_sizes.slot(argument.index)
             case Place.WORKSPACE:
                 return self._program.workspace[argument.index :]
 
     def _row(self, argument: Argument) -> int:
         """Return how many bytes behind its place an argument begins."""
+        argument = closed(argument, self._values)
         return 0 if argument.loop is None else self._turns[argument.loop] * argument.bytes
 
     def _address(self, argument: Argument) -> int:
@@ -224,6 +260,7 @@ class PlanWalk:
 
     def _view(self, argument: Argument) -> np.ndarray:
         """Return the memory of an argument as the callee sees it."""
+        argument = closed(argument, self._values)
         start = self._row(argument)
         flat = self._memory(argument).reshape(-1).view(np.uint8)[start : start + argument.bytes]
         return flat.view(numpy_dtype(argument.dtype)).reshape(argument.shape)
@@ -241,6 +278,10 @@ class PlanWalk:
                 return _If(number, step, self._prepared(then), self._prepared(orelse))
             case LoopStep(body=body):
                 return _Loop(number, step, self._prepared(body))
+            case SizesStep():
+                return _Sizes(number, step)
+            case _ if self._memory_of_sizes is not None:
+                return _Late(number, step)
             case _:
                 return self._prepare_call(step, number)
 
@@ -280,6 +321,8 @@ def step_name(step: Step, plan: CallPlan) -> str:
             return "copy"
         case GuardStep():
             return "guard"
+        case SizesStep():
+            return "sizes"
         case IfStep(label=label):
             return label or "if"
         case LoopStep(label=label):

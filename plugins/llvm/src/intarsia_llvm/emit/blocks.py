@@ -14,6 +14,7 @@ from intarsia_runtime.artifact.plan import (
     KernelStep,
     LoopStep,
     RegionStep,
+    SizesStep,
     Step,
 )
 from intarsia_runtime.size import Size
@@ -29,6 +30,7 @@ class Blocks:
         w: Where to write.
         address: Writes the address of an argument's place and returns it.
         region: Writes the call of a region; ``address_of`` gives the addresses of its tensors.
+        sizes: Writes what a step does that reads sizes.
         frame: The sizes of an open plan; ``None`` if all are numbers.
     """
 
@@ -37,11 +39,13 @@ class Blocks:
         w: Writer,
         address: Callable[[Argument], str],
         region: Callable[[RegionStep], None],
+        sizes: Callable[[SizesStep], None],
         frame: Frame | None = None,
     ) -> None:
         self._w = w
         self._address = address
         self._region = region
+        self._sizes = sizes
         self._frame = frame
         self._guards = 0
         self._turns: list[str] = []  # numbers of the turns of the loops that are open
@@ -57,6 +61,8 @@ class Blocks:
                 self._kernel(step)
             case RegionStep():
                 self._region(step)
+            case SizesStep():
+                self._sizes(step)
             case CopyStep():
                 self._copy(step)
             case GuardStep():

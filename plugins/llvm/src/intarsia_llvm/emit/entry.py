@@ -15,7 +15,9 @@ from intarsia_runtime.artifact.plan import (
     CallPlan,
     Place,
     RegionStep,
+    SizesStep,
     TensorSpec,
+    passed_outputs,
 )
 from intarsia_runtime.artifact.plan_walk import all_steps
 
@@ -109,7 +111,7 @@ class _Main(Struct):
     def write(self) -> None:
         plan = self.plan
         called = [(f"input '{spec.name}'", spec) for spec in plan.inputs]
-        called += [(f"output '{spec.name}'", spec) for spec in plan.outputs]
+        called += [(f"output '{spec.name}'", spec) for spec in passed_outputs(plan)]
         self.arguments = _checked(self.w, "%args", "%n", 1, called, self.statics)
         slot = self.w.emit("getelementptr i8, ptr %args, i64 8")
         self.context = self.w.emit(f"load ptr, ptr {slot}, align 8")
@@ -122,7 +124,7 @@ class _Main(Struct):
         if plan.open is not None:
             entry = self._context(1 + len(plan.constants) + 2 * len(plan.regions))
             self.frame = Frame(self.w, entry, plan.open)
-        self.blocks = Blocks(self.w, self._pointer, self._region, self.frame)
+        self.blocks = Blocks(self.w, self._pointer, self._region, self._sizes, self.frame)
         self.blocks.write(plan.steps)
 
     def _context(self, number: int) -> str:
@@ -134,13 +136,84 @@ class _Main(Struct):
             case Place.INPUT:
                 return _data(self.w, self.arguments, arg.index)
             case Place.OUTPUT:
-                return _data(self.w, self.arguments, len(self.plan.inputs) + arg.index)
+                return self._output(arg.index)
             case Place.CONSTANT:
                 return self._context(1 + arg.index)
             case Place.WORKSPACE:
-                base = self._context(0)
-                offset = arg.index if self.frame is None else self.frame.offset(arg.index)
+                if self.frame is None:
+                    base, offset = self._context(0), str(arg.index)
+                else:
+                    base, offset = self._workspace(arg.index), self.frame.offset(arg.index)
                 return self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def _workspace(self, slot: int) -> str:
+        """Return the address of the workspace that a slot of an open plan is in."""
+        sizes = self.plan.open
+        stage = 0 if sizes is None else sizes.stage(sizes.slots[slot])
+        return self._context(0 if stage == 0 else self._behind + 2 * stage)
+
+    def _output(self, number: int) -> str:
+        sizes, before = self.plan.open, number
+        if sizes is not None and sizes.stages:
+            if sizes.stage(*self.plan.outputs[number].shape):
+                return self._context(self._behind + 2 + 2 * len(sizes.stages) + number)
+            before = len(passed_outputs(self.plan, number))
+        return _data(self.w, self.arguments, len(self.plan.inputs) + before)
+
+    @property
+    def _behind(self) -> int:
+        """Number of the first entry of the context behind the frame."""
+        return 2 + len(self.plan.constants) + 2 * len(self.plan.regions)
+
+    def _sizes(self, step: SizesStep) -> None:
+        """Read the size variables of a stage, compute what depends on them, and get its memory."""
+        w, frame, sizes = self.w, self.frame, self.plan.open
+        assert frame is not None
+        assert sizes is not None
+        assert self.blocks is not None
+        for size in step.sizes:
+            pointer = self.blocks.address_of(size.argument)
+            frame.set_variable(size.name, w.emit(f"load i64, ptr {pointer}, align 8"))
+        status = w.emit(f"call i32 @intarsia_plan_sizes_{step.stage}(ptr {frame.address})")
+        self._go_on_if(w.emit(f"icmp eq i32 {status}, 0"))
+        frame.reach(step.stage)
+        self._grow_workspace(step.stage, frame)
+        for number, spec in enumerate(self.plan.outputs):
+            if sizes.stage(*spec.shape) == step.stage:
+                pointer = self._grown(len(sizes.stages) + 1 + number, frame.value(spec.bytes))
+                self._set_context(self._behind + 2 + 2 * len(sizes.stages) + number, pointer)
+
+    def _grow_workspace(self, stage: int, frame: Frame) -> None:
+        w, entry = self.w, self._behind + 2 * stage
+        needed = frame.bytes(stage)
+        room = w.emit(f"ptrtoint ptr {self._context(entry + 1)} to i64")
+        more, enough = w.fresh_label(), w.fresh_label()
+        w.do(f"br i1 {w.emit(f'icmp ule i64 {needed}, {room}')}, label %{enough}, label %{more}")
+        w.start_block(more)
+        self._set_context(entry, self._grown(stage, needed))
+        self._set_context(entry + 1, w.emit(f"inttoptr i64 {needed} to ptr"))
+        w.do(f"br label %{enough}")
+        w.start_block(enough)
+
+    def _grown(self, number: int, size: str) -> str:
+        """Ask the runtime for memory."""
+        grow, state = self._context(self._behind), self._context(self._behind + 1)
+        found = self.w.emit(f"call ptr {grow}(ptr {state}, i32 {number}, i64 {size})")
+        self._go_on_if(self.w.emit(f"icmp ne ptr {found}, null"))
+        return found
+
+    def _set_context(self, number: int, value: str) -> None:
+        slot = self.w.emit(f"getelementptr ptr, ptr {self.context}, i64 {number}")
+        self.w.do(f"store ptr {value}, ptr {slot}, align 8")
+
+    def _go_on_if(self, holds: str) -> None:
+        """Let the call fail unless a condition holds."""
+        w = self.w
+        failed, good = w.fresh_label(), w.fresh_label()
+        w.do(f"br i1 {holds}, label %{good}, label %{failed}")
+        w.start_block(failed)
+        w.do("ret i32 -1")
+        w.start_block(good)
 
     def _region(self, step: RegionStep) -> None:
         """Call a region; its tensors are described on the stack."""
@@ -158,12 +231,7 @@ class _Main(Struct):
         w.do(f"store [2 x i64] zeroinitializer, ptr {self.none}, align 8")
         values = f"ptr {handle}, ptr {self.packed}, i32 {len(step.args)}, ptr {self.none}"
         status = w.emit(f"call i32 {function}({values})")
-        failed, good = w.fresh_label(), w.fresh_label()
-        fine = w.emit(f"icmp eq i32 {status}, 0")
-        w.do(f"br i1 {fine}, label %{good}, label %{failed}")
-        w.start_block(failed)
-        w.do("ret i32 -1")
-        w.start_block(good)
+        self._go_on_if(w.emit(f"icmp eq i32 {status}, 0"))
 
     def _describe(self, tensor: str, arg: Argument, address: str) -> None:
         """Fill in a DLTensor."""

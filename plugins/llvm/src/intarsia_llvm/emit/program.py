@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia_loops.codegen.c_interface import Interface, pack_weights
-from intarsia_runtime.artifact.plan import Argument, Place, RegionStep
+from intarsia_runtime.artifact.plan import Argument, Place, RegionStep, SizesStep
 from intarsia_runtime.artifact.tensors import array_bytes
 
 from .blocks import Blocks
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 def emit_run(face: Interface, declarations: Declarations) -> str:
     """Return ``<prefix>_run(inputs, outputs, [constants,] workspace)``, whose result is 0."""
     w = Writer(declarations)
-    Blocks(w, partial(_pointer, w, face), _refused).write(face.plan.steps)
+    Blocks(w, partial(_pointer, w, face), _refused, _refused).write(face.plan.steps)
     names = ["inputs", "outputs", *(["constants"] if face.asks_constants else []), "workspace"]
     head = f"define i32 @{face.prefix}_run({', '.join(f'ptr %{name}' for name in names)}) #0 {{"
     return "\n".join([head, "start:", *w.allocas, *w.lines, "  ret i32 0", "}", ""])
 
 
-def _refused(step: RegionStep) -> None:
-    raise AssertionError(f"region {step.region} was refused before")
+def _refused(step: RegionStep | SizesStep) -> None:
+    raise AssertionError(f"{step} was refused before")
 
 
 def _pointer(w: Writer, face: Interface, arg: Argument) -> str:
