@@ -132,9 +132,9 @@ def test_greedy_overrules_what_is_only_slower_and_cost_says_so(where: str) -> No
     assert owners(greedy) == {"b": "npu"}
     free = Prices(Performance(), {"npu": Performance()}, silent=frozenset({"npu"}))
     by_cost = partition(chain(), tables, prices=free, ask=ask, fallback="loops")
-    said = next(row for row in by_cost.placement.verdicts if row.node == "b")
-    assert said.code == "slower"
-    assert said.detail.endswith("three times")
+    support = next(row for row in by_cost.placement.verdicts if row.node == "b")
+    assert support.code == "slower"
+    assert support.detail.endswith("three times")
     text = "1 faster on loops (--plan greedy gives 1 to npu)"
     assert str(by_cost.placement) == f"0/3 nodes offloaded: {text}"
     assert by_cost.placement.idle == {

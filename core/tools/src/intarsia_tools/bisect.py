@@ -151,8 +151,8 @@ def _suspects(explained: Ended) -> list[Suspect]:
         IntarsiaError: It did not come to that; as that command ended.
     """
     if explained.state != "ok":
-        said = explained.error.removeprefix("error: ") or explained.state
-        raise _error_of(explained.code)(f"the model cannot be placed: {said}")
+        reason = explained.error.removeprefix("error: ") or explained.state
+        raise _error_of(explained.code)(f"the model cannot be placed: {reason}")
     rows = cast("list[dict[str, object]]", explained.document["regions"])
     return [
         Suspect(str(row["name"]), str(row["accelerator"]), tuple(cast("list[str]", row["nodes"])))

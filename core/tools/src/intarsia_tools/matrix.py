@@ -156,8 +156,8 @@ def run_cells(
         row = run(cell) if kept is None else _kept(cell, kept)
         if kept is None and results is not None:
             fields = {"key": cell.key, "target": cell.target, "model": cell.model.stem}
-            said = {"state": row.state, "milliseconds": row.milliseconds, "error": row.error}
-            append_line(results, json.dumps({**fields, **said}))
+            document = {"state": row.state, "milliseconds": row.milliseconds, "error": row.error}
+            append_line(results, json.dumps({**fields, **document}))
         advance(1)
         return row
 
@@ -173,7 +173,7 @@ def run_cells(
 
 def result_of(cell: Cell, ended: Ended) -> CellResult:
     """Say what a command that ran a cell came to."""
-    milliseconds = ended.said.get("median_ms", 0.0)
+    milliseconds = ended.document.get("median_ms", 0.0)
     return CellResult(
         cell,
         ended.state,

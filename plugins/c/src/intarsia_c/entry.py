@@ -68,9 +68,9 @@ class ConstantTables(Struct):
         """Return the descriptions of arguments, each given as ``input 'x'`` and its type."""
         rows: list[str] = []
         for name, spec in called:
-            said = faults_of(name, spec)
-            texts = ",\n    ".join(_quoted(text) for text in said)
-            messages = self._add("faults", said, "char *const {}[]", f"{{\n    {texts}}}")
+            faults = faults_of(name, spec)
+            texts = ",\n    ".join(_quoted(text) for text in faults)
+            messages = self._add("faults", faults, "char *const {}[]", f"{{\n    {texts}}}")
             rows.append(
                 f"{{{dlpack_code(spec.dtype)}, {spec.dtype.bits}, {len(spec.shape)}, "
                 f"{self.shape(spec.shape)}, {messages}}}"

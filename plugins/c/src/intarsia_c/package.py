@@ -139,8 +139,8 @@ def _texts(module: TensorModule, face: Interface) -> Mapping[str, str]:
     files[sources[0]] = f"{_own_source(module, face)}\n{own}"
     for region in face.called:
         given = module.context.sources[region]
-        placed = [_place(name_after_model(file, region, name)) for file in given]
-        sources += [file for file in placed if file.startswith("src/")]
+        moved = [_place(name_after_model(file, region, name)) for file in given]
+        sources += [file for file in moved if file.startswith("src/")]
     listed = "".join(f"\n  {source}" for source in sources)
     files["CMakeLists.txt"] = _CMAKE.format(name=name, sources=listed)
     return files

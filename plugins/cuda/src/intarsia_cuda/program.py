@@ -179,12 +179,12 @@ def plan_operations(
             first.setdefault(begin, []).append(spot)
         elif spot.place == ArgumentSource.OUTPUT.value:
             last.setdefault(end, []).append(spot)
-    placed: list[StreamOperation] = []
+    operations: list[StreamOperation] = []
     for number, operation in enumerate(inside):
-        placed += [StreamOperation("in", (spot,)) for spot in first.get(number, ())]
-        placed.append(operation)
-        placed += [StreamOperation("out", (spot,)) for spot in last.get(number, ())]
-    return tuple(placed)
+        operations += [StreamOperation("in", (spot,)) for spot in first.get(number, ())]
+        operations.append(operation)
+        operations += [StreamOperation("out", (spot,)) for spot in last.get(number, ())]
+    return tuple(operations)
 
 
 def _spot(argument: Argument) -> Spot:

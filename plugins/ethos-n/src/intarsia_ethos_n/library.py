@@ -93,8 +93,8 @@ class SupportLibrary(Struct, frozen=True):
             ToolchainError: The library refuses it, or finds no plan.
             ResourceError: It takes longer than :data:`TIMEOUT`.
         """
-        said, blob = self._run("compile", name, network, weights, options, options.switches())
-        return CompiledNetwork(blob, json.loads(said))
+        printed, blob = self._run("compile", name, network, weights, options, options.switches())
+        return CompiledNetwork(blob, json.loads(printed))
 
     def estimate(self, name: str, network: bytes, weights: bytes, options: EthosNOptions) -> bytes:
         """Return the library's estimate of a network's performance, as it writes it: JSON.

@@ -231,8 +231,8 @@ def link_shared(
         except (OSError, subprocess.TimeoutExpired) as cause:
             raise ToolchainError(f"the linker {command[0]} did not run: {cause}") from cause
         if done.returncode != 0 or not target.exists():
-            said = done.stderr.strip().splitlines()
+            lines = done.stderr.strip().splitlines()
             raise ToolchainError(
-                f"the linker {command[0]} failed (status {done.returncode}): {' '.join(said[:3])}"
+                f"the linker {command[0]} failed (status {done.returncode}): {' '.join(lines[:3])}"
             )
         return target.read_bytes()

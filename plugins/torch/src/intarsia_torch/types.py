@@ -10,7 +10,7 @@ import numpy as np
 
 
 class TorchDevice(Protocol):
-    """A ``torch.device``."""
+    """Where a tensor lives: ``cpu``, ``cuda:0``."""
 
     type: str
 

@@ -80,11 +80,11 @@ def accepted(table: SupportTable, cases: Sequence[Case], *, fixed: bool) -> tupl
     taken: list[Case] = []
     refusal = ""
     for case, results in zip(cases, batch.results, strict=True):
-        said = verdicts[_root(results[0])][0]
-        if said.code is Code.OK:
+        verdict = verdicts[_root(results[0])][0]
+        if verdict.code is Code.OK:
             taken.append(case)
         else:
-            refusal = refusal or f"{said.code.value}: {said.detail}"
+            refusal = refusal or f"{verdict.code.value}: {verdict.detail}"
     return taken, refusal
 
 
@@ -143,7 +143,9 @@ def _observations(subject: Subject, host: Host, options: str, shapes: Shapes) ->
         for name, cases in subject.cases().items():
             if any(name in (root_operators(row.pattern) or (name,)) for row in table.rows):
                 verdicts = annotate(Batch(cases, fixed=True).main, [("subject", table)]).verdicts
-                yield from (f"{said[0].code} {said[0].detail}" for said in verdicts.values())
+                yield from (
+                    f"{verdict[0].code} {verdict[0].detail}" for verdict in verdicts.values()
+                )
     own = subject.table(host) if subject.is_accelerator else None
     blocks = choose_blocks(own)
     used = other_blocks(blocks, own, shapes) if shapes else blocks

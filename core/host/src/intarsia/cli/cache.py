@@ -34,8 +34,8 @@ def info(as_json: bool) -> None:
     entries = cache.entries()
     size = sum(entry.bytes for entry in entries)
     if as_json:
-        said = {"folder": str(cache.folder), "entries": len(entries), "bytes": size}
-        emit_json({**said, "limit": cache.limit})
+        document = {"folder": str(cache.folder), "entries": len(entries), "bytes": size}
+        emit_json({**document, "limit": cache.limit})
         return
     echo(f"folder:  {cache.folder}")
     echo(f"entries: {len(entries)}")

@@ -13,7 +13,7 @@ def probe_lines(finding: PluginFinding) -> list[str]:
         if "error" in answer:
             lines.append(f"{kind}: its probe failed: {answer['error']}")
             continue
-        said = [str(answer[key]) for key in ("sdk", "device", "detail") if answer.get(key)]
+        facts = [str(answer[key]) for key in ("sdk", "device", "detail") if answer.get(key)]
         usable = "usable" if answer.get("usable") else "not usable here"
-        lines.append(": ".join([kind, ", ".join([usable, *said])]))
+        lines.append(": ".join([kind, ", ".join([usable, *facts])]))
     return lines

@@ -33,7 +33,7 @@ from intarsia_runtime.errors import IntarsiaError, ResourceError
 from intarsia_runtime.threads import choose_threads
 
 from ..host.trial import cache_folder
-from ..partition.annotate import Placed, annotate
+from ..partition.annotate import ClaimedMatch, annotate
 from ..partition.measured import MeasuredSeconds, function_of_calls, signature_of_calls
 from ..target.detect import machine_facts
 from .pack import own_version
@@ -92,12 +92,12 @@ def measure_claims(
     own: dict[str, ClaimMeasurement] = {}
     for part in target.accelerators:
         pair = replace(target, accelerators=(part,))
-        for placed in _claims(host, module, part):
-            calls = placed.match.calls
+        for claimed in _claims(host, module, part):
+            calls = claimed.match.calls
             heavy = [one for one in calls if is_heavy(one)]
             for one in heavy:
                 _add(own, signature_of_calls([one]), [one], alone)
-            if heavy and placed.support.seconds is None:
+            if heavy and claimed.support.seconds is None:
                 _add(claims, (part.kind.name, signature_of_calls(calls)), calls, pair)
     x = Var("x", TensorType((1,), DType.FLOAT32))
     empty = ClaimMeasurement(alone, "an empty run", Function((x,), call(OPERATORS["negative"], x)))
@@ -109,10 +109,10 @@ def measure_claims(
     )
 
 
-def _claims(host: Host, module: IRModule, part: Target) -> list[Placed]:
+def _claims(host: Host, module: IRModule, part: Target) -> list[ClaimedMatch]:
     """All matches that an accelerator takes, asked alone."""
     annotated = annotate(module.main, [(part.kind.name, support_of(host, part))])
-    return list({placed.match.root: placed for placed in annotated.placed.values()}.values())
+    return list({claimed.match.root: claimed for claimed in annotated.claimed.values()}.values())
 
 
 def _add(
@@ -183,9 +183,9 @@ def _timed(files: Sequence[Path], folder: Path) -> list[float | None]:
                 capture_output=True, timeout=SECONDS * len(rest),
             )  # fmt: skip
         lines = answer.read_text(encoding="utf-8").splitlines() if answer.exists() else []
-        said: list[object] = [json.loads(line) for line in lines]
-        found += [float(one) if isinstance(one, float) else None for one in said]
-        if len(said) < len(rest):
+        answers: list[object] = [json.loads(line) for line in lines]
+        found += [float(one) if isinstance(one, float) else None for one in answers]
+        if len(answers) < len(rest):
             found.append(None)  # the one that the child was at
     return found
 

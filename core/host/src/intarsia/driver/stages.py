@@ -188,10 +188,12 @@ def performances(
     Raises:
         PluginError: A plugin failed.
     """
-    said = {part.kind.name: host.ask("performance", part.kind.name, target=part) for part in parts}
+    performances = {
+        part.kind.name: host.ask("performance", part.kind.name, target=part) for part in parts
+    }
     return {
         kind: cast("Performance | RelativePerformance", answer)
-        for kind, answer in said.items()
+        for kind, answer in performances.items()
         if answer is not None
     }
 

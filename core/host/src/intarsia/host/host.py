@@ -377,11 +377,11 @@ class Host:
         Raises:
             PluginError: A plugin failed.
         """
-        said = {
+        versions = {
             part.kind.name: self.ask("environment_version", part.kind.name, target=part)
             for part in targets
         }
-        return {kind: str(version) for kind, version in said.items() if version is not None}
+        return {kind: str(version) for kind, version in versions.items() if version is not None}
 
     def call(self, hook: str, /, kind: str, **arguments: object) -> object:
         """Ask the owner of a kind, and only the owner; returns its answer, checked.

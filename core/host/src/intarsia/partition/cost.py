@@ -32,7 +32,7 @@ from intarsia_ir.regions.work import count_bytes, count_flops, is_heavy
 
 from ..target.kind import Performance, RelativePerformance
 from ..target.target import Target
-from .annotate import Placed
+from .annotate import ClaimedMatch
 from .measured import MeasuredSeconds, signature_of_calls
 
 PICOSECONDS = 10**12
@@ -118,41 +118,41 @@ class Prices(Struct, frozen=True):
                 return _picoseconds(seconds)
         return _picoseconds(self.fallback.launch) + _roofline(self.fallback, [call])
 
-    def source(self, placed: Placed) -> CostSource:
+    def source(self, claimed: ClaimedMatch) -> CostSource:
         """Return where the cost of a match on an accelerator comes from."""
-        if placed.said.seconds is not None:
+        if claimed.support.seconds is not None:
             return CostSource.STATED
-        if self._measured(placed) is not None:
+        if self._measured(claimed) is not None:
             return CostSource.MEASURED
-        if placed.said.flops is not None:
+        if claimed.support.flops is not None:
             return CostSource.STATED
-        return CostSource.PRESUMED if placed.kind in self.silent else CostSource.ESTIMATED
+        return CostSource.PRESUMED if claimed.kind in self.silent else CostSource.ESTIMATED
 
-    def _measured(self, placed: Placed) -> int | None:
+    def _measured(self, claimed: ClaimedMatch) -> int | None:
         """What was measured of a match, without region and borders."""
         if self.measured is None:
             return None
-        key = placed.kind, signature_of_calls(placed.match.calls)
+        key = claimed.kind, signature_of_calls(claimed.match.calls)
         seconds = self.measured.claims.get(key)
         if seconds is None:
             return None
-        match = placed.match
+        match = claimed.match
         values = dict.fromkeys(v for v in match.inputs if not isinstance(v, Constant))
         borders = [count_bytes(value.type) for value in (*values, match.root)]
-        outside = self.launch(placed.kind) + sum(self.crossing(placed.kind, b) for b in borders)
+        outside = self.launch(claimed.kind) + sum(self.crossing(claimed.kind, b) for b in borders)
         return max(0, _picoseconds(seconds) - outside)
 
-    def claim(self, placed: Placed) -> int:
+    def claim(self, claimed: ClaimedMatch) -> int:
         """Return what an accelerator needs for a match, without region and borders."""
-        speed = self.accelerators[placed.kind]
-        if placed.said.seconds is not None:
-            return _picoseconds(placed.said.seconds)
-        measured = self._measured(placed)
+        speed = self.accelerators[claimed.kind]
+        if claimed.support.seconds is not None:
+            return _picoseconds(claimed.support.seconds)
+        measured = self._measured(claimed)
         if measured is not None:
             return measured
-        if placed.said.flops is not None:
-            return _picoseconds(placed.said.flops / speed.flops)
-        return 0 if placed.kind in self.silent else _roofline(speed, placed.match.calls)
+        if claimed.support.flops is not None:
+            return _picoseconds(claimed.support.flops / speed.flops)
+        return 0 if claimed.kind in self.silent else _roofline(speed, claimed.match.calls)
 
     def launch(self, kind: str) -> int:
         """Return what calling a region costs."""

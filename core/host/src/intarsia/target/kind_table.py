@@ -221,13 +221,19 @@ def make_target(
     pinned = frozenset(f for f, v in implied.items() if f not in found and v != defaults[f])
     found |= {KEYS: keys} if keys else {}
     found |= {HARDWARE: chosen[HARDWARE]} if device is not None else {}
-    said = tuple(
+    option_values = tuple(
         (flag, givers[flag] if chosen.get(flag) == value or flag == KEYS else "detection")
         for flag, value in found.items()
     )
     name = device.tag.name if device is not None else ""
     return Target(
-        kind, options, said, hardware=name, user_keys=keys, tag_keys=tag_keys, pinned=pinned
+        kind,
+        options,
+        option_values,
+        hardware=name,
+        user_keys=keys,
+        tag_keys=tag_keys,
+        pinned=pinned,
     )
 
 

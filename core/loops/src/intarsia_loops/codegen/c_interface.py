@@ -141,9 +141,9 @@ class Interface(Struct, frozen=True, dict=True):
         name = self.prefix
         struct = _struct(f"{name}_constants", self.constants, self.weights(), "const ")
         if self.linked:
-            said = "/* The weights, which are part of the program. */"
+            comment = "/* The weights, which are part of the program. */"
             known = [f"extern const struct {name}_constants {name}_parameters;", ""]
-            return [said, *struct, *known]
+            return [comment, *struct, *known]
         return [
             f"/* The weights; each at a multiple of {self.constant_alignment} bytes. */",
             *struct,

@@ -119,8 +119,8 @@ class SizeChoice(Struct, frozen=True):
 
     def to_json(self) -> JsonObject:
         """Return it as plain JSON."""
-        said: JsonObject = {"name": self.name, "sizes": list(self.sizes), "low": self.low}
-        return {**said, "open": True} if self.is_open else said
+        fields: JsonObject = {"name": self.name, "sizes": list(self.sizes), "low": self.low}
+        return {**fields, "open": True} if self.is_open else fields
 
 
 def signature_from_json(document: JsonObject) -> ModelSignature:

@@ -27,7 +27,7 @@ from intarsia_runtime.errors import ModelError
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import Diverging, NodeContext
 from ..flow import Branch, Flow
-from .iterations import turning_loop, turning_scan
+from .iterations import iterated_loop, iterated_scan
 
 MAX_WRITTEN = 2048
 """Most nodes that the turns of a loop may become, if it cannot stay a loop."""
@@ -119,7 +119,7 @@ def _branch(node: NodeContext, name: str) -> Branch:
 def loop(node: NodeContext) -> tuple[Expr, ...]:
     """Convert Loop: a small one of known turns is written out, another stays a loop."""
     if node.flow is not None and not _is_written_out(node):
-        return turning_loop(node, node.flow)
+        return iterated_loop(node, node.flow)
     iterations = (
         1 << 63 if node.optional(0) is None else node.required_integer(0, "the number of turns")
     )
@@ -132,7 +132,7 @@ def loop(node: NodeContext) -> tuple[Expr, ...]:
         results = node.body("body", given)
         known = node.folder.value(results[0])
         if known is None and node.flow is not None:
-            return turning_loop(node, node.flow)
+            return iterated_loop(node, node.flow)
         if known is None:
             raise node.unsupported("Loop whose condition is not known at compile time", STATIC_HINT)
         going = bool(known.reshape(()))
@@ -175,7 +175,7 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
         raise node.model_error(f"the operands have {sorted(sizes)} slices")
     (iterations,) = sizes
     if node.flow is not None and not _is_few(node, iterations):
-        return turning_scan(node, node.flow)
+        return iterated_scan(node, node.flow)
     _check_size(node, iterations)
     rows: list[tuple[Expr, ...]] = []
     for iteration in range(iterations):

@@ -124,11 +124,11 @@ def _scan(
     stacked = _stacked(call, body, len(current), rows)
     to = call.integers("scan_output_axes", (0,) * len(stacked))
     flipped = call.integers("scan_output_directions", (0,) * len(stacked))
-    placed = [
+    outputs = [
         np.moveaxis(np.flip(y, 0) if back else y, 0, axis)
         for y, axis, back in zip(stacked, to, flipped, strict=True)
     ]
-    return (*current, *placed)
+    return (*current, *outputs)
 
 
 def sequence_map(call: NumpyCall, first: list[Value], *others: Value) -> tuple[Value, ...]:

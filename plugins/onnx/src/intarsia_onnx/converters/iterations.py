@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop and Scan as loops of the run: the body becomes a function that is carried out in turns."""
+"""Loop and Scan as loops of the run: the body becomes a function that each iteration calls."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from ..context import NodeContext
 from ..flow import Flow
 
 ENDLESS = 1 << 31
-"""Turns that are no limit: so many are made by nobody."""
+"""A trip count from which on there is no limit."""
 
 
-class _Turns(Struct, frozen=True, eq=False):
-    """How often a loop turns, and what each turn gets.
+class _Iterations(Struct, frozen=True, eq=False):
+    """How many iterations a loop runs, and what each gets.
 
     Attributes:
-        state: First values of what turns hand on.
-        sliced: Tensors of which each turn gets a slice along the first axis.
-        most: Limit of the turns; -1 if there is none that is a size.
-        trip: Limit of the turns that the run computes.
-        condition: Whether the first turn begins; ``None`` if nothing but limits ends the loop.
-        turn: Number of the turn, if the body may read it.
-        heads: How many values the body gives before those that turns hand on.
+        state: Initial loop-carried values.
+        sliced: Tensors of which each iteration gets a slice along the first axis.
+        most: Limit of the iterations; -1 if there is none that is a size.
+        trip: Limit of the iterations that the run computes.
+        condition: Whether the first iteration begins; ``None`` if nothing but limits ends the loop.
+        iteration: Number of the iteration, if the body may read it.
+        heads: How many values the body gives before those that iterations hand on.
     """
 
     state: Sequence[Expr]
@@ -40,11 +40,11 @@ class _Turns(Struct, frozen=True, eq=False):
     most: Size = -1
     trip: Expr | None = None
     condition: Expr | None = None
-    turn: Var | None = None
+    iteration: Var | None = None
     heads: int = 0
 
 
-def turning_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
+def iterated_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
     """Convert a Loop that stays one."""
     trip, condition = node.optional(0), node.optional(1)
     most: Size = -1
@@ -58,12 +58,12 @@ def turning_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
         else:
             trip = node.reshape(trip, ())
     first = None if condition is None else node.reshape(condition, ())
-    turn = Var(node.graph("body").inputs[0].name, TensorType((), DType.INT64))
+    iteration = Var(node.graph("body").inputs[0].name, TensorType((), DType.INT64))
     state = [node.input(index) for index in range(2, len(node.args))]
-    return _turning(node, flow, _Turns(state, (), most, trip, first, turn, heads=1))
+    return _iterated(node, flow, _Iterations(state, (), most, trip, first, iteration, heads=1))
 
 
-def turning_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
+def iterated_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
     """Convert a Scan that stays one: slices are those of the first axis, first to last."""
     count = node.integer("num_scan_inputs")
     operands = node.variadic()
@@ -77,7 +77,7 @@ def turning_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
         moved = node.transpose(x, [at, *range(at), *range(at + 1, rank)])
         sliced.append(_flipped(node, moved) if backwards else moved)
     most = tensor_type(sliced[0]).shape[0]
-    made = list(_turning(node, flow, _Turns(operands[:first], sliced, most)))
+    made = list(_iterated(node, flow, _Iterations(operands[:first], sliced, most)))
     backwards = node.integers("scan_output_directions", (0,) * (len(made) - first))
     axes = node.integers("scan_output_axes", (0,) * (len(made) - first))
     for number, (axis, is_back) in enumerate(zip(axes, backwards, strict=True), start=first):
@@ -92,80 +92,87 @@ def _flipped(node: NodeContext, x: Expr) -> Expr:
     return node.call(Flip, x, attrs=Flip.Attrs(axes=(0,)))
 
 
-def _turning(node: NodeContext, flow: Flow, turns: _Turns) -> tuple[Expr, ...]:
-    """Import the body as a function, and call it in turns."""
-    names = [info.name for info in node.graph("body").inputs][2 * turns.heads :]
-    values = (*turns.state, *turns.sliced)
+def _iterated(node: NodeContext, flow: Flow, iterations: _Iterations) -> tuple[Expr, ...]:
+    """Import the body as a function, and call it in iterations."""
+    names = [info.name for info in node.graph("body").inputs][2 * iterations.heads :]
+    values = (*iterations.state, *iterations.sliced)
     if len(names) != len(values):
         raise node.model_error(f"the body takes {len(names)} values, {len(values)} are given")
-    count = len(turns.state)
-    carried = [Var(name, x.type) for name, x in zip(names, turns.state, strict=False)]
+    count = len(iterations.state)
+    carried = [Var(name, x.type) for name, x in zip(names, iterations.state, strict=False)]
     slices = [
         Var(name, control.row_type(tensor_type(x)))
-        for name, x in zip(names[count:], turns.sliced, strict=True)
+        for name, x in zip(names[count:], iterations.sliced, strict=True)
     ]
-    results = _results(node, turns, [*carried, *slices])
-    same = [results[turns.heads + n] is var for n, var in enumerate(carried)]
-    if any(same):  # what no turn changes is the same value inside
-        given = [x if kept else v for x, v, kept in zip(turns.state, carried, same, strict=True)]
-        results = _results(node, turns, [*given, *slices])
+    results = _results(node, iterations, [*carried, *slices])
+    same = [results[iterations.heads + n] is var for n, var in enumerate(carried)]
+    if any(same):  # what no iteration changes is the same value inside
+        given = [
+            x if kept else v for x, v, kept in zip(iterations.state, carried, same, strict=True)
+        ]
+        results = _results(node, iterations, [*given, *slices])
     changing = [n for n, kept in enumerate(same) if not kept]
-    head, handed = results[: turns.heads], [results[turns.heads + n] for n in changing]
+    head, handed = results[: iterations.heads], [results[iterations.heads + n] for n in changing]
     for var, value in zip([carried[n] for n in changing], handed, strict=True):
         if var.type != value.type:
             raise node.unsupported(
-                f"'{var.name}' is {var.type} in one turn and {value.type} in the next", STATIC_HINT
+                f"'{var.name}' is {var.type} in one iteration and {value.type} in the next",
+                STATIC_HINT,
             )
-    condition = _condition(node, turns, head)
-    collected = results[turns.heads + count :]
+    condition = _condition(node, iterations, head)
+    collected = results[iterations.heads + count :]
     if len(node.node.outputs) != count + len(collected):
         raise node.model_error(
             f"the body gives {len(collected)} values to collect,"
             f" not {len(node.node.outputs) - count}"
         )
-    if collected and (turns.most == -1 or condition is not None):
+    if collected and (iterations.most == -1 or condition is not None):
         raise node.unsupported(
-            f"{node.op_type} collects values in turns that only the run counts", STATIC_HINT
+            f"{node.op_type} collects values in iterations that only the run counts", STATIC_HINT
         )
     own = [carried[n] for n in changing]
     inside = [*([] if condition is None else [condition[1]]), *handed, *collected]
-    turn = [] if turns.turn is None else [turns.turn]
-    body, captured = flow.loop(node.span, [*turn, *own, *slices], inside)
-    stacked = [control.stacked_type(tensor_type(value), turns.most) for value in collected]
+    iteration = [] if iterations.iteration is None else [iterations.iteration]
+    body, captured = flow.loop(node.span, [*iteration, *own, *slices], inside)
+    stacked = [control.stacked_type(tensor_type(value), iterations.most) for value in collected]
     attrs = control.Loop.Attrs(
         body=body,
         results=(*(tensor_type(value) for value in handed), *stacked),
         carried=len(own),
         sliced=len(slices),
-        most=turns.most,  # type: ignore[arg-type]  # a size that only the run knows may stand here
-        has_trip=turns.trip is not None,
+        most=iterations.most,  # type: ignore[arg-type]  # a size that only the run knows may stand here
+        has_trip=iterations.trip is not None,
         has_condition=condition is not None,
-        takes_turn=turns.turn is not None,
+        takes_turn=iterations.iteration is not None,
     )
-    heads = [turns.trip, None if condition is None else condition[0]]
-    state = [turns.state[n] for n in changing]
-    operands = (*(x for x in heads if x is not None), *state, *turns.sliced, *captured)
+    heads = [iterations.trip, None if condition is None else condition[0]]
+    state = [iterations.state[n] for n in changing]
+    operands = (*(x for x in heads if x is not None), *state, *iterations.sliced, *captured)
     made = node.call(control.Loop, *operands, attrs=attrs)
     fields = [get_item(made, n, span=node.span) for n in range(len(attrs.results))]
     last = dict(zip(changing, fields, strict=False))
-    return (*(last.get(n, x) for n, x in enumerate(turns.state)), *fields[len(changing) :])
+    return (*(last.get(n, x) for n, x in enumerate(iterations.state)), *fields[len(changing) :])
 
 
-def _results(node: NodeContext, turns: _Turns, given: Sequence[Expr]) -> tuple[Expr, ...]:
-    head = () if turns.turn is None else (turns.turn, node.array(np.array(True)))
+def _results(node: NodeContext, iterations: _Iterations, given: Sequence[Expr]) -> tuple[Expr, ...]:
+    head = (
+        () if iterations.iteration is None else (iterations.iteration, node.array(np.array(True)))
+    )
     results = node.body("body", [*head, *given])
-    if len(results) < turns.heads + len(turns.state):
+    if len(results) < iterations.heads + len(iterations.state):
         raise node.model_error(f"the body gives {len(results)} values")
     return results
 
 
-def _condition(node: NodeContext, turns: _Turns, head: Sequence[Expr]) -> tuple[Expr, Expr] | None:
-    """Return the first condition and that of the next turn; ``None`` if both are true."""
+def _condition(
+    node: NodeContext, iterations: _Iterations, head: Sequence[Expr]
+) -> tuple[Expr, Expr] | None:
+    """Return the first condition and that of the next iteration; ``None`` if both are true."""
     if not head:
         return None
     following = node.reshape(head[0], ())
     known = node.folder.value(following)
-    first = turns.condition
+    first = iterations.condition
     start = None if first is None else node.folder.value(first)
     if (first is None or (start is not None and bool(start))) and known is not None and bool(known):
         return None
