@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 from intarsia_ir.graph.expr import Call, CallFunction, Constant, Expr, Tuple, TupleGetItem, Var
 from intarsia_ir.graph.types import Size, TensorType, TupleType
+from intarsia_ir.ops.run_sizes import SizeOf, WithSizes
 from intarsia_ir.ops.shape import BroadcastTo, Copy, Reshape, Transpose
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 from intarsia_runtime.size import product
@@ -68,7 +69,7 @@ def is_view(call: Call) -> bool:
 
     True of reshapes and copies, and of transposes and broadcasts that only move or add ones.
     """
-    if call.op in (Reshape, Copy):
+    if call.op in (Reshape, Copy, SizeOf, WithSizes):
         return True
     if call.op not in (Transpose, BroadcastTo) or not isinstance(call.type, TensorType):
         return False

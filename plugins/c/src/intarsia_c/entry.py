@@ -11,6 +11,7 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.arguments import dlpack_code, faults_of
 from intarsia_loops.codegen.c_interface import Interface
+from intarsia_loops.codegen.statements import AddressOf
 from intarsia_runtime.artifact.plan import (
     PLAN_STAMP,
     Argument,
@@ -247,7 +248,7 @@ class _CMain(Struct):
     def _steps(self) -> list[str]:
         return self.interface.steps(self._address, self._region)
 
-    def _region(self, step: RegionStep) -> list[str]:
+    def _region(self, step: RegionStep, address_of: AddressOf) -> list[str]:
         first = 1 + len(self.interface.plan.constants) + 2 * step.region
         called = f"context[{first}].call", f"context[{first + 1}].handle"
-        return region_call(step, self._address, self.statics, called)
+        return region_call(step, address_of, self.statics, called)

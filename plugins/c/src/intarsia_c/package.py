@@ -15,6 +15,7 @@ from intarsia_loops.codegen.c_interface import (
     mapping_declaration,
     pack_weights,
 )
+from intarsia_loops.codegen.statements import AddressOf
 from intarsia_runtime.artifact.plan import RegionStep
 from intarsia_runtime.artifact.unit import CompiledUnit
 
@@ -98,10 +99,10 @@ def _own_source(module: TensorModule, face: Interface) -> str:
         return print_sources(module, face, header)
     statics = ConstantTables(prefix="region_")
 
-    def region(step: RegionStep) -> list[str]:
+    def region(step: RegionStep, address_of: AddressOf) -> list[str]:
         name = face.called[step.region]
         called = (f"{face.prefix}_{name}_call", f"regions->{name}")
-        return region_call(step, face.member, statics, called)
+        return region_call(step, address_of, statics, called)
 
     text = print_sources(module, face, header, region)
     declared = [

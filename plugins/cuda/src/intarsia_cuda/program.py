@@ -17,7 +17,7 @@ from intarsia_runtime.artifact.plan import (
     plan_stamp,
     stamp_of,
 )
-from intarsia_runtime.artifact.plan_json import step_arguments
+from intarsia_runtime.artifact.plan_walk import step_arguments
 from intarsia_runtime.artifact.unit_json import Index, Size, read_unit_json
 from intarsia_runtime.errors import ArtifactError
 
@@ -166,7 +166,7 @@ def plan_operations(
             spots = (_spot(step.destination), _spot(step.source))
             inside.append(StreamOperation("copy", spots, bytes=step.source.bytes, step=number))
         else:
-            spots = tuple(_spot(argument) for argument in step.args)
+            spots = tuple(_spot(argument) for argument in step_arguments(step))
             inside.append(StreamOperation("region", spots, step=number))
     first: dict[int, list[Spot]] = {}
     last: dict[int, list[Spot]] = {}

@@ -44,6 +44,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             summary="CPUs, through LLVM: x86-64, AArch64, RISC-V, Cortex-M",
             memory=(Memory("global", 64),),
             open_sizes=True,
+            control_flow=True,
             reduced_convolution=WINOGRAD,
             runtimes=("cpp", "c"),
             known_flags=("mcpu", "mattr", "mtune"),
@@ -102,11 +103,20 @@ def lower(
     alignment: int,
     tuned: Tuned | None,
     name: str,
+    functions: Mapping[str, Function],
 ) -> Lowered:
     """Schedules for the registers and caches of the processor."""
     from .lowering import lower_function
 
-    return lower_function(main, regions, target=target, alignment=alignment, tuned=tuned, name=name)
+    return lower_function(
+        main,
+        regions,
+        target=target,
+        alignment=alignment,
+        tuned=tuned,
+        name=name,
+        functions=functions,
+    )
 
 
 @hookimpl

@@ -10,18 +10,21 @@ from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
+from intarsia_ir.graph.guards import guards_apart, require_all
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .builder import STATIC_HINT, Builder
-from .context import Converted, Converter, Narrow, NodeContext
+from .context import Converted, Converter, Diverging, Narrow, NodeContext
+from .flow import Branch, Flow, chosen
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
 from .implied import (
@@ -95,6 +98,10 @@ class ImportScope(Struct):
             scope.values[name] = constant(data, name=name)
         return scope.values[name]
 
+    def copied(self) -> ImportScope:
+        """Return the scope as it is now; what is added to one is not in the other."""
+        return replace(self, values=dict(self.values), stored=dict(self.stored))
+
     def stored_type(self, name: str) -> np.dtype | None:
         """Return the element type that the bytes of a value store; ``None`` for plain ones."""
         scope = self
@@ -111,6 +118,8 @@ class Importer:
         converters: Converter of every standard operator by its name, of others by ``domain::name``.
         inputs: Types of the graph's inputs, overrides applied.
         fixed: Values of inputs that become constants.
+        control_flow: Whether branches and loops that only the run decides become functions of the
+            module; if not, both branches are computed and loops written out, or the node refused.
     """
 
     def __init__(
@@ -119,7 +128,10 @@ class Importer:
         converters: Mapping[str, Converter],
         inputs: Mapping[str, TensorType],
         fixed: Mapping[str, np.ndarray],
+        *,
+        control_flow: bool = False,
     ) -> None:
+        self._functions: dict[str, Function] | None = {} if control_flow else None
         self._model = model
         self._converters = converters
         self._inputs = inputs
@@ -160,20 +172,67 @@ class Importer:
         body = outputs[0] if len(outputs) == 1 else make_tuple(outputs)
         names = tuple(info.name for info in graph.outputs)
         module = with_stored(Function(tuple(params), body, names), scope)
+        if self._functions:
+            module = module.with_functions({**module.functions, **self._functions})
         if self._only:
             module = module.with_attr(OnlyFor, OnlyFor(MappingProxyType(self._only)))
         return module
 
-    def _import(self, scope: ImportScope) -> list[Expr | None]:
+    def _import(self, scope: ImportScope, start: int = 0) -> list[Expr | None]:
+        """Import the nodes of a graph, from one on, and return its outputs."""
         graph = scope.graph
         used = live_names(graph)
-        for node in graph.nodes:
+        for number, node in enumerate(graph.nodes[start:], start):
             if used.isdisjoint(node.outputs):
                 continue
-            results = self._convert(node, scope, used)
+            try:
+                results = self._convert(node, scope, used)
+            except Diverging as fork:
+                return self._continued(scope, number, fork)
             for name, value in zip(node.outputs, results, strict=False):
                 scope.values[name] = value
         return [scope.find(info.name) for info in graph.outputs]
+
+    def _continued(self, scope: ImportScope, number: int, fork: Diverging) -> list[Expr | None]:
+        """Import what follows an ``if`` whose branches differ in type, once for each branch.
+
+        If what follows is possible for one branch alone, that one is required. If it is for both,
+        all of it is in the branches.
+        """
+        node, functions = scope.graph.nodes[number], self._functions
+        assert functions is not None  # nothing diverges without
+        flow = Flow(functions, partial(_values_around, scope.copied()))
+        trials = [self._trial(scope, number, branch) for branch in fork.branches]
+        both = [trial for trial in trials if trial is not None]
+        if len(both) == 2 and _types(both[0]) == _types(both[1]):
+            return [*flow.choose(node.span, fork.condition, (both[0], both[1]))]
+        if len(both) != 1:
+            fork.where = fork.where or str(node.span)
+            self._problems.append(fork)
+            return [None] * len(scope.graph.outputs)
+        require_all(both[0].guards)
+        require_all(chosen(self._folder, fork.condition, trials[0] is not None, node.span))
+        return [*both[0].results]
+
+    def _trial(self, scope: ImportScope, number: int, branch: Branch) -> Branch | None:
+        """Import what follows a node whose results are those of a branch; ``None`` if it fails."""
+        inner = scope.copied()
+        outputs = scope.graph.nodes[number].outputs
+        inner.values.update(zip(outputs, branch.results, strict=False))
+        before, unknown = self._problems, {key: [*old] for key, old in self._unknown.items()}
+        self._problems = []
+        try:
+            with guards_apart() as found:
+                require_all(branch.guards)
+                results = self._import(inner, number + 1)
+            values = tuple(value for value in results if value is not None)
+            failed = bool(self._problems) or len(values) < len(results)
+        except (ModelError, UnsupportedError, _BranchFailed):
+            return None
+        finally:
+            self._problems = before
+            self._unknown = unknown
+        return None if failed else Branch(values, found.guards)
 
     def _convert(self, node: Node, scope: ImportScope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
@@ -309,11 +368,17 @@ class Importer:
             return whole
 
         again = partial(self._again, node, scope)
-        context = NodeContext(node, args, scope.opset, self._folder, used, branch, stored, again)
+        functions, values = self._functions, partial(_values_around, scope)
+        flow = None if functions is None else Flow(functions, values)
+        context = NodeContext(
+            node, args, scope.opset, self._folder, used, branch, stored, again, flow
+        )
         try:
             converted = converter(context)
         except _BranchFailed:
             return nothing
+        except Diverging:
+            raise
         except UnsupportedError as error:
             if not error.where:
                 error.where = str(node.span)
@@ -439,6 +504,20 @@ def with_stored(function: Function, scope: ImportScope) -> IRModule:
     found = {name: scope.stored[name].name for name in names if name in scope.stored}
     module = IRModule.from_function(function)
     return module.with_attr(StoredAs, StoredAs(MappingProxyType(found))) if found else module
+
+
+def _types(branch: Branch) -> list[Type]:
+    return [value.type for value in branch.results]
+
+
+def _values_around(scope: ImportScope) -> set[Expr]:
+    """Return the values of a graph and of those around it."""
+    found: set[Expr] = set()
+    around: ImportScope | None = scope
+    while around is not None:
+        found.update(value for value in around.values.values() if value is not None)
+        around = around.outer
+    return found
 
 
 class _BranchFailed(Exception):

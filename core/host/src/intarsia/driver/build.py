@@ -127,7 +127,12 @@ def request_build(
     check_served(wanted, place, parts)
     return BuildRequest(
         source=source_of(
-            host, ir_mod, params=params, values=values, mapped=bool(chosen.get("mapped"))
+            host,
+            ir_mod,
+            params=params,
+            values=values,
+            mapped=bool(chosen.get("mapped")),
+            control_flow=parts.fallback.kind.control_flow and not place.is_freestanding,
         ),
         target=parts,
         executor=wanted,
@@ -162,7 +167,9 @@ def request_partition(
     given = choose(Executor, executor, host)
     values = options.pop("values", None)
     return BuildRequest(
-        source=source_of(host, model, values=values),
+        source=source_of(
+            host, model, values=values, control_flow=target.fallback.kind.control_flow
+        ),
         target=target,
         executor=given or Executor(),
         runtime=Runtime(),

@@ -141,6 +141,7 @@ def lower(
     alignment: int,
     tuned: Tuned | None,
     name: str,
+    functions: Mapping[str, Function],
 ) -> Lowered | None:
     """Lower a graph function to kernels and the plan that calls them.
 
@@ -156,6 +157,8 @@ def lower(
         tuned: What was measured to be best in the plugin's ``schedule_spaces``; ``None`` if nothing
             was.
         name: Name of the unit.
+        functions: What control flow carries out, by name; empty unless the kind takes
+            ``control_flow``.
     """
 
 

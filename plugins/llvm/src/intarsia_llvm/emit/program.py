@@ -8,18 +8,14 @@ hold nothing but pointers, so an element's number is its place.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from intarsia_loops.codegen.c_interface import Interface, pack_weights
-from intarsia_runtime.artifact.plan import (
-    Argument,
-    ArgumentSource,
-    CopyStep,
-    KernelStep,
-    RegionStep,
-)
+from intarsia_runtime.artifact.plan import Argument, ArgumentSource, RegionStep, SizesStep
 from intarsia_runtime.artifact.tensors import array_bytes
 
+from .blocks import Blocks
 from .writer import Declarations, FunctionWriter
 
 if TYPE_CHECKING:
@@ -29,22 +25,14 @@ if TYPE_CHECKING:
 def emit_run(face: Interface, declarations: Declarations) -> str:
     """Return ``<prefix>_run(inputs, outputs, [constants,] workspace)``, whose result is 0."""
     w = FunctionWriter(declarations)
-    for step in face.plan.steps:
-        match step:
-            case KernelStep():
-                args = ", ".join(f"ptr {_pointer(w, face, arg)}" for arg in step.args)
-                w.do(f"call void @{step.function}({args})")
-            case CopyStep():
-                kinds = ("ptr", "ptr", "i64", "i1")
-                copy = w.declarations.use("void", "llvm.memcpy.p0.p0.i64", kinds)
-                ends = [_pointer(w, face, arg) for arg in (step.destination, step.source)]
-                size = f"i64 {step.source.bytes}, i1 false"
-                w.do(f"call void {copy}(ptr {ends[0]}, ptr {ends[1]}, {size})")
-            case RegionStep():
-                raise AssertionError("regions were refused before")
+    Blocks(w, partial(_pointer, w, face), _refused, _refused).write(face.plan.steps)
     names = ["inputs", "outputs", *(["constants"] if face.asks_constants else []), "workspace"]
     head = f"define i32 @{face.prefix}_run({', '.join(f'ptr %{name}' for name in names)}) #0 {{"
     return "\n".join([head, "start:", *w.allocas, *w.lines, "  ret i32 0", "}", ""])
+
+
+def _refused(step: RegionStep | SizesStep) -> None:
+    raise AssertionError(f"{step} was refused before")
 
 
 def _pointer(w: FunctionWriter, face: Interface, arg: Argument) -> str:

@@ -140,14 +140,14 @@ class OpenPlanner(Planner):
             return None
         return scope.find(name)
 
-    def _import(self, scope: ImportScope) -> list[Expr | None]:
+    def _import(self, scope: ImportScope, start: int = 0) -> list[Expr | None]:
         """Import a graph; what follows a branch that decides a rank becomes a part of the branch.
 
         An exporter writes ``If`` around a ``Squeeze``, say. Its result has one rank or another, so
         that nothing could be compiled behind it; in each branch for itself all can be.
         """
-        if scope.graph is not self._model.graph:
-            return super()._import(scope)
+        if start or scope.graph is not self._model.graph:
+            return super()._import(scope, start)
         graph = scope.graph
         used = live_names(graph)
         for place, node in enumerate(graph.nodes):

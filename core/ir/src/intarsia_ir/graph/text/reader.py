@@ -143,6 +143,8 @@ class GraphReader:
         Raises:
             ParseError: No value stands there.
         """
+        if self.token.text == "Tensor" and self.token.kind == "word":
+            return self.type()
         token = self.take()
         if token.kind == "number":
             return number(token)
