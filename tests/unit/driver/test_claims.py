@@ -15,13 +15,13 @@ import pytest
 from intarsia.driver import claims
 from intarsia.driver.claims import costs_path, measure_claims, read_costs
 from intarsia.host.host import Host
-from intarsia.partition.measured import MeasuredSeconds
 from intarsia.plugin import Support, SupportRow, SupportTable, Target, hookimpl, op
 from intarsia_ir.graph.expr import Function, Var, call, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.nn import Matmul
+from intarsia_ir.partition.measured import MeasuredSeconds
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ToolchainError, UnsupportedError
 from intarsia_runtime.timing import run

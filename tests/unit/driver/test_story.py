@@ -18,7 +18,7 @@ from intarsia.driver.build import build, build_request, request_build
 from intarsia.driver.model_partition import partition_model
 from intarsia.driver.request import OPTIONS
 from intarsia.driver.sizes import SizeValues
-from intarsia.partition.recorded import recorded_regions
+from intarsia_ir.partition.recorded import recorded_regions
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_onnx import from_onnx, reader

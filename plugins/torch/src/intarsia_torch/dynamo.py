@@ -22,9 +22,8 @@ from intarsia.driver.request import OPTIONS
 from intarsia.host.guard import working_folder
 from intarsia.host.host import Host
 from intarsia.target.kind_table import Origin
-from intarsia.target.options import did_you_mean
 from intarsia.target.target import CompositeTarget, Target
-from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError
+from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError, did_you_mean
 from intarsia_runtime.forking import renew_lock_in_children
 
 from .graph import (

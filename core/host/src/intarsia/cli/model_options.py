@@ -16,6 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.budget import limited, parse_memory
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.rules import parse_place_rule
 from intarsia_runtime.errors import UsageError
 
 from ..driver.config import Executor, Runtime, find_kind
@@ -23,8 +25,6 @@ from ..driver.configured import Configured, Setting
 from ..driver.sizes import Size, parse_size
 from ..driver.values import parse_value
 from ..host.host import Host
-from ..partition.cost import Plan
-from ..partition.rules import parse_place_rule
 from ..target.kind_table import GIVEN_NAME
 from ..target.options import Value
 from .kind_option import set_options

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 
 from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.partition.annotate import annotate
+from intarsia_ir.partition.labels import label_calls
+from intarsia_ir.partition.partition import PartitionResult
+from intarsia_ir.partition.rules import PlaceRule, check_rules
 
-from ..partition.annotate import annotate
-from ..partition.labels import label_calls
-from ..partition.partition import PartitionResult
-from ..partition.rules import PlaceRule, check_rules
 from .place import join_placements, rules_of_parts
 
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from intarsia_ir.budget import limited
 from intarsia_ir.graph.module import IRModule
-from intarsia_runtime.errors import TypeRuleError, UnsupportedError, UsageError
+from intarsia_ir.partition.cost import Plan
+from intarsia_runtime.errors import TypeRuleError, UnsupportedError, UsageError, did_you_mean
 
 from ..host.host import Host
-from ..partition.cost import Plan
-from ..target.options import did_you_mean
 from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
 from .artifact import Artifact
@@ -35,7 +34,7 @@ from .story import STAGES, compile_model
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..partition.measured import MeasuredSeconds
+    from intarsia_ir.partition.measured import MeasuredSeconds
 
 __all__ = [
     "STAGES",

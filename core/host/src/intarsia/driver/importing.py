@@ -18,10 +18,8 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, TupleType, Type
 from intarsia_ir.graph.walk import post_order, substitute
 from intarsia_runtime.artifact.mapped import release
-from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
+from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError, did_you_mean
 from intarsia_runtime.installed import installed_version
-
-from ..target.options import did_you_mean
 
 ModelFile: TypeAlias = "str | os.PathLike[str] | bytes"
 """An ONNX model: its path or its bytes; or the path of a saved PyTorch program."""

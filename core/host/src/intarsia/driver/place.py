@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from intarsia_ir.partition.annotate import annotate
+from intarsia_ir.partition.labels import label_calls
+from intarsia_ir.partition.report import HostRow, LeftRow, Placement, PlanCosts, RegionRow, Verdict
+from intarsia_ir.partition.rules import PlaceRule, check_rules, names_node, parse_place_rule
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.regions.support import Code
 from intarsia_runtime.artifact.write import part_unit
 from intarsia_runtime.errors import UnsupportedError, UsageError
-
-from ..partition.annotate import annotate
-from ..partition.labels import label_calls
-from ..partition.report import HostRow, LeftRow, Placement, PlanCosts, RegionRow, Verdict
-from ..partition.rules import PlaceRule, check_rules, names_node, parse_place_rule
 
 if TYPE_CHECKING:
     from intarsia_onnx.dynamic import DynamicModel

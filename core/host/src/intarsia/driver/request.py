@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.artifact.deferred import Weights
 
 from ..host.host import Host
-from ..partition.cost import Plan
 from ..target.target import CompositeTarget
 from .config import Executor, Runtime
 from .dump import Dump
@@ -22,8 +22,8 @@ from .source import ModuleSource
 if TYPE_CHECKING:
     import os
 
-    from ..partition.measured import MeasuredSeconds
-    from ..partition.rules import PlaceRule
+    from intarsia_ir.partition.measured import MeasuredSeconds
+    from intarsia_ir.partition.rules import PlaceRule
 
 Progress: TypeAlias = Callable[[str], object]
 """Called with the name of each stage when it begins."""

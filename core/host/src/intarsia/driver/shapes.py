@@ -25,8 +25,9 @@ from .source import ModuleSource, source_of
 if TYPE_CHECKING:
     import numpy as np
 
+    from intarsia_ir.partition.report import Placement
+
     from ..host.host import Host
-    from ..partition.report import Placement
 
 
 def find_choices(

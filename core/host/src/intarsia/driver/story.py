@@ -18,6 +18,8 @@ from intarsia_ir.budget import KERNEL_SECONDS, budget
 from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.partition.partition import PartitionResult
+from intarsia_ir.partition.report import check_gates
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
@@ -26,8 +28,6 @@ from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UnsupportedError
 
-from ..partition.partition import PartitionResult
-from ..partition.report import check_gates
 from . import stages
 from .artifact import Artifact, collect_constants
 from .compute_weights import compute_all

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia_runtime.errors import DuplicateName, PluginError, TargetError
+from intarsia_runtime.errors import DuplicateName, PluginError, TargetError, did_you_mean
 
 from .kind import Memory
-from .options import did_you_mean
 
 KINDS = ("core", "cpu", "soc", "mcu", "board", "machine", "instance", "gpu", "accelerator")
 """What a tag may describe, small to large."""
