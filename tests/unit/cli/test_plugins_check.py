@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.cli import plugins_check
 from intarsia.cli.main import main
 from intarsia.host.host import Host
+from intarsia_tools.commands import plugins_check
 
 RESULT = {
     "schema": 1,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.driver.records import Record, read_records
+from intarsia_ir.tir.records import Record, read_records
 from intarsia_ir.tir.space import Choice, Knob, ScheduleSpace
 from intarsia_runtime.errors import UnsupportedError, UsageError, WorkerLost
 from intarsia_tools.tune import KernelRow, Tuning

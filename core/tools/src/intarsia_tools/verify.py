@@ -16,9 +16,9 @@ from intarsia.driver.dynamic import VM, import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
 from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
-from intarsia.driver.values import Given
 from intarsia.host.host import Host
 from intarsia_ir.graph.expr import Call, Expr, Function
+from intarsia_ir.graph.given_values import Given
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType

@@ -19,7 +19,7 @@ from ..host.fingerprint import own_files
 from .cache import BuildCache, KeptArtifact, Key, Save, open_cache
 from .importing import source_digests
 from .pack import own_version
-from .records import records_path
+from .tuned import records_path
 
 if TYPE_CHECKING:
     from .artifact import Artifact

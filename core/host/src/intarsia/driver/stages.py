@@ -16,6 +16,7 @@ from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.partition.cost import Plan, PricedDevice, Prices
+from intarsia_ir.partition.functions import partition_functions
 from intarsia_ir.partition.partition import PartitionResult, codegen_refused, partition
 from intarsia_ir.partition.recorded import everything
 from intarsia_ir.partition.report import with_simulated, with_turned
@@ -36,7 +37,6 @@ from ..host.host import Host
 from ..target.kind import Role
 from ..target.options import option_rows, set_options
 from ..target.target import CompositeTarget, Target
-from .bodies import partition_functions
 from .compute_weights import compute_all
 
 if TYPE_CHECKING:

@@ -22,6 +22,10 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
+from intarsia.driver.pack import own_version
+from intarsia.driver.stages import support_of
+from intarsia.host.trial import cache_folder
+from intarsia.target.detect import machine_facts
 from intarsia_ir.graph.expr import Call, Function, Var, call
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
@@ -34,16 +38,12 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, ResourceError
 from intarsia_runtime.threads import choose_threads
 
-from ..host.trial import cache_folder
-from ..target.detect import machine_facts
-from .pack import own_version
-from .records import append_line
-from .stages import support_of
+from .append import append_line
 
 if TYPE_CHECKING:
-    from ..host.host import Host
-    from ..target.target import CompositeTarget, Target
-    from .artifact import Artifact
+    from intarsia.driver.artifact import Artifact
+    from intarsia.host.host import Host
+    from intarsia.target.target import CompositeTarget, Target
 
 K = TypeVar("K")
 Make: TypeAlias = "Callable[[IRModule, CompositeTarget], Artifact]"
