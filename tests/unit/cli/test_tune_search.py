@@ -21,7 +21,7 @@ from intarsia_tools.tune_worker import TrialOutcome, Worker
 
 KNOBS = (Knob("rows", (0, 2, 4), "rows"), Knob("panel", (0, 1), "panel"))
 SPACE = ScheduleSpace("matmul", 1, KNOBS, lambda *_: None)
-MEASURED = "__import__('intarsia_tools.tune_tasks', fromlist=['x']).Measured(0.5, 3.0)"
+MEASURED = "__import__('intarsia_tools.tune_tasks', fromlist=['x']).MeasuredChoice(0.5, 3.0)"
 
 
 def key(choice: Choice) -> tuple:

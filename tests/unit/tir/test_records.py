@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from intarsia.driver import records
 from intarsia.driver.tuned import records_path
+from intarsia_ir.tir import records
 from intarsia_ir.tir.records import Record, read_records
 from intarsia_ir.tir.space import ScheduleSpace
 from intarsia_runtime.errors import ModelError, ResourceError, UsageError
+from intarsia_tools import append
 from intarsia_tools.append import append_record
 
 SPACE = ScheduleSpace("cpu.conv", 1, (), lambda *_: None)
@@ -92,7 +93,7 @@ def test_what_cannot_be_read_or_written_is_said(
     monkeypatch.setattr(records, "_LARGEST", 10)
     with pytest.raises(ModelError, match="too large"):
         read_records(path)
-    monkeypatch.setattr(records, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(append, "_LOCK_SECONDS", 0.05)
     with (
         FileLock(tmp_path / "records.jsonl.lock"),
         pytest.raises(ResourceError, match=r"keeps .* locked"),
