@@ -67,6 +67,7 @@ from . import (
     trees,
     unary,
     unary_rules,
+    unique,
 )
 
 _FAMILIES = (
@@ -100,6 +101,7 @@ _FAMILIES = (
     suppression,
     trees,
     unary,
+    unique,
 )
 
 _RULES = (
