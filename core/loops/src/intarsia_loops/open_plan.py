@@ -14,7 +14,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Function, tensor_type
-from intarsia_runtime.artifact.plan import KernelStep, LoopStep, OpenSizes, SizeSource, Step
+from intarsia_runtime.artifact.plan import (
+    KernelStep,
+    LoopStep,
+    OpenSizes,
+    SizeSource,
+    Step,
+)
 from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps
 from intarsia_runtime.errors import UnsupportedError, VerifyError
 from intarsia_runtime.size import Dim, Size, maximum

@@ -26,12 +26,14 @@ from intarsia_runtime.artifact.plan import (
     Argument,
     Block,
     CopyStep,
+    GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
     Place,
     RegionStep,
     RunSize,
+    SizeGuard,
     SizesStep,
     Step,
 )
@@ -312,8 +314,10 @@ class StepPlanner(Struct):
         captured = [self._spot_of(value) for value in item.args[1:]]
         self.clock += 1
         results = [self._placed(value) for value in item.outputs]
-        then = Block(self._inside(attrs.then, captured, results))
-        orelse = Block(self._inside(attrs.orelse, captured, results))
+        then = Block((*_guards(attrs.then_guards), *self._inside(attrs.then, captured, results)))
+        orelse = Block(
+            (*_guards(attrs.else_guards), *self._inside(attrs.orelse, captured, results))
+        )
         return [IfStep(condition, then, orelse, "if", _nodes(item))]
 
     def _placed(self, value: Value) -> Spot:
@@ -410,6 +414,11 @@ class StepPlanner(Struct):
                 moved.append((value, spot))
             spots.append(spot)
         return spots, moved
+
+
+def _guards(flat: Sequence[object]) -> tuple[GuardStep, ...]:
+    guards = control.guards_of(flat)
+    return tuple(GuardStep(SizeGuard(guard.left, guard.right, guard.why)) for guard in guards)
 
 
 def _nodes(item: ControlCall) -> tuple[str, ...]:

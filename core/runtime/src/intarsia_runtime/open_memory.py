@@ -8,13 +8,14 @@ others while it goes on: compiled code asks for them (see :mod:`intarsia_runtime
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 import numpy as np
 
 from .abi import GrowCall, SizesCall, array_dtype, data_address
-from .artifact.plan import NO_ROOM, CallPlan, frame_entries
+from .artifact.plan import NO_ROOM, CallPlan, GuardStep, SizeGuard, frame_entries
+from .artifact.plan_walk import all_steps
 from .errors import IntarsiaError, ModelError, ResourceError
 from .memory import allocate, check_memory
 from .size import value_of
@@ -110,13 +111,20 @@ class OpenMemory:
             self.outputs = {}
             self.frame[-1] = 0
 
-    def raise_failure(self) -> None:
-        """Raise what stopped a run at a stage, if it was that.
+    def raise_failure(self, returned: int = 0) -> None:
+        """Raise what stopped a run at a stage or a guard, if it was that.
+
+        Args:
+            returned: What ``main`` returned.
 
         Raises:
             ModelError: A guard of the plan does not hold, or a value is no size.
             ResourceError: No memory for what depends on the sizes of a stage.
         """
+        steps = all_steps(self._plan.steps) if returned > 0 else ()
+        guards = [step.guard for step in steps if isinstance(step, GuardStep)]
+        if 0 < returned <= len(guards):
+            check_guard(guards[returned - 1], self.values())
         if not self._stages:
             return
         failure, self._failure = self._failure, None
@@ -138,13 +146,7 @@ class OpenMemory:
             raise kind(f"the model computes {value} for the size '{name}'")
 
     def _guard_failed(self, number: int) -> ModelError:
-        guard = self._sizes.guards[number - 1]
-        numbers = self.values()
-        found = [value_of(size, numbers) for size in (guard.left, guard.right)]
-        return ModelError(
-            f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
-            hint="give inputs whose sizes go together",
-        )
+        return guard_error(self._sizes.guards[number - 1], self.values())
 
     def _reserve(self, stage: int) -> None:
         """Let the workspace of a stage have as many bytes as the frame says."""
@@ -196,6 +198,25 @@ class OpenMemory:
             if self._sizes.stage(*spec.shape) == stage:
                 self._new_output(number, 0)
         return self.outputs
+
+
+def check_guard(guard: SizeGuard, values: Mapping[str, int]) -> None:
+    """Refuse sizes that do not go together.
+
+    Raises:
+        ModelError: The sizes of the guard are not equal.
+    """
+    if value_of(guard.left, values) != value_of(guard.right, values):
+        raise guard_error(guard, values)
+
+
+def guard_error(guard: SizeGuard, values: Mapping[str, int]) -> ModelError:
+    """Return the error for a guard that does not hold."""
+    found = [value_of(size, values) for size in (guard.left, guard.right)]
+    return ModelError(
+        f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
+        hint="give inputs whose sizes go together",
+    )
 
 
 _NOWHERE: np.ndarray = np.empty(64, np.uint8)

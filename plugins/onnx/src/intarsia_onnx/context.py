@@ -21,7 +21,7 @@ from intarsia_runtime.errors import ModelError, UnsupportedError
 from intarsia_runtime.size import Dim, Size
 
 from .builder import STATIC_HINT, Builder
-from .flow import Flow
+from .flow import Branch, Flow
 from .fold import ConstantFolder
 from .graph import Attribute, Graph, Node
 from .run_sizes import Hole, Partial
@@ -33,6 +33,25 @@ class Narrow(Struct, frozen=True):
 
     bytes: Expr
     dtype: np.dtype
+
+
+class Diverging(UnsupportedError):
+    """Branches give values of different ranks or types, so what follows differs, too.
+
+    Attributes:
+        condition: What chooses, one bool.
+        branches: The results of both, and what each requires of sizes.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        condition: Expr,
+        branches: tuple[Branch, Branch],
+    ) -> None:
+        super().__init__(message, hint=STATIC_HINT)
+        self.condition = condition
+        self.branches = branches
 
 
 Recompute: TypeAlias = "Callable[[str, Mapping[str, Expr]], Expr]"

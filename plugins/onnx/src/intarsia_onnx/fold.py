@@ -228,7 +228,9 @@ _MOVES = (WithSizes, Concatenate, Reshape, Take, StridedSlice, Transpose, Broadc
 def _size_arithmetic(node: Call, operands: Sequence[np.ndarray]) -> np.ndarray | None:
     """Return the result of an operator on sizes; ``None`` if it needs numbers."""
     if node.op is Cast:
-        return operands[0] if tensor_type(node).dtype.is_integer else None
+        kind = tensor_type(node).dtype
+        same = kind is tensor_type(node.args[0]).dtype
+        return operands[0] if same or kind.is_integer else None
     if node.op in (Equal, NotEqual) and not _is_decided(operands):
         return None
     if node.op is Divide:

@@ -10,19 +10,21 @@ from types import MappingProxyType
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
+from intarsia_ir.graph.guards import guards_apart, require_all
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
-from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .builder import STATIC_HINT, Builder
-from .context import Converted, Converter, Narrow, NodeContext
-from .flow import Flow
+from .context import Converted, Converter, Diverging, Narrow, NodeContext
+from .flow import Branch, Flow, chosen
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
 from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
@@ -86,6 +88,10 @@ class Scope(Struct):
                 data = data.view(np.uint8)
             scope.values[name] = constant(data, name=name)
         return scope.values[name]
+
+    def copied(self) -> Scope:
+        """Return the scope as it is now; what is added to one is not in the other."""
+        return replace(self, values=dict(self.values), stored=dict(self.stored))
 
     def stored_type(self, name: str) -> np.dtype | None:
         """Return the element type that the bytes of a value store; ``None`` for plain ones."""
@@ -163,16 +169,61 @@ class Importer:
             module = module.with_attr(OnlyFor, OnlyFor(MappingProxyType(self._only)))
         return module
 
-    def _import(self, scope: Scope) -> list[Expr | None]:
+    def _import(self, scope: Scope, start: int = 0) -> list[Expr | None]:
+        """Import the nodes of a graph, from one on, and return its outputs."""
         graph = scope.graph
         used = live_names(graph)
-        for node in graph.nodes:
+        for number, node in enumerate(graph.nodes[start:], start):
             if used.isdisjoint(node.outputs):
                 continue
-            results = self._convert(node, scope, used)
+            try:
+                results = self._convert(node, scope, used)
+            except Diverging as fork:
+                return self._continued(scope, number, fork)
             for name, value in zip(node.outputs, results, strict=False):
                 scope.values[name] = value
         return [scope.find(info.name) for info in graph.outputs]
+
+    def _continued(self, scope: Scope, number: int, fork: Diverging) -> list[Expr | None]:
+        """Import what follows an ``if`` whose branches differ in type, once for each branch.
+
+        If what follows is possible for one branch alone, that one is required. If it is for both,
+        all of it is in the branches.
+        """
+        node, functions = scope.graph.nodes[number], self._functions
+        assert functions is not None  # nothing diverges without
+        flow = Flow(functions, partial(_values_around, scope.copied()))
+        trials = [self._trial(scope, number, branch) for branch in fork.branches]
+        both = [trial for trial in trials if trial is not None]
+        if len(both) == 2 and _types(both[0]) == _types(both[1]):
+            return [*flow.choose(node.span, fork.condition, (both[0], both[1]))]
+        if len(both) != 1:
+            fork.where = fork.where or str(node.span)
+            self._problems.append(fork)
+            return [None] * len(scope.graph.outputs)
+        require_all(both[0].guards)
+        require_all(chosen(self._folder, fork.condition, trials[0] is not None, node.span))
+        return [*both[0].results]
+
+    def _trial(self, scope: Scope, number: int, branch: Branch) -> Branch | None:
+        """Import what follows a node whose results are those of a branch; ``None`` if it fails."""
+        inner = scope.copied()
+        outputs = scope.graph.nodes[number].outputs
+        inner.values.update(zip(outputs, branch.results, strict=False))
+        before, unknown = self._problems, {key: [*old] for key, old in self._unknown.items()}
+        self._problems = []
+        try:
+            with guards_apart() as found:
+                require_all(branch.guards)
+                results = self._import(inner, number + 1)
+            values = tuple(value for value in results if value is not None)
+            failed = bool(self._problems) or len(values) < len(results)
+        except (ModelError, UnsupportedError, _BranchFailed):
+            return None
+        finally:
+            self._problems = before
+            self._unknown = unknown
+        return None if failed else Branch(values, found.guards)
 
     def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
@@ -317,6 +368,8 @@ class Importer:
             converted = converter(context)
         except _BranchFailed:
             return nothing
+        except Diverging:
+            raise
         except UnsupportedError as error:
             if not error.where:
                 error.where = str(node.span)
@@ -440,6 +493,10 @@ def with_stored(function: Function, scope: Scope) -> IRModule:
     found = {name: scope.stored[name].name for name in names if name in scope.stored}
     module = IRModule.from_function(function)
     return module.with_attr(StoredAs, StoredAs(MappingProxyType(found))) if found else module
+
+
+def _types(branch: Branch) -> list[Type]:
+    return [value.type for value in branch.results]
 
 
 def _values_around(scope: Scope) -> set[Expr]:

@@ -20,6 +20,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.control import Control, Invoke
+from ..graph.guards import Guard
 from ..graph.op import OpAttrs, operator
 from ..graph.types import Size, TensorType, TupleType, Type
 from .arrays import Array, numpy_dtype
@@ -39,11 +40,17 @@ class If(Control):
     """
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
-        """``then``, ``orelse``: the functions; ``results``: the types of what both give."""
+        """``then``, ``orelse``: the functions; ``results``: the types of what both give.
+
+        ``then_guards``, ``else_guards``: sizes that must be equal where the function is chosen, two
+        of them and why, one guard after the other.
+        """
 
         then: str
         orelse: str
         results: tuple[TensorType, ...]
+        then_guards: tuple[int | str, ...] = ()
+        else_guards: tuple[int | str, ...] = ()
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
@@ -210,6 +217,20 @@ def row_type(type_: TensorType) -> TensorType:
 def stacked_type(type_: TensorType, turns: Size) -> TensorType:
     """Return the type of as many slices as there are turns."""
     return type_.with_shape((turns, *type_.shape))
+
+
+def flat_guards(guards: Sequence[Guard]) -> tuple[int | str, ...]:
+    """Return guards as the attribute of an ``if``."""
+    flat = [part for guard in guards for part in (guard.left, guard.right, guard.why)]
+    return cast("tuple[int | str, ...]", tuple(flat))
+
+
+def guards_of(flat: Sequence[object]) -> tuple[Guard, ...]:
+    """Inverse of :func:`flat_guards`."""
+    rows = zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+    return tuple(
+        Guard(cast("Size", left), cast("Size", right), str(why)) for left, right, why in rows
+    )
 
 
 CONTROL: Mapping[str, type[Control]] = MappingProxyType({If.name: If, Loop.name: Loop})

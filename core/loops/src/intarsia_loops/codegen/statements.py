@@ -11,6 +11,7 @@ from intarsia_runtime.artifact.plan import (
     Argument,
     Block,
     CopyStep,
+    GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
@@ -75,6 +76,8 @@ class Statements:
             case CopyStep():
                 target, source = self.address_of(step.destination), self.address_of(step.source)
                 return [f"    copy_bytes({target}, {source}, {step.source.bytes}U);"]
+            case GuardStep():
+                return []  # of numbers, which were compared when the model was compiled
             case IfStep():
                 condition = self._scalar(step.condition)
                 then, orelse = self._inside(step.then), self._inside(step.orelse)

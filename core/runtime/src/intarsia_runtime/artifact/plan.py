@@ -172,6 +172,24 @@ class CopyStep(Struct, frozen=True):
     destination: Argument
 
 
+class SizeGuard(Struct, frozen=True):
+    """Two sizes that must be equal, and the sentence that says why."""
+
+    left: Size
+    right: Size
+    why: str
+
+
+class GuardStep(Struct, frozen=True):
+    """Go on only if two sizes are equal.
+
+    Of a plan's guards inside branches, ``main`` returns the number, from 1, of the one that does
+    not hold.
+    """
+
+    guard: SizeGuard
+
+
 class RunSize(Struct, frozen=True):
     """A size variable, and the int64 tensor of one element that has its value."""
 
@@ -237,7 +255,7 @@ class LoopStep(Struct, frozen=True):
     nodes: tuple[str, ...] = ()
 
 
-Step: TypeAlias = KernelStep | RegionStep | CopyStep | SizesStep | IfStep | LoopStep
+Step: TypeAlias = KernelStep | RegionStep | CopyStep | SizesStep | GuardStep | IfStep | LoopStep
 
 
 class SizeSource(Struct, frozen=True):
@@ -246,14 +264,6 @@ class SizeSource(Struct, frozen=True):
     name: str
     input: int
     axis: int
-
-
-class SizeGuard(Struct, frozen=True):
-    """Two sizes that must be equal, and the sentence that says why."""
-
-    left: Size
-    right: Size
-    why: str
 
 
 class OpenSizes(Struct, frozen=True):
@@ -368,6 +378,8 @@ def _callee(step: Step) -> tuple[object, ...]:
             return region, args
         case CopyStep(source=source, destination=destination):
             return "", (source, destination)
+        case GuardStep(guard=guard):
+            return "guard", str(guard.left), str(guard.right)
         case SizesStep(stage=stage, sizes=sizes):
             names = " ".join(size.name for size in sizes)
             return f"{stage} {names}", tuple(size.argument for size in sizes)

@@ -16,6 +16,7 @@ from .plan import (
     Block,
     CallPlan,
     CopyStep,
+    GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
@@ -127,6 +128,8 @@ def _step_to_json(step: Step) -> JsonObject:
             head = {"region": region, "label": label, "nodes": list(nodes)}
         case CopyStep(source, destination):
             head, args = {}, (source, destination)
+        case GuardStep(guard=guard):
+            return {"guard": _guard_to_json(guard)}
         case SizesStep(stage, sizes):
             head = {"stage": stage, "sizes": [size.name for size in sizes]}
             args = tuple(size.argument for size in sizes)
@@ -165,6 +168,8 @@ def _steps_from_json(items: list[object], depth: int) -> tuple[Step, ...]:
 
 
 def _step_from_json(document: JsonObject, depth: int) -> Step:
+    if "guard" in document:
+        return GuardStep(_guard_from_json(document["guard"]))
     if "if" in document or "loop" in document:
         return _control_from_json(document, depth)
     args = tuple(_argument_from_json(argument) for argument in read_list(document, "args"))
@@ -251,16 +256,25 @@ def _size_from_json(value: object) -> Size:
     return parse_size(value)
 
 
+def _guard_to_json(guard: SizeGuard) -> JsonObject:
+    return {"sizes": _sizes_to_json((guard.left, guard.right)), "why": guard.why}
+
+
+def _guard_from_json(document: object) -> SizeGuard:
+    row = read_dict(document, "a guard")
+    sizes = [_size_from_json(size) for size in read_list(row, "sizes")]
+    if len(sizes) != 2:
+        raise ArtifactError(f"a guard of the plan has {len(sizes)} sizes, not 2")
+    return SizeGuard(sizes[0], sizes[1], read_str(row, "why"))
+
+
 def _open_to_json(sizes: OpenSizes) -> JsonObject:
     return {
         "variables": [
             {"name": source.name, "input": source.input, "axis": source.axis}
             for source in sizes.variables
         ],
-        "guards": [
-            {"sizes": _sizes_to_json((guard.left, guard.right)), "why": guard.why}
-            for guard in sizes.guards
-        ],
+        "guards": [_guard_to_json(guard) for guard in sizes.guards],
         "slots": _sizes_to_json(sizes.slots),
         **({"stages": [list(names) for names in sizes.stages]} if sizes.stages else {}),
     }
@@ -273,13 +287,7 @@ def _open_from_json(document: object) -> OpenSizes:
         row = read_dict(item, "a size variable")
         source = SizeSource(read_str(row, "name"), read_int(row, "input"), read_int(row, "axis"))
         variables.append(source)
-    guards: list[SizeGuard] = []
-    for item in read_list(fields, "guards"):
-        row = read_dict(item, "a guard")
-        sizes = [_size_from_json(size) for size in read_list(row, "sizes")]
-        if len(sizes) != 2:
-            raise ArtifactError(f"a guard of the plan has {len(sizes)} sizes, not 2")
-        guards.append(SizeGuard(sizes[0], sizes[1], read_str(row, "why")))
+    guards = [_guard_from_json(item) for item in read_list(fields, "guards")]
     slots = tuple(_size_from_json(size) for size in read_list(fields, "slots"))
     stages = [] if "stages" not in fields else read_list(fields, "stages")
     names = tuple(read_texts({"stage": stage}, "stage") for stage in stages)

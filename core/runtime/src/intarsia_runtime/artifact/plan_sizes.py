@@ -9,7 +9,7 @@ from typing import cast
 from ..dtype import DType
 from ..errors import ArtifactError
 from ..size import Dim, Size
-from .plan import CallPlan, KernelStep, LoopStep, OpenSizes, Place, SizesStep, Step
+from .plan import CallPlan, GuardStep, KernelStep, LoopStep, OpenSizes, Place, SizesStep, Step
 from .plan_walk import all_steps, blocks_of, step_arguments
 
 
@@ -39,6 +39,8 @@ def _used_sizes(plan: CallPlan) -> set[str]:
     for step in all_steps(plan.steps):
         shapes += [argument.shape for argument in step_arguments(step)]
         names.update(step.sizes if isinstance(step, KernelStep) else ())
+        if isinstance(step, GuardStep):
+            shapes.append(cast("tuple[int, ...]", (step.guard.left, step.guard.right)))
         if isinstance(step, LoopStep) and step.most is not None:
             shapes.append(cast("tuple[int, ...]", (step.most,)))
     if plan.open is not None:
@@ -99,6 +101,8 @@ def _stages_of(plan: CallPlan, sizes: OpenSizes, step: Step) -> set[int]:
             used.append(sizes.slots[argument.index])
         if argument.place is Place.OUTPUT:
             used += plan.outputs[argument.index].shape
+    if isinstance(step, GuardStep):
+        used += (step.guard.left, step.guard.right)
     if isinstance(step, LoopStep) and step.most is not None:
         used.append(step.most)
     names = {name for size in used if isinstance(size, Dim) for name in size.variables()}

@@ -8,7 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec.structs import replace
 
 from ..size import Size
-from .plan import Argument, Block, CopyStep, IfStep, LoopStep, RunSize, SizesStep, Step
+from .plan import (
+    Argument,
+    Block,
+    CopyStep,
+    GuardStep,
+    IfStep,
+    LoopStep,
+    RunSize,
+    SizesStep,
+    Step,
+)
 
 
 def blocks_of(step: Step) -> tuple[Block, ...]:
@@ -35,6 +45,8 @@ def step_arguments(step: Step) -> tuple[Argument, ...]:
     match step:
         case CopyStep(source=source, destination=destination):
             return (source, destination)
+        case GuardStep():
+            return ()
         case IfStep(condition=condition):
             return (condition,)
         case LoopStep(trip=trip, condition=condition, turn=turn):
@@ -65,6 +77,8 @@ def map_step(
     match step:
         case CopyStep(source=source, destination=destination):
             return CopyStep(argument(source), argument(destination))
+        case GuardStep():
+            return step  # the names of its sizes are for messages
         case IfStep(condition=condition, then=then, orelse=orelse):
             chosen = argument(condition)
             return replace(step, condition=chosen, then=block(then), orelse=block(orelse))

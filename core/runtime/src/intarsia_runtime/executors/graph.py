@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
-from ..artifact.plan import CopyStep, SizesStep
+from ..artifact.plan import CopyStep, GuardStep, SizesStep
 from ..errors import UsageError
 from ..program import Program
 from .planned import PlanExecutor
@@ -108,7 +108,7 @@ def profile_walk(
     return tuple(
         ProfileRow(
             step_name(step, walk.plan),
-            () if isinstance(step, CopyStep | SizesStep) else step.nodes,
+            () if isinstance(step, CopyStep | GuardStep | SizesStep) else step.nodes,
             seconds * 1e3,
             seconds / whole,
             count,

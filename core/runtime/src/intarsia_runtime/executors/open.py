@@ -171,13 +171,14 @@ class OpenExecutor(Closing):
         program = self._program
         program.check_open()
         shapes = tuple([array.shape for array in arrays])
-        if shapes != self._shapes or program.open is None:
+        memory = program.open
+        if shapes != self._shapes or memory is None:
             self._shapes = None  # until all of it is done
             memory = program.lay_out(self._values(arrays))
             specs = _sized(program.passport.plan, shapes, memory)
             self._arguments = ArgumentBlock(specs, program.context)
             self._shapes = shapes
-        return program.open
+        return memory
 
     def _values(self, arrays: Sequence[np.ndarray]) -> list[int]:
         """Return the values of the size variables, which all sizes of the inputs must fit."""
@@ -198,8 +199,11 @@ class OpenExecutor(Closing):
         for tensor, array in zip(block.tensors, arrays + passed, strict=True):
             tensor.data = data_address(array)
         handle = program.main.handle or None
-        if program.invoke(self._call, handle, block.address, block.count, block.result_address):
-            memory.raise_failure()
+        status = program.invoke(
+            self._call, handle, block.address, block.count, block.result_address
+        )
+        if status:
+            memory.raise_failure(status)
             program.raise_failure("the model")
         for number in self._late:
             results[number] = memory.outputs.pop(number)

@@ -19,6 +19,7 @@ from ..artifact.plan import (
     Block,
     CallPlan,
     CopyStep,
+    GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
@@ -29,7 +30,7 @@ from ..artifact.plan import (
     TensorSpec,
 )
 from ..artifact.plan_walk import all_steps, step_arguments
-from ..open_memory import OpenMemory
+from ..open_memory import OpenMemory, check_guard
 from ..program import Program
 from ..size import value_of
 
@@ -73,6 +74,11 @@ class _Call(Struct, frozen=True, eq=False):
         return program.invoke(call, self.handle, block.address, block.count, block.result_address)
 
 
+class _Guard(Struct, frozen=True, eq=False):
+    number: int
+    step: GuardStep
+
+
 class _If(Struct, frozen=True, eq=False):
     number: int
     step: IfStep
@@ -98,7 +104,7 @@ class _Sizes(Struct, frozen=True, eq=False):
     step: SizesStep
 
 
-_Prepared: TypeAlias = _Call | _If | _Loop | _Late | _Sizes
+_Prepared: TypeAlias = _Call | _Guard | _If | _Loop | _Late | _Sizes
 
 
 class PlanWalk:
@@ -139,6 +145,7 @@ class PlanWalk:
 
         Raises:
             PluginError: A region failed.
+            ModelError: A guard does not hold.
         """
         self._program.check_open()
         self._inputs, self._outputs, self._turns = inputs, outputs, []
@@ -155,7 +162,10 @@ class PlanWalk:
     ) -> None:
         for step in steps:
             number = step.number
-            if isinstance(step, _If):
+            if isinstance(step, _Guard):
+                counts[number] += 1
+                check_guard(step.step.guard, self._values)
+            elif isinstance(step, _If):
                 counts[number] += 1
                 branch = step.then if self._number(step.step.condition) else step.orelse
                 self._carry_out(branch, seconds, counts, see)
@@ -262,6 +272,8 @@ class PlanWalk:
         number = self._count
         self._count += 1
         match step:
+            case GuardStep():
+                return _Guard(number, step)
             case IfStep(then=then, orelse=orelse):
                 return _If(number, step, self._prepared(then), self._prepared(orelse))
             case LoopStep(body=body):
@@ -307,6 +319,8 @@ def step_name(step: Step, plan: CallPlan) -> str:
             return label or plan.regions[number]
         case CopyStep():
             return "copy"
+        case GuardStep():
+            return "guard"
         case SizesStep():
             return "sizes"
         case IfStep(label=label):

@@ -9,6 +9,7 @@ from intarsia_runtime.artifact.plan import (
     Argument,
     Block,
     CopyStep,
+    GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
@@ -46,6 +47,7 @@ class Blocks:
         self._region = region
         self._sizes = sizes
         self._frame = frame
+        self._guards = 0
         self._turns: list[str] = []  # numbers of the turns of the loops that are open
 
     def write(self, steps: Sequence[Step]) -> None:
@@ -63,6 +65,8 @@ class Blocks:
                 self._sizes(step)
             case CopyStep():
                 self._copy(step)
+            case GuardStep():
+                self._guard(step)
             case IfStep():
                 self._if(step)
             case LoopStep():
@@ -91,6 +95,16 @@ class Blocks:
         target, source = self.address_of(step.destination), self.address_of(step.source)
         size = self._number(step.source.bytes)
         w.do(f"call void {copy}(ptr {target}, ptr {source}, i64 {size}, i1 false)")
+
+    def _guard(self, step: GuardStep) -> None:
+        self._guards += 1
+        left, right = self._number(step.guard.left), self._number(step.guard.right)
+        w, good, bad = self._w, self._w.fresh_label(), self._w.fresh_label()
+        equal = w.emit(f"icmp eq i64 {left}, {right}")
+        w.do(f"br i1 {equal}, label %{good}, label %{bad}")
+        w.start_block(bad)
+        w.do(f"ret i32 {self._guards}")
+        w.start_block(good)
 
     def _holds(self, condition: Argument) -> str:
         flag = self._w.emit(f"load i8, ptr {self.address_of(condition)}, align 1")

@@ -16,19 +16,17 @@ from intarsia_ir.graph.expr import (
     Var,
     get_item,
     make_tuple,
-    tensor_type,
 )
-from intarsia_ir.graph.guards import collected_guards
+from intarsia_ir.graph.guards import guards_apart
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import Size, TensorType, Type
 from intarsia_ir.graph.walk import children
-from intarsia_ir.ops import control
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
-from ..context import NodeContext
-from ..flow import Flow
+from ..context import Diverging, NodeContext
+from ..flow import Branch, Flow
 from .turns import turning_loop, turning_scan
 
 MAX_WRITTEN = 2048
@@ -49,22 +47,31 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
     if dtype_of(node.input(0)) is not DType.BOOL:
         raise node.model_error(f"the condition must be bool, got {node.type_of(0)}")
     known = node.constant_value(0)
+    if known is None:  # sizes may decide it, though some are open
+        known = node.folder.sizes(node.input(0))
     if known is not None:
         if known.size != 1:
             raise node.model_error(f"the condition must be one bool, got shape {known.shape}")
         return node.branch("then_branch" if known.reshape(()) else "else_branch")
-    guards = len(collected_guards())
-    then_values, else_values = _branch(node, "then_branch"), _branch(node, "else_branch")
-    if len(collected_guards()) > guards:
+    then, orelse = _branch(node, "then_branch"), _branch(node, "else_branch")
+    then_values, else_values = then.results, orelse.results
+    has_guards = bool(then.guards or orelse.guards)
+    if has_guards and node.flow is None:
         raise node.unsupported("a branch asks of sizes what the other does not", STATIC_HINT)
     if len(then_values) != len(else_values):
         raise node.model_error(f"branches give {len(then_values)} and {len(else_values)} results")
+    condition = node.reshape(node.input(0), ())
     for a, b in zip(then_values, else_values, strict=True):
         if a.type != b.type:
-            raise node.unsupported(f"branches give {a.type} and {b.type}, chosen at run time")
-    condition = node.reshape(node.input(0), ())
-    if node.flow is not None and not _is_cheap(node.flow, (*then_values, *else_values)):
-        return _chosen(node, node.flow, condition, (then_values, else_values))
+            text = f"branches give {a.type} and {b.type}, chosen at run time"
+            raise (
+                node.unsupported(text)
+                if node.flow is None
+                else Diverging(text, condition, (then, orelse))
+            )
+    results = (*then_values, *else_values)
+    if node.flow is not None and (has_guards or not _is_cheap(node.flow, results)):
+        return node.flow.choose(node.span, condition, (then, orelse))
     if len(then_values) == 1:
         value = then_values[0]
         return (If(condition, value, else_values[0], value.type, node.span),)
@@ -95,27 +102,18 @@ def _is_small(type_: Type) -> bool:
     return isinstance(type_, TensorType) and type_.is_static and type_.elements <= SMALL
 
 
-def _chosen(
-    node: NodeContext, flow: Flow, condition: Expr, branches: Sequence[Sequence[Expr]]
-) -> tuple[Expr, ...]:
-    """Make a call that carries out one of two branches."""
-    (then, orelse), captured = flow.branches(node.span, branches)
-    types = tuple(tensor_type(value) for value in branches[0])
-    attrs = control.If.Attrs(then=then, orelse=orelse, results=types)
-    made = node.call(control.If, condition, *captured, attrs=attrs)
-    return tuple(get_item(made, index, span=node.span) for index in range(len(types)))
-
-
-def _branch(node: NodeContext, name: str) -> tuple[Expr, ...]:
+def _branch(node: NodeContext, name: str) -> Branch:
     """Import a branch that may be taken; it may be one that these input shapes rule out."""
     try:
-        return node.branch(name)
+        with guards_apart() as found:
+            results = node.branch(name)
     except ModelError as error:
         raise node.unsupported(
             f"the condition is only known at run time, and {name} does not fit: "
             f"{error.where}: {error.message}",
             "give the input that decides the condition a constant value",
         ) from None
+    return Branch(results, found.guards)
 
 
 def loop(node: NodeContext) -> tuple[Expr, ...]:
