@@ -50,11 +50,13 @@ def available_memory() -> int:
 
 def _available_here() -> int | None:
     try:
-        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        rows = dict(line.partition(":")[::2] for line in lines)
-        found = [rows.get(name, "").split() for name in ("MemAvailable", "SwapFree")]
-        if found[0]:
-            return sum(int(row[0]) << 10 for row in found if row)
+        found: dict[str, int] = {}
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            name, _, rest = line.partition(":")
+            if name in ("MemAvailable", "SwapFree"):
+                found[name] = int(rest.split()[0]) << 10
+        if "MemAvailable" in found:
+            return sum(found.values())
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError, AttributeError, IndexError):
         return None

@@ -95,7 +95,8 @@ class NonMaxSuppression(Op):
         attrs: Attrs, corners: Array, scores: Array, *limits: Array
     ) -> tuple[Array, Array, Array]:
         """Take boxes by their scores, the first of equal ones first, and drop what overlaps."""
-        overlap, least = limits[0] if limits else np.float32([attrs.overlap, attrs.least])
+        given = limits[0] if limits else np.array([attrs.overlap, attrs.least], np.float32)
+        overlap, least = float(given[0]), float(given[1])
         places = np.zeros((*scores.shape[:2], attrs.count), np.int64)
         counts = np.zeros(scores.shape[:2], np.int64)
         left = np.full_like(scores, _GONE)

@@ -61,7 +61,8 @@ class Unique(Op):
         if is_floating(x):
             ranks = np.where(np.isnan(values), max(x.size, 1), ranks)
         groups: dict[tuple[int, ...], list[int]] = {}
-        for row, key in enumerate(map(tuple, ranks.tolist())):
+        for row in range(len(x)):
+            key = tuple(int(rank) for rank in ranks[row])
             groups.setdefault(key, []).append(row)
         keys = sorted(groups) if attrs.is_sorted else list(groups)
         first, inverse, counts = (np.zeros(len(x), np.int64) for _ in range(3))
@@ -75,13 +76,12 @@ class Unique(Op):
         """Sort numbers of rows, and give equal neighbours one group."""
         rows, width = extents(x.shape)
         data = Buffer("x", (rows, width), x.dtype)
-        vectors = ("first", "inverse", "counts")
-        results = [Buffer(name, (rows,), INDEX) for name in vectors]
+        names = ("first", "inverse", "counts", "order", "other")
+        first, inverse, counts, order, other = (Buffer(name, (rows,), INDEX) for name in names)
         total = Buffer("total", (1,), INDEX)
-        order, other = (Buffer(name, (rows,), INDEX) for name in ("order", "other"))
-        work = _Unique(data, *results, total, order, other)
-        params = (data, *results, total, order, other)
-        return PrimFunc("unique", params, 4, work.loops(attrs.is_sorted), scratch=2)
+        params = (data, first, inverse, counts, total, order, other)
+        body = _Unique(*params).loops(attrs.is_sorted)
+        return PrimFunc("unique", params, 4, body, scratch=2)
 
 
 class _Unique(Struct, frozen=True):

@@ -240,8 +240,8 @@ def open_axes(node: NodeContext, axes: Sequence[int], *, crop: bool) -> list[Axi
     else:
         scales = [node.item(node.cast(given, _WIDE), 0, n) for n in range(len(axes))]
         wanted = [
-            _scaled(node, sizes_of(node.input(0))[axis], *row)
-            for axis, *row in zip(axes, old, scales, regions, strict=True)
+            _scaled(node, sizes_of(node.input(0))[axis], size, scale, region)
+            for axis, size, scale, region in zip(axes, old, scales, regions, strict=True)
         ]
     return [
         Axis(*row)
