@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, tensor_type
+from intarsia_ir.graph.size_scopes import defined_sizes
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.tir.func import PrimFunc
@@ -166,7 +167,7 @@ def _is_sized(main: Function, *inner: Function) -> bool:
     """Whether all sizes are numbers: those of the inputs, and there are no others."""
     if any(is_open(tensor_type(param)) for param in main.params):
         return False
-    return not any(call.op.defines_size for one in (main, *inner) for call in calls(one))
+    return not any(defined_sizes(call) for one in (main, *inner) for call in calls(one))
 
 
 def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:

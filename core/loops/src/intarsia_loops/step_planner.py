@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from intarsia_ir.graph.expr import Constant, Function, Var
+from intarsia_ir.graph.control import control_of
+from intarsia_ir.graph.expr import Call, Constant, Function, Var
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import control
 from intarsia_runtime.artifact.deferred import Content
@@ -290,18 +291,45 @@ class StepPlanner(Struct):
         self.spots = {**before, **results}
         return steps
 
-    def _inside(self, name: str, given: Sequence[Spot], wanted: Sequence[Spot]) -> tuple[Step, ...]:
+    def _inside(self, name: str, given: Sequence[Spot], ends: _Ends) -> tuple[Step, ...]:
         """Plan a function that control flow carries out.
 
         Args:
             name: Its name.
             given: Places of its parameters.
-            wanted: Where its results must lie.
+            ends: Where its results must lie.
         """
         fused = self.callees.functions[name]
         for param, spot in zip(fused.function.params, given, strict=True):
             self.spots[Value(param)] = spot
-        return self.plan(fused, list(zip(fused.fusion.outputs, wanted, strict=True)))
+        pairs = list(zip(fused.fusion.outputs, ends.spots, strict=True))
+        early = [pair for n, pair in enumerate(pairs) if not ends.is_late(n)]
+        late = [pair for n, pair in enumerate(pairs) if ends.is_late(n)]
+        steps = list(self.plan(fused, early))
+        return (*steps, *self._late_ends(late, ends))
+
+    def _late_ends(self, late: Sequence[tuple[Value, Spot]], ends: _Ends) -> list[Step]:
+        """Copy results whose places have a size only now; what lies there before is gone."""
+        steps: list[Step] = []
+        sources: list[Argument] = []
+        places = {spot for _, spot in late}
+        kept: list[Spot] = []
+        for value, _ in late:
+            root = self.root(value)
+            if self.spots.get(root) in places:
+                kept.append(self.temporary(_bytes(value.type)))
+                steps.append(self.copy_value(value, kept[-1]))
+            elif isinstance(root.node, Constant) or root in self.spots:
+                self.argument(value, ())
+                kept.append(self.spots[root])
+            else:
+                raise VerifyError("a result is made by nobody", where=str(root.node.span))
+        steps += self._set_sizes(ends.stage, ends.sizes)
+        for (value, spot), source in zip(late, kept, strict=True):
+            shape = extents(value.type)
+            sources.append(self._at(source, shape, value.type.dtype))
+            steps.append(self._copy(sources[-1], spot))
+        return steps
 
     def _spot_of(self, value: Value) -> Spot:
         """Return where a value that exists lies."""
@@ -313,12 +341,48 @@ class StepPlanner(Struct):
         condition = self.argument(item.args[0], ())
         captured = [self._spot_of(value) for value in item.args[1:]]
         self.clock += 1
+        moved = self._moved(item)
         results = [self._placed(value) for value in item.outputs]
-        then = Block((*_guards(attrs.then_guards), *self._inside(attrs.then, captured, results)))
-        orelse = Block(
-            (*_guards(attrs.else_guards), *self._inside(attrs.orelse, captured, results))
+        stage = self._new_stage(control.If.defined(attrs))
+        ends = _Ends(0, tuple(results), item.outputs, stage)
+        then = self._inside(attrs.then, captured, ends)
+        orelse = self._inside(attrs.orelse, captured, ends)
+        blocks = (
+            Block((*_guards(attrs.then_guards), *then)),
+            Block((*_guards(attrs.else_guards), *orelse)),
         )
-        return [IfStep(condition, then, orelse, "if", _nodes(item))]
+        return [IfStep(condition, *blocks, "if", _nodes(item)), *self._move(moved)]
+
+    def _moved(self, item: ControlCall) -> list[tuple[Value, Spot]]:
+        """Take results away from places that have no size before they are made.
+
+        Returns:
+            Where they must be copied when they are there.
+        """
+        moved: list[tuple[Value, Spot]] = []
+        for value in item.outputs:
+            if value in self.spots and _is_sized_by(item, value):
+                moved.append((value, self.spots.pop(value)))
+        return moved
+
+    def _move(self, moved: Sequence[tuple[Value, Spot]]) -> list[Step]:
+        return [self.copy_value(value, spot) for value, spot in moved]
+
+    def _new_stage(self, names: Sequence[str]) -> int:
+        """Return the number of a stage whose size variables these are; 0 if there are none."""
+        if not names:
+            return 0
+        self.stages.append(tuple(names))
+        return len(self.stages)
+
+    def _set_sizes(self, stage: int, spots: Sequence[Spot]) -> list[Step]:
+        """Return the step that reads the size variables of a stage."""
+        if not stage:
+            return []
+        pairs = zip(self.stages[stage - 1], spots, strict=False)
+        read = [RunSize(name, self._at(spot, (1,), DType.INT64)) for name, spot in pairs]
+        self.clock += 1
+        return [SizesStep(stage, tuple(read))]
 
     def _placed(self, value: Value) -> Spot:
         """Return where a result of control flow goes; a new temporary if nobody says."""
@@ -329,18 +393,15 @@ class StepPlanner(Struct):
     def _loop(self, item: ControlCall, fused: FusedFunction) -> list[Step]:
         attrs = cast("control.Loop.Attrs", item.call.attrs)
         heads = attrs.has_trip + attrs.has_condition
-        state = item.args[heads : heads + attrs.carried]
         rest = item.args[heads + attrs.carried :]
         steps: list[Step] = []
-        flag = None
-        if attrs.has_condition:
-            flag = self.temporary(1)
+        flag = self.temporary(1) if attrs.has_condition else None
+        if flag is not None:
             steps.append(self.copy_value(item.args[heads - 1], flag))
-        carried = [
-            self._start(*pair, fused, steps) for pair in zip(item.outputs, state, strict=False)
-        ]
+        moved = self._moved(item)
+        stage, carried = self._started(item, fused, steps)
         sliced = [self._sliced(value, steps) for value in rest[: attrs.sliced]]
-        collected, moved = self._collected(item.outputs[attrs.carried :])
+        collected, rows = self._collected(item.outputs[attrs.carried :])
         captured = [self._spot_of(value) for value in rest[attrs.sliced :]]
         turn = [self.temporary(8)] if attrs.takes_turn else []
         depth, first = len(self.loops), len(self.live_ranges)
@@ -350,17 +411,40 @@ class StepPlanner(Struct):
         number = self._at(turn[0], (), DType.INT64) if turn else None
         self.clock += 1
         given = [*turn, *carried, *(spot._replace(loop=depth) for spot in sliced), *captured]
-        ends = [*([] if flag is None else [flag]), *carried]
-        ends += [spot._replace(loop=depth) for spot in collected]
-        body = self._inside(attrs.body, given, ends)
+        head = [] if flag is None else [flag]
+        places = (*head, *carried, *(spot._replace(loop=depth) for spot in collected))
+        ends = _Ends(len(head), places, item.outputs, stage)
+        inner = self._set_sizes(self._new_stage(control.Loop.inner(attrs)), ends.sizes)
+        body = Block((*inner, *self._inside(attrs.body, given, ends)))
         self._outlive(self.loops.pop(), first)
         most = None if attrs.most == -1 else attrs.most
-        label = "loop"
-        steps.append(LoopStep(Block(body), most, trip, condition, number, label, _nodes(item)))
-        for value, source in moved:
+        steps.append(LoopStep(body, most, trip, condition, number, "loop", _nodes(item)))
+        for value, source in rows:
             made = self._at(source, extents(value.type), value.type.dtype)
             steps.append(self._copy(made, self.spots[value]))
-        return steps
+        return [*steps, *self._move(moved)]
+
+    def _started(
+        self, item: ControlCall, fused: FusedFunction, steps: list[Step]
+    ) -> tuple[int, list[Spot]]:
+        """Place what turns hand on, with the first values, which the first turn finds there.
+
+        Returns:
+            The stage of the sizes that change from turn to turn, 0 if none does, and the places.
+        """
+        attrs = cast("control.Loop.Attrs", item.call.attrs)
+        heads, defined = attrs.has_trip + attrs.has_condition, control.Loop.defined(attrs)
+        pairs = [*zip(item.outputs, item.args[heads : heads + attrs.carried], strict=False)]
+        found = [self._start(*pair, fused, steps) for pair in pairs[: len(defined)]]
+        stage = self._new_stage(defined)
+        steps += self._set_sizes(stage, found)
+        for result, value in pairs[len(defined) :]:
+            if _is_sized_by(item, result):
+                found.append(self._placed(result))
+                steps.append(self.copy_value(value, found[-1]))
+            else:
+                found.append(self._start(result, value, fused, steps))
+        return stage, found
 
     def _outlive(self, touched: set[int], first: int) -> None:
         """Let what was made before a loop, and is touched inside, live until its last step."""
@@ -416,6 +500,44 @@ class StepPlanner(Struct):
         return spots, moved
 
 
+class _Ends(Struct, frozen=True):
+    """Where the results of a function that control flow carries out must lie.
+
+    Attributes:
+        heads: How many results come before those of the call.
+        spots: The places.
+        results: Results of the call.
+        stage: Of the sizes that the call defines; the first results are their values.
+    """
+
+    heads: int
+    spots: tuple[Spot, ...]
+    results: tuple[Value, ...]
+    stage: int
+
+    @property
+    def sizes(self) -> tuple[Spot, ...]:
+        """Where the values of the sizes lie, and other results behind them."""
+        return self.spots[self.heads :]
+
+    def is_late(self, number: int) -> bool:
+        """Whether the place of a result has a size only when the function has made it."""
+        if not self.stage or number < self.heads:
+            return False
+        value = self.results[number - self.heads]
+        call = value.node
+        operator = control_of(call)
+        defined = operator.defined(call.attrs) if isinstance(call, Call) and operator else ()
+        return not _names_of(value.type).isdisjoint(defined)
+
+
+def _is_sized_by(item: ControlCall, value: Value) -> bool:
+    """Whether the type of a result has a size variable that the call defines."""
+    operator = control_of(item.call)
+    defined = () if operator is None else operator.defined(item.call.attrs)
+    return not _names_of(value.type).isdisjoint(defined)
+
+
 def _guards(flat: Sequence[object]) -> tuple[GuardStep, ...]:
     guards = control.guards_of(flat)
     return tuple(GuardStep(SizeGuard(guard.left, guard.right, guard.why)) for guard in guards)
@@ -441,8 +563,14 @@ def _names_of(kind: TensorType) -> set[str]:
 
 def computed_sizes(functions: Iterable[FusedFunction]) -> frozenset[str]:
     """Return the names of the sizes that steps of functions read."""
-    items = (item for one in functions for item in one.fusion.items)
-    return frozenset(name for item in items if isinstance(item, SizesRead) for name in item.sizes)
+    names: set[str] = set()
+    for item in (item for one in functions for item in one.fusion.items):
+        if isinstance(item, SizesRead):
+            names.update(item.sizes)
+        operator = control_of(item.call) if isinstance(item, ControlCall) else None
+        if operator is not None and isinstance(item, ControlCall):
+            names.update(operator.defined(item.call.attrs), operator.inner(item.call.attrs))
+    return frozenset(names)
 
 
 def _bytes(kind: TensorType) -> int:

@@ -196,7 +196,8 @@ class Importer:
         trials = [self._trial(scope, number, branch) for branch in fork.branches]
         both = [trial for trial in trials if trial is not None]
         if len(both) == 2 and _types(both[0]) == _types(both[1]):
-            return [*flow.choose(node.span, fork.condition, (both[0], both[1]))]
+            builder = Builder(node.span, self._folder)
+            return [*flow.choose(builder, fork.condition, (both[0], both[1]))]
         if len(both) != 1:
             fork.where = fork.where or str(node.span)
             self._problems.append(fork)
@@ -213,7 +214,7 @@ class Importer:
         before, unknown = self._problems, {key: [*old] for key, old in self._unknown.items()}
         self._problems = []
         try:
-            with guards_apart() as found:
+            with guards_apart() as found, self._folder.run_sizes.apart():
                 require_all(branch.guards)
                 results = self._import(inner, number + 1)
             values = tuple(value for value in results if value is not None)

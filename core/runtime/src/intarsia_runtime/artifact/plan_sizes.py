@@ -9,7 +9,17 @@ from typing import cast
 from ..dtype import DType
 from ..errors import ArtifactError
 from ..size import Dim, Size
-from .plan import CallPlan, GuardStep, KernelStep, LoopStep, OpenSizes, Place, SizesStep, Step
+from .plan import (
+    CallPlan,
+    GuardStep,
+    IfStep,
+    KernelStep,
+    LoopStep,
+    OpenSizes,
+    Place,
+    SizesStep,
+    Step,
+)
 from .plan_walk import all_steps, blocks_of, step_arguments
 
 
@@ -53,7 +63,7 @@ def _used_sizes(plan: CallPlan) -> set[str]:
 
 
 def verify_stages(plan: CallPlan) -> None:
-    """Check that each stage of a plan has one step, and that no step is ahead of its stage.
+    """Check that each stage of a plan has a step, and that no step is ahead of its stage.
 
     Raises:
         ArtifactError: A step uses a size, or memory, before the step that makes it known.
@@ -61,24 +71,30 @@ def verify_stages(plan: CallPlan) -> None:
     sizes = plan.open or OpenSizes((), (), ())
     if sizes.stage(*(size for spec in plan.inputs for size in spec.shape)):
         raise ArtifactError("an input of the plan has a size that a step computes")
-    made = [step.stage for step in all_steps(plan.steps) if isinstance(step, SizesStep)]
-    if sorted(made) != list(range(1, len(sizes.stages) + 1)):
-        raise ArtifactError(f"the plan has steps for the stages {made} of {len(sizes.stages)}")
+    made = {step.stage for step in all_steps(plan.steps) if isinstance(step, SizesStep)}
+    if made != set(range(1, len(sizes.stages) + 1)):
+        numbers = sorted(made)
+        raise ArtifactError(f"the plan has steps for the stages {numbers} of {len(sizes.stages)}")
     _verify_block(plan, sizes, plan.steps, frozenset())
 
 
 def _verify_block(
     plan: CallPlan, sizes: OpenSizes, steps: Sequence[Step], known: frozenset[int]
-) -> None:
-    """Check steps behind which stages ``known`` have their sizes; those inside a step know more."""
+) -> frozenset[int]:
+    """Check steps before which stages ``known`` have their sizes; return those behind them.
+
+    Behind an ``if``, the sizes of a stage are known that both branches read.
+    """
     for step in steps:
         if not _stages_of(plan, sizes, step) <= known:
             raise ArtifactError("a step of the plan uses a size before a step computes it")
         if isinstance(step, SizesStep):
             _verify_step(step, sizes)
             known = known | {step.stage}
-        for block in blocks_of(step):
-            _verify_block(plan, sizes, block.steps, known)
+        inner = [_verify_block(plan, sizes, block.steps, known) for block in blocks_of(step)]
+        if isinstance(step, IfStep):
+            known = known | inner[0] & inner[1]
+    return known
 
 
 def _verify_step(step: SizesStep, sizes: OpenSizes) -> None:

@@ -17,6 +17,7 @@ from intarsia_runtime.artifact.plan import (
     SizesStep,
     Step,
 )
+from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.size import Size
 
 from .open_sizes import Frame
@@ -124,6 +125,14 @@ class Blocks:
         self._inside(step.then, then, following)
         self._inside(step.orelse, orelse, following)
         w.start_block(following)
+        self._reload(step)
+
+    def _reload(self, step: IfStep | LoopStep) -> None:
+        """Read again the sizes that steps inside have set: a value inside does not reach here."""
+        stages = {s.stage for s in all_steps((step,)) if isinstance(s, SizesStep)}
+        if self._frame is not None:
+            for stage in sorted(stages):
+                self._frame.reach(stage)
 
     def _loop(self, step: LoopStep) -> None:
         """Write a loop; the number of the turn lies on the stack, where LLVM finds it."""
@@ -137,6 +146,7 @@ class Blocks:
         w.do(f"br label %{head}")
         w.start_block(head)
         turn = w.emit(f"load i64, ptr {slot}, align 8")
+        self._reload(step)
         for limit in limits:
             self._leave_unless(w.emit(f"icmp slt i64 {turn}, {limit}"), following)
         if step.condition is not None:
@@ -152,6 +162,7 @@ class Blocks:
         w.do(f"store i64 {following_turn}, ptr {slot}, align 8")
         w.do(f"br label %{head}")
         w.start_block(following)
+        self._reload(step)
 
     def _leave_unless(self, holds: str, following: str) -> None:
         stay = self._w.fresh_label()

@@ -16,8 +16,9 @@ from intarsia_ir.graph.expr import (
     Var,
     get_item,
     make_tuple,
+    tensor_type,
 )
-from intarsia_ir.graph.guards import guards_apart
+from intarsia_ir.graph.guards import guards_apart, is_collecting
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import Size, TensorType, Type
 from intarsia_ir.graph.walk import children
@@ -61,23 +62,30 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
     if len(then_values) != len(else_values):
         raise node.model_error(f"branches give {len(then_values)} and {len(else_values)} results")
     condition = node.reshape(node.input(0), ())
-    for a, b in zip(then_values, else_values, strict=True):
-        if a.type != b.type:
-            text = f"branches give {a.type} and {b.type}, chosen at run time"
-            raise (
-                node.unsupported(text)
-                if node.flow is None
-                else Diverging(text, condition, (then, orelse))
-            )
+    differ = [(a, b) for a, b in zip(then_values, else_values, strict=True) if a.type != b.type]
+    if differ:
+        a, b = differ[0]
+        text = f"branches give {a.type} and {b.type}, chosen at run time"
+        if node.flow is None or (_are_sized_alike(differ) and not is_collecting()):
+            raise node.unsupported(text, STATIC_HINT if node.flow is not None else "")
+        if not _are_sized_alike(differ):
+            raise Diverging(text, condition, (then, orelse))
     results = (*then_values, *else_values)
-    if node.flow is not None and (has_guards or not _is_cheap(node.flow, results)):
-        return node.flow.choose(node.span, condition, (then, orelse))
+    is_chosen = bool(has_guards or differ)
+    if node.flow is not None and (is_chosen or not _is_cheap(node.flow, results)):
+        return node.flow.choose(node, condition, (then, orelse))
     if len(then_values) == 1:
         value = then_values[0]
         return (If(condition, value, else_values[0], value.type, node.span),)
     a, b = make_tuple(then_values, span=node.span), make_tuple(else_values, span=node.span)
     chosen = If(condition, a, b, a.type, node.span)
     return tuple(get_item(chosen, index, span=node.span) for index in range(len(then_values)))
+
+
+def _are_sized_alike(pairs: Sequence[tuple[Expr, Expr]]) -> bool:
+    """Whether values differ in sizes alone."""
+    types = [(tensor_type(a), tensor_type(b)) for a, b in pairs]
+    return all(a.rank == b.rank and a.dtype is b.dtype for a, b in types)
 
 
 def _is_cheap(flow: Flow, results: Sequence[Expr]) -> bool:
@@ -105,7 +113,7 @@ def _is_small(type_: Type) -> bool:
 def _branch(node: NodeContext, name: str) -> Branch:
     """Import a branch that may be taken; it may be one that these input shapes rule out."""
     try:
-        with guards_apart() as found:
+        with guards_apart() as found, node.folder.run_sizes.apart():
             results = node.branch(name)
     except ModelError as error:
         raise node.unsupported(
