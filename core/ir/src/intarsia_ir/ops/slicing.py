@@ -9,7 +9,9 @@ import numpy as np
 
 from intarsia_runtime.errors import TypeRuleError
 from intarsia_runtime.size import maximum, numbers
+from intarsia_runtime.size import minimum as minimum_size
 
+from ..graph.guards import require_equal
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Size, TensorType, Type
 from ..tir.expr import PrimExpr, const, if_then_else, minimum, select
@@ -77,6 +79,10 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
     if isinstance(size, Dim) or isinstance(begin, Dim) or isinstance(end, Dim):
         if isinstance(end, Dim) and stride >= 1:
             return maximum(end - begin + (stride - 1), 0) // stride
+        why = f"{name}: no more elements are taken than there are"
+        is_limit = isinstance(begin, int) and 0 <= begin <= end < TO_END and stride >= 1
+        if is_limit and require_equal(minimum_size(size, end), end, why):
+            return (end - begin + (stride - 1)) // stride
         if stride < 1 or end < TO_END or any(number < 0 for number in numbers([begin])):
             raise TypeRuleError(
                 f"{name}: of the symbolic size {size} only a part up to its end can be taken, not"
