@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.graph.op import OpAttrs
-from intarsia_ir.graph.size_scopes import defined_sizes, sizes_in
+from intarsia_ir.graph.size_scopes import COMPUTED, defined_sizes, sizes_in
 from intarsia_ir.graph.types import Dim, Size, variable
 from intarsia_ir.graph.walk import children
 
@@ -46,7 +46,7 @@ class RunSizes:
 
     def new_name(self, base: str) -> Dim:
         """Return a variable that nothing else has."""
-        made = variable(f"{base}#{len(self.names)}")
+        made = variable(f"{base}{COMPUTED}{len(self.names)}")
         self.names.add(made.name)
         return made
 

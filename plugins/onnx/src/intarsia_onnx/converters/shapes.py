@@ -316,7 +316,8 @@ def expand(node: NodeContext) -> Expr:
     sizes = sizes_of(node.input(0))
     wanted = _wanted_sizes(node, sizes)
     if any(isinstance(size, Dim) for size in (*sizes, *wanted)):
-        return node.broadcast(node.input(0), extents(_broadcast(node, sizes, wanted)))
+        x = node.behind(node.input(0), *wanted)
+        return node.broadcast(x, extents(_broadcast(node, sizes, wanted)))
     try:
         new = np.broadcast_shapes(numbers(sizes), numbers(wanted)) if len(wanted) <= 32 else None
     except ValueError:
