@@ -99,7 +99,13 @@ def command(
     said = _timing(results, times)
     if profile:
         said["profile"] = [
-            {"label": r.label, "nodes": list(r.nodes), "ms": r.milliseconds, "share": r.share}
+            {
+                "label": r.label,
+                "nodes": list(r.nodes),
+                "ms": r.milliseconds,
+                "share": r.share,
+                "count": r.count,
+            }
             for r in rows
         ]
     if found is not None:
@@ -236,14 +242,26 @@ def _print(said: Said, results: dict[str, np.ndarray]) -> None:
     echo(f"{said['median_ms']:.3f} ms (median of {said['runs']})")
     if "profile" in said:
         echo("")
-        lines = [
-            (f"{row['ms']:.3f}", f"{100 * row['share']:.1f}", row["label"], " ".join(row["nodes"]))
-            for row in said["profile"]
-        ]
-        table(lines, ("ms", "%", "step", "nodes"))
+        _print_profile(said["profile"])
     for check in (*said.get("regions", ()), *said.get("verify", ())):
         verdict = "ok" if check["ok"] else "DIFFERS"
         echo(f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}")
+
+
+def _print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each step; how often steps ran if control flow decided it."""
+    counted = any(row["count"] != 1 for row in rows)
+    lines = [
+        (
+            f"{row['ms']:.3f}",
+            f"{100 * row['share']:.1f}",
+            *([str(row["count"])] if counted else []),
+            row["label"],
+            " ".join(row["nodes"]),
+        )
+        for row in rows
+    ]
+    table(lines, ("ms", "%", *(["runs"] if counted else []), "step", "nodes"))
 
 
 def _range(array: np.ndarray) -> str:
