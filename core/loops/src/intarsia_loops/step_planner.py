@@ -3,9 +3,9 @@
 
 Steps are numbered in the order in which they stand in the plan, those inside a step behind it. A
 temporary lives from the first to the last step that touches it. What was made before a loop and is
-touched inside lives until the loop ends, for the next turn touches it again; what is made inside
-lives within a turn. Both branches of an ``if`` are numbered one behind the other, so their
-temporaries share memory.
+touched inside lives until the loop ends, for the next iteration touches it again; what is made
+inside lives within an iteration. Both branches of an ``if`` are numbered one behind the other, so
+their temporaries share memory.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from intarsia_ir.ops import control
 from intarsia_runtime.artifact.deferred import Content
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     Block,
     CopyStep,
     GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
-    Place,
     RegionStep,
     RunSize,
     SizeGuard,
@@ -45,7 +45,7 @@ from intarsia_runtime.size import Dim
 from .fuse import ControlCall, Fusion, KernelCall, RegionCall, SizesRead
 from .plan_memory import LiveRange
 from .typical import extents
-from .values import Value
+from .values import NodeResult
 
 if TYPE_CHECKING:
     from intarsia_ir.tir.func import PrimFunc
@@ -59,7 +59,7 @@ class Spot(NamedTuple):
     In the workspace, ``number`` is that of a live range until offsets are known.
     """
 
-    place: Place
+    place: ArgumentSource
     number: int
     loop: int | None = None
 
@@ -100,27 +100,29 @@ class StepPlanner(Struct):
     """
 
     callees: Callees
-    views: dict[Value, Value] = field(default_factory=dict[Value, Value])
-    spots: dict[Value, Spot] = field(default_factory=dict[Value, Spot])
+    views: dict[NodeResult, NodeResult] = field(default_factory=dict[NodeResult, NodeResult])
+    spots: dict[NodeResult, Spot] = field(default_factory=dict[NodeResult, Spot])
     live_ranges: list[LiveRange] = field(default_factory=list[LiveRange])
     constants: dict[str, Content] = field(default_factory=dict[str, Content])
     called: dict[str, int] = field(default_factory=dict[str, int])
     constant_numbers: dict[int, int] = field(default_factory=dict[int, int])
     loops: list[set[int]] = field(default_factory=list[set[int]])
-    reads: dict[FusedFunction, Counter[Value]] = field(
-        default_factory=dict[FusedFunction, Counter[Value]]
+    reads: dict[FusedFunction, Counter[NodeResult]] = field(
+        default_factory=dict[FusedFunction, Counter[NodeResult]]
     )
     clock: int = 0
     stages: list[tuple[str, ...]] = field(default_factory=list[tuple[str, ...]])
     computed: frozenset[str] = frozenset()
 
-    def root(self, value: Value) -> Value:
+    def root(self, value: NodeResult) -> NodeResult:
         """Return the value whose memory ``value`` is."""
         while value in self.views:
             value = self.views[value]
         return value
 
-    def plan(self, fused: FusedFunction, wanted: Sequence[tuple[Value, Spot]]) -> tuple[Step, ...]:
+    def plan(
+        self, fused: FusedFunction, wanted: Sequence[tuple[NodeResult, Spot]]
+    ) -> tuple[Step, ...]:
         """Return the steps of a function whose parameters have places.
 
         Args:
@@ -130,7 +132,7 @@ class StepPlanner(Struct):
         """
         self.views.update(fused.fusion.views)
         taken: set[Spot] = set()
-        late: list[tuple[Value, Spot]] = []
+        late: list[tuple[NodeResult, Spot]] = []
         for value, spot in wanted:
             root = self.root(value)
             is_made = not isinstance(root.node, Constant | Var) and root not in self.spots
@@ -152,22 +154,24 @@ class StepPlanner(Struct):
                 steps += self._control(item, fused)
         return (*steps, *self._copies(late))
 
-    def _is_sized_later(self, value: Value, root: Value) -> bool:
+    def _is_sized_later(self, value: NodeResult, root: NodeResult) -> bool:
         """Whether the place of a value has a size that is computed after the value is made."""
         return not self.computed.isdisjoint(_names_of(value.type) - _names_of(root.type))
 
     def _may_overwrite(
         self,
         fused: FusedFunction,
-        root: Value,
+        root: NodeResult,
         spot: Spot,
-        wanted: Sequence[tuple[Value, Spot]],
+        wanted: Sequence[tuple[NodeResult, Spot]],
     ) -> bool:
         """Whether what lies at a place is read for the last time before ``root`` is made.
 
-        Of what turns of a loop hand on, the place has the value of the turn before.
+        Of what iterations of a loop hand on, the place has the value of the iteration before.
         """
-        old = {Value(p) for p in fused.function.params if self.spots.get(Value(p)) == spot}
+        old = {
+            NodeResult(p) for p in fused.function.params if self.spots.get(NodeResult(p)) == spot
+        }
         if not old:
             return True
         if any(self.root(value) in old for value, _ in wanted):
@@ -180,7 +184,7 @@ class StepPlanner(Struct):
                 return False
         return is_made
 
-    def argument(self, value: Value, shape: tuple[int, ...]) -> Argument:
+    def argument(self, value: NodeResult, shape: tuple[int, ...]) -> Argument:
         """Return where the step that is planned now finds or puts a value."""
         root = self.root(value)
         if root not in self.spots:
@@ -188,19 +192,19 @@ class StepPlanner(Struct):
                 raise VerifyError(
                     "a value is read before a step makes it", where=str(root.node.span)
                 )
-            self.spots[root] = Spot(Place.CONSTANT, self._constant(root.node))
+            self.spots[root] = Spot(ArgumentSource.CONSTANT, self._constant(root.node))
         return self._at(self.spots[root], shape, root.type.dtype)
 
     def _at(self, spot: Spot, shape: tuple[int, ...], dtype: DType) -> Argument:
         """Return a place as an argument of the step that is planned now."""
-        if spot.place is Place.WORKSPACE:
+        if spot.place is ArgumentSource.WORKSPACE:
             life = self.live_ranges[spot.number]
             self.live_ranges[spot.number] = replace(life, last=max(life.last, self.clock))
             for touched in self.loops:
                 touched.add(spot.number)
         return Argument(spot.place, spot.number, shape, dtype, spot.loop)
 
-    def _made(self, value: Value, shape: tuple[int, ...]) -> Argument:
+    def _made(self, value: NodeResult, shape: tuple[int, ...]) -> Argument:
         """Return where the step that is planned now puts a value."""
         if value not in self.spots:
             self.spots[value] = self.temporary(_bytes(value.type))
@@ -209,7 +213,7 @@ class StepPlanner(Struct):
     def temporary(self, size: int) -> Spot:
         """Return the place of a new temporary."""
         self.live_ranges.append(LiveRange(size, self.clock, self.clock))
-        return Spot(Place.WORKSPACE, len(self.live_ranges) - 1)
+        return Spot(ArgumentSource.WORKSPACE, len(self.live_ranges) - 1)
 
     def _constant(self, node: Constant) -> int:
         key = id(node.content)
@@ -258,15 +262,15 @@ class StepPlanner(Struct):
         self.clock += 1
         return step
 
-    def copy_value(self, value: Value, spot: Spot) -> CopyStep:
+    def copy_value(self, value: NodeResult, spot: Spot) -> CopyStep:
         """Return the step that copies a value to a place."""
         return self._copy(self.argument(value, extents(value.type)), spot)
 
-    def _copies(self, late: Sequence[tuple[Value, Spot]]) -> list[Step]:
+    def _copies(self, late: Sequence[tuple[NodeResult, Spot]]) -> list[Step]:
         """Copy results to their places; none is overwritten before it was read."""
         steps: list[Step] = []
         targets = {spot for _, spot in late}
-        ready: list[tuple[Value, Spot, Spot | None]] = []
+        ready: list[tuple[NodeResult, Spot, Spot | None]] = []
         for value, spot in late:
             source = self.spots.get(self.root(value))
             if source == spot:
@@ -301,14 +305,14 @@ class StepPlanner(Struct):
         """
         fused = self.callees.functions[name]
         for param, spot in zip(fused.function.params, given, strict=True):
-            self.spots[Value(param)] = spot
+            self.spots[NodeResult(param)] = spot
         pairs = list(zip(fused.fusion.outputs, ends.spots, strict=True))
         early = [pair for n, pair in enumerate(pairs) if not ends.is_late(n)]
         late = [pair for n, pair in enumerate(pairs) if ends.is_late(n)]
         steps = list(self.plan(fused, early))
         return (*steps, *self._late_ends(late, ends))
 
-    def _late_ends(self, late: Sequence[tuple[Value, Spot]], ends: _Ends) -> list[Step]:
+    def _late_ends(self, late: Sequence[tuple[NodeResult, Spot]], ends: _Ends) -> list[Step]:
         """Copy results whose places have a size only now; what lies there before is gone."""
         steps: list[Step] = []
         sources: list[Argument] = []
@@ -331,7 +335,7 @@ class StepPlanner(Struct):
             steps.append(self._copy(sources[-1], spot))
         return steps
 
-    def _spot_of(self, value: Value) -> Spot:
+    def _spot_of(self, value: NodeResult) -> Spot:
         """Return where a value that exists lies."""
         self.argument(value, ())
         return self.spots[self.root(value)]
@@ -353,19 +357,19 @@ class StepPlanner(Struct):
         )
         return [IfStep(condition, *blocks, "if", _nodes(item)), *self._move(moved)]
 
-    def _moved(self, item: ControlCall) -> list[tuple[Value, Spot]]:
+    def _moved(self, item: ControlCall) -> list[tuple[NodeResult, Spot]]:
         """Take results away from places that have no size before they are made.
 
         Returns:
             Where they must be copied when they are there.
         """
-        moved: list[tuple[Value, Spot]] = []
+        moved: list[tuple[NodeResult, Spot]] = []
         for value in item.outputs:
             if value in self.spots and _is_sized_by(item, value):
                 moved.append((value, self.spots.pop(value)))
         return moved
 
-    def _move(self, moved: Sequence[tuple[Value, Spot]]) -> list[Step]:
+    def _move(self, moved: Sequence[tuple[NodeResult, Spot]]) -> list[Step]:
         return [self.copy_value(value, spot) for value, spot in moved]
 
     def _new_stage(self, names: Sequence[str]) -> int:
@@ -384,7 +388,7 @@ class StepPlanner(Struct):
         self.clock += 1
         return [SizesStep(stage, tuple(read))]
 
-    def _placed(self, value: Value) -> Spot:
+    def _placed(self, value: NodeResult) -> Spot:
         """Return where a result of control flow goes; a new temporary if nobody says."""
         if value not in self.spots:
             self.spots[value] = self.temporary(_bytes(value.type))
@@ -403,14 +407,14 @@ class StepPlanner(Struct):
         sliced = [self._sliced(value, steps) for value in rest[: attrs.sliced]]
         collected, rows = self._collected(item.outputs[attrs.carried :])
         captured = [self._spot_of(value) for value in rest[attrs.sliced :]]
-        turn = [self.temporary(8)] if attrs.takes_turn else []
+        iteration = [self.temporary(8)] if attrs.takes_iteration else []
         depth, first = len(self.loops), len(self.live_ranges)
         self.loops.append(set())
         trip = self.argument(item.args[0], ()) if attrs.has_trip else None
         condition = None if flag is None else self._at(flag, (), DType.BOOL)
-        number = self._at(turn[0], (), DType.INT64) if turn else None
+        number = self._at(iteration[0], (), DType.INT64) if iteration else None
         self.clock += 1
-        given = [*turn, *carried, *(spot._replace(loop=depth) for spot in sliced), *captured]
+        given = [*iteration, *carried, *(spot._replace(loop=depth) for spot in sliced), *captured]
         head = [] if flag is None else [flag]
         places = (*head, *carried, *(spot._replace(loop=depth) for spot in collected))
         ends = _Ends(len(head), places, item.outputs, stage)
@@ -427,10 +431,12 @@ class StepPlanner(Struct):
     def _started(
         self, item: ControlCall, fused: FusedFunction, steps: list[Step]
     ) -> tuple[int, list[Spot]]:
-        """Place what turns hand on, with the first values, which the first turn finds there.
+        """ArgumentSource what iterations hand on, with the first values, which the first iteration
+        finds there.
 
         Returns:
-            The stage of the sizes that change from turn to turn, 0 if none does, and the places.
+            The stage of the sizes that change from iteration to iteration, 0 if none does, and the
+            places.
         """
         attrs = cast("control.Loop.Attrs", item.call.attrs)
         heads, defined = attrs.has_trip + attrs.has_condition, control.Loop.defined(attrs)
@@ -454,14 +460,16 @@ class StepPlanner(Struct):
             if number < first:
                 self.live_ranges[number] = replace(life, last=max(life.last, last))
 
-    def _start(self, result: Value, value: Value, fused: FusedFunction, steps: list[Step]) -> Spot:
+    def _start(
+        self, result: NodeResult, value: NodeResult, fused: FusedFunction, steps: list[Step]
+    ) -> Spot:
         """Return where a carried value lies; its first value is there.
 
         That is the memory of the first value itself if nothing else reads it.
         """
         root = self.root(value)
         spot = self.spots.get(root)
-        own = spot is not None and spot.place is Place.WORKSPACE and spot.loop is None
+        own = spot is not None and spot.place is ArgumentSource.WORKSPACE and spot.loop is None
         is_last = not isinstance(root.node, Var) and self._uses(fused)[root] == 1
         if result not in self.spots and own and is_last and spot is not None:
             self.spots[result] = self._spot_of(value)
@@ -470,7 +478,7 @@ class StepPlanner(Struct):
         steps.append(self.copy_value(value, placed))
         return placed
 
-    def _uses(self, fused: FusedFunction) -> Counter[Value]:
+    def _uses(self, fused: FusedFunction) -> Counter[NodeResult]:
         """Count how often each value is read, as an operand or result of a function."""
         if fused not in self.reads:
             reads = Counter(self.root(arg) for item in fused.fusion.items for arg in item.args)
@@ -478,19 +486,21 @@ class StepPlanner(Struct):
             self.reads[fused] = reads
         return self.reads[fused]
 
-    def _sliced(self, value: Value, steps: list[Step]) -> Spot:
-        """Return where a tensor lies of which each turn reads a slice."""
+    def _sliced(self, value: NodeResult, steps: list[Step]) -> Spot:
+        """Return where a tensor lies of which each iteration reads a slice."""
         spot = self._spot_of(value)
-        if spot.loop is None and spot.place is not Place.CONSTANT:
+        if spot.loop is None and spot.place is not ArgumentSource.CONSTANT:
             return spot
         copied = self.temporary(_bytes(value.type))
         steps.append(self.copy_value(value, copied))
         return copied
 
-    def _collected(self, results: Sequence[Value]) -> tuple[list[Spot], list[tuple[Value, Spot]]]:
-        """Return where turns collect values, and which of these must be moved afterwards."""
+    def _collected(
+        self, results: Sequence[NodeResult]
+    ) -> tuple[list[Spot], list[tuple[NodeResult, Spot]]]:
+        """Return where iterations collect values, and which of these must be moved afterwards."""
         spots: list[Spot] = []
-        moved: list[tuple[Value, Spot]] = []
+        moved: list[tuple[NodeResult, Spot]] = []
         for value in results:
             spot = self._placed(value)
             if spot.loop is not None:  # a row of a loop around has no rows of its own
@@ -512,7 +522,7 @@ class _Ends(Struct, frozen=True):
 
     heads: int
     spots: tuple[Spot, ...]
-    results: tuple[Value, ...]
+    results: tuple[NodeResult, ...]
     stage: int
 
     @property
@@ -531,7 +541,7 @@ class _Ends(Struct, frozen=True):
         return not _names_of(value.type).isdisjoint(defined)
 
 
-def _is_sized_by(item: ControlCall, value: Value) -> bool:
+def _is_sized_by(item: ControlCall, value: NodeResult) -> bool:
     """Whether the type of a result has a size variable that the call defines."""
     operator = control_of(item.call)
     defined = () if operator is None else operator.defined(item.call.attrs)

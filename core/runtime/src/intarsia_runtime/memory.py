@@ -51,7 +51,7 @@ def available_memory() -> int:
 def _available_here() -> int | None:
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        rows = dict(line.partition(":")[::2] for line in lines)
+        rows = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
         found = [rows.get(name, "").split() for name in ("MemAvailable", "SwapFree")]
         if found[0]:
             return sum(int(row[0]) << 10 for row in found if row)

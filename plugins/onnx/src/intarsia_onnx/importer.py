@@ -27,7 +27,16 @@ from .context import Converted, Converter, Diverging, Narrow, NodeContext
 from .flow import Branch, Flow, chosen
 from .fold import ConstantFolder
 from .graph import Graph, Model, Node
-from .implied import FORMS, MOST_KEYS, Case, choose, declared_shapes, forms, independent, shape_of
+from .implied import (
+    FORMS,
+    MOST_KEYS,
+    UnknownOperands,
+    choose,
+    declared_shapes,
+    forms,
+    independent,
+    shape_of,
+)
 from .names import affected, converter_name, defines, needed_names, nodes_towards
 from .structure import verify_graph
 from .tensors import check_sizes, named_dtype
@@ -63,14 +72,14 @@ NCHWC_HINT = (
 )
 
 
-class Scope(Struct):
+class ImportScope(Struct):
     """Values of one graph by name; ``None`` for what a node that cannot be imported would give.
 
     ``stored`` has the element types of values that are bytes here, of narrow numbers elsewhere.
     """
 
     graph: Graph
-    outer: Scope | None
+    outer: ImportScope | None
     opset: int
     values: dict[str, Expr | None] = field(default_factory=dict[str, Expr | None])
     stored: dict[str, np.dtype] = field(default_factory=dict[str, np.dtype])
@@ -89,7 +98,7 @@ class Scope(Struct):
             scope.values[name] = constant(data, name=name)
         return scope.values[name]
 
-    def copied(self) -> Scope:
+    def copied(self) -> ImportScope:
         """Return the scope as it is now; what is added to one is not in the other."""
         return replace(self, values=dict(self.values), stored=dict(self.stored))
 
@@ -146,7 +155,7 @@ class Importer:
         """
         graph = self._model.graph
         params: list[Var] = []
-        scope = Scope(graph, None, self._model.opset)
+        scope = ImportScope(graph, None, self._model.opset)
         for info in graph.inputs:
             if info.name in self._fixed:
                 scope.values[info.name] = constant(self._fixed[info.name], name=info.name)
@@ -169,7 +178,7 @@ class Importer:
             module = module.with_attr(OnlyFor, OnlyFor(MappingProxyType(self._only)))
         return module
 
-    def _import(self, scope: Scope, start: int = 0) -> list[Expr | None]:
+    def _import(self, scope: ImportScope, start: int = 0) -> list[Expr | None]:
         """Import the nodes of a graph, from one on, and return its outputs."""
         graph = scope.graph
         used = live_names(graph)
@@ -184,7 +193,7 @@ class Importer:
                 scope.values[name] = value
         return [scope.find(info.name) for info in graph.outputs]
 
-    def _continued(self, scope: Scope, number: int, fork: Diverging) -> list[Expr | None]:
+    def _continued(self, scope: ImportScope, number: int, fork: Diverging) -> list[Expr | None]:
         """Import what follows an ``if`` whose branches differ in type, once for each branch.
 
         If what follows is possible for one branch alone, that one is required. If it is for both,
@@ -206,7 +215,7 @@ class Importer:
         require_all(chosen(self._folder, fork.condition, trials[0] is not None, node.span))
         return [*both[0].results]
 
-    def _trial(self, scope: Scope, number: int, branch: Branch) -> Branch | None:
+    def _trial(self, scope: ImportScope, number: int, branch: Branch) -> Branch | None:
         """Import what follows a node whose results are those of a branch; ``None`` if it fails."""
         inner = scope.copied()
         outputs = scope.graph.nodes[number].outputs
@@ -226,7 +235,7 @@ class Importer:
             self._unknown = unknown
         return None if failed else Branch(values, found.guards)
 
-    def _convert(self, node: Node, scope: Scope, used: set[str]) -> Sequence[Expr | None]:
+    def _convert(self, node: Node, scope: ImportScope, used: set[str]) -> Sequence[Expr | None]:
         """Convert one node; what cannot be imported is noted, so that one error can list it all."""
         budget().check(node.span)
         if scope.outer is None:
@@ -263,7 +272,7 @@ class Importer:
         node: Node,
         converter: Converter | None,
         args: list[Expr | None],
-        scope: Scope,
+        scope: ImportScope,
         used: set[str],
     ) -> Sequence[Expr | None] | None:
         """Import a node for the values of an operand that its declared results leave it."""
@@ -312,7 +321,7 @@ class Importer:
             return next(iter(results.values()))
         return choose(Builder(node.span, self._folder), operands, fitting, results)
 
-    def _case(self, node: Node, args: Sequence[Expr | None]) -> Case | None:
+    def _case(self, node: Node, args: Sequence[Expr | None]) -> UnknownOperands | None:
         """Return what is known of a node that few operands, all inputs, are missing for."""
         listed = FORMS[node.op_type][0] if node.op_type in FORMS and not node.domain else ()
         places = tuple(place for place in listed if place < len(args) and args[place] is not None)
@@ -329,7 +338,7 @@ class Importer:
         shapes = tuple(shape for shape in results if shape is not None)
         if len(shapes) < len(results):
             return None
-        return Case(node, places, tuple(shape_of(arg) for arg in args), shapes)
+        return UnknownOperands(node, places, tuple(shape_of(arg) for arg in args), shapes)
 
     def _applied(
         self,
@@ -337,7 +346,7 @@ class Importer:
         converter: Converter | None,
         args: Sequence[Expr | None],
         stored: Sequence[np.dtype | None],
-        scope: Scope,
+        scope: ImportScope,
         used: set[str],
     ) -> Sequence[Expr | None]:
         """Convert a node whose operands are there, by its converter or by its body."""
@@ -353,7 +362,7 @@ class Importer:
                     where=str(node.span),
                     hint=STATIC_HINT,
                 )
-            results = self._import(Scope(graph, scope, scope.opset, {**given}))
+            results = self._import(ImportScope(graph, scope, scope.opset, {**given}))
             whole = tuple(value for value in results if value is not None)
             if len(whole) < len(results):
                 raise _BranchFailed
@@ -390,7 +399,7 @@ class Importer:
                 self._problems.append(UnsupportedError(message, where=str(node.span)))
         return [*results, *nothing[len(results) :]]
 
-    def _again(self, node: Node, scope: Scope, name: str, given: Mapping[str, Expr]) -> Expr:
+    def _again(self, node: Node, scope: ImportScope, name: str, given: Mapping[str, Expr]) -> Expr:
         """Import a value of the graph that ``node`` is in, for other values of some names.
 
         What does not depend on those names stays what it is.
@@ -405,7 +414,9 @@ class Importer:
         # An input that is not there is one that only the run knows.
         values: dict[str, Expr | None] = {info.name: None for info in graph.inputs}
         values.update((key, value) for key, value in scope.values.items() if key not in changed)
-        inner = Scope(graph, scope.outer, scope.opset, {**values, **given}, dict(scope.stored))
+        inner = ImportScope(
+            graph, scope.outer, scope.opset, {**values, **given}, dict(scope.stored)
+        )
         used = {wanted for inside in nodes for wanted in needed_names(inside)} | {name}
         for inside in nodes:
             if all(output in inner.values for output in inside.outputs if output in used):
@@ -422,7 +433,7 @@ class Importer:
         return found
 
     def _expanded(
-        self, node: Node, args: Sequence[Expr | None], scope: Scope
+        self, node: Node, args: Sequence[Expr | None], scope: ImportScope
     ) -> Sequence[Expr | None] | None:
         """Import a node by the body that ONNX gives for it."""
         types = [None if arg is None else tensor_type(arg) for arg in args]
@@ -441,7 +452,7 @@ class Importer:
             text = f"operator '{node.op_type}' cannot be expanded: {error.message}"
             self._problems.append(UnsupportedError(text, where=str(node.span)))
             return None
-        inner = Scope(graph, None, opset)
+        inner = ImportScope(graph, None, opset)
         inner.values.update(zip(node.inputs, args, strict=True))
         results = iter(self._import(inner))
         return [next(results) if name else None for name in node.outputs]
@@ -488,7 +499,7 @@ def unwrapped(
     return tuple(found)
 
 
-def with_stored(function: Function, scope: Scope) -> IRModule:
+def with_stored(function: Function, scope: ImportScope) -> IRModule:
     """Return a function as a module that names the narrow types of its inputs and outputs."""
     names = [*(param.name for param in function.params), *function.output_names]
     found = {name: scope.stored[name].name for name in names if name in scope.stored}
@@ -500,10 +511,10 @@ def _types(branch: Branch) -> list[Type]:
     return [value.type for value in branch.results]
 
 
-def _values_around(scope: Scope) -> set[Expr]:
+def _values_around(scope: ImportScope) -> set[Expr]:
     """Return the values of a graph and of those around it."""
     found: set[Expr] = set()
-    around: Scope | None = scope
+    around: ImportScope | None = scope
     while around is not None:
         found.update(value for value in around.values.values() if value is not None)
         around = around.outer
@@ -514,7 +525,7 @@ class _BranchFailed(Exception):
     """A graph inside or around a node could not be imported; why has been noted."""
 
 
-def _undefined(name: str, node: Node, scope: Scope) -> ModelError | UnsupportedError:
+def _undefined(name: str, node: Node, scope: ImportScope) -> ModelError | UnsupportedError:
     """Say that a node names a value in an attribute which is not in its own graph."""
     where = str(node.span)
     if scope.outer is None:
