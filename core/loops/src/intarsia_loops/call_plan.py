@@ -13,9 +13,9 @@ from intarsia_runtime.artifact.deferred import Weights
 from intarsia_runtime.artifact.plan import (
     ALIGNMENT,
     Argument,
+    ArgumentSource,
     CallPlan,
     KernelStep,
-    Place,
     RegionStep,
     Step,
     TensorSpec,
@@ -24,11 +24,12 @@ from intarsia_runtime.artifact.plan_sizes import verify_stages
 from intarsia_runtime.artifact.plan_walk import all_steps, map_step
 from intarsia_runtime.errors import ArtifactError, UnsupportedError
 
+from .control_planner import ControlPlanner, computed_sizes
 from .open_plan import open_sizes
 from .plan_memory import plan_memory
-from .step_planner import Callees, FusedFunction, Spot, StepPlanner, computed_sizes
+from .step_planner import Callees, FusedFunction, Spot
 from .typical import extents
-from .values import Value
+from .values import NodeResult
 
 MOST_TENSORS = 65_536
 """Most tensors of a kernel or a model: each takes the 8 bytes of its address."""
@@ -54,11 +55,11 @@ def plan_calls(
         VerifyError: A region that is called is not there.
     """
     computed = computed_sizes((fused, *callees.functions.values()))
-    planner = StepPlanner(callees, computed=computed)
+    planner = ControlPlanner(callees, computed=computed)
     function, outputs = fused.function, fused.fusion.outputs
     for number, param in enumerate(function.params):
-        planner.spots[Value(param)] = Spot(Place.INPUT, number)
-    wanted = [(value, Spot(Place.OUTPUT, number)) for number, value in enumerate(outputs)]
+        planner.spots[NodeResult(param)] = Spot(ArgumentSource.INPUT, number)
+    wanted = [(value, Spot(ArgumentSource.OUTPUT, number)) for number, value in enumerate(outputs)]
     steps = planner.plan(fused, wanted)
     _check_calls(steps, len(function.params) + len(outputs))
     opened = open_sizes(function, planner.live_ranges, steps, planner.stages)
@@ -68,7 +69,7 @@ def plan_calls(
         offsets, total = opened.slot_numbers, 0
 
     def resolved(argument: Argument) -> Argument:
-        if argument.place is not Place.WORKSPACE:
+        if argument.place is not ArgumentSource.WORKSPACE:
             return argument
         return replace(argument, index=offsets[argument.index])
 
@@ -92,7 +93,7 @@ def _check_stages(plan: CallPlan) -> None:
     """Check that no step uses a size ahead of the step that computes it.
 
     Raises:
-        UnsupportedError: One does: the size of what a branch gives, or a turn of a loop.
+        UnsupportedError: One does: the size of what a branch gives, or an iteration of a loop.
     """
     try:
         verify_stages(plan)

@@ -33,7 +33,7 @@ from intarsia_ir.ops.shape import Concatenate, Split
 from intarsia_ir.tir.module import FusedGroup
 
 from .cost import is_cheap, reads_once
-from .values import Value, is_view, results_of, value_of
+from .values import NodeResult, is_view, results_of, value_of
 
 MAX_CALLS = 12
 """Most calls in one group without a heavy operator; more would make slow expressions."""
@@ -49,30 +49,30 @@ class KernelCall(Struct, frozen=True, eq=False):
     """A group and the values it is called with, one for each parameter of its function."""
 
     group: FusedGroup
-    args: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    args: tuple[NodeResult, ...]
+    outputs: tuple[NodeResult, ...]
 
 
 class RegionCall(Struct, frozen=True, eq=False):
     """A call of an outlined function."""
 
     name: str
-    args: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    args: tuple[NodeResult, ...]
+    outputs: tuple[NodeResult, ...]
 
 
 class SizesRead(Struct, frozen=True, eq=False):
     """Size variables that are read, by name, from tensors that kernels before have written."""
 
-    sizes: Mapping[str, Value]
+    sizes: Mapping[str, NodeResult]
 
     @property
-    def args(self) -> tuple[Value, ...]:
+    def args(self) -> tuple[NodeResult, ...]:
         """What is read."""
         return tuple(self.sizes.values())
 
     @property
-    def outputs(self) -> tuple[Value, ...]:
+    def outputs(self) -> tuple[NodeResult, ...]:
         """No tensor is made."""
         return ()
 
@@ -81,8 +81,8 @@ class ControlCall(Struct, frozen=True, eq=False):
     """A call of control flow, which carries out functions of the module."""
 
     call: Call
-    args: tuple[Value, ...]
-    outputs: tuple[Value, ...]
+    args: tuple[NodeResult, ...]
+    outputs: tuple[NodeResult, ...]
 
 
 Item: TypeAlias = KernelCall | RegionCall | ControlCall | SizesRead
@@ -99,8 +99,8 @@ class Fusion(Struct, frozen=True, eq=False):
     """
 
     items: tuple[Item, ...]
-    views: Mapping[Value, Value]
-    outputs: tuple[Value, ...]
+    views: Mapping[NodeResult, NodeResult]
+    outputs: tuple[NodeResult, ...]
 
 
 class _Group(Struct, eq=False):
@@ -172,12 +172,12 @@ def _count_readers(function: Function) -> dict[Expr, int]:
 class _Fuser(Struct):
     readers: dict[Expr, int]
     items: dict[Expr, _Item] = field(default_factory=dict[Expr, _Item])  # by last call, in order
-    views: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    views: dict[NodeResult, NodeResult] = field(default_factory=dict[NodeResult, NodeResult])
 
     def add_call(self, call: Call) -> None:
         """Start a group with ``call``, taking in the groups of operands that allow it."""
         if is_view(call):
-            self.views[Value(call)] = value_of(call.args[0])
+            self.views[NodeResult(call)] = value_of(call.args[0])
             name = defined_size(call)
             if name is not None:
                 self.items[call] = SizesRead({name: value_of(call.args[0])})
@@ -245,7 +245,7 @@ def _kernel_call(group: _Group) -> KernelCall:
     """Outline a group as a function of what it reads from outside."""
     if group.calls[-1].op.loops is not None:
         return _written_call(group.calls[-1])
-    params: dict[Value, Var] = {}
+    params: dict[NodeResult, Var] = {}
     inside: dict[Expr, Expr] = {}
 
     def argument(arg: Expr) -> Expr:

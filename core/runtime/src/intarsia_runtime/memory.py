@@ -50,13 +50,11 @@ def available_memory() -> int:
 
 def _available_here() -> int | None:
     try:
-        found: dict[str, int] = {}
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            name, _, rest = line.partition(":")
-            if name in ("MemAvailable", "SwapFree"):
-                found[name] = int(rest.split()[0]) << 10
-        if "MemAvailable" in found:
-            return sum(found.values())
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        rows = {name: rest for name, _, rest in (line.partition(":") for line in lines)}
+        found = [rows.get(name, "").split() for name in ("MemAvailable", "SwapFree")]
+        if found[0]:
+            return sum(int(row[0]) << 10 for row in found if row)
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError, AttributeError, IndexError):
         return None

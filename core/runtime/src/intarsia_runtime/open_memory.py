@@ -153,7 +153,7 @@ class OpenMemory:
         needed = int(self.frame[len(self._sizes.names) + stage])
         room = self.workspaces[stage].nbytes
         if needed > room:
-            if stage and room:  # what grows from turn to turn gets more at once
+            if stage and room:  # what grows from iteration to iteration gets more at once
                 needed += needed >> 1
             self.workspaces[stage] = np.empty(0, np.uint8)  # freed before there is another
             self._place(stage)  # nobody may use it if there is no memory

@@ -45,13 +45,13 @@ from .threads import choose_threads, load_openmp, startable_threads, thread_sett
 _LIBRARY_FILE = "lib.so"
 
 
-class Program:
+class LoadedProgram:
     """Everything that one loaded artifact owns. One call runs at a time, under ``lock``.
 
     Args:
         opened: A checked artifact for this machine.
         threads: Threads for parallel loops; ``None`` means as many as the process may use.
-        beside_libraries: Whether libraries run regions, here or in what this is a part of. Then
+        with_libraries: Whether libraries run regions, here or in what this is a part of. Then
             code has no threads of its own: threads of two kinds that wait actively would take the
             processors from each other.
 
@@ -76,7 +76,7 @@ class Program:
     """
 
     def __init__(
-        self, opened: OpenedArtifact, threads: int | None, *, beside_libraries: bool = False
+        self, opened: OpenedArtifact, threads: int | None, *, with_libraries: bool = False
     ) -> None:
         self.passport: Passport = opened.passport
         plan = opened.passport.plan
@@ -87,7 +87,7 @@ class Program:
         self._forks_alone = openmp is not None and ends_threads_to_fork(openmp)
         renew_lock_in_children(self)
         self._process = os.getpid()
-        self._may_have_threads = not (beside_libraries or plan.regions)
+        self._may_have_threads = not (with_libraries or plan.regions)
         self._has_own_threads = False
         if not self._may_have_threads:
             self.threads = startable_threads(self.threads)

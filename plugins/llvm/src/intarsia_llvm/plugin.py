@@ -17,13 +17,13 @@ from .target import LlvmOptions, canonicalize, is_known
 
 if TYPE_CHECKING:
     from intarsia.plugin import (
+        CodegenSignature,
         CompiledUnit,
         Function,
         Intrinsic,
         KnownValues,
         Probe,
         Region,
-        Signature,
         Target,
         TensorModule,
     )
@@ -88,7 +88,7 @@ def machine(target: Target[LlvmOptions]) -> Machine:
 
 
 @hookimpl
-def target_function(name: str, target: Target[LlvmOptions]) -> Signature | None:
+def target_function(name: str, target: Target[LlvmOptions]) -> CodegenSignature | None:
     """LLVM's intrinsics and this generator's own procedures."""
     from . import functions
 

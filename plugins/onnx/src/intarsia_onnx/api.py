@@ -41,7 +41,7 @@ def from_onnx(
     """Import an ONNX model.
 
     Args:
-        model: Path, serialised bytes, or ``onnx.ModelProto`` (which is not changed). Weights in
+        model: Path, serialized bytes, or ``onnx.ModelProto`` (which is not changed). Weights in
             files of their own are read only for a path, and only beneath its folder.
         shapes: Shape of an input by its name; inputs left out keep the model's shape.
         constants: Value of an input by its name; such an input is no parameter of the result.

@@ -52,13 +52,13 @@ class Flow(Struct, frozen=True, eq=False):
     ) -> tuple[str, tuple[Expr, ...]]:
         """Make the body of a loop a function; return its name and the values that it captures.
 
-        What does not change from turn to turn stays in the function around.
+        What does not change from iteration to iteration stays in the function around.
 
         Args:
             span: The node.
-            params: Parameters that each turn has values for.
-            results: What a turn gives.
-            sizes: Size variables that each turn has values for.
+            params: Parameters that each iteration has values for.
+            results: What an iteration gives.
+            sizes: Size variables that each iteration has values for.
         """
         own = frozenset(size.name for size in sizes)
         with guards_apart():  # those of the body are known

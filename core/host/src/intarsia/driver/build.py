@@ -35,7 +35,7 @@ from .story import STAGES, compile_model
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..partition.measured import Measured
+    from ..partition.measured import MeasuredSeconds
 
 __all__ = [
     "STAGES",
@@ -205,7 +205,7 @@ def build_request(request: BuildRequest) -> Artifact:
         return build_shapes(choices, build_one)
 
 
-def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Measured:
+def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> MeasuredSeconds:
     """Return what the claims of a prepared module cost on this machine; measures what is not known.
 
     Raises:

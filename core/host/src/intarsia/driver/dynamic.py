@@ -23,7 +23,7 @@ from .pack import own_version
 from .parts import Piece, join
 from .place import merge_placements
 from .request import BuildRequest
-from .source import Source
+from .source import ModuleSource
 
 if TYPE_CHECKING:
     from intarsia_onnx.dynamic import DynamicModel
@@ -32,7 +32,7 @@ VM = "vm"
 
 
 def import_any(
-    source: Source,
+    source: ModuleSource,
     executor: Executor | None,
     runtime: Runtime | None,
     shapes: Mapping[str, Sequence[int]] | None,

@@ -13,7 +13,7 @@ from .config import Executor
 from .dynamic import VM, is_open
 from .request import BuildRequest
 from .shapes import static_shapes
-from .sizes import Sizes
+from .sizes import SizeValues
 from .story import compile_model
 
 
@@ -51,7 +51,7 @@ def takes_open_sizes(request: BuildRequest) -> bool:
 def _has_choices(request: BuildRequest) -> bool:
     """Whether the user asks for a program for each of several values of a size."""
     shapes = (request.shapes or {}).values()
-    return any(isinstance(size, Sizes) for shape in shapes for size in shape)
+    return any(isinstance(size, SizeValues) for shape in shapes for size in shape)
 
 
 def compile_open(request: BuildRequest, *, computed: bool = False) -> Artifact | None:

@@ -42,16 +42,16 @@ def source_of(
     values: Mapping[str, Given] | None = None,
     mapped: bool = False,
     control_flow: bool = False,
-) -> Source:
+) -> ModuleSource:
     """Return where a model comes from; a format that only a plugin knows is known by the suffix.
 
     Args:
         host: The plugins.
-        model: As of :class:`Source`.
-        params: As of :class:`Source`.
-        values: As of :class:`Source`.
-        mapped: As of :class:`Source`.
-        control_flow: As of :class:`Source`.
+        model: As of :class:`ModuleSource`.
+        params: As of :class:`ModuleSource`.
+        values: As of :class:`ModuleSource`.
+        mapped: As of :class:`ModuleSource`.
+        control_flow: As of :class:`ModuleSource`.
 
     Raises:
         PluginError: The plugin of the format is broken.
@@ -63,7 +63,7 @@ def source_of(
         suffixes = [suffix.lower() for row in host.frontends() for suffix in row.suffixes]
         if not name.endswith(_BUILT_IN) and any(map(name.endswith, suffixes)):
             frontend = host.frontend_for(Path(model))
-    return Source(
+    return ModuleSource(
         model,
         params,
         values=values,
@@ -73,7 +73,7 @@ def source_of(
     )
 
 
-class Source:
+class ModuleSource:
     """Where modules come from.
 
     Args:

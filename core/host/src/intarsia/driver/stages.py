@@ -40,11 +40,11 @@ from .compute_weights import compute_all
 
 if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
-    from intarsia_ir.tir.target_call import Signature
+    from intarsia_ir.tir.target_call import CodegenSignature
 
-    from ..partition.measured import Measured
+    from ..partition.measured import MeasuredSeconds
     from ..partition.rules import PlaceRule
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import OneSpec, TargetSpec
 
 _CPU = 1  # DLPack's kDLCPU
@@ -107,7 +107,7 @@ def partition_module(
     target: CompositeTarget,
     plan: Plan | None = None,
     rules: Sequence[PlaceRule] = (),
-    measured: Measured | None = None,
+    measured: MeasuredSeconds | None = None,
 ) -> PartitionResult:
     """Ask every accelerator, and partition ``main`` among them and the fallback.
 
@@ -142,12 +142,9 @@ def partition_module(
         )
         return cast("Sequence[Region]", answer)
 
-    prices = Prices.of(
-        target.fallback,
-        [*owners.values()],
-        measured,
-        performances(host, (target.fallback, *owners.values())),
-    )
+    parts = [*owners.values()]
+    speeds = performances(host, (target.fallback, *parts))
+    prices = Prices.of(target.fallback, parts, measured, speeds)
 
     def partition_main(one: IRModule, given: Sequence[PlaceRule]) -> PartitionResult:
         return partition(
@@ -188,10 +185,12 @@ def performances(
     Raises:
         PluginError: A plugin failed.
     """
-    said = {part.kind.name: host.ask("performance", part.kind.name, target=part) for part in parts}
+    performances = {
+        part.kind.name: host.ask("performance", part.kind.name, target=part) for part in parts
+    }
     return {
         kind: cast("Performance | RelativePerformance", answer)
-        for kind, answer in said.items()
+        for kind, answer in performances.items()
         if answer is not None
     }
 
@@ -433,9 +432,9 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
     kind = fallback.kind.name
 
     @cache
-    def find(name: str) -> Signature | None:
+    def find(name: str) -> CodegenSignature | None:
         found = host.ask("target_function", kind, name=name, target=fallback)
-        return cast("Signature | None", found)
+        return cast("CodegenSignature | None", found)
 
     for function in module.functions:
         verify_target_calls(function, kind, find)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
     from intarsia_ir.tir.module import Lowered, TensorModule
     from intarsia_ir.tir.space import ScheduleSpaces, Tuned
-    from intarsia_ir.tir.target_call import Signature
+    from intarsia_ir.tir.target_call import CodegenSignature
     from intarsia_runtime.artifact.machine import Machine
     from intarsia_runtime.artifact.unit import CompiledUnit
 
@@ -98,7 +98,7 @@ def machine(target: Target) -> Machine | None:
 
 
 @hookspec
-def target_function(name: str, target: Target) -> Signature | None:
+def target_function(name: str, target: Target) -> CodegenSignature | None:
     """Return the signature of a function that loops may call by the code generator's own name.
 
     They call it with ``call_target_intrinsic``. ``None`` if there is no such function. Asked once a

@@ -26,7 +26,7 @@ def defined_size(node: Expr) -> str | None:
     """Return the name of the size variable that a node is the value of, if it is."""
     if not isinstance(node, Call) or not node.op.defines_size:
         return None
-    size = getattr(node.attrs, "size", None)
+    size: object = object.__getattribute__(node.attrs, "size")
     return size.name if isinstance(size, Dim) else None
 
 

@@ -24,7 +24,7 @@ from .expr import (
     tensor_type,
 )
 from .module import IRModule
-from .scopes import Scope, scopes
+from .scopes import ExprScope, scopes
 from .size_scopes import verify_size_scopes
 from .types import TensorType, TupleType, Type
 from .walk import post_order
@@ -201,7 +201,7 @@ def _verify_variables(function: Function) -> None:
             _verify_scope(found[var], var, binder)
 
 
-def _verify_scope(scope: Scope, var: Var, binder: Let) -> None:
+def _verify_scope(scope: ExprScope, var: Var, binder: Let) -> None:
     """All users of ``var`` are in scopes inside the body of its binder."""
     if scope.owner is not binder:
         raise VerifyError(

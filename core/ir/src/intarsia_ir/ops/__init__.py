@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..graph.op import Op, collect_operators
-from . import (
+from ..ops import (
     activation,
     activation_formulas,
     activation_rules,
@@ -49,7 +49,6 @@ from . import (
     recurrent,
     reduce,
     reduce_rules,
-    regions,
     resample,
     resize,
     resize_rules,
@@ -69,6 +68,7 @@ from . import (
     unary_rules,
     unique,
 )
+from ..ops import image_regions as regions
 
 _FAMILIES = (
     activation,

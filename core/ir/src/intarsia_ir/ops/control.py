@@ -108,26 +108,27 @@ class If(Control):
 
 @operator("control.loop")
 class Loop(Control):
-    """A function carried out turn after turn, as long as everything that is given allows it.
+    """A function carried out iteration after iteration, as long as everything that is given allows
+    it.
 
-    Operands are the limit of turns (one int64, if ``has_trip``), the first condition (one bool, if
-    ``has_condition``), the values that each turn hands to the next, tensors of which each turn gets
-    one slice along the first axis, and captured values. Parameters of the function are the number
-    of the turn (an int64 scalar, if ``takes_turn``), the carried values, the slices, and the
-    captured values. It gives the condition of the next turn (if ``has_condition``), the carried
-    values, and values of which those of all turns become one tensor, along a new first axis. The
-    results are the last carried values, and these tensors.
+    Operands are the limit of iterations (one int64, if ``has_trip``), the first condition (one
+    bool, if ``has_condition``), the values that each iteration hands to the next, tensors of which
+    each iteration gets one slice along the first axis, and captured values. Parameters of the
+    function are the number of the iteration (an int64 scalar, if ``takes_iteration``), the carried
+    values, the slices, and the captured values. It gives the condition of the next iteration (if
+    ``has_condition``), the carried values, and values of which those of all iterations become one
+    tensor, along a new first axis. The results are the last carried values, and these tensors.
 
-    Carried values may have another size in each turn. The first of them are then the values of size
-    variables, one int64 each.
+    Carried values may have another size in each iteration. The first of them are then the values of
+    size variables, one int64 each.
     """
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``body``: the function; ``results``: types; ``carried``, ``sliced``: how many values.
 
-        ``most``: no more turns than this, which is also the first size of what is sliced or
+        ``most``: no more iterations than this, which is also the first size of what is sliced or
         collected; -1 if there is no such limit. ``sizes``: the size variables in results that the
-        first carried values are; ``turn_sizes``: those that they are in the body.
+        first carried values are; ``iteration_sizes``: those that they are in the body.
         """
 
         body: str
@@ -137,13 +138,13 @@ class Loop(Control):
         most: int = -1
         has_trip: bool = False
         has_condition: bool = False
-        takes_turn: bool = False
+        takes_iteration: bool = False
         sizes: tuple[int, ...] = ()
-        turn_sizes: tuple[int, ...] = ()
+        iteration_sizes: tuple[int, ...] = ()
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
-        """The stated results, which must fit what is carried, and the number of turns."""
+        """The stated results, which must fit what is carried, and the number of iterations."""
         tensors = operands(cls.name, types, cls.captured(attrs), len(types))
         heads = [DType.INT64] * attrs.has_trip + [DType.BOOL] * attrs.has_condition
         for type_, dtype in zip(tensors, heads, strict=False):
@@ -151,8 +152,8 @@ class Loop(Control):
                 raise TypeRuleError(f"{cls.name}: needs one {dtype}, got {type_}")
         carried = tensors[len(heads) : len(heads) + attrs.carried]
         _check_defined(cls.name, attrs.sizes, attrs.results)
-        if len(attrs.sizes) != len(attrs.turn_sizes):
-            raise TypeRuleError(f"{cls.name}: {len(attrs.turn_sizes)} sizes in the body")
+        if len(attrs.sizes) != len(attrs.iteration_sizes):
+            raise TypeRuleError(f"{cls.name}: {len(attrs.iteration_sizes)} sizes in the body")
         names = cls.defined(attrs)
         if not same_types(carried, attrs.results[: attrs.carried], names):
             wanted = ", ".join(map(str, carried))
@@ -160,7 +161,7 @@ class Loop(Control):
         sliced = tensors[len(heads) + attrs.carried :][: attrs.sliced]
         stacked = (*sliced, *attrs.results[attrs.carried :])
         if stacked and attrs.most == -1:
-            raise TypeRuleError(f"{cls.name}: slices, and has no number of turns")
+            raise TypeRuleError(f"{cls.name}: slices, and has no number of iterations")
         for type_ in stacked:
             if not type_.rank or type_.shape[0] != attrs.most:
                 raise TypeRuleError(f"{cls.name}: {type_} has not {attrs.most} slices")
@@ -178,13 +179,13 @@ class Loop(Control):
 
     @staticmethod
     def params(attrs: OpAttrs, types: Sequence[TensorType], function: str) -> list[TensorType]:
-        """The number of the turn, carried values, slices, captured values."""
+        """The number of the iteration, carried values, slices, captured values."""
         own = cast("Loop.Attrs", attrs)
         first = own.has_trip + own.has_condition
         last = first + own.carried + own.sliced
-        turn = [TensorType((), DType.INT64)] * own.takes_turn
+        iteration = [TensorType((), DType.INT64)] * own.takes_iteration
         slices = [row_type(type_) for type_ in types[first + own.carried : last]]
-        return [*turn, *types[first : first + own.carried], *slices, *types[last:]]
+        return [*iteration, *types[first : first + own.carried], *slices, *types[last:]]
 
     @staticmethod
     def results(attrs: OpAttrs) -> list[TensorType]:
@@ -196,13 +197,13 @@ class Loop(Control):
 
     @staticmethod
     def defined(attrs: OpAttrs) -> tuple[str, ...]:
-        """Those of carried values behind the last turn."""
+        """Those of carried values behind the last iteration."""
         return _names(cast("Loop.Attrs", attrs).sizes)
 
     @staticmethod
     def inner(attrs: OpAttrs) -> tuple[str, ...]:
-        """Those of carried values in a turn."""
-        return _names(cast("Loop.Attrs", attrs).turn_sizes)
+        """Those of carried values in an iteration."""
+        return _names(cast("Loop.Attrs", attrs).iteration_sizes)
 
     @staticmethod
     def captured(attrs: OpAttrs) -> int:
@@ -214,7 +215,7 @@ class Loop(Control):
     def evaluate(
         attrs: OpAttrs, arrays: Sequence[Array], invoke: Invoke, sizes: Mapping[str, int]
     ) -> tuple[Array, ...]:
-        """Carry out the body turn after turn."""
+        """Carry out the body iteration after iteration."""
         own = cast("Loop.Attrs", attrs)
         rest = list(arrays)
         limits = [] if own.most == -1 else [value_of(own.most, sizes)]
@@ -225,7 +226,7 @@ class Loop(Control):
         sliced, captured = rest[: own.sliced], rest[own.sliced :]
         rows: list[Sequence[Array]] = []
         while going and (limit is None or len(rows) < limit):
-            number = [np.array(len(rows))] * own.takes_turn
+            number = [np.array(len(rows))] * own.takes_iteration
             given = [*number, *state, *(array[len(rows)] for array in sliced), *captured]
             results = list(invoke(own.body, given))
             going = bool(results.pop(0).reshape(())) if own.has_condition else True
@@ -265,9 +266,9 @@ def row_type(type_: TensorType) -> TensorType:
     return type_.with_shape(type_.shape[1:])
 
 
-def stacked_type(type_: TensorType, turns: Size) -> TensorType:
-    """Return the type of as many slices as there are turns."""
-    return type_.with_shape((turns, *type_.shape))
+def stacked_type(type_: TensorType, iterations: Size) -> TensorType:
+    """Return the type of as many slices as there are iterations."""
+    return type_.with_shape((iterations, *type_.shape))
 
 
 def flat_guards(guards: Sequence[Guard]) -> tuple[int | str, ...]:

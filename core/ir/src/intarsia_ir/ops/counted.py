@@ -16,7 +16,7 @@ from ..tir.buffer import Buffer
 from ..tir.build import allocate, cell, get, load, put, seq, serial, store, unflatten
 from ..tir.expr import INDEX, BinaryOp, Load, PrimExpr, Ramp, ReduceLanes, binary, index
 from ..tir.func import PrimFunc
-from ..tir.stmt import If, Stmt
+from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array
 from .batch_axis import BATCH_AXES
@@ -66,16 +66,16 @@ class NonZero(Op):
             where = get(filled)
             rows = enumerate(unflatten(at, shape))
             stored = [store(places, (row, where), value) for row, value in rows]
-            return If(where < index(attrs.count), seq(*stored, put(filled, where + 1)))
+            return IfStmt(where < index(attrs.count), seq(*stored, put(filled, where + 1)))
 
         def each(at: PrimExpr) -> Stmt:
-            return If(load(data, at), keep(at))
+            return IfStmt(load(data, at), keep(at))
 
         def block(number: PrimExpr) -> Stmt:
             start = number * BLOCK
             items = Load(data, (Ramp(start, 1, BLOCK),), DType.BOOL, BLOCK)
             some = ReduceLanes(BinaryOp.OR, items, DType.BOOL)
-            return If(some, serial(BLOCK, lambda at: each(start + at), "at"))
+            return IfStmt(some, serial(BLOCK, lambda at: each(start + at), "at"))
 
         def empty(at: PrimExpr) -> Stmt:
             rows = range(x.rank)
@@ -144,7 +144,7 @@ class ChosenBoxes(Op):
             where = get(filled)
             values = (image, kind, load(given, image, kind, number))
             stored = [store(rows, (where, at), value) for at, value in enumerate(values)]
-            return If(where < index(attrs.count), seq(*stored, put(filled, where + 1)))
+            return IfStmt(where < index(attrs.count), seq(*stored, put(filled, where + 1)))
 
         def each(image: PrimExpr, kind: PrimExpr) -> Stmt:
             count = load(chosen, image, kind)

@@ -25,7 +25,7 @@ from .run_sizes import check_sizes
 from .type_rules import is_number, operands, shape_text
 
 if TYPE_CHECKING:
-    from .terms import Contributions, Step
+    from .terms import Contributions, DerivativeStep
 
 
 @operator("full", OpKind.INJECTIVE)
@@ -192,7 +192,7 @@ class Triangular(Op):
 
 
 @derivative(Triangular)
-def _triangular_derivative(step: Step, attrs: Triangular.Attrs) -> Contributions:
+def _triangular_derivative(step: DerivativeStep, attrs: Triangular.Attrs) -> Contributions:
     """The same triangle."""
     return [step.adjoint.apply(Triangular, attrs=attrs)]
 

@@ -13,7 +13,7 @@ from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, TensorType, TupleType, Type
-from ..tir.buffer import Buffer, Scope
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, lets, load, parallel, put, seq, serial, store
 from ..tir.expr import (
     INDEX,
@@ -32,7 +32,7 @@ from ..tir.expr import (
     select,
 )
 from ..tir.func import PrimFunc
-from ..tir.stmt import If, Stmt, Store
+from ..tir.stmt import IfStmt, Stmt, Store
 from ..tir.tensor import extents
 from .arrays import Array
 from .batch_axis import BATCH_AXES
@@ -95,8 +95,8 @@ class NonMaxSuppression(Op):
         attrs: Attrs, corners: Array, scores: Array, *limits: Array
     ) -> tuple[Array, Array, Array]:
         """Take boxes by their scores, the first of equal ones first, and drop what overlaps."""
-        given = limits[0] if limits else np.array([attrs.overlap, attrs.least], np.float32)
-        overlap, least = float(given[0]), float(given[1])
+        pair = limits[0] if limits else np.array([attrs.overlap, attrs.least], np.float32)
+        overlap, least = float(pair[0]), float(pair[1])
         places = np.zeros((*scores.shape[:2], attrs.count), np.int64)
         counts = np.zeros(scores.shape[:2], np.int64)
         left = np.full_like(scores, _GONE)
@@ -126,7 +126,9 @@ class NonMaxSuppression(Op):
 
         def row(number: PrimExpr) -> Stmt:
             at = (number // classes, number % classes)
-            return _Row(attrs.count, overlap, least, given, rated, places, counts, left, at).loops()
+            return _ClassRow(
+                attrs.count, overlap, least, given, rated, places, counts, left, at
+            ).loops()
 
         body = parallel(batch * classes, row)
         params = (given, rated, *asked, places, counts, left)
@@ -151,7 +153,7 @@ def _suppressed(
     return chosen, order
 
 
-class _Row(Struct, frozen=True):
+class _ClassRow(Struct, frozen=True):
     """One class of one image."""
 
     count: int
@@ -180,7 +182,7 @@ class _Row(Struct, frozen=True):
                 put(filled, number + 1),
                 self._drop(get(place), highest),
             )
-            return If(get(highest) > _gone(1), chosen, store(self.places, slot, index(0)))
+            return IfStmt(get(highest) > _gone(1), chosen, store(self.places, slot, index(0)))
 
         return allocate(
             (highest, place, filled),
@@ -196,7 +198,7 @@ class _Row(Struct, frozen=True):
         """Write what is left of each score, given its index and the lanes, and find the highest."""
         boxes = self.scores.shape[2]
         rest = boxes % _LANES
-        best = Buffer("best", (_LANES,), DType.FLOAT32, Scope.REGISTER)
+        best = Buffer("best", (_LANES,), DType.FLOAT32, MemoryScope.REGISTER)
         whole = (Ramp(index(0), 1, _LANES),)
         current = Load(best, whole, DType.FLOAT32, _LANES)
 
@@ -233,7 +235,7 @@ class _Row(Struct, frozen=True):
 
         def check(where: PrimExpr) -> Stmt:
             same = equal(load(self.left, *self.at, where), value)
-            return If(get(place) < index(0), If(same, put(place, where)))
+            return IfStmt(get(place) < index(0), IfStmt(same, put(place, where)))
 
         def block(number: PrimExpr) -> Stmt:
             start = number * _LANES
@@ -241,7 +243,7 @@ class _Row(Struct, frozen=True):
                 _items(self.left, self.at, start, _LANES), Broadcast(value, _LANES, DType.FLOAT32)
             )
             some = ReduceLanes(BinaryOp.OR, same, DType.BOOL)
-            return If(missing, If(some, serial(_LANES, lambda at: check(start + at), "at")))
+            return IfStmt(missing, IfStmt(some, serial(_LANES, lambda at: check(start + at), "at")))
 
         return seq(
             put(place, index(-1)),

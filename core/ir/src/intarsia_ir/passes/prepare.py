@@ -35,7 +35,7 @@ _ORDER = """
     eliminate_dead_code
     select_branches
     deduplicate
-    recognise
+    recognize
     sink_reshapes
     fuse_batch_norm
     look_up

@@ -17,9 +17,9 @@ from msgspec import Struct
 from intarsia_runtime.artifact.plan import (
     ALIGNMENT,
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
@@ -141,9 +141,9 @@ class Interface(Struct, frozen=True, dict=True):
         name = self.prefix
         struct = _struct(f"{name}_constants", self.constants, self.weights(), "const ")
         if self.linked:
-            said = "/* The weights, which are part of the program. */"
+            comment = "/* The weights, which are part of the program. */"
             known = [f"extern const struct {name}_constants {name}_parameters;", ""]
-            return [said, *struct, *known]
+            return [comment, *struct, *known]
         return [
             f"/* The weights; each at a multiple of {self.constant_alignment} bytes. */",
             *struct,
@@ -215,21 +215,21 @@ class Interface(Struct, frozen=True, dict=True):
     def member(self, arg: Argument) -> str:
         """Return the address of an argument in the function that runs the model."""
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return f"inputs->{self.inputs[arg.index]}"
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return f"outputs->{self.outputs[arg.index]}"
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 name = self.constants[arg.index]
                 return f"{self.prefix}_parameters.{name}" if self.linked else f"constants->{name}"
-            case Place.WORKSPACE:
+            case ArgumentSource.WORKSPACE:
                 return f"memory + {arg.index}"
 
     def weights(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each constant, as the first step that reads it sees it."""
         found: dict[int, Argument] = {}
         for arg in all_arguments(self.plan.steps):
-            if arg.place is Place.CONSTANT:
+            if arg.place is ArgumentSource.CONSTANT:
                 found.setdefault(arg.index, arg)
         return tuple(
             TensorSpec(name, found[n].shape, found[n].dtype)

@@ -18,7 +18,7 @@ from msgspec import Struct
 from ..errors import ArtifactError, IntarsiaError, ModelError
 from .digest import member_digest
 from .passport import Member, Part, Passport, UnitEntry, parse_passport
-from .plan import Place, RegionStep, TensorSpec
+from .plan import ArgumentSource, RegionStep, TensorSpec
 from .plan_walk import all_arguments, all_steps
 from .tensors import read_layout
 from .write import PARAMS, PASSPORT, UNITS, check_member_path, member_name, part_unit
@@ -191,7 +191,7 @@ def check_references(opened: OpenedArtifact) -> None:
         if isinstance(step, RegionStep):
             _check_region_call(passport.unit(plan.regions[step.region]), step)
     for argument in all_arguments(plan.steps):
-        if argument.place is Place.CONSTANT:
+        if argument.place is ArgumentSource.CONSTANT:
             weight = opened.weights[plan.constants[argument.index]]
             if argument.bytes > weight.spec.bytes:
                 raise ArtifactError(

@@ -10,7 +10,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ..size import Size, value_of
-from .plan import ALIGNMENT, Argument, CallPlan, Place, Step, TensorSpec
+from .plan import ALIGNMENT, Argument, ArgumentSource, CallPlan, Step, TensorSpec
 from .plan_walk import map_step
 
 Sized = TypeVar("Sized", Argument, TensorSpec)
@@ -29,7 +29,7 @@ def close_plan(plan: CallPlan, values: Mapping[str, int]) -> CallPlan:
 
     def place(argument: Argument) -> Argument:
         argument = closed(argument, values)
-        if argument.place is not Place.WORKSPACE:
+        if argument.place is not ArgumentSource.WORKSPACE:
             return argument
         return replace(argument, index=starts[argument.index])
 

@@ -13,6 +13,7 @@ from .fields import JsonObject, read_dict, read_int, read_list, read_sizes, read
 from .plan import (
     NARROW,
     Argument,
+    ArgumentSource,
     Block,
     CallPlan,
     CopyStep,
@@ -21,7 +22,6 @@ from .plan import (
     KernelStep,
     LoopStep,
     OpenSizes,
-    Place,
     RegionStep,
     RunSize,
     SizeGuard,
@@ -151,7 +151,7 @@ def _block_to_json(block: Block) -> list[object]:
 
 
 def _loop_to_json(step: LoopStep) -> JsonObject:
-    said = {"trip": step.trip, "condition": step.condition, "turn": step.turn}
+    said = {"trip": step.trip, "condition": step.condition, "iteration": step.iteration}
     return {
         "loop": _block_to_json(step.body),
         **({} if step.most is None else {"most": _sizes_to_json((step.most,))[0]}),
@@ -207,7 +207,7 @@ def _control_from_json(document: JsonObject, depth: int) -> Step:
         _size_from_json(document["most"]) if "most" in document else None,
         optional("trip"),
         optional("condition"),
-        optional("turn"),
+        optional("iteration"),
         label,
         nodes,
     )
@@ -226,10 +226,10 @@ def _argument_to_json(argument: Argument) -> JsonObject:
 def _argument_from_json(document: object) -> Argument:
     fields = read_dict(document, "an argument")
     place = read_str(fields, "place")
-    if place not in Place._value2member_map_:
+    if place not in ArgumentSource._value2member_map_:
         raise ArtifactError(f"the passport's plan has an argument in '{place}'")
     return Argument(
-        Place(place),
+        ArgumentSource(place),
         read_int(fields, "index"),
         _read_shape(fields),
         parse_dtype(read_str(fields, "dtype")),

@@ -10,13 +10,13 @@ from ..dtype import DType
 from ..errors import ArtifactError
 from ..size import Dim, Size
 from .plan import (
+    ArgumentSource,
     CallPlan,
     GuardStep,
     IfStep,
     KernelStep,
     LoopStep,
     OpenSizes,
-    Place,
     SizesStep,
     Step,
 )
@@ -129,9 +129,9 @@ def _stages_of(plan: CallPlan, sizes: OpenSizes, step: Step) -> set[int]:
     used: list[Size] = []
     for argument in step_arguments(step):
         used += argument.shape
-        if argument.place is Place.WORKSPACE:
+        if argument.place is ArgumentSource.WORKSPACE:
             used.append(sizes.slots[argument.index])
-        if argument.place is Place.OUTPUT:
+        if argument.place is ArgumentSource.OUTPUT:
             used += plan.outputs[argument.index].shape
     if isinstance(step, GuardStep):
         used += (step.guard.left, step.guard.right)

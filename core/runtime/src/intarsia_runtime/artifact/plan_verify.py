@@ -10,11 +10,11 @@ from ..errors import ArtifactError
 from ..size import Size
 from .plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     IfStep,
     LoopStep,
     OpenSizes,
-    Place,
     RegionStep,
     Step,
 )
@@ -22,7 +22,7 @@ from .plan_sizes import verify_sizes, verify_stages
 from .plan_walk import blocks_of, step_arguments
 
 Rows = tuple["Size | None", ...]
-"""How many turns each loop around a step makes at most, from the outermost."""
+"""How many iterations each loop around a step makes at most, from the outermost."""
 
 
 def verify_plan(plan: CallPlan) -> None:
@@ -61,7 +61,11 @@ def _verify_scalars(step: Step, number: int) -> None:
     if isinstance(step, IfStep):
         wanted = [(step.condition, DType.BOOL)]
     if isinstance(step, LoopStep):
-        wanted = [(step.condition, DType.BOOL), (step.trip, DType.INT64), (step.turn, DType.INT64)]
+        wanted = [
+            (step.condition, DType.BOOL),
+            (step.trip, DType.INT64),
+            (step.iteration, DType.INT64),
+        ]
     for argument, dtype in wanted:
         if argument is not None and (argument.dtype is not dtype or prod(argument.shape) != 1):
             raise ArtifactError(f"what steers step {number} of the plan is not one {dtype}")
@@ -77,24 +81,24 @@ def _in_bounds(plan: CallPlan, argument: Argument, rows: Rows) -> bool:
         return _has_place(plan, plan.open, argument)
     size = argument.bytes * most
     match argument.place:
-        case Place.INPUT | Place.OUTPUT:
-            specs = plan.inputs if argument.place is Place.INPUT else plan.outputs
+        case ArgumentSource.INPUT | ArgumentSource.OUTPUT:
+            specs = plan.inputs if argument.place is ArgumentSource.INPUT else plan.outputs
             return argument.index < len(specs) and size <= specs[argument.index].bytes
-        case Place.CONSTANT:
+        case ArgumentSource.CONSTANT:
             return argument.index < len(plan.constants) and argument.loop is None
-        case Place.WORKSPACE:
+        case ArgumentSource.WORKSPACE:
             return argument.index + size <= plan.workspace_bytes
 
 
 def _has_place(plan: CallPlan, sizes: OpenSizes, argument: Argument) -> bool:
     """Whether there is what an argument of an open plan refers to."""
     counts = {
-        Place.INPUT: len(plan.inputs),
-        Place.OUTPUT: len(plan.outputs),
-        Place.CONSTANT: len(plan.constants),
-        Place.WORKSPACE: len(sizes.slots),
+        ArgumentSource.INPUT: len(plan.inputs),
+        ArgumentSource.OUTPUT: len(plan.outputs),
+        ArgumentSource.CONSTANT: len(plan.constants),
+        ArgumentSource.WORKSPACE: len(sizes.slots),
     }
     is_row = argument.loop is not None
     return argument.index < counts[argument.place] and not (
-        is_row and argument.place is Place.CONSTANT
+        is_row and argument.place is ArgumentSource.CONSTANT
     )

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from ..errors import ArtifactError, UnsupportedError
-from .plan import CallPlan, Place, TensorSpec
+from .plan import ArgumentSource, CallPlan, TensorSpec
 from .plan_json import plan_from_json, plan_to_json
 from .plan_walk import all_arguments
 
@@ -58,7 +58,7 @@ def read_unit_plan(
     if absent:
         raise ArtifactError(f"{where} reads a weight '{absent[0]}' that the unit does not have")
     for argument in all_arguments(plan.steps):
-        if argument.place is Place.CONSTANT:
+        if argument.place is ArgumentSource.CONSTANT:
             weight = plan.constants[argument.index]
             if argument.bytes > constants[weight]:
                 raise ArtifactError(f"{where} reads past the end of the weight '{weight}'")

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from ..artifact.plan import CopyStep, GuardStep, SizesStep
 from ..errors import UsageError
-from ..program import Program
+from ..program import LoadedProgram
 from .planned import PlanExecutor
 from .signature import Inputs
 from .steps import Measured, PlanWalk, SeeRegion, step_name
@@ -25,7 +25,7 @@ class ProfileRow(Struct, frozen=True):
         milliseconds: Median over the repeats, of all its calls; of an ``if`` or a loop, without
             the steps inside.
         share: Part of the whole run, 0 to 1.
-        count: How often it ran; of a loop, how many turns it made.
+        count: How often it ran; of a loop, how many iterations it made.
     """
 
     label: str
@@ -42,7 +42,7 @@ class GraphExecutor(PlanExecutor):
         program: The loaded artifact, owned by the executor from now on.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         super().__init__(program)
         self._walk = PlanWalk(program, program.passport.plan)
 

@@ -20,7 +20,7 @@ from ..artifact.signature import ValueSpec
 from ..closing import Closing
 from ..errors import ModelError, UnsupportedError
 from ..open_memory import OpenMemory
-from ..program import Program
+from ..program import LoadedProgram
 from ..size import value_of
 from .graph import ProfileRow, check_repeat, profile_walk
 from .signature import Inputs, as_array, copy_into, ordered_values
@@ -39,7 +39,7 @@ class OpenExecutor(Closing):
         UnsupportedError: The plan runs on a device.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         if program.code is None:
             raise UnsupportedError("no device runs a plan of open sizes")
         plan = program.passport.plan

@@ -16,6 +16,7 @@ from ..abi import ArgumentBlock, DLTensor, SafeCall, data_address, numpy_dtype
 from ..artifact.close_plan import close_step, closed
 from ..artifact.plan import (
     Argument,
+    ArgumentSource,
     Block,
     CallPlan,
     CopyStep,
@@ -23,7 +24,6 @@ from ..artifact.plan import (
     IfStep,
     KernelStep,
     LoopStep,
-    Place,
     RegionStep,
     SizesStep,
     Step,
@@ -31,7 +31,7 @@ from ..artifact.plan import (
 )
 from ..artifact.plan_walk import all_steps, step_arguments
 from ..open_memory import OpenMemory, check_guard
-from ..program import Program
+from ..program import LoadedProgram
 from ..size import value_of
 
 SeeRegion: TypeAlias = Callable[[str, Sequence[np.ndarray], Sequence[np.ndarray]], None]
@@ -45,7 +45,7 @@ class Measured(Struct, frozen=True):
 
     Attributes:
         seconds: Time of all its calls; of an ``if`` or loop without what is inside.
-        counts: How often it ran; of a loop, how many turns it made.
+        counts: How often it ran; of a loop, how many iterations it made.
     """
 
     seconds: tuple[float, ...]
@@ -64,7 +64,7 @@ class _Call(Struct, frozen=True, eq=False):
     region: RegionStep | None = None
     copy_bytes: int = -1
 
-    def run(self, program: Program) -> int:
+    def run(self, program: LoadedProgram) -> int:
         """Run the step; not 0 if it failed."""
         if self.copy_bytes >= 0:
             source, destination = self.block.tensors
@@ -120,7 +120,9 @@ class PlanWalk:
         memory: Of a plan of open sizes, laid out for the inputs that :meth:`run` gets.
     """
 
-    def __init__(self, program: Program, plan: CallPlan, memory: OpenMemory | None = None) -> None:
+    def __init__(
+        self, program: LoadedProgram, plan: CallPlan, memory: OpenMemory | None = None
+    ) -> None:
         self.rows = tuple(all_steps(plan.steps))
         self._program = program
         self.plan = plan
@@ -128,7 +130,7 @@ class PlanWalk:
         self._values = NO_SIZES if memory is None else memory.values()
         self._count = 0
         self._steps = self._prepared(Block(plan.steps))
-        self._turns: list[int] = []
+        self._iterations: list[int] = []
         self._inputs: list[np.ndarray] = []
         self._outputs: list[np.ndarray] = []
 
@@ -148,7 +150,7 @@ class PlanWalk:
             ModelError: A guard does not hold.
         """
         self._program.check_open()
-        self._inputs, self._outputs, self._turns = inputs, outputs, []
+        self._inputs, self._outputs, self._iterations = inputs, outputs, []
         seconds, counts = [0.0] * len(self.rows), [0] * len(self.rows)
         self._carry_out(self._steps, seconds, counts, see)
         return Measured(tuple(seconds), tuple(counts))
@@ -171,12 +173,12 @@ class PlanWalk:
                 self._carry_out(branch, seconds, counts, see)
             elif isinstance(step, _Loop):
                 limit = self._limit(step.step)
-                self._turns.append(0)
+                self._iterations.append(0)
                 while self._goes_on(step.step, limit):
                     counts[number] += 1
                     self._carry_out(step.body, seconds, counts, see)
-                    self._turns[-1] += 1
-                self._turns.pop()
+                    self._iterations[-1] += 1
+                self._iterations.pop()
             elif isinstance(step, _Sizes):
                 counts[number] += 1
                 self._read_sizes(step.step)
@@ -218,14 +220,14 @@ class PlanWalk:
         return min(given, default=None)
 
     def _goes_on(self, step: LoopStep, limit: int | None) -> bool:
-        """Whether another turn begins; its number is written where the body reads it."""
-        turn = self._turns[-1]
-        if limit is not None and turn >= limit:
+        """Whether another iteration begins; its number is written where the body reads it."""
+        iteration = self._iterations[-1]
+        if limit is not None and iteration >= limit:
             return False
         if step.condition is not None and not self._number(step.condition):
             return False
-        if step.turn is not None:
-            self._view(step.turn)[...] = turn
+        if step.iteration is not None:
+            self._view(step.iteration)[...] = iteration
         return True
 
     def _number(self, argument: Argument) -> int:
@@ -239,21 +241,21 @@ class PlanWalk:
 
     def _memory(self, argument: Argument) -> np.ndarray:
         match argument.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return self._inputs[argument.index]
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return self._outputs[argument.index]
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 return self._program.constants[argument.index]
-            case Place.WORKSPACE if self._memory_of_sizes is not None:
+            case ArgumentSource.WORKSPACE if self._memory_of_sizes is not None:
                 return self._memory_of_sizes.slot(argument.index)
-            case Place.WORKSPACE:
+            case ArgumentSource.WORKSPACE:
                 return self._program.workspace[argument.index :]
 
     def _row(self, argument: Argument) -> int:
         """Return how many bytes behind its place an argument begins."""
         argument = closed(argument, self._values)
-        return 0 if argument.loop is None else self._turns[argument.loop] * argument.bytes
+        return 0 if argument.loop is None else self._iterations[argument.loop] * argument.bytes
 
     def _address(self, argument: Argument) -> int:
         return data_address(self._memory(argument)) + self._row(argument)
@@ -293,7 +295,10 @@ class PlanWalk:
         block = ArgumentBlock(specs, trailing=[self._values[name] for name in sizes])
         bound: list[tuple[DLTensor, Argument]] = []
         for tensor, argument in zip(block.tensors, arguments, strict=True):
-            if argument.loop is not None or argument.place in (Place.INPUT, Place.OUTPUT):
+            if argument.loop is not None or argument.place in (
+                ArgumentSource.INPUT,
+                ArgumentSource.OUTPUT,
+            ):
                 bound.append((tensor, argument))
             else:
                 tensor.data = data_address(self._memory(argument))

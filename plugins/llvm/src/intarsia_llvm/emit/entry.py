@@ -12,8 +12,8 @@ from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.arguments import dlpack_code
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
-    Place,
     RegionStep,
     SizesStep,
     TensorSpec,
@@ -22,17 +22,17 @@ from intarsia_runtime.artifact.plan import (
 from intarsia_runtime.artifact.plan_walk import all_steps
 
 from .blocks import Blocks
-from .checks import Statics
+from .checks import ModuleConstants
 from .open_sizes import Frame
-from .writer import Declarations, Writer
+from .writer import Declarations, FunctionWriter
 
 _SIGNATURE = "(ptr %handle, ptr %args, i32 %n, ptr %result)"
 _TENSOR_BYTES = 48  # sizeof(DLTensor)
 
 
-def emit_wrapper(function: PrimFunc, statics: Statics, declarations: Declarations) -> str:
+def emit_wrapper(function: PrimFunc, statics: ModuleConstants, declarations: Declarations) -> str:
     """Return ``__tvm_ffi_<name>``, which checks its tensors and calls the kernel."""
-    w = Writer(declarations)
+    w = FunctionWriter(declarations)
     called = tuple(
         (f"{function.name}: buffer '{b.name}'", TensorSpec(b.name, b.shape, b.dtype))
         for b in function.params
@@ -46,18 +46,18 @@ def emit_wrapper(function: PrimFunc, statics: Statics, declarations: Declaration
     return _exported(f"__tvm_ffi_{function.name}", w)
 
 
-def _exported(name: str, w: Writer) -> str:
+def _exported(name: str, w: FunctionWriter) -> str:
     body = [*w.allocas, *w.lines, "  ret i32 0", "}", ""]
     return "\n".join([f"define i32 @{name}{_SIGNATURE} #0 {{", "start:", *body])
 
 
 def _checked(
-    w: Writer,
+    w: FunctionWriter,
     args: str,
     count: str,
     skip: int,
     called: Sequence[tuple[str, TensorSpec]],
-    statics: Statics,
+    statics: ModuleConstants,
     *,
     behind: int = 0,
 ) -> str:
@@ -84,22 +84,22 @@ def _checked(
     return data
 
 
-def _data(w: Writer, array: str, number: int) -> str:
+def _data(w: FunctionWriter, array: str, number: int) -> str:
     slot = w.emit(f"getelementptr ptr, ptr {array}, i64 {number}")
     return w.emit(f"load ptr, ptr {slot}, align 8")
 
 
-def emit_main(module: TensorModule, statics: Statics, declarations: Declarations) -> str:
+def emit_main(module: TensorModule, statics: ModuleConstants, declarations: Declarations) -> str:
     """Return ``__tvm_ffi_main(context, inputs..., outputs...)``."""
-    main = _Main(Writer(declarations), module.plan, statics)
+    main = _LlvmMain(FunctionWriter(declarations), module.plan, statics)
     main.write()
     return _exported("__tvm_ffi_main", main.w)
 
 
-class _Main(Struct):
-    w: Writer
+class _LlvmMain(Struct):
+    w: FunctionWriter
     plan: CallPlan
-    statics: Statics
+    statics: ModuleConstants
     arguments: str = ""
     context: str = ""
     packed: str = ""
@@ -133,13 +133,13 @@ class _Main(Struct):
     def _pointer(self, arg: Argument) -> str:
         """Return the address of an argument's place."""
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return _data(self.w, self.arguments, arg.index)
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return self._output(arg.index)
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 return self._context(1 + arg.index)
-            case Place.WORKSPACE:
+            case ArgumentSource.WORKSPACE:
                 if self.frame is None:
                     base, offset = self._context(0), str(arg.index)
                 else:

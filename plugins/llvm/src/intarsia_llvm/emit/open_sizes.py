@@ -21,7 +21,7 @@ from intarsia_runtime.artifact.plan import (
 from intarsia_runtime.size import Atom, Dim, Size
 
 from .expressions import Expressions
-from .writer import Declarations, Writer
+from .writer import Declarations, FunctionWriter
 
 
 class Frame:
@@ -36,7 +36,7 @@ class Frame:
         address: As given.
     """
 
-    def __init__(self, w: Writer, address: str, sizes: OpenSizes) -> None:
+    def __init__(self, w: FunctionWriter, address: str, sizes: OpenSizes) -> None:
         self._w = w
         self.address = address
         self._e = Expressions(w)
@@ -107,7 +107,7 @@ class _PlanSizes:
         self._plan = plan
         self._sizes = sizes
         self._stage = stage
-        self._w = Writer(declarations)
+        self._w = FunctionWriter(declarations)
         self._frame = Frame(self._w, "%frame", sizes)
 
     def text(self) -> str:
@@ -197,7 +197,7 @@ class CheckedSizes:
         frame: Values of the size variables.
     """
 
-    def __init__(self, w: Writer, frame: Frame) -> None:
+    def __init__(self, w: FunctionWriter, frame: Frame) -> None:
         self._w = w
         self._frame = frame
         self._wrong: list[str] = []

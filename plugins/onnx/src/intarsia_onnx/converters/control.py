@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control flow: If; Loop and Scan of a known number of turns, written out turn by turn."""
+"""Control flow: If; Loop and Scan that are written out, one iteration after the other."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from intarsia_runtime.errors import ModelError
 from ..builder import STATIC_HINT, dtype_of, rank_of, sizes_of
 from ..context import Diverging, NodeContext
 from ..flow import Branch, Flow
-from .turns import turning_loop, turning_scan
+from .iterations import iterated_loop, iterated_scan
 
 MAX_WRITTEN = 2048
-"""Most nodes that the turns of a loop may become, if it cannot stay a loop."""
+"""Most nodes that the iterations of a loop may become, if it cannot stay a loop."""
 
 FEW_WRITTEN = 256
-"""Most nodes that the turns of a loop may become, if it can: fused, they are as fast or faster."""
+"""Most nodes that the iterations of a loop may become, if it can: fused, they are no slower."""
 
 MOST_CHEAP = 8
 """Most calls in both branches that are computed without a choice."""
@@ -125,20 +125,24 @@ def _branch(node: NodeContext, name: str) -> Branch:
 
 
 def loop(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert Loop: a small one of known turns is written out, another stays a loop."""
+    """Convert Loop: a small one of known iterations is written out, another stays a loop."""
     if node.flow is not None and not _is_written_out(node):
-        return turning_loop(node, node.flow)
-    turns = 1 << 63 if node.optional(0) is None else node.required_integer(0, "the number of turns")
+        return iterated_loop(node, node.flow)
+    iterations = (
+        1 << 63
+        if node.optional(0) is None
+        else node.required_integer(0, "the number of iterations")
+    )
     going = node.optional(1) is None or bool(node.required_scalar(1, "the condition"))
     state = [node.input(index) for index in range(2, len(node.args))]
     rows: list[tuple[Expr, ...]] = []
-    while going and len(rows) < turns:
+    while going and len(rows) < iterations:
         _check_size(node, len(rows) + 1)
         given = [node.array(np.array(len(rows))), node.array(np.array(True)), *state]
         results = node.body("body", given)
         known = node.folder.value(results[0])
         if known is None and node.flow is not None:
-            return turning_loop(node, node.flow)
+            return iterated_loop(node, node.flow)
         if known is None:
             raise node.unsupported("Loop whose condition is not known at compile time", STATIC_HINT)
         going = bool(known.reshape(()))
@@ -148,17 +152,17 @@ def loop(node: NodeContext) -> tuple[Expr, ...]:
 
 
 def _is_written_out(node: NodeContext) -> bool:
-    """Whether a loop is small, and it is known how often it turns."""
+    """Whether a loop is small, and it is known the trip count."""
     trip, condition = node.constant_value(0), node.constant_value(1)
     if trip is None or trip.size != 1 or (node.optional(1) is not None and condition is None):
         return False
     return _is_few(node, int(trip.reshape(())))
 
 
-def _is_few(node: NodeContext, turns: Size) -> bool:
-    """Whether it is known that the turns become few nodes."""
+def _is_few(node: NodeContext, iterations: Size) -> bool:
+    """Whether it is known that the iterations become few nodes."""
     nodes = max(1, len(node.graph("body").nodes))
-    return isinstance(turns, int) and turns * nodes <= FEW_WRITTEN
+    return isinstance(iterations, int) and iterations * nodes <= FEW_WRITTEN
 
 
 def scan(node: NodeContext) -> tuple[Expr, ...]:
@@ -179,14 +183,14 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
     sizes = {node.static_shape(first + n)[axis] for n, axis in enumerate(axes)}
     if len(sizes) != 1:
         raise node.model_error(f"the operands have {sorted(sizes)} slices")
-    (turns,) = sizes
-    if node.flow is not None and not _is_few(node, turns):
-        return turning_scan(node, node.flow)
-    _check_size(node, turns)
+    (iterations,) = sizes
+    if node.flow is not None and not _is_few(node, iterations):
+        return iterated_scan(node, node.flow)
+    _check_size(node, iterations)
     rows: list[tuple[Expr, ...]] = []
-    for turn in range(turns):
+    for iteration in range(iterations):
         given = [
-            node.item(x, axis, turns - 1 - turn if backwards else turn)
+            node.item(x, axis, iterations - 1 - iteration if backwards else iteration)
             for x, axis, backwards in zip(inputs, axes, back, strict=True)
         ]
         results = node.body("body", [*state, *given])
@@ -198,7 +202,7 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
 def _scan_outputs(
     node: NodeContext, count: int, rows: Sequence[tuple[Expr, ...]]
 ) -> Iterator[Expr]:
-    """Stack what the turns gave, in the direction and along the axis that the node says."""
+    """Stack what the iterations gave, in the direction and along the axis that the node says."""
     axes = node.integers("scan_output_axes", (0,) * count)
     back = node.integers("scan_output_directions", (0,) * count)
     for number, stacked in enumerate(_stacked(node, count, rows, back)):
@@ -211,9 +215,9 @@ def _scan_outputs(
 def _stacked(
     node: NodeContext, count: int, rows: Sequence[tuple[Expr, ...]], back: Sequence[int] = ()
 ) -> Iterator[Expr]:
-    """Join what each turn gave along a new first dimension, backwards where ``back`` is set."""
+    """Join what iterations gave along a new first dimension, backwards where ``back`` is set."""
     if count > 0 and not rows:
-        raise node.unsupported(f"{node.op_type} of no turns that collects values", STATIC_HINT)
+        raise node.unsupported(f"{node.op_type} of no iterations that collects values", STATIC_HINT)
     if rows and len(rows[0]) != count:
         raise node.model_error(f"the body gives {len(rows[0])} values to collect, not {count}")
     for number in range(count):
@@ -221,12 +225,13 @@ def _stacked(
         yield node.concat(parts[::-1] if back and back[number] else parts, 0)
 
 
-def _check_size(node: NodeContext, turns: int) -> None:
+def _check_size(node: NodeContext, iterations: int) -> None:
     """Refuse to write out more than a graph should hold; such a loop runs on the host."""
-    written = turns * max(1, len(node.graph("body").nodes))
+    written = iterations * max(1, len(node.graph("body").nodes))
     if written > MAX_WRITTEN:
         raise node.unsupported(
-            f"{node.op_type} of {turns} turns or more, {written} nodes in all", STATIC_HINT
+            f"{node.op_type} of {iterations} iterations or more, {written} nodes in all",
+            STATIC_HINT,
         )
 
 

@@ -11,7 +11,7 @@ from . import (
     counted_cases,
     elementwise_cases,
     ordered_cases,
-    quantised_cases,
+    quantized_cases,
     structure_cases,
     sum_cases,
 )
@@ -46,12 +46,12 @@ _TABLES = (
     sum_cases.reduction_cases,
     sum_cases.place_cases,
     sum_cases.statistics_cases,
-    quantised_cases.scale_cases,
-    quantised_cases.narrow_cases,
-    quantised_cases.linear_cases,
-    quantised_cases.transposed_cases,
-    quantised_cases.normalization_cases,
-    quantised_cases.element_cases,
+    quantized_cases.scale_cases,
+    quantized_cases.narrow_cases,
+    quantized_cases.linear_cases,
+    quantized_cases.transposed_cases,
+    quantized_cases.normalization_cases,
+    quantized_cases.element_cases,
 )
 
 

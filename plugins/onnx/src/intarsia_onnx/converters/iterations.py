@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop and Scan as loops of the run: the body becomes a function that is carried out in turns."""
+"""Loop and Scan as loops of the run: the body becomes a function of the module."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from intarsia_runtime.dtype import DType
 from ..builder import rank_of
 from ..context import NodeContext
 from ..flow import Flow
-from .turn_bodies import Turns, passes_condition, settled_body
+from .iteration_bodies import Iterations, passes_condition, settled_body
 
 ENDLESS = 1 << 31
-"""Turns that are no limit: so many are made by nobody."""
+"""Iterations that are no limit: so many are made by nobody."""
 
 
-def turning_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
+def iterated_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
     """Convert a Loop that stays one."""
     trip, condition = node.optional(0), node.optional(1)
     most: Size = -1
@@ -42,13 +42,13 @@ def turning_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
                 least = node.call(Maximum, trip, node.scalar(0, DType.INT64))
                 most = node.size_of(least)
     first = None if condition is None else node.reshape(condition, ())
-    turn = Var(node.graph("body").inputs[0].name, TensorType((), DType.INT64))
+    iteration = Var(node.graph("body").inputs[0].name, TensorType((), DType.INT64))
     state = [node.input(index) for index in range(2, len(node.args))]
-    return _turning(node, flow, Turns(state, (), most, trip, first, turn, heads=1))
+    return _iterated(node, flow, Iterations(state, (), most, trip, first, iteration, heads=1))
 
 
 def _collects(node: NodeContext, condition: Expr | None) -> bool:
-    """Whether a loop collects values in as many turns as its limit says."""
+    """Whether a loop collects values in as many iterations as its limit says."""
     inside = node.graph("body")
     states = max(0, len(node.args) - 2)
     known = None if condition is None else node.folder.value(condition)
@@ -56,7 +56,7 @@ def _collects(node: NodeContext, condition: Expr | None) -> bool:
     return endless and len(inside.outputs) > 1 + states and passes_condition(inside)
 
 
-def turning_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
+def iterated_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
     """Convert a Scan that stays one: slices are those of the first axis, first to last."""
     count = node.integer("num_scan_inputs")
     operands = node.variadic()
@@ -70,7 +70,7 @@ def turning_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
         moved = node.transpose(x, [at, *range(at), *range(at + 1, rank)])
         sliced.append(_flipped(node, moved) if backwards else moved)
     most = tensor_type(sliced[0]).shape[0]
-    made = list(_turning(node, flow, Turns(operands[:first], sliced, most)))
+    made = list(_iterated(node, flow, Iterations(operands[:first], sliced, most)))
     backwards = node.integers("scan_output_directions", (0,) * (len(made) - first))
     axes = node.integers("scan_output_axes", (0,) * (len(made) - first))
     for number, (axis, is_back) in enumerate(zip(axes, backwards, strict=True), start=first):
@@ -85,53 +85,53 @@ def _flipped(node: NodeContext, x: Expr) -> Expr:
     return node.call(Flip, x, attrs=Flip.Attrs(axes=(0,)))
 
 
-def _turning(node: NodeContext, flow: Flow, turns: Turns) -> tuple[Expr, ...]:
-    """Import the body as a function, and call it in turns."""
-    body = settled_body(node, turns)
-    condition = _condition(node, turns, body.results[: turns.heads])
-    collected = list(body.results[turns.heads + len(turns.state) :])
-    if len(node.node.outputs) != len(turns.state) + len(collected):
+def _iterated(node: NodeContext, flow: Flow, iterations: Iterations) -> tuple[Expr, ...]:
+    """Import the body as a function, and call it in iterations."""
+    body = settled_body(node, iterations)
+    condition = _condition(node, iterations, body.results[: iterations.heads])
+    collected = list(body.results[iterations.heads + len(iterations.state) :])
+    if len(node.node.outputs) != len(iterations.state) + len(collected):
         raise node.model_error(
             f"the body gives {len(collected)} values to collect,"
-            f" not {len(node.node.outputs) - len(turns.state)}"
+            f" not {len(node.node.outputs) - len(iterations.state)}"
         )
     rows: list[Expr] = []
-    if collected and (turns.most == -1 or condition is not None):
-        body.collect(node, turns, collected)
+    if collected and (iterations.most == -1 or condition is not None):
+        body.collect(node, iterations, collected)
     else:
         rows = collected
     require_all(body.guards)
     nexts = [node.size_tensor(size.next) for size in body.sizes]
-    numbers = [Var(size.turn.name, control.SIZE) for size in body.sizes]
-    turn = [] if turns.turn is None else [turns.turn]
-    params = [*turn, *numbers, *body.carried, *body.slices]
+    numbers = [Var(size.iteration.name, control.SIZE) for size in body.sizes]
+    iteration = [] if iterations.iteration is None else [iterations.iteration]
+    params = [*iteration, *numbers, *body.carried, *body.slices]
     heads = [] if condition is None else [condition[1]]
     inside = [*heads, *nexts, *body.handed, *rows]
-    own = [size.turn for size in body.sizes]
+    own = [size.iteration for size in body.sizes]
     name, captured = flow.loop(node.span, params, inside, own)
-    after: dict[str, Size] = {size.turn.name: size.last for size in body.sizes}
+    after: dict[str, Size] = {size.iteration.name: size.last for size in body.sizes}
     types = [_substituted(tensor_type(var), after) for var in body.carried]
-    stacked = [control.stacked_type(tensor_type(value), turns.most) for value in rows]
+    stacked = [control.stacked_type(tensor_type(value), iterations.most) for value in rows]
     attrs = control.Loop.Attrs(
         body=name,
         results=(*(control.SIZE for _ in nexts), *types, *stacked),
         carried=len(nexts) + len(body.carried),
         sliced=len(body.slices),
-        most=extents((turns.most,))[0],
-        has_trip=turns.trip is not None,
+        most=extents((iterations.most,))[0],
+        has_trip=iterations.trip is not None,
         has_condition=condition is not None,
-        takes_turn=turns.turn is not None,
+        takes_iteration=iterations.iteration is not None,
         sizes=extents(tuple(size.last for size in body.sizes)),
-        turn_sizes=extents(tuple(own)),
+        iteration_sizes=extents(tuple(own)),
     )
-    first = [turns.trip, None if condition is None else condition[0]]
+    first = [iterations.trip, None if condition is None else condition[0]]
     starts = [node.size_tensor(size.first) for size in body.sizes]
-    given = (*(x for x in first if x is not None), *starts, *body.starts, *turns.sliced)
+    given = (*(x for x in first if x is not None), *starts, *body.starts, *iterations.sliced)
     made = node.call(control.Loop, *given, *captured, attrs=attrs)
     fields = [get_item(made, n, span=node.span) for n in range(len(attrs.results))]
     for size, field in zip(body.sizes, fields, strict=False):
         node.folder.run_sizes.define_result(size.last, field)
-    return body.outputs(turns, fields[len(nexts) :])
+    return body.outputs(iterations, fields[len(nexts) :])
 
 
 def _substituted(type_: TensorType, sizes: Mapping[str, Size]) -> TensorType:
@@ -140,13 +140,15 @@ def _substituted(type_: TensorType, sizes: Mapping[str, Size]) -> TensorType:
     )
 
 
-def _condition(node: NodeContext, turns: Turns, head: Sequence[Expr]) -> tuple[Expr, Expr] | None:
-    """Return the first condition and that of the next turn; ``None`` if both are true."""
+def _condition(
+    node: NodeContext, iterations: Iterations, head: Sequence[Expr]
+) -> tuple[Expr, Expr] | None:
+    """Return the first condition and that of the next iteration; ``None`` if both are true."""
     if not head:
         return None
     following = node.reshape(head[0], ())
     known = node.folder.value(following)
-    first = turns.condition
+    first = iterations.condition
     start = None if first is None else node.folder.value(first)
     if (first is None or (start is not None and bool(start))) and known is not None and bool(known):
         return None
