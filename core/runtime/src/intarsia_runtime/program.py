@@ -39,7 +39,7 @@ from .loading import (
     NativeCall,
     NativeCode,
 )
-from .size import value_of
+from .size_range import SizeRange
 from .threads import choose_threads, load_openmp, startable_threads, thread_setter
 
 _LIBRARY_FILE = "lib.so"
@@ -105,6 +105,7 @@ class Program:
         for region in self.regions:
             pointers += [region.function, region.handle]
         self.frame = np.zeros(frame_entries(plan), np.int64)
+        self._size_range = None if plan.open is None else SizeRange(plan)
         if plan.open is not None:
             pointers.append(self.frame.ctypes.data)
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
@@ -168,23 +169,21 @@ class Program:
             The shapes of the outputs.
 
         Raises:
-            ModelError: A guard of the plan does not hold.
-            ResourceError: No memory for the workspace.
+            ModelError: A guard of the plan does not hold, or an output has a negative size.
+            ResourceError: No memory for the workspace, or no number for its size.
         """
         plan = self.passport.plan
         assert plan.open is not None  # the caller has such a plan
         assert self.code is not None  # no device runs one
+        assert self._size_range is not None
+        self._size_range.check(values)
         count = len(plan.open.variables)
         self.frame[:count] = values
         failed: int = SizesCall(self.code.required("intarsia_plan_sizes"))(self.frame.ctypes.data)
         if failed:
             guard = plan.open.guards[failed - 1]
             numbers = dict(zip((v.name for v in plan.open.variables), values, strict=True))
-            found = [value_of(size, numbers) for size in (guard.left, guard.right)]
-            raise ModelError(
-                f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
-                hint="give inputs whose sizes go together",
-            )
+            raise ModelError(guard.says(numbers), hint="give inputs whose sizes go together")
         needed = int(self.frame[count])
         if needed > self.workspace.nbytes:
             self.workspace = _allocate(needed)
@@ -192,7 +191,12 @@ class Program:
         shapes: list[tuple[int, ...]] = []
         at = count + 1 + len(plan.open.slots)
         for spec in plan.outputs:
-            shapes.append(tuple(self.frame[at : at + len(spec.shape)].tolist()))
+            shape = tuple(self.frame[at : at + len(spec.shape)].tolist())
+            if min(shape, default=0) < 0:
+                raise ModelError(
+                    f"output '{spec.name}' would have the shape {shape}", hint="give larger inputs"
+                )
+            shapes.append(shape)
             at += len(spec.shape)
         return tuple(shapes)
 

@@ -14,13 +14,16 @@ from contextvars import ContextVar
 
 from msgspec import Struct
 
-from intarsia_runtime.size import Dim, Size
+from intarsia_runtime.size import Dim, Size, SizeOp, minimum
 
 _COLLECTOR: ContextVar[dict[Guard, None] | None] = ContextVar("guards", default=None)
 
 
 class Guard(Struct, frozen=True):
-    """Two sizes that must be equal, and the sentence that says why."""
+    """Two sizes that must be equal, and the sentence that says why.
+
+    ``a <= b`` is ``min(a, b) == a``.
+    """
 
     left: Size
     right: Size
@@ -80,3 +83,44 @@ def require_equal(left: Size, right: Size, why: str) -> bool:
         return False
     collector[Guard(left, right, why)] = None
     return True
+
+
+def require_at_most(low: Size, high: Size, why: str) -> bool:
+    """Require a size not to exceed another when a model runs.
+
+    Returns:
+        Whether that can hold: of two numbers it does. Of others the guard is collected, if
+        somebody collects; what is typed for later, when its sizes are numbers, may be anything.
+    """
+    if isinstance(low, int) and isinstance(high, int):
+        return low <= high
+    smaller = minimum(low, high)
+    if smaller != low and not _is_part_of_minimum(high, low):
+        require_equal(smaller, low, why)
+    return True
+
+
+def take_fixed_sizes() -> dict[Dim, int]:
+    """Take out the guards by which a size variable is a number, and return the numbers.
+
+    Whoever types the model again with the numbers in the place of the variables needs no guard: the
+    shapes of the inputs say so. Of two numbers for one variable the first is taken.
+    """
+    collector = _COLLECTOR.get() or {}
+    fixed: dict[Dim, int] = {}
+    for guard in tuple(collector):
+        sides = (guard.left, guard.right)
+        for size, number in (sides, sides[::-1]):
+            if isinstance(size, Dim) and size.is_variable and isinstance(number, int):
+                fixed.setdefault(size, number)
+                del collector[guard]
+    return fixed
+
+
+def _is_part_of_minimum(part: Size, size: Size) -> bool:
+    """Whether a size is ``min(part, ...)``, which never exceeds the part."""
+    match size:
+        case Dim(terms=((((SizeOp(op="min", a=a, b=b),), 1)),)):
+            return part in (a, b)
+        case _:
+            return False

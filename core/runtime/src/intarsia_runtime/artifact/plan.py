@@ -28,6 +28,7 @@ the size variables that they name as ``int64_t`` behind their buffers.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 from hashlib import sha256
 from math import prod
@@ -36,7 +37,7 @@ from typing import TypeAlias
 from msgspec import Struct, json
 
 from ..dtype import DType
-from ..size import Size
+from ..size import Dim, Size, SizeOp, value_of
 
 ALIGNMENT = 64
 """Alignment in bytes of the workspace, of every offset in it, and of every constant."""
@@ -154,11 +155,30 @@ class SizeSource(Struct, frozen=True):
 
 
 class SizeGuard(Struct, frozen=True):
-    """Two sizes that must be equal, and the sentence that says why."""
+    """Two sizes that must be equal, and the sentence that says why.
+
+    ``min(a, b)`` and ``a`` are equal where ``a`` is at most ``b``, and the message says that.
+    """
 
     left: Size
     right: Size
     why: str
+
+    def says(self, values: Mapping[str, int]) -> str:
+        """Return the message for values of the variables for which it does not hold."""
+        left, right = self.left, self.right
+        match left:
+            case Dim(terms=((((SizeOp(op="min", a=a, b=b),), 1)),)) if right in (a, b):
+                high = b if right == a else a
+                found = value_of(right, values), value_of(high, values)
+                return f"{self.why}: {_is(right, found[0])}, more than {_is(high, found[1])}"
+            case _:
+                found = value_of(left, values), value_of(right, values)
+                return f"{self.why}: {left} is {found[0]} and {right} is {found[1]}"
+
+
+def _is(size: Size, value: int) -> str:
+    return str(size) if isinstance(size, int) else f"{size} = {value}"
 
 
 class OpenSizes(Struct, frozen=True):

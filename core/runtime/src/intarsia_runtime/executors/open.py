@@ -32,7 +32,7 @@ from .graph import (
     profile_steps,
     walk_steps,
 )
-from .signature import Inputs, as_array, copy_into, ordered_values
+from .signature import Inputs, as_array, contiguous, copy_into, new_output, ordered_values
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
@@ -90,14 +90,14 @@ class OpenExecutor(Closing):
 
         Raises:
             ModelError: The inputs are not what the model takes, or their sizes do not go together.
-            ResourceError: No memory for the workspace.
+            ResourceError: No memory for the workspace or an output.
         """
         arrays = self._arrays(inputs)
         with self._program.lock:
             self._lay_out(arrays)
             results = [
-                np.empty(shape, dtype)
-                for shape, (_, dtype) in zip(self._results, self._made, strict=True)
+                new_output(spec.name, shape, dtype)
+                for shape, (spec, dtype) in zip(self._results, self._made, strict=True)
             ]
             self._invoke(arrays, results)
         return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
@@ -157,7 +157,7 @@ class OpenExecutor(Closing):
         values = dict(zip(names, self._values(arrays), strict=True))
         plan = close_plan(program.passport.plan, values)
         steps = [prepare_step(program, step, values) for step in plan.steps]
-        return plan, steps, [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
+        return plan, steps, [new_output(s.name, s.shape, array_dtype(s)) for s in plan.outputs]
 
     def close(self) -> None:
         """Free code, weights and workspace; harmless when repeated."""
@@ -171,10 +171,7 @@ class OpenExecutor(Closing):
             array = value if type(value) is np.ndarray else as_array(value, spec.name)
             if array.dtype != dtype or array.ndim != len(spec.shape):
                 raise _mismatch(spec, str(dtype), array)
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
-                array = np.require(array, requirements=("C", "A"))
-            arrays.append(array)
+            arrays.append(contiguous(array, spec.name))
         return arrays
 
     def _lay_out(self, arrays: Sequence[np.ndarray]) -> None:
