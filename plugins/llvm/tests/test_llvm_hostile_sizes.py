@@ -230,3 +230,27 @@ def test_nothing_comes_of_nothing_and_too_many_parts_are_refused(tmp_path: Path)
         endless = np.lib.stride_tricks.as_strided(floats(1), (1 << 29, 1 << 29), (0, 0))
         with pytest.raises(ResourceError, match=r"in more than 4194304 parts|no memory for"):
             executable.run({"x": endless})
+
+
+def test_a_transposed_convolution_whose_result_is_cut_has_its_declared_size(tmp_path: Path) -> None:
+    made = model(
+        [node("ConvTranspose", "x", "w", strides=[1, 3], pads=[0, 0, 0, 1])],
+        {"x": ["N", 1, "H", "W"]},
+        weights=[weight("w", 1, 1, 1, 2)],
+    )
+    intarsia.build(made, "llvm").save(tmp_path / "m.intarsia")
+    with load(tmp_path / "m.intarsia", threads=1) as executable:
+        given = np.ones((2, 1, 2, 3), np.float32)
+        wanted = np.tile(np.array([1, 1, 0, 1, 1, 0, 1], np.float32), (2, 1, 2, 1))
+        np.testing.assert_array_equal(executable.run({"x": given})["y"], wanted)
+
+
+def test_a_slice_to_the_end_has_no_large_size(tmp_path: Path) -> None:
+    made = model(
+        [node("Slice", "x", "begin", "end", "axes")],
+        {"x": ["N", "M"]},
+        weights=[ints("begin", 1, 1), ints("end", (1 << 63) - 1, -(1 << 63)), ints("axes", 0, 1)],
+    )
+    intarsia.build(made, "llvm").save(tmp_path / "m.intarsia")
+    with load(tmp_path / "m.intarsia", threads=1) as executable:
+        assert executable.run({"x": floats(5, 4)})["y"].shape == (4, 0)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from intarsia_ir.graph.guards import (
     Guard,
     collecting_guards,
+    is_required_natural,
     require_at_most,
     require_equal,
     take_fixed_sizes,
@@ -52,12 +53,25 @@ def test_the_message_says_which_is_more() -> None:
     assert SizeGuard(M, N, "why").says(values) == "why: M is 5 and N is 2"
 
 
-def test_variables_that_are_numbers_are_taken_out() -> None:
-    with collecting_guards() as found:
+def test_variables_that_are_numbers_are_found_and_their_guards_taken_out() -> None:
+    before = Guard(M, N, "before")
+    with collecting_guards([before]) as found:
+        require_equal(M + 1, 4, "no variable alone")
+        assert take_fixed_sizes([before]) == {}
+        assert len(found) == 2
         require_equal(N, 4, "first")
         require_equal(5, N, "second")
-        require_equal(M + 1, 4, "no variable alone")
-        assert take_fixed_sizes() == {N: 4}
-        assert take_fixed_sizes() == {}
-    assert [guard.why for guard in found] == ["no variable alone"]
-    assert take_fixed_sizes() == {}
+        assert take_fixed_sizes([before]) == {N: 4}
+        assert take_fixed_sizes([before]) == {}
+    assert list(found) == [before]
+    assert take_fixed_sizes([]) == {}
+
+
+def test_a_guard_may_say_that_a_size_is_not_negative() -> None:
+    with collecting_guards():
+        assert not is_required_natural(N - 2)
+        require_at_most(1, N - 2, "why")
+        assert is_required_natural(N - 2)
+        assert not is_required_natural(N - 3)
+        assert is_required_natural(0)
+        assert not is_required_natural(-1)

@@ -8,7 +8,7 @@ import pytest
 from intarsia_runtime.artifact.plan import CallPlan, OpenSizes, SizeSource, TensorSpec
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ResourceError
-from intarsia_runtime.size import Size, floor_divide, minimum, variable
+from intarsia_runtime.size import Size, floor_divide, maximum, minimum, variable
 from intarsia_runtime.size_range import MOST, MOST_ALONG, SizeRange, magnitude
 
 N, M = variable("N"), variable("M")
@@ -31,7 +31,12 @@ def plan(*slots: Size) -> CallPlan:
         (N * N * M, 2000),
         (floor_divide(N - 40, M), 50),
         (minimum(N, 4) * M, 200),
+        (minimum(N - M, 1 << 63) + 1, 31),
+        (maximum(N - M, 0), 30),
+        (maximum(N - M, 90), 90),
+        (minimum(N - M, -90), 90),
         (N % M, 20),
+        (maximum(N - (1 << 63), 0), 10),
     ],
 )
 def test_a_bound_holds_for_every_step(size: Size, bound: int) -> None:

@@ -33,7 +33,8 @@ def magnitude(size: Size, value: Callable[[str], int]) -> int:
         return abs(size)
     total = 0
     for atoms, factor in size.terms:
-        term = abs(factor)
+        # Slices say "the end" by numbers like this; less than none of a size needs no more bits.
+        term = 0 if not atoms and factor <= -MOST else abs(factor)
         for atom in atoms:
             term *= value(atom) if isinstance(atom, str) else _of_op(atom, value)
         total += term
@@ -41,6 +42,13 @@ def magnitude(size: Size, value: Callable[[str], int]) -> int:
 
 
 def _of_op(op: SizeOp, value: Callable[[str], int]) -> int:
+    for number, other in ((op.a, op.b), (op.b, op.a)):
+        # min(x, 2**63 - 1), as of a slice to the end, is no larger than x without its sign.
+        is_harmless = isinstance(number, int) and (
+            number >= 0 if op.op == "min" else op.op == "max" and number <= 0
+        )
+        if is_harmless:
+            return magnitude(other, value)
     return max(magnitude(op.a, value), magnitude(op.b, value))
 
 

@@ -8,7 +8,7 @@ needs one refuses.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Collection, Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -100,20 +100,34 @@ def require_at_most(low: Size, high: Size, why: str) -> bool:
     return True
 
 
-def take_fixed_sizes() -> dict[Dim, int]:
-    """Take out the guards by which a size variable is a number, and return the numbers.
+def is_required_natural(size: Size) -> bool:
+    """Whether a guard that was collected by now says that a size is not negative."""
+    if isinstance(size, int):
+        return size >= 0
+    collector = _COLLECTOR.get() or {}
+    return any(
+        isinstance(guard.right, int) and guard.right >= 0 and _is_part_of_minimum(size, guard.left)
+        for guard in collector
+    )
 
-    Whoever types the model again with the numbers in the place of the variables needs no guard: the
-    shapes of the inputs say so. Of two numbers for one variable the first is taken.
+
+def take_fixed_sizes(known: Collection[Guard]) -> dict[Dim, int]:
+    """Return the size variables that the guards after ``known`` say are numbers.
+
+    If there are such, all guards after ``known`` are taken out: whoever asks types the model again,
+    with the numbers in the place of the variables. Of two numbers for one variable the first is
+    returned.
     """
     collector = _COLLECTOR.get() or {}
     fixed: dict[Dim, int] = {}
-    for guard in tuple(collector):
+    later = [guard for guard in collector if guard not in known]
+    for guard in later:
         sides = (guard.left, guard.right)
         for size, number in (sides, sides[::-1]):
             if isinstance(size, Dim) and size.is_variable and isinstance(number, int):
                 fixed.setdefault(size, number)
-                del collector[guard]
+    for guard in later if fixed else ():
+        del collector[guard]
     return fixed
 
 
