@@ -45,7 +45,7 @@ from intarsia_ir.tir.module import Lowered, TensorModule
 from intarsia_ir.tir.space import Tuned
 from intarsia_llvm.codegen import tir_codegen
 from intarsia_loops.lower import lower
-from intarsia_tensorrt.signature import FILE, PLAN_FILE, SCHEMA, Border, Signature
+from intarsia_tensorrt.signature import FILE, PLAN_FILE, SCHEMA, EngineBorder, EngineSignature
 from intarsia_testkit.qdq_models import channelled_residual_net, residual_net
 
 Loops: TypeAlias = Callable[[TensorModule, Target], CompiledUnit]
@@ -243,14 +243,14 @@ def native_loops() -> Built:
 def engine() -> Built:
     """Regions of TensorRT around something that is no engine."""
 
-    def borders(name: str, types: Sequence[TensorType]) -> tuple[Border, ...]:
+    def borders(name: str, types: Sequence[TensorType]) -> tuple[EngineBorder, ...]:
         rows = ((t.dtype.value, t.static_shape) for t in types)
-        return tuple(Border(f"{name}_{n}", *row) for n, row in enumerate(rows))
+        return tuple(EngineBorder(f"{name}_{n}", *row) for n, row in enumerate(rows))
 
     def compile_region(region: Region) -> CompiledUnit:
         inputs = borders("input", [tensor_type(one) for one in region.function.params])
         outputs = borders("output", [tensor_type(one) for one in region.function.outputs])
-        signature = Signature("tensorrt", "10.0", "sm_80", inputs, outputs, {})
+        signature = EngineSignature("tensorrt", "10.0", "sm_80", inputs, outputs, {})
         files = {FILE: signature.to_json(), PLAN_FILE: b"no engine"}
         return CompiledUnit(region.name, "tensorrt", files, format=SCHEMA)
 

@@ -64,7 +64,7 @@ BY_PROCESSOR = {"nn.gelu(float32[31])"}
 
 
 COMPILED_FOR: dict[str, str] = {
-    "c": "c -opt-level=0",  # at its default most of the time is the C compiler's own optimiser
+    "c": "c -opt-level=0",  # at its default most of the time is the C compiler's own optimizer
     "dnnl, llvm": "dnnl -min-grain=0, llvm",  # which would be left to the fallback, being small
 }
 """What a target is tested as."""

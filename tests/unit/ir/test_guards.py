@@ -12,6 +12,7 @@ from intarsia_ir.graph.guards import (
     take_fixed_sizes,
 )
 from intarsia_runtime.artifact.plan import SizeGuard
+from intarsia_runtime.open_memory import guard_error
 from intarsia_runtime.size import minimum, variable
 
 N, M = variable("N"), variable("M")
@@ -47,10 +48,18 @@ def test_without_a_collector_open_sizes_may_be_anything() -> None:
 
 def test_the_message_says_which_is_more() -> None:
     values = {"N": 2, "M": 5}
-    assert SizeGuard(minimum(3, N), 3, "why").says(values) == "why: 3, more than N = 2"
-    assert SizeGuard(minimum(M, N), M, "why").says(values) == "why: M = 5, more than N = 2"
-    assert SizeGuard(minimum(M, N), N, "why").says(values) == "why: N = 2, more than M = 5"
-    assert SizeGuard(M, N, "why").says(values) == "why: M is 5 and N is 2"
+    assert (
+        guard_error(SizeGuard(minimum(3, N), 3, "why"), values).message == "why: 3, more than N = 2"
+    )
+    assert (
+        guard_error(SizeGuard(minimum(M, N), M, "why"), values).message
+        == "why: M = 5, more than N = 2"
+    )
+    assert (
+        guard_error(SizeGuard(minimum(M, N), N, "why"), values).message
+        == "why: N = 2, more than M = 5"
+    )
+    assert guard_error(SizeGuard(M, N, "why"), values).message == "why: M is 5 and N is 2"
 
 
 def test_variables_that_are_numbers_are_found_and_their_guards_taken_out() -> None:

@@ -34,6 +34,7 @@ from .call_plan import check_kernel, plan_calls
 from .dispatch import dispatch
 from .fuse import KernelCall, fuse
 from .loops import default_loops
+from .step_planner import Callees, FusedFunction
 from .tensors import Stages, stages_of
 from .typical import is_open, typical
 
@@ -93,6 +94,7 @@ def lower(
     name: str = "main",
     alignment: int = ALIGNMENT,
     tuned: Tuned | None = None,
+    functions: Mapping[str, Function] = MappingProxyType({}),
 ) -> Lowered:
     """Fuse, schedule and plan a function.
 
@@ -114,19 +116,23 @@ def lower(
         name: Name of the unit.
         alignment: Of offsets in the workspace, in bytes.
         tuned: Measured choices; rules decide if ``None``.
+        functions: What control flow carries out, by name.
 
     Raises:
-        UnsupportedError: Control flow, a symbolic shape, or an operator without a compute rule.
+        UnsupportedError: A symbolic shape, or an operator without a compute rule.
         PluginError: A schedule returned a kernel whose parameters do not fit its group.
         VerifyError: ``bound_stack`` leaves more on the stack than it may.
     """
-    backend = _Backend(target, schedules, loops, bound_stack, on_device, _is_sized(main))
-    fusion = fuse(main)
+    backend = _Backend(
+        target, schedules, loops, bound_stack, on_device, _is_sized(main, *functions.values())
+    )
+    fused = {key: FusedFunction(one, fuse(one)) for key, one in functions.items()}
+    entry = FusedFunction(main, fuse(main))
     kernel_by_structure: dict[object, PrimFunc] = {}
     names: dict[str, int] = {}
     kernels: dict[KernelCall, PrimFunc] = {}
     chosen: dict[str, ChosenKernel] = {}
-    for item in fusion.items:
+    for item in (item for one in (entry, *fused.values()) for item in one.fusion.items):
         if not isinstance(item, KernelCall):
             continue
         budget().check()
@@ -138,7 +144,8 @@ def lower(
                 kernel = _chosen_kernel(group, target, tuned, chosen) or _kernel(group, backend)
                 kernel_by_structure[key] = _bounded(kernel, backend)
         kernels[item] = kernel_by_structure[key]
-    plan, constants = plan_calls(main, fusion, kernels, regions, alignment=alignment)
+    callees = Callees(kernels, {region.name: region for region in regions}, fused)
+    plan, constants = plan_calls(entry, callees, alignment=alignment)
     module = TensorModule(tuple(kernel_by_structure.values()), plan, name)
     return Lowered(module, constants, MappingProxyType(chosen))
 
@@ -155,9 +162,11 @@ def _placed(group: FusedGroup) -> Generator[None]:
         raise
 
 
-def _is_sized(function: Function) -> bool:
-    """Whether all sizes of the inputs are numbers."""
-    return not any(is_open(tensor_type(param)) for param in function.params)
+def _is_sized(main: Function, *inner: Function) -> bool:
+    """Whether all sizes are numbers: those of the inputs, and there are no others."""
+    if any(is_open(tensor_type(param)) for param in main.params):
+        return False
+    return not any(call.op.defines_size for one in (main, *inner) for call in calls(one))
 
 
 def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
-from .artifact.plan import ALIGNMENT, CallPlan
+from .artifact.plan import ALIGNMENT, MOST_BYTES, CallPlan
 from .errors import ResourceError
 from .size import Size, SizeOp, product
 
-MOST = 1 << 62
+MOST = MOST_BYTES
 """Largest magnitude of a size, of a number of bytes, and of every step on the way to one."""
 
 
@@ -62,13 +62,15 @@ class SizeRange:
     """
 
     def __init__(self, plan: CallPlan) -> None:
-        assert plan.open is not None  # the caller asks
-        self._names = tuple(source.name for source in plan.open.variables)
-        self._slots = plan.open.slots
-        guards = chain.from_iterable((g.left, g.right) for g in plan.open.guards)
+        sizes = plan.open
+        assert sizes is not None  # the caller asks
+        self._names = tuple(source.name for source in sizes.variables)
+        guards = chain.from_iterable((g.left, g.right) for g in sizes.guards)
         outputs = [product(spec.shape) * spec.dtype.bytes for spec in plan.outputs]
         shapes = chain.from_iterable(spec.shape for spec in plan.outputs)
-        self._others: tuple[Size, ...] = (*guards, *outputs, *shapes)
+        # Compiled code counts what later stages need itself.
+        self._slots = [size for size in sizes.slots if sizes.stage(size) == 0]
+        self._others = [s for s in (*guards, *outputs, *shapes) if sizes.stage(s) == 0]
         self._checked = 0  # any sizes up to this one are within the range
 
     def check(self, values: Sequence[int]) -> None:

@@ -60,6 +60,43 @@ def collecting_guards(known: Iterable[Guard] = ()) -> Generator[dict[Guard, None
         _COLLECTOR.reset(token)
 
 
+class BranchGuards(Struct):
+    """What must hold of sizes for a part of a model that may not be carried out.
+
+    Attributes:
+        guards: The sizes that must be equal, and need not be for the rest; there at the end.
+    """
+
+    guards: tuple[Guard, ...] = ()
+
+
+@contextmanager
+def guards_apart() -> Generator[BranchGuards]:
+    """Collect what a part of a model requires of sizes apart from the rest.
+
+    Nothing is collected if nobody collects.
+    """
+    known, found = _COLLECTOR.get(), BranchGuards()
+    if known is None:
+        yield found
+        return
+    pairs = {(guard.left, guard.right): guard for guard in known}
+    own = dict(known)
+    token = _COLLECTOR.set(own)
+    try:
+        yield found
+    finally:
+        _COLLECTOR.reset(token)
+    own = {guard: None for guard in own if guard not in known}
+    found.guards = tuple(g for g in own if pairs.setdefault((g.left, g.right), g) is g)
+
+
+def require_all(guards: Iterable[Guard]) -> None:
+    """Require sizes to be equal that were collected apart."""
+    for guard in guards:
+        require_equal(guard.left, guard.right, guard.why)
+
+
 def is_collecting() -> bool:
     """Whether a model is built with open sizes, so that somebody collects guards."""
     return _COLLECTOR.get() is not None

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ..graph.op import Op, collect_operators
-from . import (
+from ..ops import (
     activation,
     activation_formulas,
     activation_rules,
@@ -29,6 +29,7 @@ from . import (
     binary_rules,
     compare,
     compare_rules,
+    counted,
     cumulative,
     generate,
     indexing,
@@ -48,10 +49,10 @@ from . import (
     recurrent,
     reduce,
     reduce_rules,
-    regions,
     resample,
     resize,
     resize_rules,
+    run_sizes,
     sampling,
     scatter,
     selection,
@@ -66,11 +67,13 @@ from . import (
     unary,
     unary_rules,
 )
+from ..ops import image_regions as regions
 
 _FAMILIES = (
     activation,
     binary,
     compare,
+    counted,
     cumulative,
     generate,
     indexing,
@@ -87,6 +90,7 @@ _FAMILIES = (
     regions,
     resample,
     resize,
+    run_sizes,
     sampling,
     scatter,
     selection,

@@ -33,7 +33,7 @@ from ..tir.expr import (
 )
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
-from ..tir.stmt import If, Stmt
+from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array, is_floating, widen
 from .batch_axis import BATCH_AXES
@@ -173,7 +173,7 @@ class _Heap(Struct, frozen=True):
 
             worst = Broadcast(self._value(index(0)), BLOCK, self.data.dtype)
             chosen = ReduceLanes(BinaryOp.OR, self._enters(items, worst), DType.BOOL)
-            return If(chosen, serial(BLOCK, each, "at"))
+            return IfStmt(chosen, serial(BLOCK, each, "at"))
 
         def tail(at: PrimExpr) -> Stmt:
             return self._consider(at + (size - rest))
@@ -206,8 +206,8 @@ class _Heap(Struct, frozen=True):
         if not item.dtype.is_float:
             return self._before(item, worst)
         a, b = wide(item), wide(worst)
-        ahead = binary(BinaryOp.OR, self._before(a, b), intrinsic(Intrinsic.ISNAN, b))
-        return binary(BinaryOp.AND, ahead, equal(a, a))
+        comes_first = binary(BinaryOp.OR, self._before(a, b), intrinsic(Intrinsic.ISNAN, b))
+        return binary(BinaryOp.AND, comes_first, equal(a, a))
 
     def _follows(self, a: PrimExpr, place_a: PrimExpr, b: PrimExpr, place_b: PrimExpr) -> PrimExpr:
         """Whether an element comes after another in the result."""
@@ -224,7 +224,7 @@ class _Heap(Struct, frozen=True):
 
         def replaced(item: PrimExpr) -> Stmt:
             enters = self._enters(item, self._value(index(0)))
-            return If(enters, self._sift(index(0), index(self.attrs.count), item, at))
+            return IfStmt(enters, self._sift(index(0), index(self.attrs.count), item, at))
 
         return let(self._item(at), replaced, "item")
 
@@ -268,10 +268,10 @@ class _Heap(Struct, frozen=True):
                 put(hole, worse),
                 put(below, worse * 2 + 1),
             )
-            return If(self._follows(found, where, value, place), up, put(below, size))
+            return IfStmt(self._follows(found, where, value, place), up, put(below, size))
 
         def level(_: PrimExpr) -> Stmt:
-            return If(get(below) < size, let(get(below), descend, "child"))
+            return IfStmt(get(below) < size, let(get(below), descend, "child"))
 
         steps = seq(
             put(hole, start),

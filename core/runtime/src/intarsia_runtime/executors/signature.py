@@ -19,7 +19,7 @@ Inputs: TypeAlias = "Mapping[str, object] | list[object] | tuple[object, ...]"
 _ARRAYS: tuple[type[object], ...] = (np.ndarray, np.generic)
 
 
-class Signature:
+class CheckedSignature:
     """Inputs or outputs of a model, prepared for fast checks.
 
     Args:

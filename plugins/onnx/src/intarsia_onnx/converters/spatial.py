@@ -11,7 +11,8 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.ops import compare, regions, resample, sampling, unary
+from intarsia_ir.ops import compare, resample, sampling, unary
+from intarsia_ir.ops import image_regions as regions
 from intarsia_ir.ops import resize as resizing
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType

@@ -24,7 +24,7 @@ from intarsia.plugin.accelerator import (
 
 from .isa import hides_tiles
 from .narrow import gains_by_bfloat16, has_matrix_unit
-from .operators import quantised
+from .operators import quantized
 from .target import DnnlOptions
 
 FREE_BYTES = 256 * 1024
@@ -33,7 +33,9 @@ FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
 
 
-def worthwhile(region: Region, options: DnnlOptions, reduced: ReducedConvolution | None) -> Region:
+def keep_profitable(
+    region: Region, options: DnnlOptions, reduced: ReducedConvolution | None
+) -> Region:
     """Return what is kept of a region: all of it, its large products alone, or nothing.
 
     The library could compute all of it: what is given back is slower there.
@@ -110,7 +112,7 @@ def _about_borders(region: Region, flops: int, least: int) -> str:
     of 56x56, 144 operations, 1.08 times the fallback's time; 1x1 from 64 to 256 channels, 26
     operations, 1.36 times; 3x3 depthwise, 2 operations, 2.5 times; ResNet-50, 13 000, 0.97).
     """
-    reordered = _picture_bytes(region)
+    reordered = _border_bytes(region)
     if reordered <= FREE_BYTES or flops >= least * reordered:
         return ""
     return (
@@ -146,7 +148,7 @@ def _about_tiles(region: Region, flops: int, options: DnnlOptions) -> str:
     """
     if options.int8 != "auto" or not hides_tiles():
         return ""
-    narrow = sum(_flops(call) for call in calls(region.function) if call.name in quantised.PRODUCTS)
+    narrow = sum(_flops(call) for call in calls(region.function) if call.name in quantized.PRODUCTS)
     if 2 * narrow <= flops:
         return ""
     return (
@@ -196,7 +198,7 @@ def count_flops(region: Region) -> int:
     return sum(_flops(call) for call in calls(region.function))
 
 
-def _picture_bytes(region: Region) -> int:
+def _border_bytes(region: Region) -> int:
     """Return the bytes at the border that convolutions of the region want in another order."""
     function = region.function
     if not any(call.name in _CONVOLUTIONS for call in calls(function)):

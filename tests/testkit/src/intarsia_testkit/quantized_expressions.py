@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operands of quantised calls: 8-bit parameters and weights, scales, zero points."""
+"""Operands of quantized calls: 8-bit parameters and weights, scales, zero points."""
 
 from __future__ import annotations
 

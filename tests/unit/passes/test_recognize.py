@@ -122,7 +122,7 @@ def test_a_step_that_is_used_elsewhere_stays():
     assert prepare(node("add", node("multiply", X, inner), inner)) == ["sigmoid", "multiply", "add"]
 
 
-def test_a_remark_says_what_was_recognised():
+def test_a_remark_says_what_was_recognized():
     remarks = Remarks()
     tree = node("multiply", X, node("sigmoid", X))
     PREPARE.run(IRModule.from_function(Function((X,), tree)), remarks=remarks)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from intarsia.plugin import Target
-from intarsia_dnnl import isa, plugin, worth
+from intarsia_dnnl import isa, plugin, profitable
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.draft import Draft
+from intarsia_dnnl.draft import DnnlDraft
 from intarsia_dnnl.isa import EXACT, exact_feature
 from intarsia_dnnl.loader import load
 from intarsia_dnnl.support import TABLE
@@ -290,7 +290,7 @@ def test_an_operator_that_is_never_taken_is_not_lowered():
     match = match_pattern(row.pattern, looked_up(), count_uses((looked_up(),)))
     assert match is not None
     with pytest.raises(PluginError, match="no tables"):
-        row.lower(Draft("dnnl_0"), match)
+        row.lower(DnnlDraft("dnnl_0"), match)
 
 
 def test_the_readme_shows_the_table():
@@ -370,9 +370,9 @@ def test_products_are_left_alone_where_they_would_saturate(monkeypatch, int8, fe
     ("int8", "hides", "kept"), [("auto", True, False), ("auto", False, True), ("on", True, True)]
 )
 def test_products_are_left_to_who_may_use_the_matrix_unit(monkeypatch, int8, hides, kept):
-    monkeypatch.setattr(worth, "hides_tiles", lambda: hides)
+    monkeypatch.setattr(profitable, "hides_tiles", lambda: hides)
     region = region_of(function_of(conv(given_bytes(1, 8, 5, 5), weights(4, 8, 3, 3))))
-    left = worth.worthwhile(region, DnnlOptions(int8=int8), None)
+    left = profitable.keep_profitable(region, DnnlOptions(int8=int8), None)
     assert left == region if kept else "AMX" in left.why
 
 

@@ -14,19 +14,9 @@ from intarsia_runtime.errors import TypeRuleError
 from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
-from ..tir.buffer import Buffer, Scope
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, let, load, parallel, put, seq, serial, store
-from ..tir.expr import (
-    INDEX,
-    PrimExpr,
-    all_of,
-    cast,
-    const,
-    intrinsic,
-    maximum,
-    minimum,
-    select,
-)
+from ..tir.expr import INDEX, PrimExpr, all_of, cast, const, intrinsic, maximum, minimum, select
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
@@ -149,8 +139,8 @@ class _Side(Struct, frozen=True):
     @classmethod
     def of(cls, name: str, count: int) -> _Side:
         """Make the memory for ``count`` samples."""
-        places = Buffer(f"{name}_places", (count, 2), INDEX, Scope.STACK)
-        return cls(places, Buffer(f"{name}_weights", (count, 2), DType.FLOAT32, Scope.STACK))
+        places = Buffer(f"{name}_places", (count, 2), INDEX, MemoryScope.STACK)
+        return cls(places, Buffer(f"{name}_weights", (count, 2), DType.FLOAT32, MemoryScope.STACK))
 
 
 class _Region(Struct, frozen=True):

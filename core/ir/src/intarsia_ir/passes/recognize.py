@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognise: put one operator where a model spells it out in many.
+"""Recognize: put one operator where a model spells it out in many.
 
 Exporters write GELU, SiLU, hard swish and layer normalization as their formulas. As one operator
 they are what accelerators have kernels for, and what the fallback computes without storing the
@@ -25,7 +25,7 @@ _Formulas: TypeAlias = Mapping[str, Sequence[tuple[type[Op], Formula]]]
 """By the operator of the call that gives the result: what is spelled, and how."""
 
 
-def recognise(module: IRModule, remarks: Remarks) -> IRModule:
+def recognize(module: IRModule, remarks: Remarks) -> IRModule:
     """Replace formulas by the operators they spell."""
     formulas: dict[str, list[tuple[type[Op], Formula]]] = {}
     for spelled, formula in FORMULAS.all():
@@ -33,12 +33,12 @@ def recognise(module: IRModule, remarks: Remarks) -> IRModule:
             formulas.setdefault(root, []).append((spelled, formula))
 
     def change(function: Function) -> Function:
-        return _recognise(function, formulas, remarks)
+        return _recognize(function, formulas, remarks)
 
     return map_functions(module, change)
 
 
-def _recognise(function: Function, formulas: _Formulas, remarks: Remarks) -> Function:
+def _recognize(function: Function, formulas: _Formulas, remarks: Remarks) -> Function:
     """Match from the results backwards, so that the largest formula wins; then rebuild once."""
     uses = count_uses((function.body,))
     order = list(post_order(function.body))
@@ -61,7 +61,7 @@ def _recognise(function: Function, formulas: _Formulas, remarks: Remarks) -> Fun
         if node in found:
             spelled, formula, match = found[node]
             rebuilt = formula.build(match, [renamed[value] for value in _values(match)])
-            remarks.add("recognise", f"{len(match.calls)} calls are {spelled.name}", node.span)
+            remarks.add("recognize", f"{len(match.calls)} calls are {spelled.name}", node.span)
         if rebuilt is None:
             rebuilt = with_children(node, tuple(renamed[child] for child in children(node)))
         renamed[node] = rebuilt
@@ -78,4 +78,4 @@ def _x_first(name: str) -> tuple[bool, str]:
     return name != "x", name
 
 
-RECOGNISE = Pass("recognise", recognise)
+RECOGNIZE = Pass("recognize", recognize)

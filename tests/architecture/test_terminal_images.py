@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from .source_tree import ROOT
-from .terminal_pictures import COMMANDS, draw, file_of, words
+from .terminal_images import COMMANDS, draw, file_of, words
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_picture_shows_what_the_command_prints(name: str) -> None:
     kept = words(file_of(name).read_text(encoding="utf-8"))
     assert len(kept) > 20
-    assert kept == words(draw(name)), "python -m tests.architecture.terminal_pictures draws it"
+    assert kept == words(draw(name)), "python -m tests.architecture.terminal_images draws it"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that ONNX Runtime's quantiser makes: recognised whole, within a quantum of its results."""
+"""Models that ONNX Runtime's quantizer makes: recognized whole, within a quantum of its results."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def weights(*shape: int) -> np.ndarray:
 
 
 def network() -> onnx.ModelProto:
-    """A residual network with most operators that the quantiser knows."""
+    """A residual network with most operators that the quantizer knows."""
     nodes = [
         node("Conv", "x w1 b1", "c1", pads=[1, 1, 1, 1], strides=[2, 2]),
         node("Relu", "c1", "r1"),
@@ -77,8 +77,8 @@ class Samples(CalibrationDataReader):
         return self._left.pop() if self._left else None
 
 
-def quantised(tmp_path: Path, **options: object) -> Path:
-    source, target = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+def quantized(tmp_path: Path, **options: object) -> Path:
+    source, target = tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     onnx.save(network(), source)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -112,8 +112,8 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("format_", "activation", "weight", "per_channel"), FORMS)
-def test_networks_are_recognised_whole(tmp_path, format_, activation, weight, per_channel):
-    path = quantised(
+def test_networks_are_recognized_whole(tmp_path, format_, activation, weight, per_channel):
+    path = quantized(
         tmp_path,
         quant_format=format_,
         activation_type=activation,
@@ -129,8 +129,8 @@ def test_networks_are_recognised_whole(tmp_path, format_, activation, weight, pe
     assert floats.isdisjoint(found), found
 
 
-def test_dynamic_quantisation_keeps_products_of_integers(tmp_path):
-    source, target = tmp_path / "float.onnx", tmp_path / "quantised.onnx"
+def test_dynamic_quantization_keeps_products_of_integers(tmp_path):
+    source, target = tmp_path / "float.onnx", tmp_path / "quantized.onnx"
     given = {"w": weights(24, 16), "v": weights(16, 5)}
     nodes = [node("MatMul", "x w", "a"), node("Tanh", "a", "b"), node("MatMul", "b v", "y")]
     onnx.save(model(nodes, {"x": (4, 24)}, weights=given, opset=17), source)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws what commands print on a terminal, for the docs.
 
-Run it: ``python -m tests.architecture.terminal_pictures``. Each picture is what the command really
+Run it: ``python -m tests.architecture.terminal_images``. Each picture is what the command really
 printed on a terminal of 96 columns; a test runs them again and compares the words.
 """
 

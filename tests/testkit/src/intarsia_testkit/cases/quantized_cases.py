@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the operators on quantised tensors: signed and unsigned, per tensor and per channel."""
+"""Calls of the operators on quantized tensors: signed and unsigned, per tensor and per channel."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def transposed_cases() -> Iterator[Case]:
 
 
 def normalization_cases() -> Iterator[Case]:
-    """Softmax and layer normalisation."""
+    """Softmax and layer normalization."""
     for dtype, axis in product(BYTES, (1, 2)):
         first = (_bytes(dtype, (2, 3, 8), 13), _scale(0.03), np.asarray(9, dtype))
         small = (_scale(1 / 256), np.asarray(0 if dtype == "uint8" else -128, dtype))

@@ -16,11 +16,11 @@ from msgspec import Struct
 from .names import DTYPES
 
 if TYPE_CHECKING:
-    from .program import Node, Program
+    from .program import PrimitiveNode, PrimitiveProgram
     from .sdk import Dnnl
 
 
-class Wish(Struct, frozen=True):
+class LayoutHint(Struct, frozen=True):
     """A layout for a value.
 
     Attributes:
@@ -34,30 +34,34 @@ class Wish(Struct, frozen=True):
     origin: int
 
 
-def find_wishes(dnnl: Dnnl, program: Program, outputs: AbstractSet[int]) -> dict[int, Wish]:
+def find_layout_hints(
+    dnnl: Dnnl, program: PrimitiveProgram, outputs: AbstractSet[int]
+) -> dict[int, LayoutHint]:
     """Return a wish for outputs and for values that views read."""
-    wishes = {value: Wish(_plain(dnnl, program, value), True, value) for value in outputs}
+    layout_hints = {
+        value: LayoutHint(_plain(dnnl, program, value), True, value) for value in outputs
+    }
     fixed = {*program.inputs, *program.constants}
     for node in reversed(program.nodes):
         if node.kind not in ("reshape", "transpose"):
             continue
         source = node.args[0]
-        if source in wishes or source in fixed:
+        if source in layout_hints or source in fixed:
             continue
-        wish = wishes.get(node.result)
-        if wish is None:
-            wish = Wish(_plain(dnnl, program, node.result), False, node.result)
-        desc = _before(dnnl, program, node, wish.desc)
+        layout_hint = layout_hints.get(node.result)
+        if layout_hint is None:
+            layout_hint = LayoutHint(_plain(dnnl, program, node.result), False, node.result)
+        desc = _before(dnnl, program, node, layout_hint.desc)
         if desc is not None:
-            wishes[source] = Wish(desc, wish.output, wish.origin)
-    return wishes
+            layout_hints[source] = LayoutHint(desc, layout_hint.output, layout_hint.origin)
+    return layout_hints
 
 
-def _plain(dnnl: Dnnl, program: Program, value: int) -> int:
+def _plain(dnnl: Dnnl, program: PrimitiveProgram, value: int) -> int:
     return dnnl.plain(program.shapes[value], DTYPES[program.dtypes[value]])
 
 
-def _before(dnnl: Dnnl, program: Program, node: Node, desc: int) -> int | None:
+def _before(dnnl: Dnnl, program: PrimitiveProgram, node: PrimitiveNode, desc: int) -> int | None:
     """Return the layout of a view's operand that makes its result have the layout ``desc``."""
     if node.kind == "transpose":
         return dnnl.permuted(desc, node.ints("axes"))
