@@ -19,6 +19,7 @@ from intarsia_ir.graph.footprint import check_budget, release_files
 from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
 from intarsia_ir.graph.inputs import check_static
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.size_scopes import COMPUTED
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.partition.functions import rules_of_parts
 from intarsia_ir.partition.partition import PartitionResult
@@ -224,10 +225,12 @@ def with_guards(lowered: Lowered, required: RequiredSizes | None = None) -> Lowe
     for guard in collected_guards():
         if (guard.left, guard.right) in of_branches:
             continue  # collected again by a pass over a branch, which checks it
-        for size in (guard.left, guard.right):
-            unknown = set[str]() if isinstance(size, int) else size.variables() - known
-            if unknown:
-                raise UnsupportedError(f"{guard.why}: nothing says what the size {size} is")
+        unknown = guard.variables() - known
+        if any(COMPUTED in name for name in unknown):
+            continue  # nothing depends on what the model computes there
+        if unknown:
+            text = f"nothing says what the size {min(unknown)} is"
+            raise UnsupportedError(f"{guard.why}: {text}")
         guards.append(SizeGuard(guard.left, guard.right, guard.why))
     opened = structs.replace(plan.open, guards=tuple(guards))
     module = dataclasses.replace(lowered.module, plan=structs.replace(plan, open=opened))

@@ -13,7 +13,7 @@ from intarsia_runtime.errors import ModelError, UnsupportedError, did_you_mean
 from .expr import Expr, Var, constant
 from .module import IRModule
 from .types import TensorType, Type
-from .walk import substitute
+from .walk import calls, substitute
 
 
 def fits(array: np.ndarray, type_: TensorType) -> bool:
@@ -45,10 +45,10 @@ def bind_params(module: IRModule, params: Mapping[str, np.ndarray]) -> IRModule:
 
 
 def check_static(module: IRModule) -> None:
-    """Refuse a model with inputs of unknown size.
+    """Refuse a model with inputs of unknown size, or with sizes that it computes.
 
     Raises:
-        UnsupportedError: An input has one; the hint shows the option to give.
+        UnsupportedError: There is one; the hint shows the option to give.
     """
     unknown = [param for param in module.main.params if not is_static(param.type)]
     if unknown:
@@ -57,6 +57,13 @@ def check_static(module: IRModule) -> None:
             f"the size of input '{first.name}' is not known: {first.type}",
             hint=f"--shape {first.name}:{_example(first)}",
         )
+    for call in calls(module.main):
+        if call.op.defines_size:
+            raise UnsupportedError(
+                "the model computes a size, and this target takes known sizes alone",
+                where=str(call.span),
+                hint="give the value that decides it, or compile for a target of open sizes",
+            )
 
 
 def is_static(type_: Type) -> bool:

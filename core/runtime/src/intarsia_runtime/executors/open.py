@@ -23,7 +23,7 @@ from ..open_memory import OpenMemory
 from ..program import LoadedProgram
 from ..size import value_of
 from .graph import ProfileRow, check_repeat, profile_walk
-from .signature import Inputs, as_array, copy_into, ordered_values
+from .signature import Inputs, as_array, contiguous, copy_into, new_output, ordered_values
 from .steps import PlanWalk, SeeRegion
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
@@ -144,8 +144,8 @@ class OpenExecutor(Closing):
     def _room(self, memory: OpenMemory) -> list[np.ndarray]:
         """Return new outputs; those whose sizes steps compute come later."""
         return [
-            _NOTHING if number in self._late else np.empty(memory.shape(number), dtype)
-            for number, (_, dtype) in enumerate(self._made)
+            _NOTHING if number in self._late else new_output(spec.name, memory.shape(number), dtype)
+            for number, (spec, dtype) in enumerate(self._made)
         ]
 
     def close(self) -> None:
@@ -160,10 +160,7 @@ class OpenExecutor(Closing):
             array = value if type(value) is np.ndarray else as_array(value, spec.name)
             if array.dtype != dtype or array.ndim != len(spec.shape):
                 raise _mismatch(spec, str(dtype), array)
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
-                array = np.require(array, requirements=("C", "A"))
-            arrays.append(array)
+            arrays.append(contiguous(array, spec.name))
         return arrays
 
     def _lay_out(self, arrays: Sequence[np.ndarray]) -> OpenMemory:
