@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from intarsia_ir.partition.cost import Plan
 
 import intarsia
 from intarsia_ir.graph.control import bodies_of
@@ -20,6 +19,7 @@ from intarsia_ir.graph.verify import verify
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.control import CONTROL
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.cost import Plan
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_onnx import from_onnx
 from intarsia_runtime.artifact.plan_json import plan_from_json, plan_to_json
