@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws what commands print on a terminal, for the docs.
 
-Run it: ``python -m tests.architecture.terminal_images``. Each picture is what the command really
+Run it: ``python -m tests.architecture.terminal_images``. Each image is what the command really
 printed on a terminal of 96 columns; a test runs them again and compares the words.
 """
 
@@ -32,7 +32,7 @@ COMMANDS = {
     "hardware-list": ("hardware", "list", "--vendor", "raspberrypi"),
 }
 # The default template of rich loads fonts from the network; pages of the docs load nothing.
-PICTURE = """\
+IMAGE = """\
 <svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg">
 <style>
 .{unique_id}-matrix {{ font-family: Consolas, Menlo, "DejaVu Sans Mono", monospace;
@@ -87,24 +87,24 @@ def _chunk(terminal: io.FileIO) -> bytes:
 
 
 def draw(name: str) -> str:
-    """Return the picture called NAME, as SVG."""
+    """Return the image called NAME, as SVG."""
     arguments = COMMANDS[name]
     text = printed(arguments)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True)
     console.print(Text.from_ansi(text))
     title = f"intarsia {' '.join(arguments)}"
-    return console.export_svg(title=title, code_format=PICTURE, unique_id=name)
+    return console.export_svg(title=title, code_format=IMAGE, unique_id=name)
 
 
-def words(picture: str) -> list[str]:
-    """The words that stand in a picture, in order."""
-    shown = re.findall(r"<text[^>]*-matrix[^>]*>(.*?)</text>|<text[^>]*>(.*?)</text>", picture)
+def words(image: str) -> list[str]:
+    """The words that stand in an image, in order."""
+    shown = re.findall(r"<text[^>]*-matrix[^>]*>(.*?)</text>|<text[^>]*>(.*?)</text>", image)
     joined = " ".join(html.unescape("".join(pair)) for pair in shown)
     return joined.replace("\N{NO-BREAK SPACE}", " ").split()
 
 
 def file_of(name: str) -> Path:
-    """Where the picture called NAME is kept."""
+    """Where the image called NAME is kept."""
     return IMAGES / f"{name}.svg"
 
 

@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The glossary is true, and the rooms converted to it keep to the field's words."""
+"""The glossary is true, and code and docs keep to the field's words (STYLE, section 1)."""
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import tokenize
+from pathlib import Path
 
 import pytest
 
-from .source_tree import ALL_SOURCES, ROOT, Source
+from .source_tree import ALL_SOURCES, ROOT, Source, sources
+
+SOURCES = ALL_SOURCES + sources(ROOT / "tests" / "testkit" / "src")
 
 ROW = re.compile(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \| `([\w.]+)(?::(\w+))?` \|$", re.MULTILINE)
-
-CONVERTED = (
-    "intarsia_loops/",
-    "intarsia_llvm/",
-    "intarsia_c/",
-    "intarsia_cuda/",
-)
-"""Rooms whose identifiers have been converted; a room joins when it is."""
 
 GIVEN_UP = frozenset(
     {
@@ -29,8 +26,24 @@ GIVEN_UP = frozenset(
 )
 """Words of identifiers that the field has other words for (STYLE, section 1)."""
 
-GIVEN_UP_NAMES = frozenset({"SumUp", "Shape", "Pairs", "every_second", "turn", "sum_up"})
+GIVEN_UP_NAMES = frozenset(
+    {"SumUp", "Pairs", "every_second", "turn", "sum_up", "said", "placed", "Cut", "Delivery"}
+)
 """Whole identifiers."""
+
+GIVEN_UP_TEXT = re.compile(
+    r"\b(pictures?|volumes?|quads?|dear(er|est)?|crews?|wish(es)?|sums? up|summ(ed|ing) up|"
+    r"every second|worth|what is left|any size|what only the run knows)\b",
+    re.IGNORECASE,
+)
+"""Words of sentences, in docstrings, comments and pages."""
+
+SPELLINGS = (
+    ("neighbour", "neighbor"), ("behavior", "behaviour"), ("colour", "color"), ("favor", "favour"),
+    ("centre", "center"), ("analyze", "analyse"), ("artifact", "artefact"), ("license", "licence"),
+    ("labelled", "labeled"), ("modelling", "modeling"), ("cancelled", "canceled"),
+)  # fmt: skip
+"""The spelling of a word, and the one that is not ours."""
 
 BRITISH = re.compile(
     r"(quant|vector|normal|canonical|optim|initial|recogn|serial|special|general|parallel|"
@@ -38,7 +51,7 @@ BRITISH = re.compile(
 )
 
 ALLOWED = {
-    ("intarsia_loops/fuse.py", "Shape"): "the shape of a tensor",
+    ("intarsia_ethos_u/target.py", "optimise"): "Vela's own name of its option",
 }
 """File and identifier, with the reason."""
 
@@ -108,12 +121,8 @@ def words_of(identifier: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", identifier)}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [source for source in ALL_SOURCES if source.module.startswith(CONVERTED)],
-    ids=lambda source: source.name,
-)
-def test_converted_rooms_speak_the_fields_language(source: Source) -> None:
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_identifiers_speak_the_fields_language(source: Source) -> None:
     bad = {
         name
         for name in identifiers(source)
@@ -126,3 +135,88 @@ def test_converted_rooms_speak_the_fields_language(source: Source) -> None:
     }
     assert bad == set()
     assert not words_of(source.path.stem) & GIVEN_UP
+
+
+def sentences(source: Source) -> list[tuple[int, str]]:
+    """Docstrings and comments, each with its line."""
+    found: list[tuple[int, str]] = []
+    before = tokenize.NEWLINE
+    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
+        is_statement = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL)
+        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and is_statement):
+            found.append((token.start[0], token.string))
+        if token.type != tokenize.COMMENT:
+            before = token.type
+    return found
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.name)
+def test_sentences_speak_the_fields_language(source: Source) -> None:
+    bad = [
+        f"{source.name}:{line}: {match[0]}"
+        for line, text in sentences(source)
+        for match in (*GIVEN_UP_TEXT.finditer(text), *_british(text))
+    ]
+    assert bad == []
+
+
+PAGES = [
+    page
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("[cp]*/*/README.md"))
+    if not {"changes", "_build"} & set(page.parts) and page.name != "changelog.md"
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_speak_the_fields_language(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    bad = [match[0] for match in (*GIVEN_UP_TEXT.finditer(text), *_british(text))]
+    assert bad == []
+
+
+def _british(text: str) -> list[re.Match[str]]:
+    """Words in -ise that have -ize here; those of a vendor's option are left out."""
+    words = re.finditer(r"(?<![-\w])[a-z]+", text, re.IGNORECASE)
+    return [word for word in words if BRITISH.search(word[0].lower())]
+
+
+@pytest.mark.parametrize(("ours", "other"), SPELLINGS)
+def test_a_word_has_one_spelling(ours: str, other: str) -> None:
+    pattern = re.compile(rf"\b{other}(s|ed|ing)?\b", re.IGNORECASE)
+    texts = {s.name: "\n".join(text for _, text in sentences(s)) for s in SOURCES}
+    texts |= {page.name: page.read_text(encoding="utf-8") for page in PAGES}
+    assert [name for name, text in texts.items() if pattern.search(text)] == []
+
+
+def test_a_class_is_defined_in_one_module() -> None:
+    """Operators' families have their own: ``nn.conv`` and ``qnn.conv`` are both Conv."""
+    modules: dict[str, list[str]] = {}
+    for source in SOURCES:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef):
+                modules.setdefault(node.name, []).append(source.module)
+    several = {
+        name: found
+        for name, found in modules.items()
+        if len(found) > 1 and not all(m.startswith("intarsia_ir/ops/") for m in found)
+    }
+    assert {name: found for name, found in several.items() if name not in FACES} == {}
+
+
+FACES = {"Target": "`intarsia.Target` makes targets of the class that plugins get"}
+
+
+def test_no_file_is_called_as_the_plural_of_another() -> None:
+    """In one distribution; commands are called as users write them."""
+    stems: dict[str, set[str]] = {}
+    for source in SOURCES:
+        if not {"cli", "commands"} & set(source.path.parts):
+            stems.setdefault(source.module.split("/")[0], set()).add(source.path.stem)
+    twins = [
+        (package, one, many)
+        for package, names in stems.items()
+        for one in names
+        for many in (f"{one}s", f"{one}es", re.sub("y$", "ies", one))
+        if many != one and many in names
+    ]
+    assert twins == []

@@ -123,18 +123,18 @@ class Case:
 def cases() -> list[Case]:
     """Return the kernels that the table is about."""
     square, node = (512, 512), onnx.helper.make_node
-    picture, wide = (1, 64, 56, 56), (1, 144, 56, 56)
+    image, wide = (1, 64, 56, 56), (1, 144, 56, 56)
     return [
         Case("512x512x512 product", node("MatMul", ["x", "w"], ["y"]), square, square, square, 512),
         Case(
             "3x3 convolution, 64 to 64 channels, 56x56",
             node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1]),
-            *(picture, (64, 64, 3, 3), picture, 576),
+            *(image, (64, 64, 3, 3), image, 576),
         ),
         Case(
             "1x1 convolution, 64 to 256 channels, 56x56",
             node("Conv", ["x", "w"], ["y"]),
-            *(picture, (256, 64, 1, 1), (1, 256, 56, 56), 64),
+            *(image, (256, 64, 1, 1), (1, 256, 56, 56), 64),
         ),
         Case(
             "3x3 depthwise convolution, 144 channels, 56x56",

@@ -6,14 +6,14 @@ from __future__ import annotations
 import numpy as np
 import onnx
 
-from .operator_cases import LAST, PICTURE, SAME, Case
+from .operator_cases import IMAGE, LAST, SAME, Case
 
 SMALL = (1, 512, 7, 7)
 TOKENS = (1, 197, 768)
 
 
 def model_cases() -> list[Case]:
-    """Return forms of operators taken from networks for pictures, text and sound."""
+    """Return forms of operators taken from networks for images, text and sound."""
     return [
         *_convolutions(),
         *_products(),
@@ -41,14 +41,14 @@ def _convolutions() -> list[Case]:
              {"strides": [2, 2], "pads": [3] * 4}),
         Case("conv 16x16, stride 16", "Conv", (1, 3, 224, 224), [(192, 3, 16, 16), (192,)],
              {"strides": [16, 16]}),
-        Case("conv 3x3", "Conv", PICTURE, [(64, 64, 3, 3), (64,)], SAME),
-        Case("conv 3x3, stride 2", "Conv", PICTURE, [(128, 64, 3, 3)], {**SAME, "strides": [2, 2]}),
+        Case("conv 3x3", "Conv", IMAGE, [(64, 64, 3, 3), (64,)], SAME),
+        Case("conv 3x3, stride 2", "Conv", IMAGE, [(128, 64, 3, 3)], {**SAME, "strides": [2, 2]}),
         Case("conv 3x3, dilated", "Conv", (1, 64, 28, 28), [(64, 64, 3, 3)],
              {"dilations": [2, 2], "pads": [2] * 4}),
-        Case("conv 1x1", "Conv", PICTURE, [(256, 64, 1, 1), (256,)]),
-        Case("conv 1x1, stride 2", "Conv", PICTURE, [(128, 64, 1, 1)], {"strides": [2, 2]}),
+        Case("conv 1x1", "Conv", IMAGE, [(256, 64, 1, 1), (256,)]),
+        Case("conv 1x1, stride 2", "Conv", IMAGE, [(128, 64, 1, 1)], {"strides": [2, 2]}),
         Case("conv 1x1 of 7x7", "Conv", SMALL, [(512, 512, 1, 1)]),
-        Case("conv 1x1 to one channel", "Conv", PICTURE, [(1, 64, 1, 1)]),
+        Case("conv 1x1 to one channel", "Conv", IMAGE, [(1, 64, 1, 1)]),
         Case("conv 5x5", "Conv", (1, 32, 28, 28), [(64, 32, 5, 5)], {"pads": [2] * 4}),
         Case("conv 1-D depthwise", "Conv", (1, 256, 200), [(256, 1, 31)],
              {"group": 256, "pads": [15, 15]}),
@@ -96,11 +96,11 @@ def _pools() -> list[Case]:
              attrs={"kernel_shape": [25], "pads": [12, 12]}),
         Case("max_pool with ceil_mode", "MaxPool", (1, 64, 55, 55),
              attrs={"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}),
-        Case("max_pool, places too", "MaxPool", PICTURE, attrs={"kernel_shape": [2, 2],
+        Case("max_pool, places too", "MaxPool", IMAGE, attrs={"kernel_shape": [2, 2],
              "strides": [2, 2]}, results=2),
         Case("global_max_pool", "GlobalMaxPool", SMALL),
-        Case("global_avg_pool of 56", "GlobalAveragePool", PICTURE),
-        Case("lp_pool", "LpPool", PICTURE, attrs={"kernel_shape": [2, 2], "strides": [2, 2]}),
+        Case("global_avg_pool of 56", "GlobalAveragePool", IMAGE),
+        Case("lp_pool", "LpPool", IMAGE, attrs={"kernel_shape": [2, 2], "strides": [2, 2]}),
     ]  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def _resized() -> list[Case]:
     return [
         resize("resize nearest of 40", (1, 128, 40, 40), 2, mode="nearest", **asymmetric),
         resize("resize linear of 40", (1, 64, 40, 40), 2, mode="linear"),
-        resize("resize linear to half", PICTURE, 0.5, mode="linear"),
+        resize("resize linear to half", IMAGE, 0.5, mode="linear"),
         resize("resize linear of a photo", (1, 3, 256, 256), 0.875, mode="linear"),
         Case("resize to classes", "Resize", (1, 21, 33, 33), [
              np.empty(0, np.float32), np.empty(0, np.float32), np.array([1, 21, 257, 257])],
@@ -123,7 +123,7 @@ def _resized() -> list[Case]:
         Case("depth_to_space CRD", "DepthToSpace", (1, 36, 56, 56),
              attrs={"blocksize": 3, "mode": "CRD"}),
         Case("pad a photo", "Pad", (1, 3, 224, 224), [np.array([0, 0, 3, 3, 0, 0, 3, 3])]),
-        Case("pad channels", "Pad", PICTURE, [np.array([0, 0, 0, 0, 0, 16, 0, 0])]),
+        Case("pad channels", "Pad", IMAGE, [np.array([0, 0, 0, 0, 0, 16, 0, 0])]),
     ]  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def _normalized() -> list[Case]:
              {"num_groups": 32}, opset=21),
         Case("instance_norm of 7", "InstanceNormalization", SMALL, [(512,), (512,)]),
         Case("instance_norm of a line", "InstanceNormalization", (1, 64, 1000), [(64,), (64,)]),
-        Case("mean_variance_normalization", "MeanVarianceNormalization", PICTURE,
+        Case("mean_variance_normalization", "MeanVarianceNormalization", IMAGE,
              attrs={"axes": [2, 3]}),
         Case("softmax of 21", "Softmax", (8400, 21)),
         Case("softmax of 2", "Softmax", (8732, 2)),
@@ -148,9 +148,9 @@ def _normalized() -> list[Case]:
 def _reduced() -> list[Case]:
     planes = np.array([2, 3])
     return [
-        Case("reduce_mean of planes", "ReduceMean", PICTURE, [planes]),
-        Case("reduce_mean of channels", "ReduceMean", PICTURE, [LAST]),
-        Case("reduce_max of channels", "ReduceMax", PICTURE, [LAST]),
+        Case("reduce_mean of planes", "ReduceMean", IMAGE, [planes]),
+        Case("reduce_mean of channels", "ReduceMean", IMAGE, [LAST]),
+        Case("reduce_max of channels", "ReduceMax", IMAGE, [LAST]),
         Case("reduce_mean of tokens", "ReduceMean", TOKENS, [np.array([1])]),
         Case("reduce_mean of a token", "ReduceMean", TOKENS, [np.array([2])]),
         Case("reduce_sum_square", "ReduceSumSquare", (64, 1000), [LAST]),
@@ -177,15 +177,15 @@ def _moved() -> list[Case]:
              attrs={"perm": [0, 2, 1, 3, 4]}),
         Case("transpose of windows", "Transpose", (8, 7, 8, 7, 96),
              attrs={"perm": [0, 2, 1, 3, 4]}),
-        Case("concat of pictures", "Concat", (1, 256, 28, 28), [(1, 64, 28, 28)], {"axis": 1},
+        Case("concat of images", "Concat", (1, 256, 28, 28), [(1, 64, 28, 28)], {"axis": 1},
              given=1),
         Case("concat of tokens", "Concat", (1, 1, 768), [(1, 196, 768)], {"axis": 1}, given=1),
         Case("concat, last", "Concat", (1, 8400, 4), [(1, 8400, 80)], {"axis": 2}, given=1),
         Case("split in three", "Split", (1, 197, 2304), [np.array([768] * 3)], {"axis": 2},
              results=3),
-        Case("slice a crop", "Slice", PICTURE, [np.array([4, 4]), np.array([52, 52]),
+        Case("slice a crop", "Slice", IMAGE, [np.array([4, 4]), np.array([52, 52]),
              np.array([2, 3])]),
-        Case("slice channels", "Slice", PICTURE, [np.array([16]), np.array([48]), np.array([1])]),
+        Case("slice channels", "Slice", IMAGE, [np.array([16]), np.array([48]), np.array([1])]),
         Case("slice every second", "Slice", (1, 3, 224, 224), [np.array([0, 0]),
              np.array([224, 224]), np.array([2, 3]), np.array([2, 2])]),
         Case("gather of words", "Gather", (5000, 768), [words]),
@@ -233,11 +233,11 @@ def _elementwise() -> list[Case]:
         Case("gelu by tanh", "Gelu", (100_000,), attrs={"approximate": "tanh"}, opset=20),
         Case("pow of 2", "Pow", (100_000,), [np.float32(2)]),
         Case("pow of 0.5", "Pow", (100_000,), [np.float32(0.5)]),
-        Case("mul of channels", "Mul", PICTURE, [channel], given=1),
-        Case("mul of a plane", "Mul", PICTURE, [(1, 1, 56, 56)], given=1),
+        Case("mul of channels", "Mul", IMAGE, [channel], given=1),
+        Case("mul of a plane", "Mul", IMAGE, [(1, 1, 56, 56)], given=1),
         Case("add of tokens", "Add", TOKENS, [(768,)]),
-        Case("add of two pictures", "Add", PICTURE, [PICTURE], given=1),
-        Case("mul by a number", "Mul", PICTURE, [np.float32(0.125)]),
+        Case("add of two images", "Add", IMAGE, [IMAGE], given=1),
+        Case("mul by a number", "Mul", IMAGE, [np.float32(0.125)]),
         Case("not", "Not", (100_000,), dtype=np.bool_),
         Case("isnan", "IsNaN", (100_000,)),
         Case("fmod", "Mod", (100_000,), [np.float32([0.7])], {"fmod": 1}),
@@ -254,17 +254,17 @@ def _quantized() -> list[Case]:
     scale, zero = np.float32(0.1), np.uint8(128)
     scales, zeros = np.full(64, 0.1, np.float32), np.zeros(64, np.int8)
     return [
-        Case("quantize by channel", "QuantizeLinear", PICTURE, [scales, zeros], {"axis": 1}),
+        Case("quantize by channel", "QuantizeLinear", IMAGE, [scales, zeros], {"axis": 1}),
         Case("dequantize by channel", "DequantizeLinear", (64, 1000), [scales, zeros],
              {"axis": 0}, np.int8),
-        Case("qlinear_conv 1x1", "QLinearConv", PICTURE, [scale, zero,
+        Case("qlinear_conv 1x1", "QLinearConv", IMAGE, [scale, zero,
              np.ones((128, 64, 1, 1), np.int8), scale, np.int8(0), scale, zero], dtype=np.uint8),
-        Case("qlinear_conv depthwise", "QLinearConv", PICTURE, [scale, zero,
+        Case("qlinear_conv depthwise", "QLinearConv", IMAGE, [scale, zero,
              np.ones((64, 1, 3, 3), np.int8), scale, np.int8(0), scale, zero],
              {**SAME, "group": 64}, np.uint8),
         Case("conv_integer", "ConvInteger", (1, 64, 28, 28), [np.ones((64, 64, 3, 3), np.int8)],
              SAME, np.uint8),
-        Case("max_pool uint8", "MaxPool", PICTURE, attrs={"kernel_shape": [3, 3],
+        Case("max_pool uint8", "MaxPool", IMAGE, attrs={"kernel_shape": [3, 3],
              "strides": [2, 2], **SAME}, dtype=np.uint8),
         Case("resize nearest uint8", "Resize", (1, 32, 28, 28),
              [np.empty(0, np.float32), np.array([1, 1, 2, 2], np.float32)], {"mode": "nearest"},

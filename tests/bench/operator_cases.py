@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-PICTURE = (1, 64, 56, 56)
+IMAGE = (1, 64, 56, 56)
 SAME = {"pads": [1] * 4}
 LAST = np.array([1])
 
@@ -118,7 +118,7 @@ def _convolutions() -> list[Case]:
         ),
         Case(
             "conv depthwise, weights given",
-            *("Conv", PICTURE, [(64, 1, 3, 3)], {**SAME, "group": 64}),
+            *("Conv", IMAGE, [(64, 1, 3, 3)], {**SAME, "group": 64}),
             given=1,
         ),
         Case("conv of primes", "Conv", (1, 13, 31, 29), [(17, 13, 3, 3)], SAME),
@@ -152,21 +152,21 @@ def _windows() -> list[Case]:
     return [
         Case("max_pool 3x3", "MaxPool", (1, 64, 112, 112), attrs={"kernel_shape": [3, 3],
              "strides": [2, 2], **SAME}),
-        Case("max_pool 2x2", "MaxPool", PICTURE, attrs={"kernel_shape": [2, 2],
+        Case("max_pool 2x2", "MaxPool", IMAGE, attrs={"kernel_shape": [2, 2],
              "strides": [2, 2]}),
-        Case("avg_pool 5x5", "AveragePool", PICTURE, attrs={"kernel_shape": [5, 5],
+        Case("avg_pool 5x5", "AveragePool", IMAGE, attrs={"kernel_shape": [5, 5],
              "pads": [2] * 4}),
-        Case("avg_pool 2x2", "AveragePool", PICTURE, attrs={"kernel_shape": [2, 2],
+        Case("avg_pool 2x2", "AveragePool", IMAGE, attrs={"kernel_shape": [2, 2],
              "strides": [2, 2]}),
         Case("global_avg_pool", "GlobalAveragePool", (1, 512, 7, 7)),
         Case("max_pool 1-D", "MaxPool", (1, 64, 1000), attrs={"kernel_shape": [3],
              "strides": [2]}),
         Case("max_pool 3-D", "MaxPool", (1, 16, 16, 28, 28), attrs={"kernel_shape": [2] * 3,
              "strides": [2] * 3}),
-        Case("pad reflect", "Pad", PICTURE, [np.array([0, 0, 1, 1, 0, 0, 1, 1])],
+        Case("pad reflect", "Pad", IMAGE, [np.array([0, 0, 1, 1, 0, 0, 1, 1])],
              {"mode": "reflect"}),
-        Case("pad edge", "Pad", PICTURE, [np.array([0, 0, 1, 1, 0, 0, 1, 1])], {"mode": "edge"}),
-        Case("pad", "Pad", PICTURE, [np.array([0, 0, 1, 1, 0, 0, 1, 1])]),
+        Case("pad edge", "Pad", IMAGE, [np.array([0, 0, 1, 1, 0, 0, 1, 1])], {"mode": "edge"}),
+        Case("pad", "Pad", IMAGE, [np.array([0, 0, 1, 1, 0, 0, 1, 1])]),
         Case("lrn", "LRN", (1, 64, 28, 28), attrs={"size": 5}),
         *(
             Case(f"resize {mode}", "Resize", (1, 32, 28, 28),
@@ -190,15 +190,15 @@ def _rows() -> list[Case]:
         Case("softmax, short rows", "Softmax", (12, 128, 128)),
         Case("softmax, 10 classes", "Softmax", (1000, 10)),
         Case("log_softmax", "LogSoftmax", (64, 1000)),
-        Case("softmax of channels", "Softmax", PICTURE, attrs={"axis": 1}),
+        Case("softmax of channels", "Softmax", IMAGE, attrs={"axis": 1}),
         Case("layer_norm", "LayerNormalization", (128, 768), [(768,), (768,)]),
         Case("layer_norm of 4096", "LayerNormalization", (16, 4096), [(4096,), (4096,)]),
         Case("layer_norm of 97", "LayerNormalization", (128, 97), [(97,), (97,)]),
-        Case("instance_norm", "InstanceNormalization", PICTURE, [(64,), (64,)]),
+        Case("instance_norm", "InstanceNormalization", IMAGE, [(64,), (64,)]),
         Case("instance_norm, large", "InstanceNormalization", (1, 32, 128, 128), [(32,), (32,)]),
         Case("group_norm", "GroupNormalization", (1, 64, 64, 64), [(64,), (64,)],
              {"num_groups": 8}, opset=21),
-        Case("batch_norm", "BatchNormalization", PICTURE,
+        Case("batch_norm", "BatchNormalization", IMAGE,
              [(64,), (64,), (64,), np.full(64, 0.5, np.float32)]),
         Case("lp_normalization", "LpNormalization", (64, 1000), attrs={"axis": 1}),
         Case("hardmax", "Hardmax", (64, 1000)),
@@ -208,13 +208,13 @@ def _rows() -> list[Case]:
 
 
 def _reductions() -> list[Case]:
-    picture = (8, 128, 256)
+    image = (8, 128, 256)
     return [
         Case("reduce_mean", "ReduceMean", (64, 3136), [LAST]),
         Case("reduce_max", "ReduceMax", (64, 1000), [LAST]),
         Case("reduce_sum of axis 0", "ReduceSum", (512, 512), [np.array([0])]),
-        Case("reduce_sum of the middle", "ReduceSum", picture, [LAST]),
-        Case("reduce_max of the middle", "ReduceMax", picture, [LAST]),
+        Case("reduce_sum of the middle", "ReduceSum", image, [LAST]),
+        Case("reduce_max of the middle", "ReduceMax", image, [LAST]),
         Case("reduce_mean of all", "ReduceMean", (512, 500)),
         Case("reduce_sum of 7", "ReduceSum", (10_000, 7), [LAST]),
         Case("reduce_l2", "ReduceL2", (64, 1000), [LAST]),
@@ -234,23 +234,23 @@ def _reductions() -> list[Case]:
 
 
 def _moves() -> list[Case]:
-    picture = (64, 127, 65)
+    image = (64, 127, 65)
     return [
-        Case("transpose 0231", "Transpose", PICTURE, attrs={"perm": [0, 2, 3, 1]}),
+        Case("transpose 0231", "Transpose", IMAGE, attrs={"perm": [0, 2, 3, 1]}),
         Case("transpose 0312", "Transpose", (1, 56, 56, 64), attrs={"perm": [0, 3, 1, 2]}),
-        Case("transpose 021", "Transpose", picture, attrs={"perm": [0, 2, 1]}),
-        Case("transpose 102", "Transpose", picture, attrs={"perm": [1, 0, 2]}),
-        Case("transpose 210", "Transpose", picture, attrs={"perm": [2, 1, 0]}),
+        Case("transpose 021", "Transpose", image, attrs={"perm": [0, 2, 1]}),
+        Case("transpose 102", "Transpose", image, attrs={"perm": [1, 0, 2]}),
+        Case("transpose 210", "Transpose", image, attrs={"perm": [2, 1, 0]}),
         Case("transpose of heads", "Transpose", (1, 128, 12, 64), attrs={"perm": [0, 2, 1, 3]}),
-        Case("transpose int8", "Transpose", PICTURE, attrs={"perm": [0, 2, 3, 1]}, dtype=np.int8),
-        Case("transpose float16", "Transpose", PICTURE, attrs={"perm": [0, 2, 3, 1]},
+        Case("transpose int8", "Transpose", IMAGE, attrs={"perm": [0, 2, 3, 1]}, dtype=np.int8),
+        Case("transpose float16", "Transpose", IMAGE, attrs={"perm": [0, 2, 3, 1]},
              dtype=np.float16),
         Case("transpose int64", "Transpose", (512, 300), attrs={"perm": [1, 0]}, dtype=np.int64),
-        Case("depth_to_space", "DepthToSpace", PICTURE, attrs={"blocksize": 2}),
-        Case("space_to_depth", "SpaceToDepth", PICTURE, attrs={"blocksize": 2}),
-        Case("concat of channels", "Concat", PICTURE, [PICTURE], {"axis": 1}, given=1),
+        Case("depth_to_space", "DepthToSpace", IMAGE, attrs={"blocksize": 2}),
+        Case("space_to_depth", "SpaceToDepth", IMAGE, attrs={"blocksize": 2}),
+        Case("concat of channels", "Concat", IMAGE, [IMAGE], {"axis": 1}, given=1),
         Case("concat of columns", "Concat", (1000, 33), [(1000, 31)], {"axis": 1}, given=1),
-        Case("split of channels", "Split", PICTURE, [np.array([32, 32])], {"axis": 1}, results=2),
+        Case("split of channels", "Split", IMAGE, [np.array([32, 32])], {"axis": 1}, results=2),
         Case("split of columns", "Split", (1000, 99), [np.array([33, 33, 33])], {"axis": 1},
              results=3),
         Case("slice by 2", "Slice", (512, 512), [np.array([0, 0]), np.array([512, 512]),
@@ -266,7 +266,7 @@ def _moves() -> list[Case]:
         Case("add, a column", "Add", (512, 500), [(512, 1)], given=1),
         Case("add, a row", "Add", (512, 500), [(500,)], given=1),
         Case("mul, row by column", "Mul", (512, 1), [(1, 500)], given=1),
-        Case("add of channels", "Add", PICTURE, [(1, 64, 1, 1)], given=1),
+        Case("add of channels", "Add", IMAGE, [(1, 64, 1, 1)], given=1),
         Case("trilu", "Trilu", (512, 500)),
     ]  # fmt: skip
 
@@ -332,7 +332,7 @@ def _elementwise() -> list[Case]:
         Case("mod", "Mod", (100_000,), [np.int32([7])], dtype=np.int32),
         Case("div int64", "Div", (100_000,), [np.int64([7])], dtype=np.int64),
         Case("sum of three", "Sum", (100_000,), [(100_000,), (100_000,)], given=2),
-        Case("p_relu", "PRelu", PICTURE, [(64, 1, 1)]),
+        Case("p_relu", "PRelu", IMAGE, [(64, 1, 1)]),
     ]
 
 
@@ -359,7 +359,7 @@ def _types() -> list[Case]:
         Case("softmax float64", "Softmax", (64, 1000), dtype=np.float64),
         Case("layer_norm float16", "LayerNormalization", (128, 768), [(768,), (768,)],
              dtype=np.float16, opset=17),
-        Case("max_pool int8", "MaxPool", PICTURE, attrs={"kernel_shape": [2, 2],
+        Case("max_pool int8", "MaxPool", IMAGE, attrs={"kernel_shape": [2, 2],
              "strides": [2, 2]}, dtype=np.int8),
         Case("quantize", "QuantizeLinear", (100_000,), [scale, zero]),
         Case("dequantize", "DequantizeLinear", (100_000,), [scale, zero], dtype=np.uint8),

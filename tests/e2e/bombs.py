@@ -331,7 +331,7 @@ def huge_one_hot(folder: Path) -> Path:
 
 
 def huge_resize(folder: Path) -> Path:
-    """A picture enlarged 2**15 times each way."""
+    """An image enlarged 2**15 times each way."""
     scales = numpy_helper.from_array(np.array([1, 1, 1 << 15, 1 << 15], np.float32), "s")
     nodes = [helper.make_node("Resize", ["x", "", "s"], ["y"])]
     return save(folder, proto(nodes, weights=[scales], shape=(1, 1, 8, 8)))

@@ -16,7 +16,7 @@ from intarsia_ir.tir.passes.stack_to_scratch import SMALL_STACK_BYTES
 
 SHAPES = {
     "a long sequence": ("Conv", (1, 64, 50_000), (32, 64, 3), {"pads": [1, 1]}),
-    "a picture": ("Conv", (1, 32, 40, 40), (32, 32, 5, 5), {"pads": [2] * 4}),
+    "an image": ("Conv", (1, 32, 40, 40), (32, 32, 5, 5), {"pads": [2] * 4}),
     "a dilation of 2**30": (
         *("Conv", (1, 8, 16), (8, 8, 2)),
         {"pads": [1 << 30, 0], "dilations": [1 << 30]},

@@ -153,14 +153,14 @@ def line(x: Expr, outputs: int) -> Expr:
     return apply("nn.conv", x, weights, weight(outputs, seed=3), **attrs)
 
 
-def test_a_window_of_a_line_is_one_of_a_picture_of_width_1() -> None:
+def test_a_window_of_a_line_is_one_of_an_image_of_width_1() -> None:
     x, y = var("x", 1, 16, 20), var("y", 1, 24, 10)
     made = make(apply("nn.relu", apply("add", line(x, 24), y)), fpmath_mode="bf16")
     tall = with_tall_windows(made.program)
     (node,) = [n for n in tall.nodes if n.kind == "conv"]
     shapes = [tall.shapes[value] for value in (*node.reads, node.result)]
-    picture = (1, 24, 10, 1)
-    assert shapes == [(1, 16, 20, 1), (24, 16, 3, 1), (24,), picture, picture]
+    image = (1, 24, 10, 1)
+    assert shapes == [(1, 16, 20, 1), (24, 16, 3, 1), (24,), image, image]
     numbers = {key: node.attrs[key] for key in ("strides", "padding_low", "padding_high")}
     assert numbers == {"strides": (2, 1), "padding_low": (1, 0), "padding_high": (0, 0)}
     assert tall.outputs == made.program.outputs
@@ -169,7 +169,7 @@ def test_a_window_of_a_line_is_one_of_a_picture_of_width_1() -> None:
 @pytest.mark.parametrize(
     "body", [conv(var("x", 1, 16, 8, 8), outputs=16), line(var("x", 1, 8, 20), 16)]
 )
-def test_pictures_and_lines_of_few_channels_stay(body: Expr) -> None:
+def test_images_and_lines_of_few_channels_stay(body: Expr) -> None:
     program = make(body, fpmath_mode="bf16").program
     assert with_tall_windows(program) == program
 

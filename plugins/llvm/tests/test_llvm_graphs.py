@@ -36,7 +36,7 @@ def weights(*shape):
     return constant(normal(*shape))
 
 
-def picture(*shape, name="x"):
+def image(*shape, name="x"):
     return Var(name, TensorType(shape, DType.FLOAT32))
 
 
@@ -66,45 +66,45 @@ def names(function):
 
 
 CONVS = {
-    "3x3": lambda: (picture(1, 32, 14, 14), (64, 32, 3, 3), {"padding": same()}),
-    "point": lambda: (picture(1, 48, 9, 9), (70, 48, 1, 1), {}),
-    "point-batch": lambda: (picture(3, 8, 5, 7), (33, 8, 1, 1), {}),
-    "few-outputs": lambda: (picture(1, 5, 12, 11), (3, 5, 3, 3), {"padding": same()}),
+    "3x3": lambda: (image(1, 32, 14, 14), (64, 32, 3, 3), {"padding": same()}),
+    "point": lambda: (image(1, 48, 9, 9), (70, 48, 1, 1), {}),
+    "point-batch": lambda: (image(3, 8, 5, 7), (33, 8, 1, 1), {}),
+    "few-outputs": lambda: (image(1, 5, 12, 11), (3, 5, 3, 3), {"padding": same()}),
     "7x7-stride-2": lambda: (
-        picture(1, 3, 31, 31),
+        image(1, 3, 31, 31),
         (16, 3, 7, 7),
         {"padding": same(3), "strides": (2, 2)},
     ),
-    "point-stride": lambda: (picture(2, 16, 13, 13), (40, 16, 1, 1), {"strides": (2, 2)}),
+    "point-stride": lambda: (image(2, 16, 13, 13), (40, 16, 1, 1), {"strides": (2, 2)}),
     "dilated": lambda: (
-        picture(1, 6, 15, 15),
+        image(1, 6, 15, 15),
         (20, 6, 3, 3),
         {"padding": same(2), "dilation": (2, 2)},
     ),
-    "groups": lambda: (picture(2, 12, 9, 9), (24, 4, 3, 3), {"padding": same(), "groups": 3}),
+    "groups": lambda: (image(2, 12, 9, 9), (24, 4, 3, 3), {"padding": same(), "groups": 3}),
     "lopsided": lambda: (
-        picture(1, 7, 10, 6),
+        image(1, 7, 10, 6),
         (9, 7, 2, 5),
         {"padding": ((0, 1), (3, 1)), "strides": (1, 3)},
     ),
-    "no-padding": lambda: (picture(1, 4, 8, 8), (8, 4, 3, 3), {}),
-    "power-of-two": lambda: (picture(1, 512, 7, 7), (96, 512, 1, 1), {}),
+    "no-padding": lambda: (image(1, 4, 8, 8), (8, 4, 3, 3), {}),
+    "power-of-two": lambda: (image(1, 512, 7, 7), (96, 512, 1, 1), {}),
     "depthwise": lambda: (
-        picture(2, 20, 11, 9),
+        image(2, 20, 11, 9),
         (20, 1, 3, 3),
         {"padding": same(), "groups": 20},
     ),
     "depthwise-stride": lambda: (
-        picture(1, 48, 13, 13),
+        image(1, 48, 13, 13),
         (48, 1, 5, 5),
         {"padding": same(2), "groups": 48, "strides": (2, 2)},
     ),
     "depthwise-dilated": lambda: (
-        picture(1, 16, 9, 9),
+        image(1, 16, 9, 9),
         (16, 1, 3, 3),
         {"padding": same(3), "groups": 16, "dilation": (3, 3)},
     ),
-    "multiplier": lambda: (picture(1, 6, 7, 7), (12, 1, 3, 3), {"padding": same(), "groups": 6}),
+    "multiplier": lambda: (image(1, 6, 7, 7), (12, 1, 3, 3), {"padding": same(), "groups": 6}),
 }
 
 
@@ -126,14 +126,14 @@ def test_convolution(runner, case, machine):
 
 def test_convolution_with_everything_behind_it(runner):
     """A residual, which is the convolution's own input, and a gate of one number a channel."""
-    x, gate = picture(1, 32, 8, 8), picture(1, 32, 1, 1, name="gate")
+    x, gate = image(1, 32, 8, 8), image(1, 32, 1, 1, name="gate")
     product = conv(x, weights(32, 32, 3, 3), padding=same())
     body = call(Tanh, call(Multiply, call(Add, product, x), call(Sigmoid, gate)))
     agree(runner, body, x, gate)
 
 
 def test_line_convolution(runner):
-    x = picture(2, 6, 20)
+    x = image(2, 6, 20)
     attrs = Conv.Attrs(strides=(2,), padding=((1, 2),), dilation=(1,), groups=1)
     body = call(Conv, x, weights(10, 6, 5), weights(10), attrs=attrs)
     changed, _ = agree(runner, body, x)
@@ -159,7 +159,7 @@ POOLS = {
 @pytest.mark.parametrize("case", POOLS)
 def test_pools(runner, case):
     op, attrs, kernel, strides, padding, more = POOLS[case]
-    x = picture(2, 3, 10, 13)
+    x = image(2, 3, 10, 13)
     inside = conv(x, weights(20, 3, 1, 1))
     pooled = call(
         op,
@@ -183,7 +183,7 @@ def test_pools(runner, case):
     ],
 )
 def test_product_with_constant(runner, a, b, flags, machine):
-    x = picture(*a)
+    x = image(*a)
     product = call(Matmul, x, weights(*b), attrs=Matmul.Attrs(**flags))
     biased = call(Add, product, weights(product.type.shape[-1]))
     body = call(Gelu, biased, attrs=Gelu.Attrs())
@@ -207,13 +207,13 @@ def test_product_with_constant(runner, a, b, flags, machine):
     ],
 )
 def test_product_of_two_inputs(runner, a, b, flags):
-    x, y = picture(*a), picture(*b, name="y")
+    x, y = image(*a), image(*b, name="y")
     body = call(Relu, call(Matmul, x, y, attrs=Matmul.Attrs(**flags)))
     agree(runner, body, x, y, num_threads=2)
 
 
 def test_only_borders_transpose(runner):
-    x = picture(1, 3, 16, 16)
+    x = image(1, 3, 16, 16)
     a = call(Relu, conv(x, weights(16, 3, 3, 3), padding=same()))
     b = conv(a, weights(16, 16, 1, 1))
     joined = call(Concatenate, a, b, attrs=Concatenate.Attrs(axis=1))
@@ -233,7 +233,7 @@ def test_only_borders_transpose(runner):
 
 def test_both_forms_of_a_value(runner):
     """Results in the model's layout, a tuple of them, and transposes that are already done."""
-    x = picture(1, 4, 5, 6)
+    x = image(1, 4, 5, 6)
     a = conv(x, weights(8, 4, 1, 1))
     last = call(Transpose, a, attrs=Transpose.Attrs(axes=(0, 2, 3, 1)))
     soft = call(Softmax, last, attrs=Softmax.Attrs(axis=3))
@@ -245,13 +245,13 @@ def test_both_forms_of_a_value(runner):
 
 def test_rows(runner):
     """Softmax and normalization, whose sums run along a row."""
-    x = picture(3, 5, 40)
+    x = image(3, 5, 40)
     normed = call(LayerNorm, x, weights(40), weights(40), attrs=LayerNorm.Attrs(axis=2))
     agree(runner, call(Softmax, normed, attrs=Softmax.Attrs(axis=2)), x)
 
 
 def test_equal_kernels_are_compiled_once(runner):
-    x = picture(1, 32, 8, 8)
+    x = image(1, 32, 8, 8)
     body = x
     for _ in range(3):
         body = call(Relu, conv(body, weights(32, 32, 3, 3), padding=same()))
@@ -274,14 +274,14 @@ def test_equal_kernels_are_compiled_once(runner):
     ],
 )
 def test_transposes(runner, shape, axes):
-    x = picture(*shape)
+    x = image(*shape)
     agree(runner, call(Transpose, x, attrs=Transpose.Attrs(axes=axes)), x)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(1, 1000), (1, 40), (13, 72), (7, 100)])
 def test_equal_rows_and_columns_have_equal_results(runner, rows, columns):
     """Sums are added up in one order wherever a result is: a softmax of large ones shows it."""
-    x = picture(rows, 512)
+    x = image(rows, 512)
     weight = constant(np.full((512, columns), 0.37, np.float32))
     row = normal(1, 512) * 1000
     (product,), _, _ = runner(

@@ -83,7 +83,7 @@ def check(runner, body: Expr, x: Var, cpu: str = "native", *, apart: int = 0) ->
     return changed
 
 
-PICTURES = [
+IMAGES = [
     ((1, 16, 9, 9), (32, 16, 3, 3), 1, {}),
     ((2, 3, 9, 11), (17, 3, 3, 3), 1, {"strides": (2, 2)}),
     ((1, 33, 7, 7), (16, 33, 1, 1), 1, {"padding": ((0, 0), (0, 0))}),
@@ -95,7 +95,7 @@ PICTURES = [
 
 @pytest.mark.parametrize("cpu", MACHINES)
 @pytest.mark.parametrize("dtype", [DType.INT8, DType.UINT8])
-@pytest.mark.parametrize(("x", "w", "groups", "attrs"), PICTURES)
+@pytest.mark.parametrize(("x", "w", "groups", "attrs"), IMAGES)
 def test_convolution(runner, x, w, groups, attrs, dtype, cpu):
     data = given(*x, dtype=dtype)
     check(runner, conv(data, byte_array("int8", *w), groups, **attrs), data, cpu)

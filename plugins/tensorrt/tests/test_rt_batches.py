@@ -23,7 +23,7 @@ OPTIONS = TensorrtOptions(dynamic_batch=(1, 2, 5))
 ONES = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
 
 
-def pictures(batch: int) -> Expr:
+def images(batch: int) -> Expr:
     """Windows, views, slices and a product: each keeps the batch."""
     x = apply("nn.conv", var("x", batch, 4, 6, 6), weight(8, 4, 3, 3), weight(8), **ONES)
     x = apply("nn.pad", x, widths=((0, 0), (0, 0), (1, 0), (0, 1)), value=0.5)
@@ -42,9 +42,9 @@ def pictures(batch: int) -> Expr:
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
 def test_one_network_computes_every_size(batch: int) -> None:
-    draft = write_network(region_of(function_of(pictures(2))), library(), batch=2)
+    draft = write_network(region_of(function_of(images(2))), library(), batch=2)
     assert build_plan(draft, OPTIONS)
-    function = function_of(pictures(batch))
+    function = function_of(images(batch))
     arrays = inputs_of(function)
     (found,), (wanted,) = evaluate(draft.trt, draft.network, arrays), expected(function, arrays)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)

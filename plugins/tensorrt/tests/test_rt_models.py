@@ -55,7 +55,7 @@ def tiny(name: str) -> Callable[[], bytes]:
 MODELS = {
     "digits": (digits, "20/20 nodes offloaded (100 %), 1 region, 296 B across borders"),
     "keywords": (tiny("keywords"), "23/23 nodes offloaded (100 %), 1 region"),
-    "pictures": (tiny("pictures"), "nodes offloaded (100 %), 1 region"),
+    "images": (tiny("images"), "nodes offloaded (100 %), 1 region"),
     "persons": (tiny("persons"), "nodes offloaded (100 %), 1 region"),
     "anomalies": (tiny("anomalies"), "nodes offloaded (100 %), 1 region"),
 }

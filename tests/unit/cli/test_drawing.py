@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a placement: layout, page, Graphviz, properties of the model's nodes."""
+"""Images of a placement: layout, page, Graphviz, properties of the model's nodes."""
 
 from __future__ import annotations
 

@@ -172,7 +172,7 @@ def test_merges_refused_are_explained(tmp_path):
     )
 
 
-def test_pictures_are_written(model: str, tmp_path: Path) -> None:
+def test_images_are_written(model: str, tmp_path: Path) -> None:
     files = [tmp_path / name for name in ("p.html", "p.dot", "p.onnx")]
     options = [part for file in files for part in (f"--{FORMATS[file.suffix]}", str(file))]
     done = run(model, *options)

@@ -121,9 +121,9 @@ def test_without_the_tools_a_message_says_what_to_install(
     assert main(["--no-plugin", "tools", "diff", "a", "b"]) == 2
     assert "pip install intarsia-tools" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "intarsia_tools.drawing.placed_graph", None)
-    picture = ["--html", str(tmp_path / "page.html")]
-    assert main(["explain", str(DIGITS), "--target", "dnnl, llvm", *picture]) == 2
-    assert "a picture needs the package 'intarsia-tools'" in capsys.readouterr().err
+    image = ["--html", str(tmp_path / "page.html")]
+    assert main(["explain", str(DIGITS), "--target", "dnnl, llvm", *image]) == 2
+    assert "a drawing needs the package 'intarsia-tools'" in capsys.readouterr().err
 
 
 def test_help_lists_the_commands_that_plugins_add(capsys: pytest.CaptureFixture[str]) -> None:

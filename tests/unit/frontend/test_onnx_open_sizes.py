@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators that resize pictures of open sizes, and what is refused of them."""
+"""Operators that resize images of open sizes, and what is refused of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ H, W = variable("H"), variable("W")
 
 
 def resized(scales: list[float], **attrs: object) -> IRModule:
-    """Import a Resize of an open picture."""
+    """Import a Resize of an open image."""
     weights = {"s": np.array(scales, np.float32)}
     made = model([node("Resize", "x _ s", **attrs)], {"x": (1, 2, "H", "W")}, weights=weights)
     with collecting_guards():

@@ -68,7 +68,7 @@ def network() -> onnx.ModelProto:
 
 
 class Samples(CalibrationDataReader):
-    """Random pictures."""
+    """Random images."""
 
     def __init__(self, name: str, shape: tuple[int, ...]) -> None:
         self._left = [{name: RNG.standard_normal(shape).astype(np.float32)} for _ in range(4)]

@@ -59,7 +59,7 @@ def _attrs(groups: int, stride: int = 1, padding: int = 1) -> Conv.Attrs:
 
 @st.composite
 def convolutions(draw: st.DrawFn) -> Call:
-    """Of pictures of one or two samples, padded or not, dilated or not, with a bias or without."""
+    """Of images of one or two samples, padded or not, dilated or not, with a bias or without."""
     pair = st.tuples(st.integers(0, 3), st.integers(0, 3))
     attrs = Conv.Attrs(
         strides=(draw(st.integers(1, 3)), draw(st.integers(1, 2))),
@@ -132,7 +132,7 @@ def test_which_are_computed_so(
     assert name in [node.name for node in calls(function)]
 
 
-def test_a_picture_that_is_channels_last_stays_so() -> None:
+def test_an_image_that_is_channels_last_stays_so() -> None:
     x = Var("x", TensorType((1, 3, 12, 12), DType.FLOAT32))
     first = call(Conv, x, constant(_drawn(4, 3, 1, 1)), attrs=_attrs(1, padding=0))
     second = call(Conv, first, constant(_drawn(4, 1, 3, 3)), attrs=_attrs(4))

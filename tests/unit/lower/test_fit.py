@@ -81,7 +81,7 @@ def volumes(draw: st.DrawFn) -> Call:
 
 @settings(deadline=None)
 @given(volumes())
-def test_volumes_are_convolved_as_pictures(body: Call) -> None:
+def test_volumes_are_convolved_as_images(body: Call) -> None:
     function = function_of(body)
     changed = lower_conv3d(function)
     found = [node for node in calls(changed) if node.name == "nn.conv"]

@@ -114,17 +114,17 @@ SHAPE = CpuTiling(LANES, 2, unit=UNIT)
 
 
 def view_of(data: Buffer, shape: tuple[int, ...]) -> PackedView:
-    """Read quads of a picture from a flat buffer: copies of rows reach over its columns."""
-    picture = Buffer("picture", (*shape[:-1], 4 * shape[-1]), DType.UINT8, MemoryScope.GLOBAL)
+    """Read quads of an image from a flat buffer: copies of rows reach over its columns."""
+    image = Buffer("image", (*shape[:-1], 4 * shape[-1]), DType.UINT8, MemoryScope.GLOBAL)
 
     def read(first: PrimExpr) -> PrimExpr:
         assert isinstance(first, Load)
         flat = index(0)
-        for position, size in zip(first.indices, picture.shape, strict=True):
+        for position, size in zip(first.indices, image.shape, strict=True):
             flat = flat * size + position
         return load(data, flat // 4)
 
-    return PackedView(picture, read)
+    return PackedView(image, read)
 
 
 def computed(body: Stmt, data: np.ndarray, weight: np.ndarray, operands, result) -> np.ndarray:
@@ -176,7 +176,7 @@ def test_rows_that_fall_on_top_of_each_other_are_copied() -> None:
     product((4,), 512, 1, copied=False)
 
 
-def picture(
+def image(
     size: tuple[int, int], words: int, outputs: int, *, copied: bool = False, **given: object
 ) -> None:
     kernel, strides = given.get("kernel", (3, 3)), given.get("strides", (1, 1))
@@ -222,8 +222,8 @@ def picture(
     ],
     ids=str,
 )
-def test_pictures(given: dict) -> None:
-    picture(**given)
+def test_images(given: dict) -> None:
+    image(**given)
 
 
 @given(st.integers(1, 500))

@@ -126,7 +126,7 @@ GRAPHS: dict[str, Callable[[], tuple[Expr, ...]]] = {
                   overlap=0.5), 0,
         ), a, b,
     ),
-    "regions of pictures": lambda: (
+    "regions of images": lambda: (
         apply("nn.roi_align", a := x("a", 1, 3, M, M + 2), b := x("b", N, 4), i := places("i", N),
               size=(2, 3), samples=2), a, b, i,
     ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions and pools of pictures of open sizes: one lowering, right at every size."""
+"""Convolutions and pools of images of open sizes: one lowering, right at every size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SIZES = [(1, 1, 1), (2, 2, 1), (1, 3, 5), (2, 7, 7), (1, 5, 21)]
 
 
 def small_strips(_target: object, _dtype: DType) -> CpuTiling:
-    """A machine whose strips hold few rows, so that pictures have many."""
+    """A machine whose strips hold few rows, so that images have many."""
     return CpuTiling(lanes=4, rows=4, strip_bytes=1024)
 
 

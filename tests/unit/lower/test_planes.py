@@ -47,7 +47,7 @@ def _averaging(attrs: PoolAttrs, *, counts: bool = False) -> AvgPool.Attrs:
 
 @st.composite
 def pools(draw: st.DrawFn) -> Call:
-    """Pools of lines, pictures and volumes, padded or not, by windows up to 3 wide."""
+    """Pools of lines, images and volumes, padded or not, by windows up to 3 wide."""
     rank = draw(st.integers(1, 3))
     kernel = [draw(st.integers(1, 3)) for _ in range(rank)]
     dilation = [draw(st.integers(1, 2)) for _ in range(rank)]

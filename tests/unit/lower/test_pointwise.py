@@ -70,7 +70,7 @@ def test_two_in_a_row_with_a_sum_and_a_number_between() -> None:
     same(function_of(body))
 
 
-def test_operands_that_are_stretched_stay_pictures() -> None:
+def test_operands_that_are_stretched_stay_images() -> None:
     body = apply("add", conv(X), weight(1, 6, 1, 1))
     assert flat(function_of(body)) == ["reshape", "matmul", "reshape", "add"]
     same(function_of(body))

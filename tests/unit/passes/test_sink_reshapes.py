@@ -29,7 +29,7 @@ def numbers(*shape: int) -> Expr:
 
 
 def conv() -> Call:
-    """Return four channels of a line of five, as a picture of width 1."""
+    """Return four channels of a line of five, as an image of width 1."""
     attrs = {"strides": (1, 1), "padding": ((0, 0), (0, 0)), "dilation": (1, 1)}
     return apply("nn.conv", X, numbers(4, 3, 2, 1), **attrs)
 

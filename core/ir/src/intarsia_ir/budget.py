@@ -46,7 +46,7 @@ Watch = Callable[[float, int], object]
 
 
 class Budget(Struct):
-    """Limits, and what is left of them.
+    """Limits, and the remainder of each.
 
     Attributes:
         seconds: Limit of time; infinite if there is none.

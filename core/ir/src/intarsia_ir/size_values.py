@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shapes of which a size has several values, and the shapes they make.
 
-``1..32`` is a range, ``1|4|16`` a list, and ``1..`` is any size.
+``1..32`` is a range, ``1|4|16`` a list, and ``1..`` is every size.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class _Merger(Struct):
         return len(self.merged) + len(self.dims[tensor]) != before
 
     def apply(self, stages: Stages) -> Stages:
-        """Return the stages with what is left merged."""
+        """Return the stages with the remaining ones merged."""
         self._settle()
         if not self.merged:
             return stages

@@ -221,7 +221,7 @@ class _Fuser(Struct):
             case OpKind.INJECTIVE:
                 return True
             case OpKind.REDUCTION:
-                # A window may read an element many times; what is read once may be dear.
+                # A window may read an element many times; what is read once may be expensive.
                 return all(is_cheap(member) for member in other.calls) or reads_once(call)
             case _:
                 return False

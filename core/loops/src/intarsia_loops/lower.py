@@ -232,7 +232,7 @@ def _bounded(kernel: PrimFunc, backend: _Backend) -> PrimFunc:
 def _wastes_memory(kernel: PrimFunc) -> bool:
     """Whether the temporaries of a schedule are far larger than what it works on.
 
-    A padded copy of a picture is, where the dilation of the window is millions.
+    A padded copy of an image is, where the dilation of the window is millions.
     """
     given = kernel.params[: len(kernel.params) - kernel.scratch]
     used = typical(sum(buffer.bytes for buffer in given))

@@ -68,7 +68,7 @@ def loads(
 def parallel_loops(
     row: Sequence[TirVar], extents: Sequence[int], body: Stmt, *, parallel: bool
 ) -> Stmt:
-    """Wrap ``body`` in loops over ``row``; as one parallel loop if it is worth it."""
+    """Wrap ``body`` in loops over ``row``; as one parallel loop if that is profitable."""
     wanted = [(var, extent) for var, extent in zip(row, extents, strict=True)]
     if not parallel or typical(prod(extents)) < 2:
         for var, extent in reversed(wanted):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory for tensors, refused where there is none: models may compute any size."""
+"""Memory for tensors, refused where there is none: models may compute sizes."""
 
 from __future__ import annotations
 

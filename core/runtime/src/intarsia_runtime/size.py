@@ -209,7 +209,7 @@ def floor_divide(a: Size, b: Size) -> Size:
 
 
 def remainder(a: Size, b: Size) -> Size:
-    """Return what is left of ``a`` divided by ``b``; 0 where ``b`` is 0."""
+    """Return the remainder of ``a`` divided by ``b``; 0 where ``b`` is 0."""
     if isinstance(a, int) and isinstance(b, int):
         return a % b if b else 0
     if isinstance(b, int) and b > 0 and isinstance(a, Dim):

@@ -95,7 +95,7 @@ def peers(name: str, model: Path, inputs: Path, threads: int) -> Callable[[], ob
 
 
 def write_inputs(artifact: Path, inputs: Path, seed: int) -> None:
-    """Write random inputs for an artifact to an ``.npz`` file, small where any size runs."""
+    """Write random inputs for an artifact to an ``.npz`` file, small where sizes are open."""
     with load(artifact) as executable:
         sizes = {choice.name: choice.example for choice in executable.passport.sizes}
         write_arrays(inputs, random_inputs(executable.inputs, seed, sizes))

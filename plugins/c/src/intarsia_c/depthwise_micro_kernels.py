@@ -100,7 +100,7 @@ def _plain(element: str, columns: int) -> list[str]:
 
 
 def _vectors(signed: bool, columns: int) -> list[str]:
-    """Eight channels at a time in 16 bits, even and odd ones summed up apart in 32."""
+    """Eight channels at a time in 16 bits, even and odd ones accumulated apart in 32."""
     data = "vldrbq_z_s16({x}, p)" if signed else "vreinterpretq_s16_u16(vldrbq_z_u16({x}, p))"
     tap = [
         f"const int16x8_t x{{k}} = vsubq_n_s16({data}, (int16_t)zero);",

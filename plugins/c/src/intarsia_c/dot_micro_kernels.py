@@ -32,9 +32,9 @@ def dot_micro_kernel(
 
     Args:
         sums: int32; written and read.
-        left: The first quad of each row.
-        right: The first quad of the first column of weights; a load.
-        words: Quads of a row.
+        left: The first Int8x4 word of each row.
+        right: The first word of the first column of weights; a load.
+        words: Int8x4 words of a row.
         signed: Whether data is signed.
     """
     rows, columns = sums.shape
@@ -83,7 +83,7 @@ class _Tile:
     Args:
         signed: Whether data is signed.
         rows: Of data.
-        columns: Of weights, that are summed up.
+        columns: Of weights, that are accumulated.
         width: Of weights, that lie interleaved.
     """
 

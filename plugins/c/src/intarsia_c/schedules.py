@@ -27,7 +27,7 @@ from .target import COptions
 from .toolchain import vector_bytes
 
 _SQUARE = 4
-_SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
+_SMALL_STRIP = 6 * 1024  # a few rows of an image: such machines have 64 KiB or little more
 
 
 def cpu_tiling(options: COptions, dtype: DType = DType.FLOAT32) -> CpuTiling:
@@ -51,7 +51,7 @@ def cpu_tiling(options: COptions, dtype: DType = DType.FLOAT32) -> CpuTiling:
 def load_word(first: PrimExpr) -> PrimExpr:
     """Return four bytes as one integer, from the lowest up; compilers make one load of them."""
     if not isinstance(first, Load):
-        raise AssertionError("a quad begins at a load of a byte")
+        raise AssertionError("an Int8x4 word begins at a load of a byte")
     *outer, last = first.indices
     word: PrimExpr | None = None
     for byte_number in range(4):

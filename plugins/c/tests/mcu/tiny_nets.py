@@ -82,7 +82,7 @@ def keywords() -> onnx.ModelProto:
     return net.classify(x, 12)
 
 
-def pictures() -> onnx.ModelProto:
+def images() -> onnx.ModelProto:
     """Image classification: a ResNet of eight layers."""
     net = Net((3, 32, 32), 2)
     x = net.add("Relu", net.conv("x", 16, (3, 3)))
@@ -128,7 +128,7 @@ def anomalies() -> onnx.ModelProto:
 
 
 NETS: Mapping[str, Callable[[], onnx.ModelProto]] = {
-    "keywords": keywords, "pictures": pictures, "persons": persons, "anomalies": anomalies,
+    "keywords": keywords, "images": images, "persons": persons, "anomalies": anomalies,
 }  # fmt: skip
 
 

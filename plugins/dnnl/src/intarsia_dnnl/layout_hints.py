@@ -2,7 +2,7 @@
 """Layouts that the readers of a value would like, seen through views.
 
 A value that is only transposed and then multiplied is best written in the transposed order at once;
-a value that is the region's output is best written to the caller's array. Wishes are hints: what
+a value that is the region's output is best written to the caller's array. Nothing depends on them: what
 ignores one costs a reorder, never a wrong result.
 """
 
@@ -37,7 +37,7 @@ class LayoutHint(Struct, frozen=True):
 def find_layout_hints(
     dnnl: Dnnl, program: PrimitiveProgram, outputs: AbstractSet[int]
 ) -> dict[int, LayoutHint]:
-    """Return a wish for outputs and for values that views read."""
+    """Return a layout for outputs and for values that views read."""
     layout_hints = {
         value: LayoutHint(_plain(dnnl, program, value), True, value) for value in outputs
     }

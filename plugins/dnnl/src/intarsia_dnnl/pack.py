@@ -23,7 +23,7 @@ from .program import PrimitiveProgram
 from .sdk import Dnnl
 
 SMALLEST = 4096
-"""Bytes of a constant below which it is not worth a description of its layout."""
+"""Bytes of a constant below which a description of its layout does not pay."""
 
 
 def pack_weights(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which regions are worth giving to the library."""
+"""Which regions it is profitable to give to the library."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .operators import quantized
 from .target import DnnlOptions
 
 FREE_BYTES = 256 * 1024
-"""Pictures at the border that may be reordered without asking what it costs: some 20 us."""
+"""Images at the border that may be reordered without asking what it costs: some 20 us."""
 FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
 
@@ -56,9 +56,9 @@ def keep_profitable(
 
 
 def _products(region: Region, least: int) -> list[Call]:
-    """Return the products that are worth a call each, with what is done to their results alone.
+    """Return the products that repay a call each, with what is done to their results alone.
 
-    A product in bfloat16 gains so much that it is worth a region of its own.
+    A product in bfloat16 gains so much that it repays a region of its own.
     """
     function = region.function
     uses, kept = count_uses(function.outputs), dict[Expr, Call]()
@@ -102,9 +102,9 @@ def _is_narrow(options: DnnlOptions) -> bool:
 
 
 def _about_borders(region: Region, flops: int, least: int) -> str:
-    """Object to convolutions that do little work for each byte of pictures at the border.
+    """Object to convolutions that do little work for each byte of images at the border.
 
-    A picture comes and goes with its channels apart, and convolutions of the library want them
+    An image comes and goes with its channels apart, and convolutions of the library want them
     together. Its reorder moves one float32 a cycle, four to five times slower than a copy: one byte
     costs as much as 15 operations, where code of the fallback needs 3. On the other hand
     convolutions of the library beat those of the fallback by 3 to 6 %. So a region has to do about
@@ -116,7 +116,7 @@ def _about_borders(region: Region, flops: int, least: int) -> str:
     if reordered <= FREE_BYTES or flops >= least * reordered:
         return ""
     return (
-        f"its region does {flops / reordered:.0f} operations for each byte of pictures that oneDNN"
+        f"its region does {flops / reordered:.0f} operations for each byte of images that oneDNN"
         f" has to reorder at the border, less than -min-reuse={least}"
     )
 
@@ -158,7 +158,7 @@ def _about_tiles(region: Region, flops: int, options: DnnlOptions) -> str:
 
 
 def _about_calls(region: Region, flops: int, least: int) -> str:
-    """Object to many operators that do too little work to be worth a call each.
+    """Object to many operators that do too little work to repay a call each.
 
     A call of the library takes 0.3 to 0.6 us, the work of some 100 000 operations; code of the
     fallback has none and keeps chains of them in registers. (Measured as above, operations an

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolutions of lines as convolutions of pictures of width 1.
+"""Convolutions of lines as convolutions of images of width 1.
 
-The library's kernels for matrix units take up to a third less time over such a picture, if there
+The library's kernels for matrix units take up to a third less time over such an image, if there
 are channels enough to fill their tiles.
 """
 

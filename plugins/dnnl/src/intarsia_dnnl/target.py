@@ -49,7 +49,7 @@ class DnnlOptions:
     min_reuse: int = option(
         200,
         doc="slow: regions whose convolutions do fewer operations than this for each byte of"
-        " pictures at their border, which the library reorders; 0 keeps them",
+        " images at their border, which the library reorders; 0 keeps them",
         minimum=0,
     )
     max_windows: int = option(

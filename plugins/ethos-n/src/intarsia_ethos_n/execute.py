@@ -192,7 +192,7 @@ def _depth_to_space(
     tensors: Sequence[NetworkTensor],
     result: NetworkTensor,
 ) -> Array:
-    """Channels are a square of pixels, row by row, and then what is left of them."""
+    """Channels are a square of pixels, row by row, and then the remainder."""
     block = operation.integer("block")
     n, height, width, depth = arrays[0].shape
     split = arrays[0].reshape(n, height, width, block, block, depth // block**2)

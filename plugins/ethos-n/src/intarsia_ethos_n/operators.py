@@ -316,7 +316,7 @@ def all_rows() -> tuple[NetworkRow, ...]:
 
 
 def _product_rows() -> tuple[NetworkRow, ...]:
-    """Return the operators that sum up products with weights."""
+    """Return the operators that accumulate products with weights."""
     weighted = (1, 2, 3, 4, 5, 6, 7, BIAS)
     return (
         row(

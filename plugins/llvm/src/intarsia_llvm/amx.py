@@ -2,7 +2,7 @@
 """AMX, the matrix unit of x86, as procedures that loops call by name.
 
 Tile registers 0 to 3 are sums (2 x 2), 4 and 5 data, 6 and 7 weights: all eight. A register is 16
-rows of 64 bytes. (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter
+rows of 64 bytes. (Intel 64 and IA-32 Architectures Software Developer's Manual, part 1, chapter
 18.)
 """
 

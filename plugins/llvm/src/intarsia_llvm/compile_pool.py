@@ -86,7 +86,7 @@ class _CompilePool(Closing):
         self._drivers: list[threading.Thread] = []
 
     def close(self) -> None:
-        """End the processes; after an error nobody wants what is left."""
+        """End the processes; after an error nobody wants the other results."""
         while self._next() is not None:
             pass
         for process in self._processes:

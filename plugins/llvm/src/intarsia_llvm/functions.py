@@ -24,7 +24,7 @@ EXCHANGES = frozenset(
 """
 
 DEINTERLEAVE = ("llvm.lanes.even", "llvm.lanes.odd")
-"""Every second lane of two vectors side by side, beginning with the first or the second one."""
+"""Deinterleave: the even or the odd lanes of two vectors side by side."""
 
 DOT = "llvm.x86.avx512.vpdpbusd"
 """``dot(sum, a, b)``: ``sum`` and four products, of unsigned bytes of ``a`` and signed of ``b``."""

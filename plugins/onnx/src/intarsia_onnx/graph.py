@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An ONNX graph as plain values: what is left of a model once protobuf has been read."""
+"""An ONNX graph as plain values, without protobuf."""
 
 from __future__ import annotations
 

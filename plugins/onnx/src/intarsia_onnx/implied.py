@@ -156,7 +156,7 @@ def _parts(case: UnknownOperands) -> Iterator[Form]:
 
 
 def _resized(case: UnknownOperands) -> Iterator[Form]:
-    """Sizes to resize to, unless they are limits that the form of the picture may not reach."""
+    """Sizes to resize to, unless they are limits that the form of the image may not reach."""
     if case.node.attrs.get("keep_aspect_ratio_policy", "stretch") == "stretch":
         yield from _sizes(case)
 

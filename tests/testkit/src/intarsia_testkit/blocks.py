@@ -28,10 +28,10 @@ DTYPES = (
 )
 SHAPES = ((1, 4, 6, 6), (4, 6), (24,))
 LARGE = ((4, 8, 128, 128), (1, 16, 128, 128))
-"""Worth several threads."""
+"""Large enough for several threads."""
 
 DEEP = ((1, 64, 8, 8), (64, 96))
-"""With weights that are worth a layout of their own."""
+"""With weights that repay a layout of their own."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,7 +152,7 @@ def _draw(
     target: CompositeTarget,
     files: Mapping[str, Path | None],
 ) -> None:
-    """Write the pictures that have a file.
+    """Write the drawings that have a file.
 
     Raises:
         UnsupportedError: The model is a program.
@@ -160,10 +160,10 @@ def _draw(
     """
     if "main" not in model_partition.pieces:
         raise UnsupportedError(
-            "a picture shows a model that is compiled whole, and this one runs as a program",
+            "a drawing shows a model that is compiled whole, and this one runs as a program",
             hint="--json has its placement, and which nodes run on the host",
         )
-    with require_tools("a picture"):
+    with require_tools("a drawing"):
         from intarsia_tools.drawing.placed_graph import placed_graph
         from intarsia_tools.drawing.write import draw
     for path in files.values():

@@ -75,12 +75,12 @@ def open_choices(source: ModuleSource, shapes: Mapping[str, Sequence[int]] | Non
     refused = _still_refused(source, made, reasons)
     likely = _likely_sizes(source, made, refused)
     if likely is None:
-        hint = "give its sizes with --shape; or --executor vm, for any size but slower"
+        hint = "give its sizes with --shape; or --executor vm, for every size but slower"
     else:
         options = " ".join(
             f"--shape {name}:{_example(sizes, likely)}" for name, sizes in made.shapes.items()
         )
-        hint = f"for example {options}; or --executor vm, for any size but slower"
+        hint = f"for example {options}; or --executor vm, for every size but slower"
     raise UnsupportedError(
         f"the size of input '{first}' is not known: {declared[first]}, and cannot be any: "
         f"{reason.message}",
@@ -133,7 +133,7 @@ def _any_size(size: int | Dim) -> Size:
 
 
 def _still_refused(source: ModuleSource, shapes: ShapeChoices, refused: Container[str]) -> set[str]:
-    """Return what cannot be any size either while the other sizes are likely ones."""
+    """Return the sizes that cannot stay open either while the other sizes are likely ones."""
     found: set[str] = set()
     for choice in shapes.choices:
         others = {row.name: _LIKELY for row in shapes.choices if row.name in refused}

@@ -117,7 +117,7 @@ def annotate(target: Target) -> SupportTable:
 
 @hookspec
 def partition(regions: Sequence[Region], target: Target, fallback: Target) -> Sequence[Region]:
-    """Return the regions that are built; what is left of the others goes elsewhere.
+    """Return the regions that are built; the calls of the others go elsewhere.
 
     Asked once of each region. May drop calls, and say why with ``keep_calls(region, calls,
     "reason")``, and cut a region with ``split_region(region, parts)``; may not add calls to one.

@@ -14,7 +14,7 @@ class Probe:
         usable: Whether code for the target can run here.
         sdk: Name and version of the vendor component, e.g. ``oneMath 3.1``; empty if there is none.
         device: The device found; empty if there is none.
-        detail: Why it is not usable, or anything worth saying.
+        detail: Why it is not usable, or what else the user should know.
     """
 
     usable: bool

@@ -15,7 +15,7 @@ _Link: TypeAlias = "tuple[Pattern, Expr, _Link] | None"
 
 
 class _State(Struct, frozen=True):
-    """A partial match: what is left to match, and what has been decided so far."""
+    """A partial match: the patterns still to match, and the decisions so far."""
 
     todo: _Link
     calls: tuple[tuple[OpPattern, Call], ...] = ()

@@ -73,7 +73,7 @@ class _Running(Op):
         step = ROWS if inner == 1 else COLUMNS
         parts: list[Stmt] = []
         rest = wide % step
-        # What is left of an open size is done one by one: running values have a number of places.
+        # The remainder of an open size runs one by one: running values have a number of places.
         last = (wide - rest, rest, 1) if isinstance(rest, Dim) else (wide - rest, 1, rest)
         for first, count, width in ((0, wide // step, step), last):
             if width and count and size:

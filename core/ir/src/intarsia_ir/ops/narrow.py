@@ -98,7 +98,7 @@ def _scaled(size: PrimExpr, steps: tuple[int, ...]) -> tuple[PrimExpr, PrimExpr]
 
 
 def _float_code(x: PrimExpr, format_: FloatFormat, *, saturate: bool) -> PrimExpr:
-    """Subnormal numbers stay below 1 when scaled; their code is what is left of the mantissa."""
+    """Subnormal numbers stay below 1 when scaled; their code is the rest of the mantissa."""
     least = 1 - format_.bias  # the exponent of the smallest normal number
     size = intrinsic(Intrinsic.ABS, x)
     bounded = minimum(size, const(2.0 ** (31 + least), x.dtype))  # above all that is finite

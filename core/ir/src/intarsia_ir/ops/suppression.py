@@ -195,7 +195,7 @@ class _ClassRow(Struct, frozen=True):
         )
 
     def _over(self, value: Callable[[PrimExpr, int], PrimExpr], highest: Buffer) -> Stmt:
-        """Write what is left of each score, given its index and the lanes, and find the highest."""
+        """Write each reduced score, given its index and the lanes, and find the highest."""
         boxes = self.scores.shape[2]
         rest = boxes % _LANES
         best = Buffer("best", (_LANES,), DType.FLOAT32, MemoryScope.REGISTER)
@@ -252,7 +252,7 @@ class _ClassRow(Struct, frozen=True):
         )
 
     def _drop(self, place: PrimExpr, highest: Buffer) -> Stmt:
-        """Take a chosen box and those that overlap it too far out of what is left."""
+        """Remove a chosen box, and those that overlap it too far, from the candidates."""
         names = ("low_y", "low_x", "high_y", "high_x")
         own = [TirVar(name, DType.FLOAT32) for name in names]
         values = [load(self.corners, self.at[0], side, place) for side in range(4)]

@@ -31,7 +31,7 @@ class PartitionResult(Struct, frozen=True, eq=False):
     """A module cut among the accelerators.
 
     Attributes:
-        module: ``main`` calls the regions; what is left in it is the fallback's.
+        module: ``main`` calls the regions; all other calls in it are the fallback's.
         regions: In the order in which ``main`` can run them.
         placement: What was offloaded, and why not more.
     """

@@ -333,7 +333,7 @@ def float_text(operators: Sequence[str]) -> str:
 def report(
     annotated: Annotated, main: Function, regions: Sequence[Region], apart: Sequence[Apart]
 ) -> Placement:
-    """Sum up a partitioning.
+    """Summarize a partitioning.
 
     Args:
         annotated: The answers of the last round.

@@ -113,7 +113,7 @@ class _Exact(Struct):
     """Branch and bound over the nodes in topological order.
 
     The bound is what is decided: work, borders between decided nodes of different kinds (a value
-    crosses into a kind at least once), one launch for each kind in use, and for what is left the
+    crosses into a kind at least once), one launch for each kind in use, and for all other nodes the
     least that each node can cost.
     """
 

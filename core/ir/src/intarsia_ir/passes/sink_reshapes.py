@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sink reshapes: work on an anchor's result before its shape changes, so that the two can fuse.
 
-Exporters write a convolution of a line as one of a picture of height 1, drop the axis, and only
-then add the bias; classifiers drop the axes of a picture of one pixel before the activation.
+Exporters write a convolution of a line as one of an image of height 1, drop the axis, and only
+then add the bias; classifiers drop the axes of an image of one pixel before the activation.
 """
 
 from __future__ import annotations

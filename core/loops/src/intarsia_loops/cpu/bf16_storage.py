@@ -52,7 +52,7 @@ def runs_in_bf16x2(node: Expr, unit: MatrixUnit) -> bool:
 
 
 def is_depthwise(node: Expr) -> bool:
-    """Whether a call is a convolution of pictures in which each channel has weights of its own."""
+    """Whether a call is a convolution of images in which each channel has weights of its own."""
     if not isinstance(node, Call) or not isinstance(node.attrs, Conv.Attrs):
         return False
     weight = tensor_type(node.args[1])

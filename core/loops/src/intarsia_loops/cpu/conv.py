@@ -77,7 +77,7 @@ class Convolution(Struct, frozen=True):
         groups: Groups of channels.
         window: Geometry.
         padding_value: What padding holds.
-        copied: Whether rows are copied though no window leaves the picture.
+        copied: Whether rows are copied though no window leaves the image.
     """
 
     data: Source

@@ -49,7 +49,7 @@ def _flattened(node: Expr) -> Expr | None:
 
 
 def _depth_as_channels(data: Expr, attrs: Conv.Attrs, taps: int, depth: int) -> Expr:
-    """Return a picture for each result along the depth: what each tap reads, as channels.
+    """Return an image for each result along the depth: what each tap reads, as channels.
 
     In each group of channels, those that one tap reads lie behind those of the tap before.
     """

@@ -65,7 +65,7 @@ def _is_conv1d(node: Call) -> bool:
 
 
 def _from_conv1d(node: Call, position: int) -> Expr | None:
-    """Expand a one-dimensional one as that of a picture of height 1.
+    """Expand a one-dimensional one as that of an image of height 1.
 
     Args:
         node: The call.

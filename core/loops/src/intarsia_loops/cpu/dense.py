@@ -166,7 +166,7 @@ def is_data_stationary(read: int, written: int, weight: Source) -> bool:
 
     Args:
         read: Elements of data, of the type of the weights.
-        written: Results; of quads of bytes they are bytes.
+        written: Results; of Int8x4 operands they are bytes.
         weight: All weights.
     """
     result = weight.dtype.bytes if weight.dtype.is_float else 1
@@ -215,7 +215,7 @@ def _stationary_rows(left: Matrix, rows: int, blocks: int, panel: int) -> int:
 def _covering_rows(rows: int, tile: int, panel: int, overlap: int) -> int:
     """Return the rows of at most a panel so that panels of whole tiles cover all rows.
 
-    What is left over otherwise is a loop of its own: to compile, and to share between threads.
+    The remainder would be a loop of its own: to compile, and to share between threads.
 
     Args:
         rows: All rows.

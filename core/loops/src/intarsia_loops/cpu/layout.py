@@ -93,7 +93,7 @@ from .tiling import CpuTiling, block_width
 _FLOATS = (DType.FLOAT32,)
 _POOLS = (MaxPool, AvgPool)
 _LEAST_WINDOW = 4
-"""Elements of a window from which on a pool is worth a picture turned round."""
+"""Elements of a window from which on a pool repays the transposition of its image."""
 
 
 def use_channels_last(function: Function, tiling: CpuTiling, *, winograd: bool = False) -> Function:
@@ -212,7 +212,7 @@ class _Layout(Struct):
         return self._set(node, result)
 
     def _depthwise_planes(self, node: Call) -> bool:
-        """A picture in the model's layout is not turned round for windows within channels."""
+        """An image in the model's layout is not turned round for windows within channels."""
         data, weight, *bias = (self.plain(arg) for arg in node.args)
         result = call(NchwDepthwise, data, weight, attrs=node.attrs, span=node.span)
         for term in bias:
@@ -222,7 +222,7 @@ class _Layout(Struct):
         return True
 
     def _quantized(self, node: Call) -> bool:
-        """A quantized convolution of a picture, or a product with a constant matrix."""
+        """A quantized convolution of an image, or a product with a constant matrix."""
         source = node.args[0]
         if node.op in (qnn_linear.Matmul, qnn_linear.MatmulInteger):
             *rows, _ = tensor_type(source).static_shape
@@ -293,7 +293,7 @@ class _Layout(Struct):
         return self.packed[key]
 
     def _conv1d(self, node: Call) -> bool:
-        """A one-dimensional convolution is one over pictures of height 1."""
+        """A one-dimensional convolution is one over images of height 1."""
         data, weight, *bias = node.args
         plain = node.attrs
         if not isinstance(plain, Conv.Attrs):
@@ -423,7 +423,7 @@ class _Layout(Struct):
         return moved(reshaped(plain, shape), TO_LAST)
 
     def _is_nhwc_profitable(self, node: Call) -> bool:
-        """Whether a pool gains more channels last than turning its picture round costs: only if
+        """Whether a pool gains more channels last than turning its image round costs: only if
         a row of results does not fill half a vector.
         """
         kind, attrs = tensor_type(node.args[0]), node.attrs
@@ -467,7 +467,7 @@ class _Layout(Struct):
 def _may_convert(node: Call) -> bool:
     """Whether there is a form of a call for channels last or packed weights.
 
-    Of open sizes, 8-bit operators and samples at places that are computed have none, and pictures
+    Of open sizes, 8-bit operators and samples at places that are computed have none, and images
     whose channels are not counted.
     """
     if not has_open_size(node) or node.op is Matmul:

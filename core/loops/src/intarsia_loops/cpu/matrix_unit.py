@@ -44,7 +44,7 @@ class MatrixUnit(Protocol):
 
     @property
     def words(self) -> int:
-        """Quads in a row of a register of data."""
+        """Int8x4 words in a row of a register of data."""
         ...
 
     @property
@@ -73,8 +73,8 @@ class MatrixUnit(Protocol):
         bfloat16.
 
         Args:
-            left: For each segment, its first element or quad, and the bytes from row to row.
-            right: The first quad of the weights ``[words, width]``.
+            left: For each segment, its first element or Int8x4 word, and the bytes from row to row.
+            right: The first word of the weights ``[words, width]``.
             across: Registers of weights side by side.
         """
         ...
@@ -111,23 +111,23 @@ def segment_rows(rows: int, unit: MatrixUnit) -> tuple[int, int]:
 
 
 def chunk_of(depth: int, unit: MatrixUnit) -> int:
-    """Return how many quads of ``depth`` to multiply at a time; all times are equal."""
+    """Return how many words of ``depth`` to multiply at a time; all times are equal."""
     most = min(depth, unit.words)
     return next(size for size in range(most, 0, -1) if depth % size == 0)
 
 
 def suits_matrix_unit(rows: int, depth: int, unit: MatrixUnit) -> bool:
-    """Whether the unit is faster than vectors for ``rows`` neighbours and ``depth`` quads."""
+    """Whether the unit is faster than vectors for ``rows`` neighbours and ``depth`` words."""
     return rows >= _LEAST_ROWS and fills_registers(depth, unit)
 
 
 def fills_registers(depth: int, unit: MatrixUnit) -> bool:
-    """Whether enough of ``depth`` quads can be multiplied at a time."""
+    """Whether enough of ``depth`` words can be multiplied at a time."""
     return depth > 0 and chunk_of(depth, unit) >= _LEAST_WORDS
 
 
 def configured(unit: MatrixUnit, rows: int, depth: int, body: Stmt) -> Stmt:
-    """Return ``body`` while the unit multiplies ``rows`` rows with ``depth`` quads, chunk-wise."""
+    """Return ``body`` while the unit multiplies ``rows`` rows with ``depth`` words, chunk-wise."""
     return seq(unit.configure(rows, chunk_of(depth, unit)), body, unit.release())
 
 

@@ -42,7 +42,7 @@ def matrix_unit_dense_loops(
     Args:
         tiling: What the machine has besides.
         unit: Its matrix unit.
-        left: The rows, of quads.
+        left: The rows, of Int8x4 words.
         weight: Packed ``[blocks, depth, width]``, zeros behind the last column.
         outputs: Columns of the result.
         epilogue: Stores an element.

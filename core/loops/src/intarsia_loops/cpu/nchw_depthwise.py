@@ -53,7 +53,7 @@ def suits_nchw_depthwise(node: Call, tiling: CpuTiling) -> bool:
     """Whether a convolution is computed so: depthwise, with rows that fill half a vector.
 
     Args:
-        node: A convolution of pictures.
+        node: A convolution of images.
         tiling: Register tile of the machine.
     """
     attrs = node.attrs
@@ -202,7 +202,7 @@ def _tiles(
     position: tuple[PrimExpr, PrimExpr, PrimExpr],
     block_rows: int,
 ) -> Stmt:
-    """Sum up ``block_rows`` rows of results, the first of which is start ``position``."""
+    """Compute ``block_rows`` rows of results, the first of which is start ``position``."""
     n, c, first = position
     columns, lanes = work.output[1], tiling.lanes
     used = min(columns, lanes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Convolution of pictures of open sizes, channels last: tiles of results wherever they lie.
+"""Convolution of images of open sizes, channels last: tiles of results wherever they lie.
 
 A 1x1 convolution is a product with as many rows as there are pixels (``open_dense.py``). Others
 are computed by strips, as in ``conv.py``, but strips are sized when they run::
@@ -11,7 +11,7 @@ are computed by strips, as in ``conv.py``, but strips are sized when they run::
           for kh, (kw x c):                        # K; contiguous in strip and weights
 
 - Strip: a buffer of ``strip_bytes``, a number. Its rows are as long as a piece of a row of the
-  picture needs, and it has as many as fit. Long rows are cut into pieces that fit; the last strip
+  image needs, and it has as many as fit. Long rows are cut into pieces that fit; the last strip
   and the last piece overlap the ones before.
 - Registers: as in ``conv.py``. A tile takes results of a strip in the order in which they lie: it
   goes on in the next row where a row ends. So no width leaves a remainder, and only the last tile
@@ -67,10 +67,10 @@ def open_conv_loops(tiling: CpuTiling, conv: Convolution, epilogue: EpilogueStor
 
 
 class _Item(Struct, frozen=True):
-    """What one item computes: rows and columns of a picture, for some blocks of channels.
+    """What one item computes: rows and columns of an image, for some blocks of channels.
 
     Attributes:
-        image: Number of the picture.
+        image: Number of the image.
         group: Of channels.
         row: First row of results.
         column: First column of results.

@@ -64,7 +64,7 @@ class ConvAttrs(OpAttrs, frozen=True, kw_only=True):
 
 
 def packed_attrs(node: Call, weight: Expr) -> ConvAttrs:
-    """Return the attributes of ``nn.conv`` of pictures when its weights are packed."""
+    """Return the attributes of ``nn.conv`` of images when its weights are packed."""
     plain = node.attrs
     if not isinstance(plain, Conv.Attrs):
         raise AssertionError("nn.conv has Conv.Attrs")

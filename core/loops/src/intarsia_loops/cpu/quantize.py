@@ -87,7 +87,7 @@ def conv_of(node: Call, source: Expr, tiling: CpuTiling) -> Expr | None:
     """Return ``qnn.conv`` over channels-last ``source``, channels last; ``None`` if it is not ours.
 
     Args:
-        node: The convolution of a picture.
+        node: The convolution of an image.
         source: Its data, channels last.
         tiling: Register tile of the machine.
     """

@@ -77,7 +77,7 @@ def nhwc_axis(attrs: OpAttrs) -> OpAttrs:
 
 
 def permuted(node: Call) -> OpAttrs | None:
-    """Return the attributes of an operator of one picture, channels last; ``None`` if unknown."""
+    """Return the attributes of an operator of one image, channels last; ``None`` if unknown."""
     attrs = node.attrs
     match attrs:
         case Pad.Attrs():

@@ -100,7 +100,7 @@ def softmax_kernel(group: FusedGroup, lanes: int) -> PrimFunc | None:
 def _open_kernel(group: FusedGroup, axis: int, lanes: int, *, logarithm: bool) -> PrimFunc | None:
     """Return the kernel of rows of an open number or size: one row at a time, four vectors of it.
 
-    Powers lie where the results will: no stack holds a row of any size.
+    Powers lie where the results will: no stack holds a row of open size.
     """
     call = group.function.body
     if call is not group.anchor:

@@ -13,7 +13,7 @@ from .operators import ConvAttrs
 
 
 class Window(Struct, frozen=True):
-    """Windows over a picture.
+    """Windows over an image.
 
     Attributes:
         size: Height and width of the input.

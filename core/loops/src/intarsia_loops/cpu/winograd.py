@@ -132,14 +132,14 @@ def winograd_loops(
 
 
 class _Band(Struct, frozen=True):
-    """Some rows of tiles of one picture, numbered from the first one on.
+    """Some rows of tiles of one image, numbered from the first one on.
 
     Attributes:
         tiling: Register tile of the machine.
         conv: Operands.
         wide: Transformed data, ``[16, tiles, C]``.
         epilogue: What to do with a result.
-        image: The picture.
+        image: The image.
         first: Its first row of tiles.
     """
 

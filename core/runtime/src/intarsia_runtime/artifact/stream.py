@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 THREADED_BYTES = 1 << 20
-"""Bytes from which on a thread is worth it."""
+"""Bytes from which on a thread is profitable."""
 
 _BUFFERS = 2  # one array is computed while another one is written
 

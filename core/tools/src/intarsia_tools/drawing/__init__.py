@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a placement: where each node goes, as a web page or for other programs."""
+"""Drawings of a placement: where each node goes, as a web page or for other programs."""

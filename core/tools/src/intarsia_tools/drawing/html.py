@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A placement as one web page that needs nothing else: picture, verdicts and keys inside."""
+"""A placement as one web page that needs nothing else: drawing, verdicts and keys inside."""
 
 from __future__ import annotations
 

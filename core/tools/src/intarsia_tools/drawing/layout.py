@@ -28,8 +28,8 @@ class GraphLayout(Struct, frozen=True):
     Attributes:
         centres: Centre of each node.
         paths: For each edge the points it passes, source and target included.
-        width: Of the whole picture.
-        height: Of the whole picture.
+        width: Of the whole drawing.
+        height: Of the whole drawing.
     """
 
     centres: tuple[tuple[float, float], ...]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes pictures of a placement to files."""
+"""Writes drawings of a placement to files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .placed_graph import PlacedGraph
 def draw(
     graph: PlacedGraph, model: Path, target: str, files: Mapping[str, Path | None]
 ) -> Iterator[Path]:
-    """Write each picture that has a file; yields the files when they are written.
+    """Write each drawing that has a file; yields the files when they are written.
 
     Args:
         graph: What is drawn.

@@ -243,5 +243,5 @@ class CheckedSizes:
 
 
 def checked_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape for static checks: -1 where any size will do."""
+    """Return a shape for static checks: -1 where every size will do."""
     return tuple(-1 if isinstance(size, Dim) else size for size in shape)

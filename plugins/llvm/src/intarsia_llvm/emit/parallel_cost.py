@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long loops run, roughly: whether threads are worth waking for them."""
+"""How long loops run, roughly: whether it is profitable to wake threads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is left of a large angle when quarter turns are taken off it: the cold path of sine and kin.
+"""Range reduction of large angles by quarter turns: the cold path of sine and kin.
 
 Near zero a rule subtracts multiples of pi/2 in float64. From :data:`FAR` on that loses digits, and
 an angle of 2**1000 needs a thousand digits of pi. The method is that of Payne and Hanek: of 2/pi

@@ -3,7 +3,7 @@
 
 Of numbers of 24 bits, the quotient ``x / y`` rounded to float64 is at most one off the true one
 once both are cut to whole numbers. Below 2**29 in size, that times ``y`` has 53 bits: the product
-and the difference to ``x`` are exact in float64, so what is left to mend is one ``y`` too much.
+and the difference to ``x`` are exact in float64, so the error is at most one ``y`` too much.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ from ..machine import CodegenMachine
 from ..target import LlvmOptions, machine
 from .transpose import square, transpose_registers
 
-_SMALL_STRIP = 6 * 1024  # a few rows of a picture: such machines have 64 KiB or little more
+_SMALL_STRIP = 6 * 1024  # a few rows of an image: such machines have 64 KiB or little more
 
 
 def cpu_tiling(machine: CodegenMachine, dtype: DType = DType.FLOAT32) -> CpuTiling:
@@ -72,7 +72,7 @@ def dot(total: PrimExpr, left: PrimExpr, right: PrimExpr) -> PrimExpr:
 
 
 def deinterleave(a: PrimExpr, b: PrimExpr, first: int) -> PrimExpr:
-    """Return every second lane of two vectors side by side."""
+    """Return the even or the odd lanes of two vectors side by side."""
     return CallTarget("llvm", DEINTERLEAVE[first], (a, b), a.dtype, a.lanes)
 
 

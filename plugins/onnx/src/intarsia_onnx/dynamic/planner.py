@@ -304,7 +304,7 @@ class Planner(Importer):
             if key in KERNELS or runs_by_converter(inner):
                 continue
             if converter_name(inner) in CONVERTERS:
-                text = f"operator '{inner.op_type}' cannot wait for what only the run knows"
+                text = f"operator '{inner.op_type}' cannot wait for values of the run"
                 self._refused.append(
                     UnsupportedError(text, where=str(inner.span), hint=STATIC_HINT)
                 )

@@ -92,7 +92,7 @@ def check_names(program: Program) -> None:
 
 
 class _Writer:
-    """Writes values, tensors of any size into one run of bytes."""
+    """Writes values; all tensors go into one run of bytes."""
 
     def __init__(self) -> None:
         self.data = bytearray()

@@ -4,7 +4,7 @@
 ``vectorized i: a[i] += x; vectorized i: b[i] += y`` --> ``vectorized i: a[i] += x; b[i] += y``
 
 A compiler writes a short loop of one statement out before it looks for vectors, and then finds none
-in what is left; of a longer one it makes vectors.
+in the remainder; of a longer one it makes vectors.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Have the caller provide what a kernel would keep on its stack, and bound what is left there.
+"""Have the caller provide what a kernel would keep on its stack, and bound what stays there.
 
 A stack has 8 MiB in the first thread of a Linux process, 128 KiB in threads of some C libraries,
 and a few KiB on a microcontroller. A temporary that no stack is sure to hold becomes a scratch

@@ -21,7 +21,7 @@ Named = TypeVar("Named", Buffer, TirVar)
 
 
 class LoopReader:
-    """What is left to read of a text.
+    """The rest of a text, which is read from its beginning.
 
     Args:
         text: Kernels.
