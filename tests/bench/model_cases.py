@@ -186,7 +186,7 @@ def _moved() -> list[Case]:
         Case("slice a crop", "Slice", IMAGE, [np.array([4, 4]), np.array([52, 52]),
              np.array([2, 3])]),
         Case("slice channels", "Slice", IMAGE, [np.array([16]), np.array([48]), np.array([1])]),
-        Case("slice every second", "Slice", (1, 3, 224, 224), [np.array([0, 0]),
+        Case("slice by 2", "Slice", (1, 3, 224, 224), [np.array([0, 0]),
              np.array([224, 224]), np.array([2, 3]), np.array([2, 2])]),
         Case("gather of words", "Gather", (5000, 768), [words]),
         Case("gather of one", "Gather", TOKENS, [np.array(0)], {"axis": 1}),

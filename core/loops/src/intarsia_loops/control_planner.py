@@ -228,9 +228,9 @@ class ControlPlanner(StepPlanner):
         if result not in self.spots and own and is_last and spot is not None:
             self.spots[result] = self._spot_of(value)
             return spot
-        placed = self._placed(result)
-        steps.append(self.copy_value(value, placed))
-        return placed
+        new_spot = self._placed(result)
+        steps.append(self.copy_value(value, new_spot))
+        return new_spot
 
     def _uses(self, fused: FusedFunction) -> Counter[NodeResult]:
         """Count how often each value is read, as an operand or result of a function."""

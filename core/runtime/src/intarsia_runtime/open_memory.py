@@ -232,11 +232,11 @@ def guard_error(guard: SizeGuard, values: Mapping[str, int]) -> ModelError:
     match left:
         case Dim(terms=((((SizeOp(op="min", a=a, b=b),), 1)),)) if right in (a, b):
             most = b if right == a else a  # the minimum of both is the first where it is no more
-            said = f"{_equation(right, values)}, more than {_equation(most, values)}"
+            facts = f"{_equation(right, values)}, more than {_equation(most, values)}"
         case _:
             found = [value_of(size, values) for size in (left, right)]
-            said = f"{left} is {found[0]} and {right} is {found[1]}"
-    return ModelError(f"{guard.why}: {said}", hint="give inputs whose sizes go together")
+            facts = f"{left} is {found[0]} and {right} is {found[1]}"
+    return ModelError(f"{guard.why}: {facts}", hint="give inputs whose sizes go together")
 
 
 def _equation(size: Size, values: Mapping[str, int]) -> str:

@@ -18,7 +18,7 @@ from .program import (
     FILE,
     SCHEMA,
     DeviceProgram,
-    Spot,
+    DeviceSpot,
     StreamOperation,
     check_program,
     constants_used,
@@ -76,18 +76,18 @@ class LoadedModel:
         self._program, self._device = program, device
         self._close = weakref.finalize(self, device.close)
         self._arena = device.reserve(_aligned(plan.workspace_bytes))
-        self._places: dict[Spot, int] = {}
-        self._host: dict[Spot, np.ndarray] = {}
+        self._places: dict[DeviceSpot, int] = {}
+        self._host: dict[DeviceSpot, np.ndarray] = {}
         for place, specs in (("input", plan.inputs), ("output", plan.outputs)):
             for number, spec in enumerate(specs):
-                spot = Spot(place, number)
+                spot = DeviceSpot(place, number)
                 self._places[spot] = device.reserve(_aligned(spec.bytes))
                 self._host[spot] = device.staging(spec.bytes)
         for number in constants_used(plan):
             data = request.constants[plan.constants[number]]
             address = device.reserve(_aligned(data.nbytes))
             device.upload(address, data)
-            self._places[Spot("constant", number)] = address
+            self._places[DeviceSpot("constant", number)] = address
         self._inputs = len(plan.inputs)
         self._parts = self._record(plan, request)
 
@@ -140,7 +140,7 @@ class LoadedModel:
         work += [CopyOut(h, p) for p, h in zip(places, staged, strict=True)]
         return staged, self._device.record(work)
 
-    def _address(self, spot: Spot) -> int:
+    def _address(self, spot: DeviceSpot) -> int:
         if spot.place == "workspace":
             return self._arena + spot.index
         return self._places[spot]
@@ -162,11 +162,11 @@ class LoadedModel:
     def run(self, *arrays: np.ndarray) -> None:
         """Carry out one run: inputs, then outputs to fill."""
         for number, array in enumerate(arrays[: self._inputs]):
-            self._host[Spot("input", number)][...] = _bytes_of(array)
+            self._host[DeviceSpot("input", number)][...] = _bytes_of(array)
         for part in self._parts:
             part()
         for number, array in enumerate(arrays[self._inputs :]):
-            _bytes_of(array)[...] = self._host[Spot("output", number)]
+            _bytes_of(array)[...] = self._host[DeviceSpot("output", number)]
 
 
 def _aligned(size: int) -> int:

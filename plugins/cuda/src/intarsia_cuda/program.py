@@ -27,7 +27,7 @@ STAMP = "intarsia_program_stamp"
 _MAX_THREADS = 1024  # of a block
 
 
-class Spot(Struct, frozen=True):
+class DeviceSpot(Struct, frozen=True):
     """A piece of device memory.
 
     Attributes:
@@ -52,7 +52,7 @@ class StreamOperation(Struct, frozen=True):
     """
 
     what: str
-    spots: tuple[Spot, ...]
+    spots: tuple[DeviceSpot, ...]
     kernel: str = ""
     bytes: Size = 0
     step: Index = 0
@@ -168,9 +168,9 @@ def plan_operations(
         else:
             spots = tuple(_spot(argument) for argument in step_arguments(step))
             inside.append(StreamOperation("region", spots, step=number))
-    first: dict[int, list[Spot]] = {}
-    last: dict[int, list[Spot]] = {}
-    touched: dict[Spot, tuple[int, int]] = {}
+    first: dict[int, list[DeviceSpot]] = {}
+    last: dict[int, list[DeviceSpot]] = {}
+    touched: dict[DeviceSpot, tuple[int, int]] = {}
     for number, operation in enumerate(inside):
         for spot in operation.spots:
             touched[spot] = (touched.get(spot, (number, 0))[0], number)
@@ -187,8 +187,8 @@ def plan_operations(
     return tuple(operations)
 
 
-def _spot(argument: Argument) -> Spot:
-    return Spot(argument.place.value, argument.index)
+def _spot(argument: Argument) -> DeviceSpot:
+    return DeviceSpot(argument.place.value, argument.index)
 
 
 def constants_used(plan: CallPlan) -> tuple[int, ...]:

@@ -2,8 +2,8 @@
 """Layouts that the readers of a value would like, seen through views.
 
 A value that is only transposed and then multiplied is best written in the transposed order at once;
-a value that is the region's output is best written to the caller's array. Nothing depends on them: what
-ignores one costs a reorder, never a wrong result.
+a value that is the region's output is best written to the caller's array. A primitive may ignore a
+hint: that costs a reorder, never a wrong result.
 """
 
 from __future__ import annotations

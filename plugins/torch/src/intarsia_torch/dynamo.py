@@ -2,9 +2,9 @@
 """The backend of ``torch.compile(model, backend="intarsia")``; torch finds it by its entry point.
 
 torch hands over a graph without branches, with parameters as arguments. It is compiled when it is
-called first: then every size is a number, also in a graph that torch made for symbolic sizes, and weights
-have values that can be compiled in. A graph is compiled once for each set of shapes and weights
-that it is called with, and kept as long as torch keeps the graph.
+called first: then every size is a number, also in a graph that torch made for open sizes, and
+weights have values that can be compiled in. A graph is compiled once for each set of shapes and
+weights that it is called with, and kept as long as torch keeps the graph.
 """
 
 from __future__ import annotations

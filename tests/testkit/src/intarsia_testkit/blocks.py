@@ -35,7 +35,7 @@ DEEP = ((1, 64, 8, 8), (64, 96))
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class NetworkBlock:
     """An operator with its attributes and weights.
 
     Attributes:
@@ -58,7 +58,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class NetworkBlocks:
     """What random graphs are made of.
 
     Attributes:
@@ -68,8 +68,8 @@ class Blocks:
     """
 
     type: TensorType
-    taken: tuple[Block, ...]
-    refused: tuple[Block, ...]
+    taken: tuple[NetworkBlock, ...]
+    refused: tuple[NetworkBlock, ...]
 
     def random(self, seed: int) -> np.ndarray:
         """A tensor of the type, of small values."""
@@ -77,7 +77,7 @@ class Blocks:
         return random_array(rng, self.type.static_shape, self.type.dtype.value, -1.0, 1.0)
 
 
-def candidates(type_: TensorType) -> list[Block]:
+def candidates(type_: TensorType) -> list[NetworkBlock]:
     """Blocks whose type rule accepts tensors of ``type_`` and gives ``type_`` back."""
     rng = np.random.default_rng(42)
     shape, dtype = type_.static_shape, type_.dtype.value
@@ -86,20 +86,22 @@ def candidates(type_: TensorType) -> list[Block]:
         return random_array(rng, size, dtype, low, high)
 
     plain = [name for name in OPERATORS if name not in ("copy", "reshape")]
-    found = [Block(name) for name in plain] + [Block(name, 2) for name in plain]
-    found += [Block(name, 1, (weight(*shape[-1:]),)) for name in ("add", "multiply", "maximum")]
-    found += [Block("clip", attrs={"min": -1.0, "max": 1.0})]
+    found = [NetworkBlock(name) for name in plain] + [NetworkBlock(name, 2) for name in plain]
+    found += [
+        NetworkBlock(name, 1, (weight(*shape[-1:]),)) for name in ("add", "multiply", "maximum")
+    ]
+    found += [NetworkBlock("clip", attrs={"min": -1.0, "max": 1.0})]
     for axis in range(len(shape)):
-        found += [Block(name, attrs={"axis": axis}) for name in ("nn.softmax", "cumsum")]
-        found.append(Block("flip", attrs={"axes": (axis,)}))
+        found += [NetworkBlock(name, attrs={"axis": axis}) for name in ("nn.softmax", "cumsum")]
+        found.append(NetworkBlock("flip", attrs={"axes": (axis,)}))
     last = len(shape) - 1
     scale, shift = weight(shape[-1], low=0.5, high=1.0), weight(shape[-1])
-    found.append(Block("nn.layer_norm", 1, (scale, shift), {"axis": last, "epsilon": 0.01}))
+    found.append(NetworkBlock("nn.layer_norm", 1, (scale, shift), {"axis": last, "epsilon": 0.01}))
     if len(shape) >= 2:
-        found.append(Block("matmul", 1, (weight(shape[-1], shape[-1]),)))
+        found.append(NetworkBlock("matmul", 1, (weight(shape[-1], shape[-1]),)))
         vectors = [weight(shape[1]) for _ in range(3)]
         variance = weight(shape[1], low=0.5, high=2.0)
-        found.append(Block("nn.batch_norm", 1, (*vectors, variance), {"epsilon": 0.01}))
+        found.append(NetworkBlock("nn.batch_norm", 1, (*vectors, variance), {"epsilon": 0.01}))
     if len(shape) == 4:
         found += _windows(shape[1], weight)
     if len(shape) == 4 and type_.dtype in (DType.INT8, DType.UINT8):
@@ -107,37 +109,37 @@ def candidates(type_: TensorType) -> list[Block]:
     return [block for block in found if _closed(block, type_)]
 
 
-def _quantized(channels: int, dtype: str, weight: Any) -> list[Block]:
+def _quantized(channels: int, dtype: str, weight: Any) -> list[NetworkBlock]:
     """Blocks on quantized tensors, all of one scale and zero point."""
     one = (np.asarray(0.02, np.float32), np.asarray(3, dtype))
     square = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     point = {**square, "padding": ((0, 0), (0, 0))}
     pool = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "kernel": (3, 3)}
     bias = np.arange(channels, dtype=np.int32)
-    found = [Block("qnn.avg_pool", 1, (*one, *one), pool)]
+    found = [NetworkBlock("qnn.avg_pool", 1, (*one, *one), pool)]
     for attrs, size in ((square, 3), (point, 1)):
         kernel = weight(channels, channels, size, size, low=-9.0, high=9.0)
         scaled = (*one, kernel, np.asarray(0.01, np.float32), np.asarray(0, dtype), *one, bias)
-        found.append(Block("qnn.conv", 1, scaled, attrs))
+        found.append(NetworkBlock("qnn.conv", 1, scaled, attrs))
     return found
 
 
-def _windows(channels: int, weight: Any) -> list[Block]:
+def _windows(channels: int, weight: Any) -> list[NetworkBlock]:
     square = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
     point = {**square, "padding": ((0, 0), (0, 0))}
     kernel = weight(channels, channels, 3, 3)
     bias = weight(channels)
     return [
-        Block("nn.conv", 1, (kernel,), {**square, "groups": 1}),
-        Block("nn.conv", 1, (kernel, bias), {**square, "groups": 1}),
-        Block("nn.conv", 1, (weight(channels, channels, 1, 1),), {**point, "groups": 1}),
-        Block("nn.conv", 1, (weight(channels, 1, 3, 3),), {**square, "groups": channels}),
-        Block("nn.max_pool", attrs={**square, "kernel": (3, 3)}),
-        Block("nn.avg_pool", attrs={**square, "kernel": (3, 3)}),
+        NetworkBlock("nn.conv", 1, (kernel,), {**square, "groups": 1}),
+        NetworkBlock("nn.conv", 1, (kernel, bias), {**square, "groups": 1}),
+        NetworkBlock("nn.conv", 1, (weight(channels, channels, 1, 1),), {**point, "groups": 1}),
+        NetworkBlock("nn.conv", 1, (weight(channels, 1, 3, 3),), {**square, "groups": channels}),
+        NetworkBlock("nn.max_pool", attrs={**square, "kernel": (3, 3)}),
+        NetworkBlock("nn.avg_pool", attrs={**square, "kernel": (3, 3)}),
     ]
 
 
-def _closed(block: Block, type_: TensorType) -> bool:
+def _closed(block: NetworkBlock, type_: TensorType) -> bool:
     try:
         made = block.apply(*(Var(f"x{i}", type_) for i in range(block.arity)))
     except (IntarsiaError, TypeError):  # the type rule, or attributes that must be given
@@ -145,13 +147,13 @@ def _closed(block: Block, type_: TensorType) -> bool:
     return made.type == type_
 
 
-def choose_blocks(table: SupportTable | None) -> Blocks:
+def choose_blocks(table: SupportTable | None) -> NetworkBlocks:
     """Return the blocks of the tensor type for which the accelerator takes most.
 
     Args:
         table: What it takes; ``None`` for a backend, which takes all.
     """
-    best: Blocks | None = None
+    best: NetworkBlocks | None = None
     for dtype in DTYPES:
         for shape in SHAPES:
             made = _judged(TensorType(shape, dtype), table)
@@ -164,8 +166,8 @@ def choose_blocks(table: SupportTable | None) -> Blocks:
 
 
 def other_blocks(
-    blocks: Blocks, table: SupportTable | None, shapes: Sequence[tuple[int, ...]]
-) -> Blocks:
+    blocks: NetworkBlocks, table: SupportTable | None, shapes: Sequence[tuple[int, ...]]
+) -> NetworkBlocks:
     """The blocks of the same element type for tensors of other shapes.
 
     Of the shapes the first of which anything is taken; the blocks themselves if there is none.
@@ -174,20 +176,20 @@ def other_blocks(
     return next((made for made in every if made.taken), blocks)
 
 
-def _judged(type_: TensorType, table: SupportTable | None) -> Blocks:
+def _judged(type_: TensorType, table: SupportTable | None) -> NetworkBlocks:
     every = candidates(type_)
     if table is None:
-        return Blocks(type_, tuple(every), ())
+        return NetworkBlocks(type_, tuple(every), ())
     params = (Var("x", type_), Var("y", type_))
     calls = [block.apply(*params, at=f"n{i}") for i, block in enumerate(every)]
     verdicts = annotate(Function(params, make_tuple(calls)), [("subject", table)]).verdicts
     taken = [b for b, c in zip(every, calls, strict=True) if verdicts[c][0].code is Code.OK]
     refused = [b for b in every if b not in taken]
-    return Blocks(type_, tuple(taken), tuple(refused))
+    return NetworkBlocks(type_, tuple(taken), tuple(refused))
 
 
 def random_graph(
-    blocks: Blocks, choices: Sequence[tuple[int, int, int]], outputs: Sequence[int]
+    blocks: NetworkBlocks, choices: Sequence[tuple[int, int, int]], outputs: Sequence[int]
 ) -> IRModule:
     """Build a graph of blocks.
 
@@ -208,13 +210,13 @@ def random_graph(
     return IRModule.from_function(Function(params, body))
 
 
-def sample_graph(blocks: Blocks) -> IRModule:
+def sample_graph(blocks: NetworkBlocks) -> IRModule:
     """A graph with several regions: three taken calls, one refused, three taken, twice."""
     kinds = [3 * i if i % 4 != 3 else 3 * i + 2 for i in range(15)]
     return random_graph(blocks, [(kind, 0, 1 + i % 3) for i, kind in enumerate(kinds)], (0, 3))
 
 
-def plain_graphs(blocks: Blocks, length: int) -> list[IRModule]:
+def plain_graphs(blocks: NetworkBlocks, length: int) -> list[IRModule]:
     """A chain of taken calls, and each kind of heavy call alone: what a plugin may give back.
 
     Of each kind the call with the largest weights.
@@ -225,9 +227,9 @@ def plain_graphs(blocks: Blocks, length: int) -> list[IRModule]:
     return [random_graph(blocks, [(3 * n, 0, 1) for n in chain], (0,)) for chain in chains]
 
 
-def _weight_bytes(numbered: tuple[int, Block]) -> int:
+def _weight_bytes(numbered: tuple[int, NetworkBlock]) -> int:
     return sum(weight.nbytes for weight in numbered[1].weights)
 
 
-def _is_anchor(block: Block) -> bool:
+def _is_anchor(block: NetworkBlock) -> bool:
     return OPERATORS[block.name].kind is OpKind.ANCHOR

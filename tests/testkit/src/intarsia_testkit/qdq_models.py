@@ -70,13 +70,13 @@ def residual_net(dtype: str = "int8") -> ModelProto:
     """Convolutions, a residual sum, a pool, a mean and a product, between floats."""
     graph, summed = _residual(dtype)
     pooled = graph.node("MaxPool", summed, kernel_shape=[2, 2], strides=[2, 2])
-    return _finished(graph, pooled, 8, 28, np.full((), 0.01, np.float32))
+    return _requantized(graph, pooled, 8, 28, np.full((), 0.01, np.float32))
 
 
 def channelled_residual_net(dtype: str = "int8") -> ModelProto:
     """The same without the pool, on a smaller image; the product has a scale for each channel."""
     graph, summed = _residual(dtype)
-    return _finished(graph, summed, 8, 16, np.full(10, 0.01, np.float32), axis=1)
+    return _requantized(graph, summed, 8, 16, np.full(10, 0.01, np.float32), axis=1)
 
 
 def _residual(dtype: str) -> tuple[QdqGraph, str]:
@@ -110,10 +110,10 @@ def mobile_net(dtype: str = "int8", size: int = 224) -> ModelProto:
         value = graph.conv(value, depth, to, 0.05, size=1)
         value = graph.quantized(graph.node("Relu", value), 0.05 * (depth / 16) ** 0.5, low)
         depth = to
-    return _finished(graph, value, depth, size, np.full((), 0.01, np.float32))
+    return _requantized(graph, value, depth, size, np.full((), 0.01, np.float32))
 
 
-def _finished(
+def _requantized(
     graph: QdqGraph, value: str, depth: int, size: int, scales: np.ndarray, *, axis: int = 0
 ) -> ModelProto:
     """Add a mean, a product and the float ends."""

@@ -43,7 +43,7 @@ def _check_sizes(name: str, sizes: Sequence[int]) -> None:
 
 @operator("reshape", OpKind.INJECTIVE)
 class Reshape(Op):
-    """The same elements in row-major order in another shape; one size may be -1 and follows from the others."""
+    """The same elements in row-major order in another shape; a size of -1 is inferred."""
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``shape``: the new shape."""

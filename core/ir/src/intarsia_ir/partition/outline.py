@@ -28,7 +28,7 @@ from .labels import region_names
 from .merge import Group
 
 
-class Outlined(Struct, frozen=True, eq=False):
+class OutlinedRegions(Struct, frozen=True, eq=False):
     """A module whose regions are functions.
 
     Attributes:
@@ -40,7 +40,7 @@ class Outlined(Struct, frozen=True, eq=False):
     regions: tuple[Region, ...]
 
 
-def outline(module: IRModule, groups: Sequence[Group]) -> Outlined:
+def outline(module: IRModule, groups: Sequence[Group]) -> OutlinedRegions:
     """Give every accelerator's group a function of its own.
 
     Types do not change, so no type rule runs again. A value that leaves a region twice is one
@@ -68,7 +68,7 @@ def outline(module: IRModule, groups: Sequence[Group]) -> Outlined:
     body = renamed.get(main.body, main.body)
     functions = {**module.functions, "main": replace(main, body=body)}
     functions.update((region.name, region.function) for region in regions)
-    return Outlined(module.with_functions(functions), tuple(regions))
+    return OutlinedRegions(module.with_functions(functions), tuple(regions))
 
 
 def _escaping(main: Function, groups: Sequence[Group]) -> set[Expr]:

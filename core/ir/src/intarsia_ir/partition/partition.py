@@ -21,7 +21,7 @@ from .cost_report import with_costs
 from .labels import label_calls
 from .left import with_left
 from .merge import Merged
-from .outline import Outlined, outline
+from .outline import OutlinedRegions, outline
 from .place import Priced, place_by_cost
 from .report import Placement, report
 from .rules import PlaceRule, apply_rules
@@ -109,7 +109,7 @@ class _Settled(Struct, frozen=True, eq=False):
     """A placement that everybody agrees with, and what is excluded and pinned in it."""
 
     merged: Merged
-    outlined: Outlined
+    outlined: OutlinedRegions
     priced: Priced | None
     excluded: Mapping[tuple[Call, str], Support]
     pinned: Mapping[Call, str]

@@ -45,7 +45,7 @@ def prove_size(
     The other sizes are at their largest, or what ``others`` has.
 
     Every compiled size is compared with the largest one, and with one beyond, so that what depends
-    on the size itself is seen: an odd one, and for an open size a large one if its tensors may be as
+    on the size itself is seen: an odd one, and for open sizes a large one if its tensors may be as
     large. Code for 1 runs no padded inputs, but it runs chunks.
 
     Args:

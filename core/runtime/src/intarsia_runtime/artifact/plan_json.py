@@ -151,11 +151,11 @@ def _block_to_json(block: Block) -> list[object]:
 
 
 def _loop_to_json(step: LoopStep) -> JsonObject:
-    said = {"trip": step.trip, "condition": step.condition, "iteration": step.iteration}
+    arguments = {"trip": step.trip, "condition": step.condition, "iteration": step.iteration}
     return {
         "loop": _block_to_json(step.body),
         **({} if step.most is None else {"most": _sizes_to_json((step.most,))[0]}),
-        **{key: _argument_to_json(one) for key, one in said.items() if one is not None},
+        **{key: _argument_to_json(one) for key, one in arguments.items() if one is not None},
         "label": step.label,
         "nodes": list(step.nodes),
     }

@@ -73,7 +73,7 @@ class SizeChoice(Struct, frozen=True):
         name: Its name in the shapes of the signature.
         sizes: The sizes there is code for, ascending.
         low: Smallest size that runs, if others than ``sizes`` do; 0 if only those do.
-        is_open: Whether every size from ``low`` on runs, cut into chunks of ``sizes``, of which 1 is
+        is_open: Whether all sizes from ``low`` on run, cut into chunks of ``sizes``, of which 1 is
             one. Otherwise what is between two of them runs on padded inputs.
     """
 

@@ -25,7 +25,7 @@ from .computed import Numbers
 _WIDE = DType.FLOAT64
 
 
-class Axis(Struct, frozen=True, eq=False):
+class ResizedAxis(Struct, frozen=True, eq=False):
     """What becomes of one dimension.
 
     Attributes:
@@ -59,7 +59,7 @@ class OpenResize:
         self._coordinates = coordinates
         self._nearest = nearest
 
-    def apply(self, axes: Sequence[Axis]) -> Expr:
+    def apply(self, axes: Sequence[ResizedAxis]) -> Expr:
         """Return the resized tensor."""
         node, x = self._node, self._node.input(0)
         dtype = dtype_of(x)
@@ -88,15 +88,15 @@ class OpenResize:
     def _number(self, value: float) -> Expr:
         return self._node.scalar(value, _WIDE)
 
-    def _new(self, axis: Axis) -> Expr:
+    def _new(self, axis: ResizedAxis) -> Expr:
         return self._node.cast(Numbers(self._node).size(axis.new), _WIDE)
 
-    def _places(self, axis: Axis) -> Expr:
+    def _places(self, axis: ResizedAxis) -> Expr:
         """Return where in the old dimension each new element lies."""
         places = self._where(axis)
         return self._node.call(Copy, places)  # a kernel of its own: computed once, not per element
 
-    def _where(self, axis: Axis) -> Expr:
+    def _where(self, axis: ResizedAxis) -> Expr:
         call, number = self._call, self._number
         index = self._node.cast(Numbers(self._node).range(axis.new), _WIDE)
         one, half, new = number(1), number(0.5), self._new(axis)
@@ -127,12 +127,12 @@ class OpenResize:
             return call(binary.Add, call(binary.Multiply, moved, half), centred)
         return centred
 
-    def _outside(self, places: Expr, axis: Axis) -> Expr:
+    def _outside(self, places: Expr, axis: ResizedAxis) -> Expr:
         before = self._call(compare.Less, places, self._number(0))
         last = self._call(binary.Subtract, axis.old, self._number(1))
         return self._call(binary.LogicalOr, before, self._call(compare.Greater, places, last))
 
-    def _resized(self, x: Expr, axis: Axis, places: Expr) -> Expr:
+    def _resized(self, x: Expr, axis: ResizedAxis, places: Expr) -> Expr:
         if self._mode == "nearest":
             return self._taken(x, axis, self._rounded(places))
         dtype, rank = dtype_of(x), rank_of(x)
@@ -144,7 +144,7 @@ class OpenResize:
         assert total is not None  # there are taps
         return total
 
-    def _taken(self, x: Expr, axis: Axis, places: Expr) -> Expr:
+    def _taken(self, x: Expr, axis: ResizedAxis, places: Expr) -> Expr:
         """Gather elements; the border repeats outside."""
         numbers, node = Numbers(self._node), self._node
         last = numbers.subtract(numbers.size(sizes_of(x)[axis.axis]), numbers.of(1))
@@ -164,7 +164,7 @@ class OpenResize:
             case _:
                 return call(unary.Ceil, call(binary.Subtract, places, half))
 
-    def _taps(self, axis: Axis, places: Expr) -> Iterator[tuple[Expr, Expr]]:
+    def _taps(self, axis: ResizedAxis, places: Expr) -> Iterator[tuple[Expr, Expr]]:
         """Yield the place and the weight of each element that a new one is made of."""
         call = self._call
         reach = 1 if self._mode == "linear" else 2
@@ -215,7 +215,7 @@ class OpenResize:
         return total
 
 
-def open_axes(node: NodeContext, axes: Sequence[int], *, crop: bool) -> list[Axis]:
+def open_axes(node: NodeContext, axes: Sequence[int], *, crop: bool) -> list[ResizedAxis]:
     """Return what becomes of each dimension that a Resize changes.
 
     Raises:
@@ -244,7 +244,7 @@ def open_axes(node: NodeContext, axes: Sequence[int], *, crop: bool) -> list[Axi
             for axis, size, scale, region in zip(axes, old, scales, regions, strict=True)
         ]
     return [
-        Axis(*row)
+        ResizedAxis(*row)
         for row in zip(axes, old, wanted, scales, regions, strict=True)
         if not _is_same(node, row)
     ]

@@ -24,7 +24,7 @@ from .computed import computed_pad, computed_slice, is_known
 
 
 def reshape(node: NodeContext) -> Expr:
-    """Convert Reshape; 0 keeps a size (unless ``allowzero``), one -1 follows from the others."""
+    """Convert Reshape; 0 keeps a size (unless ``allowzero``), one -1 is inferred."""
     wanted = _computed_shape(node, node.partial_sizes(1, "the new shape"))
     sizes = sizes_of(node.input(0))
     misfit = node.model_error(f"the elements of shape {_text(sizes)} do not fit shape {wanted}")

@@ -141,12 +141,12 @@ def sampling_cases() -> Iterator[Case]:
     ):
         attrs = {"mode": mode, "padding": padding, "align_corners": align}
         yield Case("nn.grid_sample", (x, grid), attrs)
-    line, volume = (
+    line, image3d = (
         random_array(rng, (2, 1, 9), "float64"),
         random_array(rng, (1, 2, 3, 4, 5), "float16"),
     )
     yield Case("nn.grid_sample", (line, random_array(rng, (2, 4, 1), "float64", -1, 1)))
-    yield Case("nn.grid_sample", (volume, random_array(rng, (1, 2, 2, 2, 3), "float32", -1, 1)))
+    yield Case("nn.grid_sample", (image3d, random_array(rng, (1, 2, 2, 2, 3), "float32", -1, 1)))
     single = random_array(rng, (1, 1, 1, 1), "float32")
     reflected = {"padding": "reflection", "align_corners": True}
     yield Case("nn.grid_sample", (single, random_array(rng, (1, 2, 2, 2), "float32")), reflected)

@@ -13,7 +13,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.load import load
 
-from ..blocks import Block, Blocks, choose_blocks
+from ..blocks import NetworkBlock, NetworkBlocks, choose_blocks
 from ..marks import check, decline, refuse
 from ..running import compile_module, load_artifact, not_run, run_artifact, wrong_results
 from ..subject import Subject
@@ -121,14 +121,14 @@ class BorderChecks:
         refuse([] if found[0] == found[1] else ["executors aot and graph give different results"])
 
 
-def _blocks(subject: Subject) -> Blocks:
+def _blocks(subject: Subject) -> NetworkBlocks:
     blocks = choose_blocks(subject.table(subject.host()) if subject.is_accelerator else None)
     if not blocks.taken:
         decline("it takes no operator that keeps a tensor's type, of which the graphs are made")
     return blocks
 
 
-def _calm(blocks: tuple[Block, ...]) -> Block:
+def _calm(blocks: tuple[NetworkBlock, ...]) -> NetworkBlock:
     """A block whose results stay small."""
     names = ("nn.relu", "sigmoid", "tanh", "negative", "abs", "maximum", "minimum", "flip")
     return next((b for name in names for b in blocks if b.name == name), blocks[0])
@@ -139,7 +139,7 @@ def _module(params: tuple[Var, ...], outputs: list[Expr]) -> IRModule:
     return IRModule.from_function(Function(params, body))
 
 
-def _compare(subject: Subject, host: object, module: IRModule, blocks: Blocks) -> None:
+def _compare(subject: Subject, host: object, module: IRModule, blocks: NetworkBlocks) -> None:
     inputs = {p.name: blocks.random(i) for i, p in enumerate(module.main.params)}
     artifact = compile_module(subject, module, host=host)  # type: ignore[arg-type]
     found = run_artifact(subject, artifact, inputs)

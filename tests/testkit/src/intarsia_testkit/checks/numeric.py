@@ -14,7 +14,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.ops import OPERATORS
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
-from ..blocks import Blocks
+from ..blocks import NetworkBlocks
 from ..cases.case import Case
 from ..fused import fused_graph
 from ..marks import check, decline, refuse
@@ -91,7 +91,9 @@ class NumericChecks:
         not_run(subject)
 
 
-def _run_fused(subject: Subject, artifact: Artifact, module: IRModule, blocks: Blocks) -> str:
+def _run_fused(
+    subject: Subject, artifact: Artifact, module: IRModule, blocks: NetworkBlocks
+) -> str:
     """What is wrong with the results of a fused graph; nothing where it can only be compiled."""
     if subject.compile_only:
         return ""

@@ -32,7 +32,7 @@ class PackagingChecks:
 
     @check(tier=1)
     def test_packaging_metadata_is_complete(self, subject: Subject) -> None:
-        """Version, summary, licence, Python and the host are declared."""
+        """Version, summary, license, Python and the host are declared."""
         distribution = subject.distribution()
         facts = distribution.metadata
         problems = [

@@ -22,7 +22,7 @@ from intarsia_ir.partition.cost import Plan
 from intarsia_ir.partition.partition import PartitionResult
 from intarsia_ir.regions.region import Region
 
-from ..blocks import Blocks, choose_blocks, random_graph
+from ..blocks import NetworkBlocks, choose_blocks, random_graph
 from ..marks import check, decline, refuse
 from ..running import compile_module, run_artifact, wrong_results
 from ..subject import Subject
@@ -114,7 +114,7 @@ class PartitionChecks:
         run_well()
 
 
-def finite_inputs(module: IRModule, blocks: Blocks) -> dict[str, np.ndarray]:
+def finite_inputs(module: IRModule, blocks: NetworkBlocks) -> dict[str, np.ndarray]:
     """Small inputs; examples whose values leave the element type's range are left out."""
     inputs = {p.name: blocks.random(i) for i, p in enumerate(module.main.params)}
     with hypothesis_errstate():
