@@ -20,7 +20,16 @@ import intarsia
 from intarsia import plugin
 from intarsia.plugin import accelerator
 
-from .source_tree import ALL_SOURCES, CORE, CORE_SOURCES, LIMITS, ROOT, Source
+from .source_tree import (
+    ALL_SOURCES,
+    CORE,
+    CORE_SOURCES,
+    HOST,
+    LIMITS,
+    ROOT,
+    Source,
+    sources,
+)
 
 LOOP_BACKENDS = ("llvm", "cuda", "c")
 ACCELERATORS = ("dnnl", "onednn", "acl", "arm_acl", "ethos", "ethosn", "tensorrt")
@@ -291,3 +300,8 @@ def test_help_works_for_everything_public(module: ModuleType) -> None:
     for found in (getattr(module, name) for name in module.__all__):
         if inspect.isclass(found) or inspect.isfunction(found):
             assert pydoc.render_doc(found)
+
+
+def test_the_host_is_minimal() -> None:
+    lines = sum(source.lines for source in sources(HOST))
+    assert lines <= LIMITS["host_lines"]
