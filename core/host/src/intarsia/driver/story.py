@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from intarsia_ir.budget import KERNEL_SECONDS, budget
-from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
+from intarsia_ir.graph.guards import COMPUTED, RequiredSizes, collected_guards, collecting_guards
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.size_scopes import COMPUTED
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
