@@ -164,7 +164,10 @@ class OpenMemory:
     def _reserve(self, stage: int) -> None:
         """Let the workspace of a stage have as many bytes as the frame says."""
         needed = int(self.frame[len(self._sizes.names) + stage])
-        if needed > self.workspaces[stage].nbytes:
+        room = self.workspaces[stage].nbytes
+        if needed > room:
+            if stage and room:  # what grows from iteration to iteration gets more at once
+                needed += needed >> 1
             self.workspaces[stage] = np.empty(0, np.uint8)  # freed before there is another
             self._place(stage)  # nobody may use it if there is no memory
             self.workspaces[stage] = allocate(needed)

@@ -99,7 +99,13 @@ def command(
     document = _timing(results, times)
     if profile:
         document["profile"] = [
-            {"label": r.label, "nodes": list(r.nodes), "ms": r.milliseconds, "share": r.share}
+            {
+                "label": r.label,
+                "nodes": list(r.nodes),
+                "ms": r.milliseconds,
+                "share": r.share,
+                "count": r.count,
+            }
             for r in rows
         ]
     if found is not None:
@@ -142,7 +148,7 @@ def _verified(
 
 
 def _timing(results: Mapping[str, np.ndarray], times: Sequence[float]) -> Document:
-    """What is said of every run: its outputs, and how long it took in milliseconds."""
+    """What is document of every run: its outputs, and how long it took in milliseconds."""
     return {
         "outputs": [
             {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
@@ -236,14 +242,26 @@ def _print(document: Document, results: dict[str, np.ndarray]) -> None:
     echo(f"{document['median_ms']:.3f} ms (median of {document['runs']})")
     if "profile" in document:
         echo("")
-        lines = [
-            (f"{row['ms']:.3f}", f"{100 * row['share']:.1f}", row["label"], " ".join(row["nodes"]))
-            for row in document["profile"]
-        ]
-        table(lines, ("ms", "%", "step", "nodes"))
+        _print_profile(document["profile"])
     for check in (*document.get("regions", ()), *document.get("verify", ())):
         verdict = "ok" if check["ok"] else "DIFFERS"
         echo(f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}")
+
+
+def _print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each step; how often steps ran if control flow decided it."""
+    counted = any(row["count"] != 1 for row in rows)
+    lines = [
+        (
+            f"{row['ms']:.3f}",
+            f"{100 * row['share']:.1f}",
+            *([str(row["count"])] if counted else []),
+            row["label"],
+            " ".join(row["nodes"]),
+        )
+        for row in rows
+    ]
+    table(lines, ("ms", "%", *(["runs"] if counted else []), "step", "nodes"))
 
 
 def _range(array: np.ndarray) -> str:

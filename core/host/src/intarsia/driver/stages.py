@@ -142,12 +142,9 @@ def partition_module(
         )
         return cast("Sequence[Region]", answer)
 
-    prices = Prices.of(
-        target.fallback,
-        [*owners.values()],
-        measured,
-        performances(host, (target.fallback, *owners.values())),
-    )
+    parts = [*owners.values()]
+    speeds = performances(host, (target.fallback, *parts))
+    prices = Prices.of(target.fallback, parts, measured, speeds)
 
     def partition_main(one: IRModule, given: Sequence[PlaceRule]) -> PartitionResult:
         return partition(

@@ -17,6 +17,7 @@ from msgspec import structs
 from intarsia_ir.budget import KERNEL_SECONDS, budget
 from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.size_scopes import COMPUTED
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
@@ -222,10 +223,12 @@ def with_guards(lowered: Lowered, required: RequiredSizes | None = None) -> Lowe
     for guard in collected_guards():
         if (guard.left, guard.right) in of_branches:
             continue  # collected again by a pass over a branch, which checks it
-        for size in (guard.left, guard.right):
-            unknown = set[str]() if isinstance(size, int) else size.variables() - known
-            if unknown:
-                raise UnsupportedError(f"{guard.why}: nothing says what the size {size} is")
+        unknown = guard.variables() - known
+        if any(COMPUTED in name for name in unknown):
+            continue  # nothing depends on what the model computes there
+        if unknown:
+            text = f"nothing says what the size {min(unknown)} is"
+            raise UnsupportedError(f"{guard.why}: {text}")
         guards.append(SizeGuard(guard.left, guard.right, guard.why))
     opened = structs.replace(plan.open, guards=tuple(guards))
     module = dataclasses.replace(lowered.module, plan=structs.replace(plan, open=opened))

@@ -10,7 +10,7 @@ import numpy as np
 from intarsia_runtime.errors import TypeRuleError
 from intarsia_runtime.size import maximum, numbers
 
-from ..graph.guards import is_required_natural, require_at_most
+from ..graph.guards import is_collecting, is_required_natural, require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, Size, TensorType, Type
 from ..tir.expr import PrimExpr, const, if_then_else, minimum, select
@@ -83,6 +83,10 @@ def _slice_size(name: str, size: Size, begin: int, end: int, stride: int) -> Siz
             length = end - begin
             length = length if is_required_natural(length) else maximum(length, 0)
             return (length + (stride - 1)) // stride
+        is_limit = isinstance(begin, int) and 0 <= begin <= end < TO_END and stride >= 1
+        if is_limit and is_collecting():
+            require_at_most(end, size, why)
+            return (end - begin + (stride - 1)) // stride
         if stride < 1 or end < TO_END or any(number < 0 for number in numbers([begin])):
             raise TypeRuleError(
                 f"{name}: of the symbolic size {size} only a part up to its end can be taken, not"
