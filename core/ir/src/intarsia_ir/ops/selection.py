@@ -135,7 +135,7 @@ def _with_levels(count: Size, body: Callable[[PrimExpr], Stmt]) -> Stmt:
 
     def double(_: PrimExpr) -> Stmt:
         grown = seq(put(levels, get(levels) + 1), put(size, get(size) * 2))
-        return If(get(size) <= index(count), grown)
+        return IfStmt(get(size) <= index(count), grown)
 
     counted = seq(put(levels, index(0)), put(size, index(2)), serial(_MOST_LEVELS, double, "level"))
     return allocate((levels, size), seq(counted, body(get(levels))))

@@ -16,7 +16,7 @@ from ..tir.build import allocate, cell, get, let, load, put, seq, serial, store
 from ..tir.expr import INDEX, BinaryOp, PrimExpr, binary, cast, equal, index, intrinsic, minimum
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
-from ..tir.stmt import If, Stmt
+from ..tir.stmt import IfStmt, Stmt
 from ..tir.tensor import extents
 from .arrays import Array, is_floating, widen
 from .batch_axis import BATCH_AXES
@@ -143,10 +143,10 @@ class _Unique(Struct, frozen=True):
                     self._compare(
                         load(self.order, get(left)), load(self.order, get(right)), compared
                     ),
-                    If(get(compared) > 0, from_right, from_left),
+                    IfStmt(get(compared) > 0, from_right, from_left),
                 )
-                only_left = If(get(right) >= high, from_left, both)
-                return If(get(left) >= middle, from_right, only_left)
+                only_left = IfStmt(get(right) >= high, from_left, both)
+                return IfStmt(get(left) >= middle, from_right, only_left)
 
             return seq(put(left, low), put(right, middle), serial(high - low, take, "at"))
 
@@ -160,7 +160,7 @@ class _Unique(Struct, frozen=True):
                 serial(self.rows, back, "row"),
                 put(run, get(run) * 2),
             )
-            return If(get(run) < self.rows, merged)
+            return IfStmt(get(run) < self.rows, merged)
 
         return allocate(
             (run, left, right), seq(put(run, index(1)), serial(_LEVELS, level, "level"))
@@ -171,9 +171,9 @@ class _Unique(Struct, frozen=True):
 
         def column(at: PrimExpr) -> Stmt:
             x, y = (_ordered(load(self.data, row, at)) for row in (a, b))
-            differ = If(_before(x, y), put(compared, index(-1)))
-            differ = If(_before(y, x), put(compared, index(1)), differ)
-            return If(equal(get(compared), index(0)), differ)
+            differ = IfStmt(_before(x, y), put(compared, index(-1)))
+            differ = IfStmt(_before(y, x), put(compared, index(1)), differ)
+            return IfStmt(equal(get(compared), index(0)), differ)
 
         return seq(put(compared, index(0)), serial(self.data.shape[1], column, "column"))
 
@@ -188,8 +188,8 @@ class _Unique(Struct, frozen=True):
             last = get(groups) - 1
             return seq(
                 put(compared, index(1)),
-                If(at > 0, self._compare(row, load(self.order, at - 1), compared)),
-                If(equal(get(compared), index(0)), seq(), new),
+                IfStmt(at > 0, self._compare(row, load(self.order, at - 1), compared)),
+                IfStmt(equal(get(compared), index(0)), seq(), new),
                 store(self.inverse, (row,), last),
                 store(self.counts, (last,), load(self.counts, last) + 1),
             )
@@ -209,7 +209,7 @@ class _Unique(Struct, frozen=True):
         def renumber(row: PrimExpr) -> Stmt:
             def with_group(group: PrimExpr) -> Stmt:
                 moved = seq(store(self.order, (group,), get(number)), put(number, get(number) + 1))
-                return If(group >= 0, moved)
+                return IfStmt(group >= 0, moved)
 
             return let(load(self.other, row), with_group, "group")
 
