@@ -102,7 +102,7 @@ def test_tuples_and_open_sizes_do_not_stand_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "source", "seconds"),
+    ("support", "source", "seconds"),
     [
         (Support.yes(seconds=3e-3), CostSource.STATED, 3e-3),
         (Support.yes(flops=2e6), CostSource.MEASURED, None),
