@@ -19,6 +19,7 @@ from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_onnx import from_onnx
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.size import Size
 
 from .importing import export, onnx_model, quiet, require_torch
 
@@ -48,9 +49,9 @@ class View(Struct, frozen=True):
     """
 
     argument: int
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    size: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    offset: Size
 
 
 Result: TypeAlias = "Computed | Known | View"
@@ -186,17 +187,34 @@ def _view(result: Tensor, argument: Tensor, number: int) -> View:
 def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
     """Compiled code writes each result to its own memory: what shares memory would come apart."""
     same = [other for other in others if _memory(other) == _memory(result)]
-    nowhere = np.zeros(1, np.uint8)
-    if any(np.shares_memory(_places(result, nowhere), _places(o, nowhere)) for o in same):
+    own, size = _layout(result), result.element_size()
+    if any(overlap(own, _layout(other), size) for other in same):
         raise UnsupportedError("two results of the graph share memory")
 
 
-def _places(tensor: Tensor, memory: np.ndarray) -> np.ndarray:
-    """Return an array of bytes laid out as the tensor, beyond the end of ``memory``."""
-    size, strided = tensor.element_size(), np.lib.stride_tricks.as_strided
-    offset = tensor.storage_offset() * size
-    steps = (*(step * size for step in tensor.stride()), 1)
-    return strided(strided(memory, (offset + 1,), (1,))[offset:], (*tensor.shape, size), steps)
+def _layout(tensor: Tensor) -> tuple[Sequence[int], ...]:
+    return tensor.shape, tensor.stride(), (tensor.storage_offset(),)
+
+
+def overlap(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]], size: int) -> bool:
+    """Whether two tensors of one memory share an element.
+
+    Args:
+        one: Shape, strides and offset of a tensor, in elements.
+        other: Those of the other.
+        size: Bytes of an element.
+    """
+    nowhere = np.zeros(1, np.uint8)
+    return np.shares_memory(_places(one, size, nowhere), _places(other, size, nowhere))
+
+
+def _places(layout: Sequence[Sequence[int]], size: int, memory: np.ndarray) -> np.ndarray:
+    """Return an array of bytes laid out as a tensor, beyond the end of ``memory``."""
+    strided = np.lib.stride_tricks.as_strided
+    shape, stride, (begin,) = layout
+    offset = begin * size
+    steps = (*(step * size for step in stride), 1)
+    return strided(strided(memory, (offset + 1,), (1,))[offset:], (*shape, size), steps)
 
 
 def _narrowed(torch: ModuleType, graph_module: GraphModule, chosen: Sequence[int]) -> GraphModule:

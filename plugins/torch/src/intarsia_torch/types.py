@@ -21,6 +21,54 @@ class Storage(Protocol):
     _cdata: int
 
 
+class Expression(Protocol):
+    """A SymPy expression of integers."""
+
+    args: tuple[Expression, ...]
+    is_Integer: bool
+    is_Symbol: bool
+
+
+class SymNode(Protocol):
+    """The inside of a ``torch.SymInt``."""
+
+    expr: Expression
+
+
+class SymInt(Protocol):
+    """A ``torch.SymInt``: an integer that is an expression over symbols."""
+
+    node: SymNode
+
+
+class ShapeEnv(Protocol):
+    """A ``ShapeEnv``: the symbols of a tracing, and what must hold of them."""
+
+    backed_var_to_val: Mapping[object, int]
+    guards: Sequence[object]
+
+
+class FakeMode(Protocol):
+    """A ``FakeTensorMode``: tensors made inside have shapes and no contents."""
+
+    shape_env: ShapeEnv | None
+
+    def from_tensor(
+        self,
+        tensor: Tensor,
+        *,
+        static_shapes: bool | None = None,
+        symbolic_context: object = None,
+        source: object = None,
+    ) -> Tensor:
+        """The tensor without contents."""
+        ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
 class Tensor(Protocol):
     """A ``torch.Tensor``; strides and offsets count elements."""
 
@@ -76,13 +124,38 @@ class Node(Protocol):
     """A ``torch.fx.Node``."""
 
     op: str
+    name: str
     target: object
     args: tuple[Sequence[object], ...]
+    kwargs: Mapping[str, object]
     users: Mapping[Node, object]
+    meta: Mapping[str, object]
 
     def replace_all_uses_with(self, other: Node) -> object:
         """Let all users of it use another node."""
         ...
+
+
+class Argument(Protocol):
+    """An argument in the schema of an operator."""
+
+    name: str
+    default_value: object
+
+
+class Schema(Protocol):
+    """The schema of an operator."""
+
+    name: str
+    overload_name: str
+    arguments: Sequence[Argument]
+    is_mutable: bool
+
+
+class Operator(Protocol):
+    """A ``torch._ops.OpOverload``."""
+
+    _schema: Schema
 
 
 class Graph(Protocol):

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Walk a graph of ATen operators and convert each; operators in place become plain ones."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from intarsia_ir.budget import budget
+from intarsia_ir.diagnostics import Span
+from intarsia_ir.graph.expr import Expr, constant, tensor_type
+from intarsia_ir.graph.types import TensorType
+from intarsia_onnx.fold import ConstantFolder
+from intarsia_runtime.dtype import DType
+from intarsia_runtime.errors import IntarsiaError, UnsupportedError
+from intarsia_runtime.size import Dim, Size
+
+from .context import AtenContext, Operand
+from .in_place import Writes
+from .sizes import Symbols, dtype_named
+from .table import converter_of
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ..types import GraphModule, Node, Operator, SymInt, Tensor
+
+_IGNORED = ("_set_grad_enabled", "_enter_autocast", "_exit_autocast", "_assert_async")
+"""Functions that do nothing to tensors: casts of autocast are operators of the graph already."""
+_CHECKS = ("_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range")
+"""Operators that check what guards have checked."""
+
+Array: TypeAlias = "Callable[[Tensor], np.ndarray]"
+"""Gives a tensor's memory as an array."""
+
+
+class UnknownOperatorsError(UnsupportedError):
+    """A graph has operators that no converter knows.
+
+    Attributes:
+        operators: They.
+    """
+
+    def __init__(self, operators: Sequence[Operator]) -> None:
+        names = ", ".join(sorted({str(item) for item in operators}))
+        super().__init__(f"no converter knows {names}")
+        self.operators = tuple(operators)
+
+
+class AtenImporter:
+    """Imports one graph.
+
+    Args:
+        graph_module: The graph, with what torch knows of each value in ``meta["val"]``.
+        symbols: The symbols of its sizes.
+        array_of: Gives the memory of the graph's own tensors.
+    """
+
+    def __init__(self, graph_module: GraphModule, symbols: Symbols, array_of: Array) -> None:
+        self._module = graph_module
+        self._symbols = symbols
+        self._array_of = array_of
+        self._folder = ConstantFolder()
+        self._values: dict[Node, Operand] = {}
+        self._writes = Writes(tuple(graph_module.graph.nodes))
+
+    def run(self, inputs: Sequence[Operand]) -> list[Operand]:
+        """Return the results of the graph.
+
+        Args:
+            inputs: Value of each placeholder.
+
+        Raises:
+            UnknownOperatorsError: No converter knows an operator.
+            UnsupportedError: An operator is used in a way that cannot be imported.
+        """
+        nodes = tuple(self._module.graph.nodes)
+        unknown = unknown_among(nodes)
+        if unknown:
+            raise UnknownOperatorsError(unknown)
+        given = iter(inputs)
+        for node in nodes:
+            budget().check(Span(node.name, str(node.target)))
+            match node.op:
+                case "placeholder":
+                    self._values[node] = next(given)
+                case "get_attr":
+                    self._values[node] = self._attribute(node)
+                case "call_function":
+                    self._values[node] = self._call(node)
+                case _:
+                    found = self._resolved(node.args[0])
+                    return cast("list[Operand]", found)
+        raise UnsupportedError("the graph has no results")
+
+    def _attribute(self, node: Node) -> Operand:
+        value = operator.attrgetter(str(node.target))(self._module)
+        if not hasattr(value, "dtype"):
+            raise UnsupportedError(f"the graph has a graph inside, '{node.target}'")
+        return constant(self._array_of(value).copy(), name=node.name)
+
+    def _call(self, node: Node) -> Operand:
+        target, value = node.target, node.meta.get("val")
+        if not is_operator(target):
+            return self._python_call(node)
+        name, overload = name_of(cast("Operator", target))
+        if is_number(value):
+            return self._number(value)
+        if name in _CHECKS:
+            return None
+        made = self._converted(node, name, overload, value)
+        if name_is_in_place(cast("Operator", target)):
+            assert isinstance(made, Expr)  # writes give the tensor written to
+            self._values.update(dict.fromkeys(self._writes.renamed(node), made))
+        return made
+
+    def _python_call(self, node: Node) -> Operand:
+        """Carry out a function of Python: an item of several results, arithmetic of sizes."""
+        value = node.meta.get("val")
+        if is_number(value):
+            return self._number(value)
+        name = getattr(node.target, "__name__", str(node.target))
+        if node.target is operator.getitem:
+            results, index = cast("tuple[tuple[Operand, ...], int]", self._resolved(node.args))
+            if not isinstance(index, int) or index >= len(results):
+                raise UnsupportedError(f"result {index} of '{node.args[0]}' is used")
+            return results[index]
+        if name in _IGNORED or value is None:
+            if any(self._is_used(user) for user in node.users):
+                raise UnsupportedError(f"the graph calls '{name}'")
+            return None
+        raise UnsupportedError(f"the graph calls '{name}'")
+
+    def _is_used(self, node: Node) -> bool:
+        return getattr(node.target, "__name__", "") not in _IGNORED
+
+    def _converted(self, node: Node, name: str, overload: str, value: object) -> Operand:
+        converter = converter_of(name, overload)
+        assert converter is not None  # asked at the beginning
+        span = Span(node.name, f"aten.{name}")
+        values = value if isinstance(value, list | tuple) else (value,)
+        types = [None if item is None else self._symbols.type(item) for item in cast("list[Tensor]", values)]
+        args = self._arguments(node)
+        context = AtenContext(name, overload, args, types, span, self._folder, self._symbols)
+        try:
+            made = converter(context)
+        except IntarsiaError as error:
+            error.where = error.where or str(span)
+            raise
+        for item, type_ in zip(made if isinstance(made, tuple) else (made,), types, strict=False):
+            self._check(context, item, type_)
+        return made
+
+    def _check(self, context: AtenContext, made: Expr, wanted: TensorType | None) -> None:
+        """Refuse what has become another type than torch has found."""
+        found = tensor_type(made)
+        if wanted is None:
+            return
+        same = found.dtype is wanted.dtype and found.rank == wanted.rank
+        if not same or not all(map(self._is_same, found.shape, wanted.shape)):
+            context.unsupported(f"PyTorch's result is {wanted}, the converted one {found}")
+
+    def _is_same(self, one: Size, other: Size) -> bool:
+        if one == other:
+            return True
+        values = self._symbols.example(one), self._symbols.example(other)
+        return isinstance(one, Dim) | isinstance(other, Dim) and values[0] == values[1]
+
+    def _arguments(self, node: Node) -> dict[str, Operand]:
+        schema = cast("Operator", node.target)._schema
+        found: dict[str, Operand] = {}
+        for position, argument in enumerate(schema.arguments):
+            if position < len(node.args):
+                found[argument.name] = self._resolved(node.args[position])
+            elif argument.name in node.kwargs:
+                found[argument.name] = self._resolved(node.kwargs[argument.name])
+            else:
+                found[argument.name] = _plain(argument.default_value)
+        return found
+
+    def _number(self, value: object) -> Operand:
+        if isinstance(value, int | float):
+            return value
+        if type(value).__name__ != "SymInt":
+            raise UnsupportedError(f"{value} is computed of open sizes, and is no size")
+        return self._symbols.size(cast("SymInt", value))
+
+    def _resolved(self, value: object) -> Operand:
+        if is_node(value):
+            return self._values[cast("Node", value)]
+        if isinstance(value, list | tuple):
+            return [self._resolved(item) for item in cast("list[object]", value)]
+        return _plain(value)
+
+
+def unknown_among(nodes: Sequence[Node]) -> list[Operator]:
+    """Return the operators that no converter knows."""
+    unknown: list[Operator] = []
+    for node in nodes:
+        if node.op != "call_function" or not is_operator(node.target):
+            continue
+        target = cast("Operator", node.target)
+        name, overload = name_of(target)
+        if converter_of(name, overload) is None and not _is_plain(node, name):
+            unknown.append(target)
+    return unknown
+
+
+def _plain(value: object) -> Operand:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in cast("list[object]", value)]
+    return dtype_named(value) if str(value) in _DTYPES else str(value)
+
+
+_DTYPES = frozenset(f"torch.{dtype.value}" for dtype in DType)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value of a tracing is a number: a size, or a condition on sizes."""
+    return isinstance(value, int | float) or type(value).__name__ in (
+        *("SymInt", "SymFloat", "SymBool"),
+    )
+
+
+def is_node(value: object) -> bool:
+    """Whether an argument is a node of the graph."""
+    return hasattr(value, "op") and hasattr(value, "users")
+
+
+def is_operator(target: object) -> bool:
+    """Whether a node calls an operator of torch's own tables."""
+    return hasattr(target, "_schema")
+
+
+def name_of(target: Operator) -> tuple[str, str]:
+    """Return the name of an operator without namespace, and of its overload; writes are none."""
+    name = target._schema.name.partition("::")[2]
+    namespace = target._schema.name.partition("::")[0]
+    name = name if namespace == "aten" else f"{namespace}::{name}"
+    if name_is_in_place(target):
+        name = name[:-1]
+    return name, target._schema.overload_name
+
+
+def name_is_in_place(target: Operator) -> bool:
+    """Whether an operator writes to its first argument, and its name says so."""
+    schema = target._schema
+    return schema.is_mutable and schema.name.endswith("_") and not schema.name.endswith("__")
+
+
+def _is_plain(node: Node, name: str) -> bool:
+    """Whether an operator needs no converter: it gives a number, or checks something."""
+    return name in _CHECKS or is_number(node.meta.get("val"))
+
+
+__all__ = ["AtenImporter", "UnknownOperatorsError", "unknown_among"]

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators in place: a write gives the tensor written to a new value, under all its names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+from intarsia_runtime.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from ..types import Node, Tensor
+
+
+class WriteToViewError(UnsupportedError):
+    """A graph writes to a part of a tensor that it reads later, or to several views of one."""
+
+
+class Writes:
+    """The writes of a graph in which tensors of one memory share it in ``meta["val"]``.
+
+    Args:
+        nodes: The graph's, in order.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._places = {node: place for place, node in enumerate(nodes)}
+        self._sharing: dict[object, list[Node]] = defaultdict(list)
+        for node in nodes:
+            value = node.meta.get("val")
+            if hasattr(value, "untyped_storage"):
+                self._sharing[memory_of(cast("Tensor", value))].append(node)
+
+    def renamed(self, write: Node) -> list[Node]:
+        """Return the earlier nodes that have the value of a write from now on.
+
+        Raises:
+            WriteToViewError: A later node reads another view of the memory.
+            UnsupportedError: The memory is an argument's.
+        """
+        target = cast("Node", write.args[0])
+        value = cast("Tensor", target.meta["val"])
+        place = self._places[write]
+        renamed: list[Node] = []
+        for node in self._sharing[memory_of(value)]:
+            if self._places[node] >= place:
+                continue
+            if node.op != "call_function":
+                raise UnsupportedError(f"the graph writes to '{node.name}'")
+            if _form(cast("Tensor", node.meta["val"])) == _form(value):
+                renamed.append(node)
+            elif any(self._places[user] > place for user in node.users):
+                raise WriteToViewError(f"a write to a part of '{node.name}', which is read later")
+        return renamed
+
+
+def memory_of(tensor: Tensor) -> object:
+    """Return what is equal for tensors that are views of one memory."""
+    return tensor.untyped_storage()._cdata
+
+
+def _form(tensor: Tensor) -> tuple[str, ...]:
+    return str(tuple(tensor.shape)), str(tensor.stride()), str(tensor.storage_offset())

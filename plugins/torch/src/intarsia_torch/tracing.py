@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trace a graph of ``torch.compile`` to ATen operators once, for all sizes that torch leaves open.
+
+The tracing uses the symbols and the environment of dynamo. What it assumes of sizes becomes a guard
+of torch, which compiles anew where a call breaks it; so tracing belongs into the call of the
+backend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from msgspec import Struct
+
+from intarsia_runtime.errors import UnsupportedError
+
+from .aten.importer import unknown_among
+from .aten.sizes import examples_of
+from .attention import encoder_layer, self_attention
+
+if TYPE_CHECKING:
+    from .types import FakeMode, GraphModule, Operator, Tensor
+
+MOST_ROUNDS = 3
+"""How often what a decomposition brings is decomposed again."""
+
+
+class Traced(Struct, frozen=True, eq=False):
+    """A graph of ATen operators, and the arguments that it was traced with.
+
+    Attributes:
+        graph_module: The graph; ``meta["val"]`` of its nodes has shapes and element types.
+        examples: Example values of the symbols.
+    """
+
+    graph_module: GraphModule
+    examples: Mapping[str, int]
+
+
+class Tracer:
+    """Traces one graph, for any numbers that it takes.
+
+    Args:
+        torch: The package.
+        graph_module: The graph.
+        args: What it is about to be called with; tensors, sizes and numbers.
+    """
+
+    def __init__(
+        self, torch: ModuleType, graph_module: GraphModule, args: Sequence[object]
+    ) -> None:
+        self._torch = torch
+        self._graph_module = graph_module
+        guards = import_module("torch._guards")
+        context = guards.TracingContext.try_get()
+        mode = None if context is None else context.fake_mode
+        contexts: Mapping[object, object] = {} if mode is None else context.tensor_to_context
+        if mode is None:
+            mode = import_module("torch._subclasses.fake_tensor").FakeTensorMode()
+        self._mode: FakeMode = mode
+        with mode:
+            self._fakes = [self._fake(value, contexts) for value in args]
+
+    def _fake(self, value: object, contexts: Mapping[object, object]) -> object:
+        if not isinstance(value, self._torch.Tensor):
+            return value
+        tensor = cast("Tensor", value)
+        symbolic = contexts.get(tensor)
+        source = getattr(symbolic, "tensor_source", None)
+        static = True if symbolic is None else None
+        return self._mode.from_tensor(
+            tensor, static_shapes=static, symbolic_context=symbolic, source=source
+        )
+
+    def trace(self, numbers: Mapping[int, object], *, late: bool = False) -> Traced:
+        """Trace the graph.
+
+        Args:
+            numbers: Values of arguments that the graph takes as numbers, by position.
+            late: Whether torch has made its guards already, so that none may be added.
+
+        Raises:
+            UnsupportedError: It cannot be traced, or another set of sizes would need other guards.
+        """
+        environment = self._mode.shape_env
+        before = 0 if environment is None else len(environment.guards)
+        inputs = [numbers.get(n, value) for n, value in enumerate(self._fakes)]
+        made = self._decomposed(inputs)
+        after = 0 if environment is None else len(environment.guards)
+        if late and after > before:
+            raise UnsupportedError("a new number needs new guards of sizes")
+        return Traced(made, examples_of(environment))
+
+    def _decomposed(self, inputs: Sequence[object]) -> GraphModule:
+        """Trace, and once more with operators that no converter knows in terms of others."""
+        table = fused(self._torch)
+        found = self._made(inputs, table)
+        for _ in range(MOST_ROUNDS):
+            known = decompositions(unknown_among(tuple(found.graph.nodes)))
+            if not known:
+                break
+            table.update(known)
+            found = self._made(inputs, table)
+        return found
+
+    def _made(
+        self, inputs: Sequence[object], table: Mapping[object, Callable[..., object]]
+    ) -> GraphModule:
+        proxies = import_module("torch.fx.experimental.proxy_tensor")
+        trace = proxies.make_fx(
+            self._graph_module,
+            decomposition_table=table,
+            tracing_mode="real",
+            pre_dispatch=True,
+            _allow_non_fake_inputs=True,
+        )
+        with ExitStack() as stack:
+            stack.enter_context(self._torch.no_grad())
+            stack.enter_context(self._mode)
+            try:
+                return trace(*inputs)
+            except Exception as cause:  # whatever PyTorch raises where contents are needed
+                raise UnsupportedError(
+                    f"the graph cannot be traced: {type(cause).__name__}: {cause}"
+                ) from cause
+
+
+def fused(torch: ModuleType) -> dict[object, Callable[..., object]]:
+    """Return decompositions of the fused operators of PyTorch's own modules."""
+    names = torch.ops.aten
+    return {
+        names._transformer_encoder_layer_fwd.default: partial(encoder_layer, torch),
+        names._native_multi_head_attention.default: partial(self_attention, torch),
+    }
+
+
+def decompositions(operators: Sequence[Operator]) -> dict[object, Callable[..., object]]:
+    """Return PyTorch's own decompositions of operators, of those that have one."""
+    if not operators:
+        return {}
+    module = import_module("torch._decomp")
+    tables = (module.core_aten_decompositions(), module.decomposition_table)
+    found: dict[object, Callable[..., object]] = {}
+    for item in operators:
+        for table in tables:
+            if item in table:
+                found[item] = table[item]
+                break
+    return found
+
