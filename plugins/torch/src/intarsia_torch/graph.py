@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib import import_module
 from operator import attrgetter
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
@@ -55,8 +54,6 @@ class View(Struct, frozen=True):
 
 
 Result: TypeAlias = "Computed | Known | View"
-NewTensor: TypeAlias = "Callable[[], Tensor]"
-"""Makes a tensor of a fixed shape and element type, contents undefined."""
 
 version_of: Callable[[Tensor], int] = attrgetter("_version")
 """Count of the writes to a tensor, as torch keeps it; not of those through ``tensor.data``."""
@@ -64,25 +61,35 @@ version_of: Callable[[Tensor], int] = attrgetter("_version")
 _address_of: Callable[[Storage], object] = attrgetter("_cdata")
 
 
-class Specialized(Struct, frozen=True, eq=False):
-    """A graph for arguments of given shapes and sizes.
+class Imported(Struct, frozen=True, eq=False):
+    """A graph as a module.
 
     Attributes:
         module: What is to be compiled; ``None`` if nothing is computed.
-        arguments: The number of the graph's argument, by the name of the parameter of ``module``.
+        inputs: The number of the graph's argument for each parameter of ``module``.
         results: What the graph returns, in order.
-        outputs: For each output of ``module``, what makes its tensor.
+        outputs: Element type of each output of ``module``, as torch has it.
+        symbols: The number of the argument that gives each size variable.
+        carried: Of ``inputs``, the arguments that are sizes; such a one is passed as the shape of
+            an input without elements.
     """
 
     module: IRModule | None
-    arguments: Mapping[str, int]
+    inputs: tuple[int, ...]
     results: tuple[Result, ...]
-    outputs: tuple[NewTensor, ...]
+    outputs: tuple[object, ...]
+    symbols: Mapping[str, int] = MappingProxyType({})
+    carried: frozenset[int] = frozenset()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes arguments of any sizes that torch has guards for."""
+        return bool(self.symbols)
 
 
 def specialize(
     graph_module: GraphModule, args: Sequence[object], weights: Collection[int]
-) -> Specialized:
+) -> Imported:
     """Import a graph for the shapes and sizes of given arguments.
 
     Args:
@@ -96,16 +103,11 @@ def specialize(
     """
     torch = require_torch()
     tensors = tensors_among(args)
-    for tensor in tensors.values():
-        if tensor.device.type != "cpu":
-            raise UnsupportedError(
-                f"a tensor is on '{tensor.device}', and this version compiles graphs of the CPU",
-                hint="model.to('cpu')",
-            )
+    require_cpu(tensors.values())
     with quiet(torch):
         results, outputs = _trace(torch, graph_module, args)
         if not outputs:
-            return Specialized(None, {}, results, ())
+            return Imported(None, (), results, ())
         chosen = [number for number, item in enumerate(results) if isinstance(item, Computed)]
         blanks = {n: torch.empty(t.shape, dtype=t.dtype) for n, t in tensors.items()}
         examples = tuple(blanks.get(number, value) for number, value in enumerate(args))
@@ -114,15 +116,14 @@ def specialize(
         constants = {names[number]: array_of(tensors[number]) for number in weights}
         with onnx_model(torch, exported) as model:
             module = from_onnx(model, constants=constants)
-    taken = {param.name for param in module.main.params}
-    numbers = {name: number for number, name in enumerate(names) if name in taken}
-    return Specialized(module, numbers, results, outputs)
+    inputs = tuple(names.index(param.name) for param in module.main.params)
+    return Imported(module, inputs, results, outputs)
 
 
 def _trace(
     torch: ModuleType, graph_module: GraphModule, args: Sequence[object]
-) -> tuple[tuple[Result, ...], tuple[NewTensor, ...]]:
-    """Return what becomes of each result, and what makes the tensors of those to be computed."""
+) -> tuple[tuple[Result, ...], tuple[object, ...]]:
+    """Return what becomes of each result, and the element types of those to be computed."""
     fakes = import_module("torch._subclasses.fake_tensor")  # shapes and memory without contents
     with fakes.FakeTensorMode(allow_non_fake_inputs=True):
         tensors: dict[int, Tensor] = {
@@ -157,20 +158,7 @@ def _trace(
             _refuse_overlap(result, computed)
             results.append(Computed(len(computed)))
             computed.append(result)
-    made = tuple(partial(torch.empty, tuple(t.shape), dtype=t.dtype) for t in computed)
-    return tuple(results), made
-
-
-def result_of(item: Result, args: Sequence[Tensor], outputs: Sequence[Tensor]) -> object:
-    """Return one result of a graph, from its arguments and what was computed."""
-    match item:
-        case Computed(position):
-            return outputs[position]
-        case Known(value):
-            return value
-        case View(argument, size, stride, offset):
-            tensor = args[argument]
-            return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
+    return tuple(results), tuple(tensor.dtype for tensor in computed)
 
 
 def _memory(tensor: Tensor) -> object:
@@ -291,6 +279,20 @@ def require_inference(args: Sequence[object]) -> None:
             "it is called for training, as gradients are on; compiled code only infers",
             hint="with torch.no_grad(): ..., or torch.inference_mode()",
         )
+
+
+def require_cpu(tensors: Iterable[Tensor]) -> None:
+    """Make sure that all tensors are in the memory of the CPU.
+
+    Raises:
+        UnsupportedError: One is not.
+    """
+    for tensor in tensors:
+        if tensor.device.type != "cpu":
+            raise UnsupportedError(
+                f"a tensor is on '{tensor.device}', and this version compiles graphs of the CPU",
+                hint="model.to('cpu')",
+            )
 
 
 def array_of(tensor: Tensor) -> np.ndarray:

@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
-from msgspec import Struct
-
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple
 from intarsia_ir.graph.guards import RequiredSizes, collecting_guards
 from intarsia_ir.graph.module import IRModule
@@ -19,33 +17,12 @@ from intarsia_runtime.size import Dim, Size, value_of, variable
 from .aten.importer import AtenImporter, is_number
 from .aten.in_place import memory_of
 from .aten.sizes import Symbols
-from .graph import Computed, Known, Result, View, array_of, overlap
+from .graph import Computed, Imported, Known, Result, View, array_of, overlap, require_cpu
 
 if TYPE_CHECKING:
     from .aten.context import Operand
     from .tracing import Traced
     from .types import Node, Tensor
-
-
-class Imported(Struct, frozen=True, eq=False):
-    """A graph as a module.
-
-    Attributes:
-        module: What is to be compiled; ``None`` if nothing is computed.
-        inputs: The number of the graph's argument for each parameter of ``module``.
-        carried: Of these, the arguments that are sizes; they are passed as the shape of an input
-            without elements.
-        symbols: The number of the argument that gives each symbol.
-        results: What the graph returns, in order.
-        outputs: Element type of each output of ``module``, as torch has it.
-    """
-
-    module: IRModule | None
-    inputs: tuple[int, ...]
-    carried: frozenset[int]
-    symbols: Mapping[str, int]
-    results: tuple[Result, ...]
-    outputs: tuple[object, ...]
 
 
 def import_traced(
@@ -75,9 +52,10 @@ def import_traced(
     results = _results(outputs, inputs, symbols, traced.examples)
     chosen = [n for n, result in enumerate(results) if isinstance(result, Computed)]
     kinds = tuple(cast("Tensor", outputs[n]).dtype for n in chosen)
-    given = _symbols_of(inputs, symbols)
+    require_cpu(cast("Tensor", args[n]) for n, node in enumerate(inputs) if is_tensor(node))
+    given = {} if fixed is not None else _symbols_of(inputs, symbols)
     if not chosen:
-        return Imported(None, (), frozenset(), given, results, ())
+        return Imported(None, (), results, (), given)
     with collecting_guards() as guards:
         operands, params = _operands(inputs, args, weights, symbols, given)
         importer = AtenImporter(traced.graph_module, symbols, array_of)
@@ -94,7 +72,19 @@ def import_traced(
     if guards:
         module = module.with_attr(RequiredSizes, RequiredSizes(tuple(guards)))
     carried = frozenset(n for n in params if is_number(inputs[n].meta.get("val")))
-    return Imported(module, tuple(params), carried, given, results, kinds)
+    return Imported(module, tuple(params), results, kinds, given, carried)
+
+
+def symbols_among(traced: Traced) -> dict[str, int]:
+    """Return the arguments of a graph that are symbols, by their names."""
+    nodes = traced.graph_module.graph.nodes
+    inputs = [node for node in nodes if node.op == "placeholder"]
+    return _symbols_of(inputs, Symbols(traced.examples))
+
+
+def is_tensor(node: Node) -> bool:
+    """Whether a value of a tracing is a tensor."""
+    return hasattr(node.meta.get("val"), "untyped_storage")
 
 
 def _value_of(item: object) -> object:
@@ -204,8 +194,3 @@ def _refuse_overlap(
         size = one.element_size()
         if overlap(places[:3], places[3:], size):
             raise UnsupportedError("two results of the graph share memory")
-
-
-def evaluated(sizes: Sequence[Size], values: Mapping[str, int]) -> tuple[int, ...]:
-    """Return numbers for sizes."""
-    return tuple([value_of(size, values) for size in sizes])

@@ -97,6 +97,26 @@ class Tensor(Protocol):
         """The memory that it is a view of."""
         ...
 
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        ...
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in order."""
+        ...
+
+    def contiguous(self) -> Tensor:
+        """The tensor, copied if its elements do not lie in order."""
+        ...
+
+    def is_neg(self) -> bool:
+        """Whether the elements in memory are the negatives of the tensor's."""
+        ...
+
+    def resolve_neg(self) -> Tensor:
+        """The tensor, copied if its elements in memory are the negatives."""
+        ...
+
     def is_inference(self) -> bool:
         """Whether it was made in inference mode."""
         ...

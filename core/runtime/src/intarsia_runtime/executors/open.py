@@ -94,7 +94,7 @@ class OpenExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         with self._program.lock:
-            self._lay_out(arrays)
+            self._lay_out(_shapes_of(arrays))
             results = [
                 np.empty(shape, dtype)
                 for shape, (_, dtype) in zip(self._results, self._made, strict=True)
@@ -109,6 +109,32 @@ class OpenExecutor(Closing):
             ModelError: As :meth:`run`; or an array has another shape or element type.
         """
         copy_into(dict(self.run(inputs)), outputs)
+
+    def output_shapes(self, shapes: Shapes) -> Shapes:
+        """Return the shapes of the outputs for inputs of some shapes, in the model's order.
+
+        Raises:
+            ModelError: The model takes no inputs of these shapes.
+        """
+        with self._program.lock:
+            self._lay_out(shapes)
+            return self._results
+
+    def run_at(self, shapes: Shapes, addresses: Sequence[int]) -> None:
+        """Compute outputs from inputs in memory of the caller, who answers for all of it.
+
+        Args:
+            shapes: Shapes of the inputs; their elements lie in order, and have the model's types.
+            addresses: Of the inputs, then of memory for the outputs, which overlaps nothing.
+
+        Raises:
+            ModelError: The model takes no inputs of these shapes.
+        """
+        program = self._program
+        with program.lock:
+            if shapes != self._shapes:
+                self._lay_out(shapes)
+            self._call_at(addresses)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
         """Time each step for the sizes of these inputs.
@@ -152,9 +178,10 @@ class OpenExecutor(Closing):
     ) -> tuple[CallPlan, list[PreparedStep], list[np.ndarray]]:
         """Return the plan for the sizes of some inputs, its steps, and room for its outputs."""
         program = self._program
-        self._lay_out(arrays)
+        shapes = _shapes_of(arrays)
+        self._lay_out(shapes)
         names = [source.name for source in self._sizes.variables]
-        values = dict(zip(names, self._values(arrays), strict=True))
+        values = dict(zip(names, self._values(shapes), strict=True))
         plan = close_plan(program.passport.plan, values)
         steps = [prepare_step(program, step, values) for step in plan.steps]
         return plan, steps, [np.empty(spec.shape, array_dtype(spec)) for spec in plan.outputs]
@@ -170,43 +197,52 @@ class OpenExecutor(Closing):
         for value, (spec, dtype) in zip(values, self._rows, strict=True):
             array = value if type(value) is np.ndarray else as_array(value, spec.name)
             if array.dtype != dtype or array.ndim != len(spec.shape):
-                raise _mismatch(spec, str(dtype), array)
+                raise _mismatch(spec, array.shape, dtype=array.dtype)
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned):
                 array = np.require(array, requirements=("C", "A"))
             arrays.append(array)
         return arrays
 
-    def _lay_out(self, arrays: Sequence[np.ndarray]) -> None:
-        """Compute sizes and offsets, if these arrays have other shapes than those before."""
-        shapes = tuple([array.shape for array in arrays])
+    def _lay_out(self, shapes: Shapes) -> None:
+        """Compute sizes and offsets, if inputs have other shapes than those before."""
         if shapes == self._shapes:
             return
         self._program.check_open()
         self._shapes = None  # until all of it is done
         plan = self._program.passport.plan
-        values = self._values(arrays)
+        values = self._values(shapes)
         self._results = self._program.compute_sizes(values)
         self._arguments = ArgumentBlock(_sized(plan, shapes, self._results), self._program.context)
         self._shapes = shapes
 
-    def _values(self, arrays: Sequence[np.ndarray]) -> list[int]:
+    def _values(self, shapes: Shapes) -> list[int]:
         """Return the values of the size variables, which all sizes of the inputs must fit."""
         sources = self._sizes.variables
-        values = {s.name: arrays[s.input].shape[s.axis] for s in sources}
-        for (spec, dtype), array in zip(self._rows, arrays, strict=True):
-            if tuple([value_of(size, values) for size in spec.shape]) != array.shape:
-                raise _mismatch(spec, str(dtype), array, values)
+        for (spec, _), shape in zip(self._rows, shapes, strict=True):
+            if len(spec.shape) != len(shape):
+                raise _mismatch(spec, shape)
+        values = {s.name: shapes[s.input][s.axis] for s in sources}
+        for (spec, _), shape in zip(self._rows, shapes, strict=True):
+            if tuple([value_of(size, values) for size in spec.shape]) != shape:
+                raise _mismatch(spec, shape, values=values)
         return [values[source.name] for source in sources]
 
     def _invoke(self, arrays: list[np.ndarray], results: list[np.ndarray]) -> None:
+        self._call_at([data_address(array) for array in arrays + results])
+
+    def _call_at(self, addresses: Sequence[int]) -> None:
         program, block = self._program, self._arguments
         program.check_open()
-        for tensor, array in zip(block.tensors, arrays + results, strict=True):
-            tensor.data = data_address(array)
+        for tensor, address in zip(block.tensors, addresses, strict=True):
+            tensor.data = address
         handle = program.main.handle or None
         if program.invoke(self._call, handle, block.address, block.count, block.result_address):
             program.raise_failure("the model")
+
+
+def _shapes_of(arrays: Sequence[np.ndarray]) -> Shapes:
+    return tuple([array.shape for array in arrays])
 
 
 def _sized(plan: CallPlan, inputs: Shapes, outputs: Shapes) -> tuple[TensorSpec, ...]:
@@ -215,11 +251,16 @@ def _sized(plan: CallPlan, inputs: Shapes, outputs: Shapes) -> tuple[TensorSpec,
 
 
 def _mismatch(
-    spec: TensorSpec, dtype: str, array: np.ndarray, values: dict[str, int] | None = None
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    *,
+    dtype: object = None,
+    values: dict[str, int] | None = None,
 ) -> ModelError:
     wanted = ", ".join(str(size) for size in spec.shape)
     given = ", ".join(f"{name} = {number}" for name, number in (values or {}).items())
+    own = array_dtype(spec)
     return ModelError(
-        f"input '{spec.name}' must be {dtype} ({wanted})"
-        f"{f' where {given}' if given else ''}, got {array.dtype} {array.shape}"
+        f"input '{spec.name}' must be {own} ({wanted})"
+        f"{f' where {given}' if given else ''}, got {dtype or own} {shape}"
     )
