@@ -160,7 +160,7 @@ class CompiledGraph:
     def _imports(self, args: Sequence[object], weights: Sequence[int]) -> Iterator[Imported]:
         """Give the traced graph with open sizes, then for the sizes of these arguments alone."""
         numbers = self._numbers_of(args)
-        if self._tracer is None:
+        if self._tracer is None or not self._tracer.takes(args):
             return
         try:
             if self._traced is None or numbers != self._traced_for:

@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from intarsia.driver.build import build
 from intarsia.driver.configured import TargetChoice, read_settings
 from intarsia.driver.request import OPTIONS
 from intarsia.host.guard import working_folder
@@ -25,6 +24,7 @@ from intarsia.target.options import did_you_mean
 from intarsia.target.target import CompositeTarget, Target
 from intarsia_runtime.errors import TargetError, UsageError
 
+from .builds import build_or_fetch
 from .compiled import CompiledGraph, Results
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def backend(
     target = _target(host, chosen)
 
     def compile_module(module: IRModule) -> Executable:
-        artifact = build(module, target, mod_name="graph", host=host, **build_options)
+        artifact = build_or_fetch(module, target, host, build_options)
         return artifact.load(threads=chosen.threads)
 
     return CompiledGraph(

@@ -77,6 +77,19 @@ class Tracer:
             tensor, static_shapes=static, symbolic_context=symbolic, source=source
         )
 
+    def takes(self, args: Sequence[object]) -> bool:
+        """Whether arguments have the sizes that are numbers in the tracing."""
+        tensor = self._torch.Tensor
+        for fake, arg in zip(self._fakes, args, strict=True):
+            if isinstance(fake, tensor) and isinstance(arg, tensor):
+                sizes = cast("Tensor", fake).shape, cast("Tensor", arg).shape
+                if len(sizes[0]) != len(sizes[1]):
+                    return False
+                for size, own in zip(*sizes, strict=True):
+                    if isinstance(size, int) and size != own:
+                        return False
+        return True
+
     def trace(self, numbers: Mapping[int, object], *, late: bool = False) -> Traced:
         """Trace the graph.
 
