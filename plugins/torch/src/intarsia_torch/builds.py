@@ -47,7 +47,9 @@ def build_or_fetch(
     key = None if digest is None else build_key(request, {"": digest})
     if cache is None or key is None:
         return build_request(request)
-    return cache.fetch(key, partial(build_request, request), lambda: module_digest(module) == digest)
+    return cache.fetch(
+        key, partial(build_request, request), lambda: module_digest(module) == digest
+    )
 
 
 def _weight_bytes(module: IRModule) -> int:

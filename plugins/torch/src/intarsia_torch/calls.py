@@ -12,7 +12,7 @@ from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.size import Dim, Size, value_of
 
 from .graph import Computed, Known, Result, View, array_of, tensors_among, version_of
-from .importing import require_torch
+from .onnx_export import require_torch
 
 if TYPE_CHECKING:
     from intarsia_runtime.load import Executable
@@ -77,10 +77,7 @@ class Call:
         for number, stride in self._strides:
             if tensors[number].stride() != stride:
                 return False
-        for number, value in self._numbers:
-            if args[number] != value:
-                return False
-        return True
+        return all(args[number] == value for number, value in self._numbers)
 
     def is_outdated(self, args: Sequence[object]) -> bool:
         """Whether somebody wrote to one of these arguments after it was compiled in."""
@@ -108,9 +105,7 @@ class Call:
         values = {name: cast("int", args[number]) for name, number in self._symbols.items()}
         return tuple([result_of(item, tensors, outputs, values) for item in self._results])
 
-    def _run_at(
-        self, executable: AotExecutor | OpenExecutor, inputs: list[Tensor]
-    ) -> list[Tensor]:
+    def _run_at(self, executable: AotExecutor | OpenExecutor, inputs: list[Tensor]) -> list[Tensor]:
         for place in self._carried:  # the shape of an input without elements says the size
             inputs[place] = self._new_tensor((inputs[place], 0))
         for place, tensor in enumerate(inputs):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs of ``torch.compile`` as compiled programs: which fits a call, and what is compiled anew."""
+"""Graphs of ``torch.compile`` as programs: which one fits a call, and what is compiled anew."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .graph import (
     specialize,
     weights_among,
 )
-from .importing import quiet, require_torch
+from .onnx_export import quiet, require_torch
 from .open_graph import import_traced, symbols_among
 from .tracing import Traced, Tracer
 
@@ -199,5 +199,3 @@ class CompiledGraph:
 
 def _warn(text: str) -> None:
     warnings.warn(text, UserWarning, stacklevel=3)
-
-

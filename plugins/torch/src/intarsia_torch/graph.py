@@ -20,7 +20,7 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import Size
 
-from .importing import export, onnx_model, quiet, require_torch
+from .onnx_export import export, onnx_model, quiet, require_torch
 
 if TYPE_CHECKING:
     from .types import GraphModule, Node, Storage, Tensor

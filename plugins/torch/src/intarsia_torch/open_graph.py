@@ -12,7 +12,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
-from intarsia_runtime.size import Dim, Size, value_of, variable
+from intarsia_runtime.size import Dim, value_of, variable
 
 from .aten.importer import AtenImporter, is_number
 from .aten.in_place import memory_of
@@ -65,9 +65,7 @@ def import_traced(
     if len(body) != len(found):
         raise UnsupportedError("a result of the graph is no tensor")
     names = tuple(f"output_{n}" for n in range(len(body)))
-    main = Function(
-        tuple(params.values()), body[0] if len(body) == 1 else make_tuple(body), names
-    )
+    main = Function(tuple(params.values()), body[0] if len(body) == 1 else make_tuple(body), names)
     module = IRModule.from_function(main)
     if guards:
         module = module.with_attr(RequiredSizes, RequiredSizes(tuple(guards)))
@@ -172,9 +170,7 @@ def _results(
 def _view(result: Tensor, argument: Tensor, number: int, symbols: Symbols) -> View:
     if result.dtype != argument.dtype:
         raise UnsupportedError(f"a result reads argument {number} as {result.dtype}")
-    size, stride = (
-        tuple(map(symbols.size, part)) for part in (result.shape, result.stride())
-    )
+    size, stride = (tuple(map(symbols.size, part)) for part in (result.shape, result.stride()))
     offset = symbols.size(result.storage_offset()) - symbols.size(argument.storage_offset())
     return View(number, size, stride, offset)
 

@@ -165,4 +165,3 @@ def decompositions(operators: Sequence[Operator]) -> dict[object, Callable[..., 
                 found[item] = table[item]
                 break
     return found
-

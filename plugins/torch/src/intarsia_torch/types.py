@@ -212,10 +212,25 @@ class InputName(Protocol):
     name: str
 
 
+class InputKind(Protocol):
+    """What an input of an exported program is."""
+
+    name: str
+
+
 class InputSpec(Protocol):
-    """An input of an exported program."""
+    """An input of an exported program; ``target`` is the name of a weight."""
 
     arg: InputName
+    kind: InputKind
+    target: str | None
+
+
+class Range(Protocol):
+    """The values that a symbol may have."""
+
+    lower: Expression | int
+    upper: Expression | int
 
 
 class Signature(Protocol):
@@ -237,6 +252,21 @@ class Exported(Protocol):
     @property
     def graph_module(self) -> GraphModule:
         """Its operators."""
+        ...
+
+    @property
+    def range_constraints(self) -> Mapping[object, Range]:
+        """The values that each symbol may have."""
+        ...
+
+    @property
+    def state_dict(self) -> Mapping[str, Tensor]:
+        """Parameters and buffers by name."""
+        ...
+
+    @property
+    def constants(self) -> Mapping[str, Tensor]:
+        """Other tensors by name."""
         ...
 
     def run_decompositions(self, decomp_table: Mapping[object, Callable[..., object]]) -> Exported:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from intarsia_ir.graph.guards import RequiredSizes, collecting_guards
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 
 from .artifact import Artifact
@@ -58,7 +58,5 @@ def compile_open(request: BuildRequest) -> Artifact | None:
     opened = open_request(request)
     if opened is None:
         return None
-    model = request.source.model
-    required = model.attr(RequiredSizes) if isinstance(model, IRModule) else None
-    with collecting_guards(() if required is None else required.guards):
+    with collecting_guards():
         return compile_model(opened)

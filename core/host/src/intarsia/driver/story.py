@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from intarsia_ir.budget import KERNEL_SECONDS, budget
-from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
+from intarsia_ir.graph.guards import (
+    RequiredSizes,
+    collected_guards,
+    collecting_guards,
+    require_equal,
+)
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.passes.base import Remarks
@@ -101,6 +106,9 @@ def import_model(request: BuildRequest) -> ImportResult:
     if request.is_open:
         module = source.module(shapes)
         source.forget()
+        required = module.attr(RequiredSizes)
+        for guard in () if required is None else required.guards:
+            require_equal(guard.left, guard.right, guard.why)
         return ImportResult({"main": module})
     imported = import_any(source, request.given_executor, request.runtime, shapes)
     source.forget()

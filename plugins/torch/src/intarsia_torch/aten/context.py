@@ -24,14 +24,12 @@ from intarsia_runtime.size import Dim, Size
 from .sizes import Symbols
 
 if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
-
     from intarsia_ir.graph.types import TensorType
 
 OPSET = 22
 """Version of ONNX's standard operator set whose converters are called."""
 
-Operand: TypeAlias = "Expr | Size | float | str | None | DType | list[Operand] | tuple[Expr, ...]"
+Operand: TypeAlias = "Expr | Size | float | str | DType | list[Operand] | tuple[Expr, ...] | None"
 """An argument of an operator: tensors are expressions, ``SymInt`` are sizes."""
 
 Result: TypeAlias = "Expr | tuple[Expr, ...]"

@@ -140,7 +140,10 @@ class AtenImporter:
         assert converter is not None  # asked at the beginning
         span = Span(node.name, f"aten.{name}")
         values = value if isinstance(value, list | tuple) else (value,)
-        types = [None if item is None else self._symbols.type(item) for item in cast("list[Tensor]", values)]
+        types = [
+            None if item is None else self._symbols.type(item)
+            for item in cast("list[Tensor]", values)
+        ]
         args = self._arguments(node)
         context = AtenContext(name, overload, args, types, span, self._folder, self._symbols)
         try:

@@ -149,8 +149,9 @@ def _one_hot(node: AtenContext) -> Expr:
 
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
-        **dict.fromkeys(("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"),
-                        _embedding_bag),
+        **dict.fromkeys(
+            ("embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"), _embedding_bag
+        ),
         **dict.fromkeys(("scatter", "scatter_add"), _scattered),
         "embedding": _embedding,
         "gather": _gathered,

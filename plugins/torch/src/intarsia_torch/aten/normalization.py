@@ -205,9 +205,7 @@ CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _softmax),
         **dict.fromkeys(("layer_norm", "native_layer_norm"), _layer_norm),
-        **dict.fromkeys(
-            ("batch_norm", "_native_batch_norm_legit_no_training"), _batch_norm
-        ),
+        **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), _batch_norm),
         **dict.fromkeys((*_POOLS, "max_pool2d_with_indices"), _pooled),
         **dict.fromkeys((*_TO_SIZE, "_adaptive_avg_pool2d"), _pooled_to_size),
         **dict.fromkeys(_UPSAMPLE, _resized),

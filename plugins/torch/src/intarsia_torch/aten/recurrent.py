@@ -57,8 +57,7 @@ def _layer(
     bias: Expr | None = None
     if len(params[0]) == 4:
         rows = [
-            node.concat([_reordered(node, op, own[index]) for index in (2, 3)], 0)
-            for own in params
+            node.concat([_reordered(node, op, own[index]) for index in (2, 3)], 0) for own in params
         ]
         bias = node.folded(node.concat([_with_front(node, row) for row in rows], 0))
     hidden = tensor_type(params[0][1]).static_shape[1]
@@ -117,9 +116,7 @@ def _lstm_cell(node: AtenContext, gates: Expr, cell: Expr) -> tuple[Expr, ...]:
     i, f, g, o = (cut(node, gates, 1, n * width, width) for n in range(4))
     i, f, o = (node.call(unary.Sigmoid, gate) for gate in (i, f, o))
     kept = node.call(binary.Multiply, f, cell)
-    cell = node.call(
-        binary.Add, kept, node.call(binary.Multiply, i, node.call(unary.Tanh, g))
-    )
+    cell = node.call(binary.Add, kept, node.call(binary.Multiply, i, node.call(unary.Tanh, g)))
     return node.call(binary.Multiply, o, node.call(unary.Tanh, cell)), cell
 
 

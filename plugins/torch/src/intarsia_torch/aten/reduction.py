@@ -32,9 +32,7 @@ _PLAIN: Mapping[str, type[Op]] = MappingProxyType(
 )
 
 
-def reduced(
-    node: AtenContext, op: type[Op], x: Expr, axes: tuple[int, ...], *, keep: bool
-) -> Expr:
+def reduced(node: AtenContext, op: type[Op], x: Expr, axes: tuple[int, ...], *, keep: bool) -> Expr:
     """Reduce over axes; a number is itself."""
     if not axes:
         return x
@@ -95,9 +93,7 @@ def _variance(node: AtenContext) -> Expr | tuple[Expr, ...]:
     correction = 1 if given is None else given
     if not isinstance(correction, int | float) or correction != int(correction):
         node.unsupported(f"correction={correction}")
-    made = node.call(
-        binary.Divide, total, node.as_tensor(count - int(correction), node.dtype)
-    )
+    made = node.call(binary.Divide, total, node.as_tensor(count - int(correction), node.dtype))
     if node.name.startswith("std"):
         made = node.call(unary.Sqrt, made)
     if not node.name.endswith("_mean"):
@@ -122,9 +118,9 @@ def _norm(node: AtenContext) -> Expr:
     size = node.call(unary.Abs, x)
     if order == 1:
         return reduced(node, reduce.Sum, size, axes, keep=keep)
-    if order == math.inf:
-        return reduced(node, reduce.Max, size, axes, keep=keep)
-    node.unsupported(f"order {order}")
+    if order != math.inf:
+        node.unsupported(f"order {order}")
+    return reduced(node, reduce.Max, size, axes, keep=keep)
 
 
 def _running_sum(node: AtenContext) -> Expr:

@@ -51,9 +51,7 @@ class Symbols:
         fixed: Values that the sizes of an import have; if ``None``, sizes stay open.
     """
 
-    def __init__(
-        self, examples: Mapping[str, int], fixed: Mapping[str, int] | None = None
-    ) -> None:
+    def __init__(self, examples: Mapping[str, int], fixed: Mapping[str, int] | None = None) -> None:
         self._examples = examples
         self._fixed: Mapping[str, Size] = {} if fixed is None else fixed
 
@@ -130,4 +128,3 @@ def _size(expression: Expression) -> Size:
     if operation is None:
         raise UnsupportedError(f"the size {expression} is computed by {name}")
     return reduce(operation, [_size(operand) for operand in operands])
-
