@@ -12,7 +12,7 @@ import pytest
 
 import intarsia
 from intarsia.cli.main import main
-from intarsia_runtime.errors import ModelError, UnsupportedError, UsageError
+from intarsia_runtime.errors import ModelError, UsageError
 from intarsia_torch import dynamo
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
@@ -250,7 +250,7 @@ def test_shapes_out_of_the_range_of_an_export_are_refused() -> None:
         nn.ReLU().eval(), (torch.randn(3, 6),), dynamic_shapes=({0: rows},)
     )
     assert intarsia.from_torch(program, shapes={"input": (9, 6)}).main.params[0].type.is_static
-    with pytest.raises(UnsupportedError, match=r"exported for sizes .* in 2\.\.9, not 10"):
+    with pytest.raises(UsageError, match=r"exported for sizes .* in 2\.\.9, not 10"):
         intarsia.from_torch(program, shapes={"input": (10, 6)})
     with pytest.raises(UsageError, match="the given shape has 3"):
         intarsia.from_torch(program, shapes={"input": (9, 6, 1)})

@@ -139,7 +139,9 @@ class Layer(nn.Module):
 
     def forward(self, x, keys, values):
         batch, length, width = x.shape
-        q, k, v = self.qkv(self.norm(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        q, k, v = (
+            self.qkv(self.norm(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        )
         keys, values = torch.cat([keys, k], 2), torch.cat([values, v], 2)
         y = functions.scaled_dot_product_attention(q, keys, values)
         return x + self.out(y.transpose(1, 2).reshape(batch, length, width)), keys, values
@@ -180,7 +182,11 @@ CASES: dict[str, Case] = {
         lambda n: (_ids(3, n), torch.arange(n).expand(3, n) < torch.tensor([[n], [2], [n - 1]])),
         (5, 9, 16, 33, 60),
     ),
-    "causal": (lambda: Attention(16, 2, True), lambda n: (torch.randn(2, n, 16),), (3, 4, 9, 20, 31)),
+    "causal": (
+        lambda: Attention(16, 2, True),
+        lambda n: (torch.randn(2, n, 16),),
+        (3, 4, 9, 20, 31),
+    ),
     "spelled": (
         SpelledAttention,
         lambda n: tuple(torch.randn(2, 2, n, 8) for _ in range(3)),
@@ -198,7 +204,7 @@ CASES: dict[str, Case] = {
     "bags": (
         Bags,
         lambda n: (_ids(n, 3), _ids(2 * n), torch.arange(n) * 2),
-        (3, 4, 7, 10, 16),
+        (4, 5, 7, 10, 16),
     ),
     "windows": (Windows, lambda n: (torch.randn(n, 4),), (6, 7, 10, 15, 24)),
     "chosen": (Chosen, lambda n: (torch.randn(n, 6),), (3, 5, 8, 12, 19)),

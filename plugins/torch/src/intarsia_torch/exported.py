@@ -11,10 +11,11 @@ from intarsia_ir.graph.guards import RequiredSizes, collecting_guards, require_e
 from intarsia_ir.graph.module import IRModule
 from intarsia_onnx.api import input_types
 from intarsia_onnx.graph import Graph, ValueInfo
-from intarsia_runtime.errors import UnsupportedError
+from intarsia_runtime.errors import UnsupportedError, UsageError
 from intarsia_runtime.size import Dim, maximum, minimum, variable
 
-from .aten.importer import AtenImporter, is_number, name_is_in_place, unknown_among
+from .aten.importer import AtenImporter, is_number, unknown_among
+from .aten.in_place import is_in_place
 from .aten.sizes import Symbols, examples_of
 from .graph import array_of, require_cpu
 from .onnx_export import refuse_changes
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from intarsia_ir.graph.types import TensorType
 
     from .aten.context import Operand
-    from .types import Exported, Expression, InputSpec, Node, Operator, Range, ShapeEnv, Tensor
+    from .types import Exported, Expression, InputSpec, Node, Range, ShapeEnv, Tensor
 
 _LARGEST = 1 << 62
 """Bounds from here on are none."""
@@ -80,11 +81,7 @@ def _plain(exported: Exported) -> Exported:
     """Return a program without writes, and with operators that no converter knows decomposed."""
     nodes = tuple(exported.graph_module.graph.nodes)
     table = decompositions(unknown_among(nodes))
-    writes = any(
-        name_is_in_place(cast("Operator", node.target))
-        for node in nodes
-        if hasattr(node.target, "_schema")
-    )
+    writes = any(is_in_place(node.target) for node in nodes)
     return exported.run_decompositions(table) if table or writes else exported
 
 
@@ -127,7 +124,11 @@ def _bound(types: Mapping[str, TensorType], shapes: Mapping[str, Sequence[int]])
 
 
 def _require_ranges(ranges: Mapping[object, Range], fixed: Mapping[str, int]) -> None:
-    """Let the program check that sizes are within the ranges of the export."""
+    """Let the program check that sizes are within the ranges of the export.
+
+    Raises:
+        UsageError: One that is given is not.
+    """
     for symbol, bounds in ranges.items():
         name = str(symbol)
         size = fixed.get(name, variable(name))
@@ -139,7 +140,7 @@ def _require_ranges(ranges: Mapping[object, Range], fixed: Mapping[str, int]) ->
         if high is not None:
             holds = holds and require_equal(minimum(size, high), size, f"{text} up to {high}")
         if not holds:
-            raise UnsupportedError(f"{text} in {low}..{high}, not {size}")
+            raise UsageError(f"{text} in {low}..{high}, not {size}")
 
 
 def _bound_of(value: Expression | int) -> int | None:

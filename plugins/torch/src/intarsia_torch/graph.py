@@ -210,7 +210,6 @@ def _narrowed(torch: ModuleType, graph_module: GraphModule, chosen: Sequence[int
     copied: GraphModule = torch.fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
     output = next(node for node in copied.graph.nodes if node.op == "output")
     output.args = (tuple(output.args[0][number] for number in chosen),)
-    copied.graph.eliminate_dead_code()
     copied.recompile()
     return copied
 

@@ -20,6 +20,7 @@ from msgspec import Struct
 from intarsia_runtime.errors import UnsupportedError
 
 from .aten.importer import unknown_among
+from .aten.in_place import WriteToViewError, check_writes
 from .aten.sizes import examples_of
 from .attention import encoder_layer, self_attention
 
@@ -111,25 +112,38 @@ class Tracer:
 
     def _decomposed(self, inputs: Sequence[object]) -> GraphModule:
         """Trace, and once more with operators that no converter knows in terms of others."""
+        autocast = self._torch.is_autocast_enabled("cpu") or _enters_autocast(self._graph_module)
+        how = _Form(casts=autocast)
         table = fused(self._torch)
-        found = self._made(inputs, table)
+        found = self._made(inputs, table, how)
+        try:
+            check_writes(tuple(found.graph.nodes))
+        except WriteToViewError:
+            how = _Form(casts=autocast, writes=False)
+            found = self._made(inputs, table, how)
         for _ in range(MOST_ROUNDS):
             known = decompositions(unknown_among(tuple(found.graph.nodes)))
             if not known:
                 break
             table.update(known)
-            found = self._made(inputs, table)
+            found = self._made(inputs, table, how)
         return found
 
     def _made(
-        self, inputs: Sequence[object], table: Mapping[object, Callable[..., object]]
+        self,
+        inputs: Sequence[object],
+        table: Mapping[object, Callable[..., object]],
+        how: _Form,
     ) -> GraphModule:
         proxies = import_module("torch.fx.experimental.proxy_tensor")
+        function: Callable[..., object] = self._graph_module
+        if not how.writes:
+            function = self._torch.func.functionalize(function, remove="mutations_and_views")
         trace = proxies.make_fx(
-            self._graph_module,
+            function,
             decomposition_table=table,
             tracing_mode="real",
-            pre_dispatch=True,
+            pre_dispatch=how.writes and not how.casts,
             _allow_non_fake_inputs=True,
         )
         with ExitStack() as stack:
@@ -141,6 +155,24 @@ class Tracer:
                 raise UnsupportedError(
                     f"the graph cannot be traced: {type(cause).__name__}: {cause}"
                 ) from cause
+
+
+class _Form(Struct, frozen=True):
+    """What operators of a traced graph may do.
+
+    Attributes:
+        casts: Whether the casts of autocast are operators; composite operators are taken apart.
+        writes: Whether operators may write to their arguments; if not, as before.
+    """
+
+    casts: bool = False
+    writes: bool = True
+
+
+def _enters_autocast(graph_module: GraphModule) -> bool:
+    """Whether a graph switches autocast on or off."""
+    names = (getattr(node.target, "__name__", "") for node in graph_module.graph.nodes)
+    return "_enter_autocast" in names
 
 
 def fused(torch: ModuleType) -> dict[object, Callable[..., object]]:

@@ -27,6 +27,7 @@ class Expression(Protocol):
     args: tuple[Expression, ...]
     is_Integer: bool
     is_Symbol: bool
+    is_number: bool
 
 
 class SymNode(Protocol):
@@ -185,10 +186,6 @@ class Graph(Protocol):
 
     def erase_node(self, node: Node) -> None:
         """Remove a node without users."""
-        ...
-
-    def eliminate_dead_code(self) -> bool:
-        """Remove what no result needs."""
         ...
 
 

@@ -42,7 +42,9 @@ def _range(node: AtenContext) -> Expr:
     start, step = node.args.get("start", 0), node.args.get("step", 1)
     (count,) = node.sizes
     if not node.dtype.is_integer:
-        return _float_range(node, start, step)
+        return _scaled_range(node, start, step)
+    if isinstance(step, Dim):
+        return _scaled_range(node, start, step)
     if not isinstance(step, int) or not isinstance(start, int | Dim):
         node.unsupported(f"a range of integers from {start} by {step}")
     begin: Size = start
@@ -51,7 +53,7 @@ def _range(node: AtenContext) -> Expr:
     return node.call(generate.Arange, attrs=attrs)
 
 
-def _float_range(node: AtenContext, start: Operand, step: Operand) -> Expr:
+def _scaled_range(node: AtenContext, start: Operand, step: Operand) -> Expr:
     (count,) = node.sizes
     attrs = generate.Arange.Attrs(start=0, stop=count, step=1, dtype=DType.INT64)
     numbers = node.cast(node.call(generate.Arange, attrs=attrs), node.dtype)

@@ -8,16 +8,18 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from intarsia_ir.budget import budget
-from intarsia_ir.diagnostics import Span
+from intarsia_ir.diagnostics import NO_SPAN, Span
 from intarsia_ir.graph.expr import Expr, constant, tensor_type
 from intarsia_ir.graph.types import TensorType
+from intarsia_onnx.builder import Builder
 from intarsia_onnx.fold import ConstantFolder
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 from intarsia_runtime.size import Dim, Size
 
 from .context import AtenContext, Operand
-from .in_place import Writes
+from .fractions import fraction
+from .in_place import Writes, is_in_place
 from .sizes import Symbols, dtype_named
 from .table import converter_of
 
@@ -110,7 +112,7 @@ class AtenImporter:
         if name in _CHECKS:
             return None
         made = self._converted(node, name, overload, value)
-        if name_is_in_place(cast("Operator", target)):
+        if is_in_place(target):
             assert isinstance(made, Expr)  # writes give the tensor written to
             self._values.update(dict.fromkeys(self._writes.renamed(node), made))
         return made
@@ -124,6 +126,8 @@ class AtenImporter:
         if node.target is operator.getitem:
             results, index = cast("tuple[tuple[Operand, ...], int]", self._resolved(node.args))
             if not isinstance(index, int) or index >= len(results):
+                if not node.users:
+                    return None
                 raise UnsupportedError(f"result {index} of '{node.args[0]}' is used")
             return results[index]
         if name in _IGNORED or value is None:
@@ -185,9 +189,12 @@ class AtenImporter:
     def _number(self, value: object) -> Operand:
         if isinstance(value, int | float):
             return value
-        if type(value).__name__ != "SymInt":
-            raise UnsupportedError(f"{value} is computed of open sizes, and is no size")
-        return self._symbols.size(cast("SymInt", value))
+        number = cast("SymInt", value)
+        if type(value).__name__ == "SymInt":
+            return self._symbols.size(number)
+        if type(value).__name__ != "SymFloat":
+            return None  # a condition, which a guard has decided
+        return fraction(Builder(NO_SPAN, self._folder), number.node.expr, self._symbols)
 
     def _resolved(self, value: object) -> Operand:
         if is_node(value):
@@ -243,15 +250,9 @@ def name_of(target: Operator) -> tuple[str, str]:
     name = target._schema.name.partition("::")[2]
     namespace = target._schema.name.partition("::")[0]
     name = name if namespace == "aten" else f"{namespace}::{name}"
-    if name_is_in_place(target):
+    if is_in_place(target):
         name = name[:-1]
     return name, target._schema.overload_name
-
-
-def name_is_in_place(target: Operator) -> bool:
-    """Whether an operator writes to its first argument, and its name says so."""
-    schema = target._schema
-    return schema.is_mutable and schema.name.endswith("_") and not schema.name.endswith("__")
 
 
 def _is_plain(node: Node, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from intarsia_runtime.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ..types import Node, Tensor
+    from ..types import Node, Schema, Tensor
 
 
 class WriteToViewError(UnsupportedError):
@@ -53,6 +53,28 @@ class Writes:
             elif any(self._places[user] > place for user in node.users):
                 raise WriteToViewError(f"a write to a part of '{node.name}', which is read later")
         return renamed
+
+
+def is_in_place(target: object) -> bool:
+    """Whether an operator writes to its first argument, and its name says so."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return False
+    name = cast("Schema", schema).name
+    return cast("Schema", schema).is_mutable and name.endswith("_") and not name.endswith("__")
+
+
+def check_writes(nodes: Sequence[Node]) -> None:
+    """Make sure that every write of a graph can become a new value.
+
+    Raises:
+        WriteToViewError: A part that is written to is read later as part of the whole.
+        UnsupportedError: The graph writes to an argument.
+    """
+    writes = Writes(nodes)
+    for node in nodes:
+        if is_in_place(node.target):
+            writes.renamed(node)
 
 
 def memory_of(tensor: Tensor) -> object:

@@ -134,16 +134,23 @@ def _attention(node: AtenContext) -> Expr:
     if node.flag("enable_gqa"):
         heads = sizes_of(query)[-3]
         key, value = (_grouped(node, x, heads) for x in (key, value))
-    width = sizes_of(query)[-1]
-    if not isinstance(width, int):
-        node.unsupported("heads of open size")
-    scale = node.number("scale", 1 / math.sqrt(width))
-    query = node.call(binary.Multiply, query, node.scalar(scale, kind))
+    query = node.call(binary.Multiply, query, _scale(node, sizes_of(query)[-1], kind))
     scores = node.call(nn.Matmul, query, key, attrs=_BY_TRANSPOSE)
     mask = node.optional("attn_mask")
     if node.flag("is_causal"):
         mask = _causal(node, sizes_of(query)[-2], sizes_of(key)[-2])
     return node.call(nn.Matmul, _probabilities(node, scores, mask), value)
+
+
+def _scale(node: AtenContext, width: Size, kind: DType) -> Expr:
+    """Return the factor of the scores; that of open heads is computed by the program."""
+    given = node.args.get("scale")
+    if given is None and isinstance(width, int):
+        given = 1 / math.sqrt(width)
+    if given is not None:
+        return node.as_tensor(given, kind)
+    wide = node.as_tensor(width, DType.FLOAT64)
+    return node.cast(node.call(unary.Rsqrt, wide), kind)
 
 
 def _probabilities(node: AtenContext, scores: Expr, mask: Expr | None) -> Expr:

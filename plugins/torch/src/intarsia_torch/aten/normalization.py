@@ -10,8 +10,10 @@ import numpy as np
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops.arrays import numpy_dtype
+from intarsia_runtime.size import Dim
 
 from .context import AtenContext, Converter, rank_of, sizes_of
+from .resizing import resize_linear, resize_nearest
 
 
 def _layer_norm(node: AtenContext) -> Expr | tuple[Expr, ...]:
@@ -171,6 +173,8 @@ def _resized(node: AtenContext) -> Expr:
     places = "align_corners" if aligned else places
     if mode == "linear" and not aligned:
         places = "pytorch_half_pixel"
+    if any(isinstance(size, Dim) for size in (*sizes_of(x)[2:], *node.sizes[2:])):
+        return _resized_open(node, x, mode, aligned=aligned)
     scales, sizes = _scales(node, x)
     return node.onnx(
         "Resize",
@@ -183,6 +187,20 @@ def _resized(node: AtenContext) -> Expr:
         nearest_mode="floor",
         cubic_coeff_a=-0.75,
     )
+
+
+def _resized_open(node: AtenContext, x: Expr, mode: str, *, aligned: bool) -> Expr:
+    """Resize a picture of open size."""
+    given = node.args.get("scale_factors")
+    factors = [
+        factor if isinstance(factor, int | float) else None
+        for factor in (given if isinstance(given, list) else [None] * (rank_of(x) - 2))
+    ]
+    if mode == "nearest":
+        return resize_nearest(node, x, factors)
+    if mode != "linear":
+        node.unsupported(f"mode '{mode}' of an open size")
+    return resize_linear(node, x, factors, aligned=aligned)
 
 
 def _scales(node: AtenContext, x: Expr) -> tuple[Expr | None, Expr | None]:

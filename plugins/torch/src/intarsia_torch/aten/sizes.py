@@ -64,7 +64,15 @@ class Symbols:
         """
         if isinstance(value, int):
             return int(value)
-        found = _size(value.node.expr)
+        return self.size_of(value.node.expr)
+
+    def size_of(self, expression: Expression) -> Size:
+        """Return a size that is an expression over symbols.
+
+        Raises:
+            UnsupportedError: As of :meth:`size`.
+        """
+        found = _size(expression)
         return found.substitute(self._fixed) if isinstance(found, Dim) else found
 
     def type(self, value: Tensor) -> TensorType:
