@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING, cast
 
@@ -15,6 +15,8 @@ from .graph import Computed, Known, Result, View, array_of, tensors_among, versi
 from .onnx_export import require_torch
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from intarsia_runtime.load import Executable
 
     from .graph import Imported
@@ -127,7 +129,8 @@ class Call:
         """Run a program that takes arrays."""
         found = executable.run([array_of(tensor) for tensor in inputs])
         made: list[Tensor] = []
-        for array, kind in zip(found.values(), self._kinds, strict=True):
+        arrays = cast("Iterable[np.ndarray]", found.values())  # a graph's results are tensors
+        for array, kind in zip(arrays, self._kinds, strict=True):
             output = self._new_tensor(array.shape, dtype=kind)
             array_of(output)[...] = array
             made.append(output)

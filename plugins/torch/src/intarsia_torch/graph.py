@@ -20,10 +20,11 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import Size
 
+from .aten.in_place import memory_of
 from .onnx_export import export, onnx_model, quiet, require_torch
 
 if TYPE_CHECKING:
-    from .types import GraphModule, Node, Storage, Tensor
+    from .types import GraphModule, Node, Tensor
 
 
 class Computed(Struct, frozen=True):
@@ -57,8 +58,6 @@ Result: TypeAlias = "Computed | Known | View"
 
 version_of: Callable[[Tensor], int] = attrgetter("_version")
 """Count of the writes to a tensor, as torch keeps it; not of those through ``tensor.data``."""
-
-_address_of: Callable[[Storage], object] = attrgetter("_cdata")
 
 
 class Imported(Struct, frozen=True, eq=False):
@@ -143,7 +142,7 @@ def _trace(
                 f"the graph writes to its argument {number}; compiled code only computes",
                 hint="in evaluation mode a batch norm does not; or return the new value",
             )
-    owners = {_memory(tensor): number for number, tensor in reversed(tensors.items())}
+    owners = {memory_of(tensor): number for number, tensor in reversed(tensors.items())}
     results: list[Result] = []
     computed: list[Tensor] = []
     found = tensors_among(values)
@@ -151,18 +150,14 @@ def _trace(
         result = found.get(position)
         if result is None:
             results.append(Known(value))
-        elif _memory(result) in owners:
-            owner = owners[_memory(result)]
+        elif memory_of(result) in owners:
+            owner = owners[memory_of(result)]
             results.append(_view(result, tensors[owner], owner))
         else:
             _refuse_overlap(result, computed)
             results.append(Computed(len(computed)))
             computed.append(result)
     return tuple(results), tuple(tensor.dtype for tensor in computed)
-
-
-def _memory(tensor: Tensor) -> object:
-    return _address_of(tensor.untyped_storage())
 
 
 def _view(result: Tensor, argument: Tensor, number: int) -> View:
@@ -174,7 +169,7 @@ def _view(result: Tensor, argument: Tensor, number: int) -> View:
 
 def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
     """Compiled code writes each result to its own memory: what shares memory would come apart."""
-    same = [other for other in others if _memory(other) == _memory(result)]
+    same = [other for other in others if memory_of(other) == memory_of(result)]
     own, size = _layout(result), result.element_size()
     if any(overlap(own, _layout(other), size) for other in same):
         raise UnsupportedError("two results of the graph share memory")

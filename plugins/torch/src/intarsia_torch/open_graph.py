@@ -48,7 +48,7 @@ def import_traced(
     inputs = [node for node in nodes if node.op == "placeholder"]
     symbols = Symbols(traced.examples, fixed)
     (values,) = (node.args[0] for node in nodes if node.op == "output")
-    outputs = [_value_of(value) for value in cast("Sequence[object]", values)]
+    outputs = [_value_of(value) for value in values]
     results = _results(outputs, inputs, symbols, traced.examples)
     chosen = [n for n, result in enumerate(results) if isinstance(result, Computed)]
     kinds = tuple(cast("Tensor", outputs[n]).dtype for n in chosen)

@@ -59,12 +59,14 @@ class Tracer:
         self._graph_module = graph_module
         guards = import_module("torch._guards")
         context = guards.TracingContext.try_get()
-        mode = None if context is None else context.fake_mode
-        contexts: Mapping[object, object] = {} if mode is None else context.tensor_to_context
+        mode: FakeMode | None = None
+        contexts: Mapping[object, object] = {}
+        if context is not None and context.fake_mode is not None:
+            mode, contexts = context.fake_mode, context.tensor_to_context
         if mode is None:
             mode = import_module("torch._subclasses.fake_tensor").FakeTensorMode()
-        self._mode: FakeMode = mode
-        with mode:
+        self._mode = cast("FakeMode", mode)
+        with self._mode:
             self._fakes = [self._fake(value, contexts) for value in args]
 
     def _fake(self, value: object, contexts: Mapping[object, object]) -> object:
@@ -83,12 +85,13 @@ class Tracer:
         tensor = self._torch.Tensor
         for fake, arg in zip(self._fakes, args, strict=True):
             if isinstance(fake, tensor) and isinstance(arg, tensor):
-                sizes = cast("Tensor", fake).shape, cast("Tensor", arg).shape
-                if len(sizes[0]) != len(sizes[1]):
+                shape = cast("Sequence[object]", cast("Tensor", fake).shape)  # some are symbols
+                own = cast("Tensor", arg).shape
+                if len(shape) != len(own):
                     return False
-                for size, own in zip(*sizes, strict=True):
-                    if isinstance(size, int) and size != own:
-                        return False
+                rows = zip(shape, own, strict=True)
+                if any(isinstance(size, int) and size != number for size, number in rows):
+                    return False
         return True
 
     def trace(self, numbers: Mapping[int, object], *, late: bool = False) -> Traced:

@@ -19,7 +19,7 @@ from intarsia_runtime.size import Dim, Size
 
 from .context import AtenContext, Operand
 from .fractions import fraction
-from .in_place import Writes, is_in_place
+from .in_place import Writes, is_in_place, is_operator, schema_of
 from .sizes import Symbols, dtype_named
 from .table import converter_of
 
@@ -125,7 +125,7 @@ class AtenImporter:
         name = getattr(node.target, "__name__", str(node.target))
         if node.target is operator.getitem:
             results, index = cast("tuple[tuple[Operand, ...], int]", self._resolved(node.args))
-            if not isinstance(index, int) or index >= len(results):
+            if index >= len(results):
                 if not node.users:
                     return None
                 raise UnsupportedError(f"result {index} of '{node.args[0]}' is used")
@@ -143,11 +143,9 @@ class AtenImporter:
         converter = converter_of(name, overload)
         assert converter is not None  # asked at the beginning
         span = Span(node.name, f"aten.{name}")
-        values = value if isinstance(value, list | tuple) else (value,)
-        types = [
-            None if item is None else self._symbols.type(item)
-            for item in cast("list[Tensor]", values)
-        ]
+        is_list = isinstance(value, list | tuple)
+        several = cast("Sequence[Tensor | None]", value if is_list else [value])
+        types = [None if item is None else self._symbols.type(item) for item in several]
         args = self._arguments(node)
         context = AtenContext(name, overload, args, types, span, self._folder, self._symbols)
         try:
@@ -175,7 +173,7 @@ class AtenImporter:
         return isinstance(one, Dim) | isinstance(other, Dim) and values[0] == values[1]
 
     def _arguments(self, node: Node) -> dict[str, Operand]:
-        schema = cast("Operator", node.target)._schema
+        schema = schema_of(node.target)
         found: dict[str, Operand] = {}
         for position, argument in enumerate(schema.arguments):
             if position < len(node.args):
@@ -240,19 +238,14 @@ def is_node(value: object) -> bool:
     return hasattr(value, "op") and hasattr(value, "users")
 
 
-def is_operator(target: object) -> bool:
-    """Whether a node calls an operator of torch's own tables."""
-    return hasattr(target, "_schema")
-
-
 def name_of(target: Operator) -> tuple[str, str]:
     """Return the name of an operator without namespace, and of its overload; writes are none."""
-    name = target._schema.name.partition("::")[2]
-    namespace = target._schema.name.partition("::")[0]
+    schema = schema_of(target)
+    namespace, _, name = schema.name.partition("::")
     name = name if namespace == "aten" else f"{namespace}::{name}"
     if is_in_place(target):
         name = name[:-1]
-    return name, target._schema.overload_name
+    return name, schema.overload_name
 
 
 def _is_plain(node: Node, name: str) -> bool:

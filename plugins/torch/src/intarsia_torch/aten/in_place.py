@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from intarsia_runtime.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from ..types import Node, Schema, Tensor
+
+
+schema_of: Callable[[object], Schema] = attrgetter("_schema")
+"""The schema of an operator of torch's own tables."""
+
+_address_of: Callable[[object], object] = attrgetter("_cdata")
 
 
 class WriteToViewError(UnsupportedError):
@@ -57,11 +64,15 @@ class Writes:
 
 def is_in_place(target: object) -> bool:
     """Whether an operator writes to its first argument, and its name says so."""
-    schema = getattr(target, "_schema", None)
-    if schema is None:
+    if not is_operator(target):
         return False
-    name = cast("Schema", schema).name
-    return cast("Schema", schema).is_mutable and name.endswith("_") and not name.endswith("__")
+    schema = schema_of(target)
+    return schema.is_mutable and schema.name.endswith("_") and not schema.name.endswith("__")
+
+
+def is_operator(target: object) -> bool:
+    """Whether a node calls an operator of torch's own tables."""
+    return hasattr(target, "_schema")
 
 
 def check_writes(nodes: Sequence[Node]) -> None:
@@ -79,7 +90,7 @@ def check_writes(nodes: Sequence[Node]) -> None:
 
 def memory_of(tensor: Tensor) -> object:
     """Return what is equal for tensors that are views of one memory."""
-    return tensor.untyped_storage()._cdata
+    return _address_of(tensor.untyped_storage())
 
 
 def _form(tensor: Tensor) -> tuple[str, ...]:

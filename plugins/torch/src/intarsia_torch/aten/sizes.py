@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import reduce
-from operator import add, mul
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
@@ -26,19 +26,31 @@ from intarsia_runtime.size import (
 if TYPE_CHECKING:
     from ..types import Expression, ShapeEnv, SymInt, Tensor
 
+
+def _sum(a: Size, b: Size) -> Size:
+    return a + b
+
+
+def _product(a: Size, b: Size) -> Size:
+    return a * b
+
+
 _OPERATIONS: Mapping[str, Callable[[Size, Size], Size]] = MappingProxyType(
     {
-        "Add": add,
+        "Add": _sum,
         "CleanDiv": floor_divide,
         "FloorDiv": floor_divide,
         "Max": maximum,
         "Min": minimum,
         "Mod": remainder,
-        "Mul": mul,
+        "Mul": _product,
         "PythonMod": remainder,
     }
 )
 """Operations by the name of their class in SymPy or ``torch.utils._sympy.functions``."""
+
+_BACKED = re.compile(r"s\d+")
+"""Names that PyTorch gives to symbols of sizes of arguments."""
 
 _MOST_POWERS = 8
 
@@ -102,7 +114,7 @@ class Symbols:
 
 def examples_of(environment: ShapeEnv | None) -> dict[str, int]:
     """Return the example value of each symbol of a tracing."""
-    values = {} if environment is None else environment.backed_var_to_val
+    values: Mapping[object, int] = {} if environment is None else environment.backed_var_to_val
     return {str(symbol): int(value) for symbol, value in values.items()}
 
 
@@ -124,14 +136,14 @@ def _size(expression: Expression) -> Size:
         return int(cast("int", expression))
     if expression.is_Symbol:
         text = str(expression)
-        if text.startswith("u"):
-            raise UnsupportedError(f"the size {text} depends on the contents of a tensor")
+        if not _BACKED.fullmatch(text):  # ``u0`` and ``zuf0`` are items of tensors
+            raise UnsupportedError(f"the number {text} depends on the contents of a tensor")
         return variable(text)
     operands = expression.args
     if name == "Pow" and operands[1].is_Integer:
         power = int(cast("int", operands[1]))
         if 0 < power <= _MOST_POWERS:
-            return reduce(mul, [_size(operands[0])] * power)
+            return reduce(_product, [_size(operands[0])] * power)
     operation = _OPERATIONS.get(name)
     if operation is None:
         raise UnsupportedError(f"the size {expression} is computed by {name}")
