@@ -11,7 +11,7 @@ import pytest
 from intarsia.plugin import Target
 from intarsia_dnnl import isa, plugin, profitable
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.draft import Draft
+from intarsia_dnnl.draft import DnnlDraft
 from intarsia_dnnl.isa import EXACT, exact_feature
 from intarsia_dnnl.loader import load
 from intarsia_dnnl.support import TABLE
@@ -290,7 +290,7 @@ def test_an_operator_that_is_never_taken_is_not_lowered():
     match = match_pattern(row.pattern, looked_up(), count_uses((looked_up(),)))
     assert match is not None
     with pytest.raises(PluginError, match="no tables"):
-        row.lower(Draft("dnnl_0"), match)
+        row.lower(DnnlDraft("dnnl_0"), match)
 
 
 def test_the_readme_shows_the_table():

@@ -30,9 +30,9 @@ from intarsia_runtime.artifact.digest import MemberDigest
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
@@ -52,9 +52,9 @@ from intarsia_runtime.errors import (
 )
 
 X = TensorSpec("x", (2, 3), DType.FLOAT32)
-IN = Argument(Place.INPUT, 0, (2, 3), DType.FLOAT32)
-OUT = Argument(Place.OUTPUT, 0, (2, 3), DType.FLOAT32)
-WEIGHT = Argument(Place.CONSTANT, 0, (5,), DType.FLOAT32)
+IN = Argument(ArgumentSource.INPUT, 0, (2, 3), DType.FLOAT32)
+OUT = Argument(ArgumentSource.OUTPUT, 0, (2, 3), DType.FLOAT32)
+WEIGHT = Argument(ArgumentSource.CONSTANT, 0, (5,), DType.FLOAT32)
 PLAN = CallPlan((X,), (X,), ("w",), ("toy_0",), 64, (CopyStep(IN, OUT),))
 PASSPORT = Passport(
     name="sample",

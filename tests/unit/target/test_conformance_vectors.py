@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from intarsia.target.kind import Role, TargetKind
-from intarsia.target.kinds import KindTable
+from intarsia.target.kind_table import KindTable
 from intarsia.target.options import option
 from intarsia.target.read import read_spec
 from intarsia_runtime.errors import IntarsiaError

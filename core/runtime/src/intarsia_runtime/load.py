@@ -18,11 +18,11 @@ from .executors.aot import AotExecutor
 from .executors.foreign import ForeignExecutable
 from .executors.graph import GraphExecutor
 from .executors.open import OpenExecutor
-from .executors.sizes import SizesExecutor
+from .executors.variants import SizesExecutor
 from .executors.vm import Piece, VmExecutor
 from .guarded import is_plugins_own
 from .loading import DriveProgram, PlanExecutable
-from .program import Program
+from .program import LoadedProgram
 
 VM = "vm"
 _MEMBERS = ("inputs", "outputs", "passport", "threads", "run", "run_into", "close")
@@ -109,7 +109,8 @@ def _instantiate(
         return _program_of_pieces(opened, threads, inner, with_libraries)
     if passport.plan.open is not None:
         if kind not in ("aot", "graph", VM):
-            raise UsageError(
+            wrong = UsageError if executor else ArtifactError  # whose word it is
+            raise wrong(
                 f"executor '{kind}' does not run a program of open sizes",
                 hint="compile it with --shape, or run it with aot",
             )
@@ -160,9 +161,9 @@ def _drive(kind: str, *, wanted: bool) -> DriveProgram:
         raise UsageError(f"no executor '{kind}' runs here", hint="aot or graph") from None
 
 
-def _program(opened: OpenedArtifact, threads: int | None, with_libraries: bool) -> Program:
+def _program(opened: OpenedArtifact, threads: int | None, with_libraries: bool) -> LoadedProgram:
     check_machine(opened.passport, this_machine())
-    return Program(opened, threads, with_libraries=with_libraries)
+    return LoadedProgram(opened, threads, with_libraries=with_libraries)
 
 
 def _made(

@@ -14,7 +14,7 @@ from intarsia.driver.arrays import plain_arrays
 from intarsia.driver.config import Executor
 from intarsia.driver.dynamic import VM, import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
-from intarsia.driver.source import Source, source_of
+from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
 from intarsia.driver.values import Given
 from intarsia.host.host import Host
@@ -32,7 +32,7 @@ from intarsia_runtime.errors import GateFailed, ModelError
 from intarsia_runtime.executors.graph import GraphExecutor
 from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.executors.signature import Inputs
-from intarsia_runtime.executors.sizes import SizesExecutor
+from intarsia_runtime.executors.variants import SizesExecutor
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_runtime.load import Executable, InProcess
 from intarsia_runtime.loading import RunValue, StepSeen
@@ -163,7 +163,9 @@ def verify_run(
         UnsupportedError: The model cannot be imported.
         PluginError: A plugin of the artifact's target failed.
     """
-    source = source_of(host, model, values=values)
+    target = read_target(host, passport.target, None)
+    flows = target.fallback.kind.control_flow
+    source = source_of(host, model, values=values, control_flow=flows)
     reference = _reference(source, passport, inputs, shapes)
     outputs = verify_outputs(reference, inputs, results)
     if not is_walked(passport) or passport.plan.open is not None:
@@ -173,7 +175,6 @@ def verify_run(
         if isinstance(executable, SizesExecutor):
             program, arrays = executable.fitted(inputs)
             reference = _reference(source, passport, arrays, shapes)
-        target = read_target(host, passport.target, None)
         prepared = {
             name: prepare_module(host, piece, target).module
             for name, piece in _modules(reference).items()
@@ -191,7 +192,7 @@ def is_walked(passport: Passport) -> bool:
 
 
 def _reference(
-    source: Source,
+    source: ModuleSource,
     passport: Passport,
     inputs: Mapping[str, np.ndarray],
     shapes: Mapping[str, Sequence[int]] | None,
@@ -203,6 +204,9 @@ def _reference(
     if any(part.passport.plan.open is not None for part in passport.parts):
         with collecting_guards():
             imported = source.program(shapes, hosted=_hosted(passport))
+    elif passport.plan.open is not None:  # it may compute sizes, whatever those of its inputs are
+        with collecting_guards():
+            imported = source.module(shapes)
     else:
         imported = import_any(source, executor, None, shapes, keep=True)
     return needs_program(imported, executor) or imported

@@ -11,11 +11,12 @@ from intarsia_ir.tir.func import PrimFunc
 from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.arguments import dlpack_code, faults_of
 from intarsia_loops.codegen.c_interface import Interface
+from intarsia_loops.codegen.statements import AddressOf
 from intarsia_runtime.artifact.plan import (
     PLAN_STAMP,
     Argument,
+    ArgumentSource,
     CallPlan,
-    Place,
     RegionStep,
     TensorSpec,
     plan_stamp,
@@ -35,9 +36,9 @@ def print_entry(module: TensorModule, interface: Interface) -> str:
     ``__tvm_ffi_main`` carries out the plan, ``__tvm_ffi_<kernel>`` calls one kernel, and
     ``intarsia_run_steps`` walks a table of C calls (``intarsia_runtime.loading``).
     """
-    statics = Statics()
+    statics = ConstantTables()
     parts = [kernel_wrapper(function, statics) for function in module.functions]
-    parts.append(_Main(interface, statics).text())
+    parts.append(_CMain(interface, statics).text())
     describe = () if interface.whole else (DESCRIBE,)
     head = "".join([INCLUDE, TYPES, SLOT, EXPECTED, FAIL, CHECKS])
     declared = f"const uint64_t {PLAN_STAMP}"
@@ -45,7 +46,7 @@ def print_entry(module: TensorModule, interface: Interface) -> str:
     return "\n".join([head, *describe, *statics.lines, stamp, "", *parts, STEPS])
 
 
-class Statics(Struct):
+class ConstantTables(Struct):
     """Constant tables, each once; their names begin with a prefix."""
 
     prefix: str = ""
@@ -67,9 +68,9 @@ class Statics(Struct):
         """Return the descriptions of arguments, each given as ``input 'x'`` and its type."""
         rows: list[str] = []
         for name, spec in called:
-            said = faults_of(name, spec)
-            texts = ",\n    ".join(_quoted(text) for text in said)
-            messages = self._add("faults", said, "char *const {}[]", f"{{\n    {texts}}}")
+            faults = faults_of(name, spec)
+            texts = ",\n    ".join(_quoted(text) for text in faults)
+            messages = self._add("faults", faults, "char *const {}[]", f"{{\n    {texts}}}")
             rows.append(
                 f"{{{dlpack_code(spec.dtype)}, {spec.dtype.bits}, {len(spec.shape)}, "
                 f"{self.shape(spec.shape)}, {messages}}}"
@@ -131,7 +132,7 @@ def check_arguments(count: int, skip: int, expected: str) -> list[str]:
     ]
 
 
-def kernel_wrapper(function: PrimFunc, statics: Statics, prefix: str = "__tvm_ffi_") -> str:
+def kernel_wrapper(function: PrimFunc, statics: ConstantTables, prefix: str = "__tvm_ffi_") -> str:
     """Return the function of packed arguments that calls one kernel."""
     params = function.params
     called = [
@@ -154,7 +155,7 @@ def kernel_wrapper(function: PrimFunc, statics: Statics, prefix: str = "__tvm_ff
 def region_call(
     step: RegionStep,
     place: Callable[[Argument], str],
-    statics: Statics,
+    statics: ConstantTables,
     called: tuple[str, str],
 ) -> list[str]:
     """Return the statements that call a region; its tensors are described on the stack.
@@ -188,9 +189,9 @@ def region_call(
     ]
 
 
-class _Main(Struct):
+class _CMain(Struct):
     interface: Interface
-    statics: Statics
+    statics: ConstantTables
 
     def text(self) -> str:
         plan = self.interface.plan
@@ -233,21 +234,21 @@ class _Main(Struct):
 
     def _address(self, arg: Argument) -> str:
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return pointer_to(C99.memory[arg.dtype], arg.index)
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return pointer_to(
                     C99.memory[arg.dtype], len(self.interface.plan.inputs) + arg.index
                 )
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 return f"context[{1 + arg.index}].data"
-            case Place.WORKSPACE:
+            case ArgumentSource.WORKSPACE:
                 return f"context[0].memory + {arg.index}"
 
     def _steps(self) -> list[str]:
         return self.interface.steps(self._address, self._region)
 
-    def _region(self, step: RegionStep) -> list[str]:
+    def _region(self, step: RegionStep, address_of: AddressOf) -> list[str]:
         first = 1 + len(self.interface.plan.constants) + 2 * step.region
         called = f"context[{first}].call", f"context[{first + 1}].handle"
-        return region_call(step, self._address, self.statics, called)
+        return region_call(step, address_of, self.statics, called)

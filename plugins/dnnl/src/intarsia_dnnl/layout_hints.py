@@ -16,7 +16,7 @@ from msgspec import Struct
 from .names import DTYPES
 
 if TYPE_CHECKING:
-    from .program import Node, Program
+    from .program import PrimitiveNode, PrimitiveProgram
     from .sdk import Dnnl
 
 
@@ -35,7 +35,7 @@ class LayoutHint(Struct, frozen=True):
 
 
 def find_layout_hints(
-    dnnl: Dnnl, program: Program, outputs: AbstractSet[int]
+    dnnl: Dnnl, program: PrimitiveProgram, outputs: AbstractSet[int]
 ) -> dict[int, LayoutHint]:
     """Return a wish for outputs and for values that views read."""
     layout_hints = {
@@ -57,11 +57,11 @@ def find_layout_hints(
     return layout_hints
 
 
-def _plain(dnnl: Dnnl, program: Program, value: int) -> int:
+def _plain(dnnl: Dnnl, program: PrimitiveProgram, value: int) -> int:
     return dnnl.plain(program.shapes[value], DTYPES[program.dtypes[value]])
 
 
-def _before(dnnl: Dnnl, program: Program, node: Node, desc: int) -> int | None:
+def _before(dnnl: Dnnl, program: PrimitiveProgram, node: PrimitiveNode, desc: int) -> int | None:
     """Return the layout of a view's operand that makes its result have the layout ``desc``."""
     if node.kind == "transpose":
         return dnnl.permuted(desc, node.ints("axes"))

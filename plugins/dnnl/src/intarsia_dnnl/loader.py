@@ -19,14 +19,14 @@ from intarsia_runtime.plugin import (
 )
 
 from .arena import Lifetime, aligned_bytes, plan_arena
-from .assembly import Assembly, Home, Tensor
+from .assembly import Assembly, Home, MemoryTensor
 from .isa import check_limit
 from .narrow import has_matrix_unit, multiplies_narrow, narrow_values
 from .primitives import build_node
-from .program import FILE, SCHEMA, Program, multiplies_integers, parse_program
+from .program import FILE, SCHEMA, PrimitiveProgram, multiplies_integers, parse_program
 from .sdk import Dnnl, describe_status
 from .sound import check_nodes
-from .steps import ExecutionArgument, Step, Table, make_table
+from .steps import ExecutionArgument, PlannedStep, StepTable, make_table
 from .tall import with_tall_windows
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
             )
         )
         try:
-            region = LoadedRegion(program, request)
+            region = LoadedPrimitives(program, request)
         except ToolchainError as error:
             raise request.damaged(f"oneDNN does not build it: {error.message}") from error
         except UnsupportedError as error:
@@ -94,7 +94,7 @@ def _open_library(path: str) -> Dnnl:
         ) from error
 
 
-class LoadedRegion:
+class LoadedPrimitives:
     """The primitives and memory of a region, alive as long as this object is.
 
     Attributes:
@@ -103,7 +103,7 @@ class LoadedRegion:
         reordered_bytes: Memory of the weights that had to be reordered or unpacked.
     """
 
-    def __init__(self, program: Program, request: LoadRequest) -> None:
+    def __init__(self, program: PrimitiveProgram, request: LoadRequest) -> None:
         """Create everything; on an error nothing is left behind."""
         self.name = request.name
         if multiplies_integers(program.nodes):
@@ -127,7 +127,7 @@ class LoadedRegion:
             self._dnnl.release(family)
         weakref.finalize(self, self._dnnl.close).atexit = False
 
-    def _assemble(self, program: Program, request: LoadRequest) -> Assembly:
+    def _assemble(self, program: PrimitiveProgram, request: LoadRequest) -> Assembly:
         """Build the primitives; in fp32 if the library lacks one of those in bfloat16."""
         if multiplies_narrow(program):
             shaped = with_tall_windows(program) if has_matrix_unit() else program
@@ -138,7 +138,7 @@ class LoadedRegion:
         return self._build(program, request, None)
 
     def _build(
-        self, program: Program, request: LoadRequest, narrow: frozenset[int] | None
+        self, program: PrimitiveProgram, request: LoadRequest, narrow: frozenset[int] | None
     ) -> Assembly:
         assembly = Assembly(self._dnnl, program, request.constants, build_node, narrow)
         for node in program.nodes:
@@ -146,9 +146,9 @@ class LoadedRegion:
         assembly.commit()
         return assembly
 
-    def _make_table(self, assembly: Assembly) -> tuple[Table, object]:
+    def _make_table(self, assembly: Assembly) -> tuple[StepTable, object]:
         addresses = self._place(assembly)
-        memories: dict[Tensor, int] = {}
+        memories: dict[MemoryTensor, int] = {}
         setters: list[tuple[int, int, int, int, int]] = []
         bindings: list[tuple[int, int]] = []
         executes: list[tuple[int, int, int, int, int]] = []
@@ -202,7 +202,8 @@ class LoadedRegion:
             PluginError: A primitive failed.
         """
         steps = cast(
-            "ctypes.Array[Step]", (Step * self.table.steps_count).from_address(self.table.steps)
+            "ctypes.Array[PlannedStep]",
+            (PlannedStep * self.table.steps_count).from_address(self.table.steps),
         )
         for number, argument in self._binding_pairs():
             steps[number].b = arrays[argument].ctypes.data

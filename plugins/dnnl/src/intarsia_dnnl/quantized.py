@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from .assembly import Assembly, Tensor
+from .assembly import Assembly, MemoryTensor
 from .grouping import grouped_shape, weights_layout
 from .names import (
     BINARY,
@@ -22,13 +22,13 @@ from .names import (
     Arg,
     Query,
 )
-from .program import Node
+from .program import PrimitiveNode
 from .sdk import longs
 
 
 def _quantization(
-    a: Assembly, node: Node, scaled: Arg, scales: int, mask: int
-) -> tuple[Callable[[int], None], list[tuple[int, Tensor]]]:
+    a: Assembly, node: PrimitiveNode, scaled: Arg, scales: int, mask: int
+) -> tuple[Callable[[int], None], list[tuple[int, MemoryTensor]]]:
     """Return what completes the attributes of a primitive, and the arguments that go with it.
 
     Args:
@@ -51,7 +51,7 @@ def _quantization(
     return prepare, arguments
 
 
-def _convolution(a: Assembly, node: Node) -> None:
+def _convolution(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, (source, weights, scales, *bias) = a.dnnl, node.args
     transposed = node.kind == "qdeconv"
     name = "deconvolution" if transposed else "convolution"
@@ -85,9 +85,11 @@ def _convolution(a: Assembly, node: Node) -> None:
             *(*layouts, *numbers, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         given = a.plain(weights)
-        kernel = Tensor(weights_layout(a, node, transposed=transposed), given.buffer, given.offset)
+        kernel = MemoryTensor(
+            weights_layout(a, node, transposed=transposed), given.buffer, given.offset
+        )
         return [
             (Arg.SRC, a.in_layout(a.values[source], dnnl.queried(made, Query.SRC))),
             (Arg.WEIGHTS, a.in_layout(kernel, dnnl.queried(made, Query.WEIGHTS))),
@@ -98,7 +100,7 @@ def _convolution(a: Assembly, node: Node) -> None:
     a.build(node, create, operands, [()], prepare)
 
 
-def _matmul(a: Assembly, node: Node) -> None:
+def _matmul(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, (left, right, scales, *bias) = a.dnnl, node.args
     rank = len(a.shapes[node.result])
     mask = 1 << (rank - 1) if a.shapes[scales] != (1,) else 0
@@ -115,21 +117,21 @@ def _matmul(a: Assembly, node: Node) -> None:
             "matmul_primitive_desc_create", dnnl.engine, one, two, row, target, attribute
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
-        arguments: list[tuple[int, Tensor]] = [
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
+        arguments: list[tuple[int, MemoryTensor]] = [
             (Arg.SRC, a.in_layout(a.values[left], dnnl.queried(made, Query.SRC))),
             (Arg.WEIGHTS, a.in_layout(a.values[right], dnnl.queried(made, Query.WEIGHTS))),
             *more,
         ]
         if row is not None:
             given = a.plain(bias[0])
-            arguments.append((Arg.BIAS, Tensor(row, given.buffer, given.offset)))
+            arguments.append((Arg.BIAS, MemoryTensor(row, given.buffer, given.offset)))
         return arguments
 
     a.build(node, create, operands, candidates, prepare)
 
 
-def _add(a: Assembly, node: Node) -> None:
+def _add(a: Assembly, node: PrimitiveNode) -> None:
     dnnl, (left, right, *scales) = a.dnnl, node.args
     one = a.dense(left)
     free = a.free(node.result)
@@ -148,9 +150,9 @@ def _add(a: Assembly, node: Node) -> None:
             "binary_primitive_desc_create", dnnl.engine, BINARY["add"], *candidate, attribute
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         roles = (Arg.SRC, Arg.SRC_1)
-        arguments: list[tuple[int, Tensor]] = []
+        arguments: list[tuple[int, MemoryTensor]] = []
         for index, (role, value) in enumerate(zip(roles, (left, right), strict=True)):
             wanted = dnnl.queried(made, Query.SRC, index)
             arguments.append((role, a.in_layout(a.values[value], wanted)))
@@ -168,7 +170,7 @@ def _like(a: Assembly, value: int, desc: int) -> int:
     return a.dnnl.strided(a.shapes[value], strides, a.dtypes[value])
 
 
-def _convert(a: Assembly, node: Node) -> None:
+def _convert(a: Assembly, node: PrimitiveNode) -> None:
     """Quantize or dequantize: a reorder, which may change the layout on the way."""
     dnnl, (source, scales) = a.dnnl, node.args
     tensor = a.values[source]
@@ -186,13 +188,13 @@ def _convert(a: Assembly, node: Node) -> None:
             *(tensor.desc, dnnl.engine, candidate[0], dnnl.engine, attribute),
         )
 
-    def operands(_made: int) -> list[tuple[int, Tensor]]:
+    def operands(_made: int) -> list[tuple[int, MemoryTensor]]:
         return [(Arg.SRC, tensor), *more]
 
     a.build(node, create, operands, [(desc,) for desc in targets if desc is not None], prepare)
 
 
-def _pooling(a: Assembly, node: Node) -> None:
+def _pooling(a: Assembly, node: PrimitiveNode) -> None:
     """A mean over windows, then a linear function that takes it to the units of the result."""
     dnnl, source = a.dnnl, a.dense(node.args[0])
     spatial = node.ints("kernel")
@@ -211,7 +213,7 @@ def _pooling(a: Assembly, node: Node) -> None:
             *(*candidate, *numbers, attribute),
         )
 
-    def operands(made: int) -> list[tuple[int, Tensor]]:
+    def operands(made: int) -> list[tuple[int, MemoryTensor]]:
         wanted = dnnl.queried(made, Query.SRC)
         return [(Arg.SRC, a.in_layout(a.values[node.args[0]], wanted))]
 
@@ -223,7 +225,7 @@ def _pooling(a: Assembly, node: Node) -> None:
     a.build(node, create, operands, candidates, nothing)
 
 
-BUILDERS: Mapping[str, Callable[[Assembly, Node], None]] = MappingProxyType(
+BUILDERS: Mapping[str, Callable[[Assembly, PrimitiveNode], None]] = MappingProxyType(
     {
         "qconv": _convolution,
         "qdeconv": _convolution,

@@ -20,7 +20,15 @@ from intarsia.plugin.accelerator import (
 
 from .describe import Sketch, propagate
 from .library import find_root, open_library
-from .network import FILE, SCHEMA, WEIGHTS_FILE, Border, Network, print_network, print_weights
+from .network import (
+    FILE,
+    SCHEMA,
+    WEIGHTS_FILE,
+    Network,
+    NetworkBorder,
+    print_network,
+    print_weights,
+)
 from .support import TABLE
 from .target import EthosNOptions
 
@@ -55,8 +63,8 @@ def emit(region: Region) -> tuple[Network, dict[str, np.ndarray]]:
     return network, sketch.arrays
 
 
-def _border(expr: Expr, name: str) -> Border:
-    return Border(name, sizes(expr), len(sizes(expr)) == 4)
+def _border(expr: Expr, name: str) -> NetworkBorder:
+    return NetworkBorder(name, sizes(expr), len(sizes(expr)) == 4)
 
 
 def compile_region(region: Region, options: EthosNOptions) -> CompiledUnit:

@@ -23,7 +23,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from .network import Number, Operation, Quantization, Shape, Tensor
+from .network import NetworkOperation, NetworkQuantization, NetworkTensor, Number, Shape
 
 TO_IMAGE = (0, 2, 3, 1)
 """Order of the model's axes on the device."""
@@ -45,20 +45,22 @@ class Sketch(Struct):
         parts: The tensors of an expression that is a tuple.
     """
 
-    tensors: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    tensors: dict[str, NetworkTensor] = field(default_factory=dict[str, NetworkTensor])
     arrays: dict[str, np.ndarray] = field(default_factory=dict[str, np.ndarray])
-    operations: list[Operation] = field(default_factory=list[Operation])
+    operations: list[NetworkOperation] = field(default_factory=list[NetworkOperation])
     names: dict[Expr, str] = field(default_factory=dict[Expr, str])
-    known: Mapping[Expr, Quantization] = field(default_factory=dict[Expr, Quantization])
+    known: Mapping[Expr, NetworkQuantization] = field(
+        default_factory=dict[Expr, NetworkQuantization]
+    )
     parts: dict[Expr, tuple[str, ...]] = field(default_factory=dict[Expr, tuple[str, ...]])
 
-    def tensor(self, shape: Shape, dtype: str, quantization: Quantization) -> str:
+    def tensor(self, shape: Shape, dtype: str, quantization: NetworkQuantization) -> str:
         """Make a tensor."""
         name = f"t{len(self.tensors)}"
-        self.tensors[name] = Tensor(shape, dtype, quantization)
+        self.tensors[name] = NetworkTensor(shape, dtype, quantization)
         return name
 
-    def constant(self, array: np.ndarray, quantization: Quantization) -> str:
+    def constant(self, array: np.ndarray, quantization: NetworkQuantization) -> str:
         """Make a constant of four dimensions."""
         dtype = DTYPES[DType(array.dtype.name)]
         sizes = [int(size) for size in array.shape]
@@ -66,7 +68,7 @@ class Sketch(Struct):
         self.arrays[name] = np.ascontiguousarray(array)
         return name
 
-    def operand(self, expr: Expr, wanted: Quantization | None = None) -> str:
+    def operand(self, expr: Expr, wanted: NetworkQuantization | None = None) -> str:
         """Return the tensor of an expression, its elements read as the caller asks."""
         if expr not in self.names:
             self.names[expr] = self._new_operand(expr, wanted)
@@ -76,8 +78,8 @@ class Sketch(Struct):
             return name
         return self.add("reinterpret", (name,), tensor.shape, tensor.dtype, wanted)
 
-    def _new_operand(self, expr: Expr, wanted: Quantization | None) -> str:
-        given = wanted or self.known.get(whole_of(expr), Quantization())
+    def _new_operand(self, expr: Expr, wanted: NetworkQuantization | None) -> str:
+        given = wanted or self.known.get(whole_of(expr), NetworkQuantization())
         match expr:
             case TupleGetItem(tuple=value, index=index) if value in self.parts:
                 return self.parts[value][index]
@@ -92,12 +94,12 @@ class Sketch(Struct):
         inputs: Sequence[str],
         shape: Shape,
         dtype: str,
-        quantization: Quantization,
+        quantization: NetworkQuantization,
         **attrs: Number,
     ) -> str:
         """Append an operation and return the name of its result."""
         name = self.tensor(shape, dtype, quantization)
-        self.operations.append(Operation(kind, tuple(inputs), name, attrs))
+        self.operations.append(NetworkOperation(kind, tuple(inputs), name, attrs))
         return name
 
 
@@ -136,16 +138,16 @@ def from_device(array: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return moved.reshape(tuple(shape))
 
 
-def quantization_of(scale: Expr, zero: Expr, axis: int = -1) -> Quantization:
+def quantization_of(scale: Expr, zero: Expr, axis: int = -1) -> NetworkQuantization:
     """Return what constants say; scales run along ``axis`` unless all are equal."""
     scales = array_of(scale).astype(np.float32).reshape(-1).tolist()
     if len(set(scales)) == 1:
         scales = scales[:1]
     zeros = array_of(zero).reshape(-1)
-    return Quantization(int(zeros[0]), tuple(scales), axis if len(scales) > 1 else -1)
+    return NetworkQuantization(int(zeros[0]), tuple(scales), axis if len(scales) > 1 else -1)
 
 
-def quantizations(call: Call) -> tuple[dict[int, Quantization], Quantization | None]:
+def quantizations(call: Call) -> tuple[dict[int, NetworkQuantization], NetworkQuantization | None]:
     """Return what a call says of its operands, and of its result."""
     match call.name:
         case "qnn.conv" | "qnn.conv_transpose" | "qnn.matmul":
@@ -182,12 +184,12 @@ def same_quantization(call: Call) -> tuple[int, ...]:
             return ()
 
 
-def propagate(order: Sequence[Call]) -> dict[Expr, Quantization]:
+def propagate(order: Sequence[Call]) -> dict[Expr, NetworkQuantization]:
     """Return what the elements of each expression stand for.
 
     Makers are believed before readers; operators that move elements pass it on, both ways.
     """
-    known: dict[Expr, Quantization] = {}
+    known: dict[Expr, NetworkQuantization] = {}
     for call in order:
         _, result = quantizations(call)
         if result is not None:

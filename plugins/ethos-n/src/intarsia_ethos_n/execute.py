@@ -17,10 +17,12 @@ from numpy.lib.stride_tricks import sliding_window_view
 from intarsia_runtime.plugin import ArtifactError
 
 from .curves import function
-from .network import Border, Network, Operation, Tensor
+from .network import Network, NetworkBorder, NetworkOperation, NetworkTensor
 
 Array: TypeAlias = np.ndarray
-Rule: TypeAlias = Callable[[Operation, Sequence[Array], Sequence[Tensor], Tensor], Array]
+Rule: TypeAlias = Callable[
+    [NetworkOperation, Sequence[Array], Sequence[NetworkTensor], NetworkTensor], Array
+]
 
 
 def execute(
@@ -53,17 +55,17 @@ def execute(
     return [_outwards(border, values[border.name]) for border in network.outputs]
 
 
-def _inwards(network: Network, border: Border, array: Array) -> Array:
+def _inwards(network: Network, border: NetworkBorder, array: Array) -> Array:
     moved = array.transpose((0, 2, 3, 1)) if border.image else array
     return moved.reshape(network.tensors[border.name].shape)
 
 
-def _outwards(border: Border, array: Array) -> Array:
+def _outwards(border: NetworkBorder, array: Array) -> Array:
     moved = array.transpose((0, 3, 1, 2)) if border.image else array
     return moved.reshape(border.shape)
 
 
-def _stored(real: Array, result: Tensor) -> Array:
+def _stored(real: Array, result: NetworkTensor) -> Array:
     """Round quotients of the result's scale, add the zero point, saturate."""
     dtype = np.uint8 if result.dtype == "u8" else np.int8
     limits = np.iinfo(dtype)
@@ -71,11 +73,11 @@ def _stored(real: Array, result: Tensor) -> Array:
     return np.clip(moved, limits.min, limits.max).astype(dtype)
 
 
-def _real(array: Array, tensor: Tensor) -> Array:
+def _real(array: Array, tensor: NetworkTensor) -> Array:
     return (array.astype(np.float64) - tensor.quantization.zero) * tensor.quantization.scale
 
 
-def _windows(x: Array, operation: Operation, kernel: Sequence[int], value: float) -> Array:
+def _windows(x: Array, operation: NetworkOperation, kernel: Sequence[int], value: float) -> Array:
     """Return ``[N, OH, OW, C, KH, KW]`` of the padded data."""
     top, bottom, left, right = operation.ints("padding")
     across, down = operation.ints("stride")
@@ -85,7 +87,10 @@ def _windows(x: Array, operation: Operation, kernel: Sequence[int], value: float
 
 
 def _convolution(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     """Sums over windows, channels apart or together, times a factor for each channel."""
     x, w, bias = arrays
@@ -108,7 +113,10 @@ def _convolution(
 
 
 def _transposed(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     """Each element is spread over a window of the result by the weights; windows add up."""
     x, w, bias = arrays
@@ -129,7 +137,10 @@ def _transposed(
 
 
 def _binary(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     a, b = (_real(array, tensor) for array, tensor in zip(arrays, tensors, strict=True))
     whole = a + b if operation.kind == "addition" else a * b
@@ -137,26 +148,38 @@ def _binary(
 
 
 def _relu(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     low, high = operation.integer("lower"), operation.integer("upper")
     return np.clip(arrays[0].astype(np.int32), low, high).astype(arrays[0].dtype)
 
 
 def _requantize(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     return _stored(_real(arrays[0], tensors[0]) / result.quantization.scale, result)
 
 
 def _same(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     return arrays[0]
 
 
 def _curve(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     alpha = operation.number("alpha") if operation.kind == "leaky-relu" else 0.0
     values = function(operation.kind, _real(arrays[0], tensors[0]), alpha)
@@ -164,7 +187,10 @@ def _curve(
 
 
 def _depth_to_space(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     """Channels are a square of pixels, row by row, and then what is left of them."""
     block = operation.integer("block")
@@ -174,26 +200,38 @@ def _depth_to_space(
 
 
 def _split(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     cuts = np.cumsum(operation.ints("sizes"))[:-1].tolist()
     return np.split(arrays[0], cuts, operation.integer("axis"))[operation.integer("part")]
 
 
 def _transpose(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     return arrays[0].transpose(operation.ints("order"))
 
 
 def _resize(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     return arrays[0].repeat(2, axis=1).repeat(2, axis=2)
 
 
 def _mean(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     zero = tensors[0].quantization.zero
     total = (arrays[0].astype(np.float64) - zero).sum(axis=(1, 2), keepdims=True)
@@ -201,7 +239,10 @@ def _mean(
 
 
 def _pooling(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     """The largest, or the mean of what lies inside."""
     x, kernel = arrays[0], operation.ints("size")[::-1]
@@ -215,7 +256,10 @@ def _pooling(
 
 
 def _concatenation(
-    operation: Operation, arrays: Sequence[Array], tensors: Sequence[Tensor], result: Tensor
+    operation: NetworkOperation,
+    arrays: Sequence[Array],
+    tensors: Sequence[NetworkTensor],
+    result: NetworkTensor,
 ) -> Array:
     parts = [
         array

@@ -23,21 +23,23 @@ from intarsia.plugin.accelerator import (
 from .curves import find_curve
 from .describe import Sketch, device_shape, dtype_of, quantization_of, quantizations
 from .moves import move_rows
-from .network import Quantization
+from .network import NetworkQuantization
 from .row import NetworkRow, no, row
 
 BIAS = 8
 
 
-def _product_scales(x: Quantization, w: Quantization, axis: int) -> Quantization:
+def _product_scales(
+    x: NetworkQuantization, w: NetworkQuantization, axis: int
+) -> NetworkQuantization:
     """Return scales of the accumulator, in float32 as the library multiplies them."""
     by = np.float32(x.scale) * np.asarray(w.scales, np.float32)
-    return Quantization(0, tuple(by.tolist()), axis if len(w.scales) > 1 else -1)
+    return NetworkQuantization(0, tuple(by.tolist()), axis if len(w.scales) > 1 else -1)
 
 
-def _result(call: Call) -> Quantization:
+def _result(call: Call) -> NetworkQuantization:
     found = quantizations(call)[1]
-    return Quantization() if found is None else found
+    return NetworkQuantization() if found is None else found
 
 
 def _one_zero(call: Call) -> Support | None:
@@ -110,7 +112,7 @@ def _conv_transpose(sketch: Sketch, call: Call) -> str | Support:
     )
 
 
-def _bias(sketch: Sketch, call: Call, outputs: int, scales: Quantization) -> str:
+def _bias(sketch: Sketch, call: Call, outputs: int, scales: NetworkQuantization) -> str:
     given = array_of(call.args[BIAS]) if len(call.args) > BIAS else np.zeros(outputs, np.int32)
     return sketch.constant(given.reshape(1, 1, 1, -1), scales)
 
@@ -147,7 +149,7 @@ def _binary(sketch: Sketch, call: Call) -> str | Support:
     inputs = [sketch.operand(call.args[index], told[index]) for index in (0, 3)]
     kind = "addition" if call.name == "qnn.add" else "multiplication"
     shape = device_shape(sizes(call))
-    return sketch.add(kind, inputs, shape, dtype_of(call), result or Quantization())
+    return sketch.add(kind, inputs, shape, dtype_of(call), result or NetworkQuantization())
 
 
 def _clip(sketch: Sketch, call: Call) -> str | Support:
@@ -232,13 +234,13 @@ def _ones(
     told, result = quantizations(call)
     source = sketch.operand(call.args[0], told[0])
     channels = sketch.tensors[source].shape[3]
-    by = Quantization(0, (float(np.float32(1 / (window[0] * window[1]))),))
+    by = NetworkQuantization(0, (float(np.float32(1 / (window[0] * window[1]))),))
     ones = np.ones((*window, channels, 1), "u1" if dtype_of(call.args[0]) == "u8" else "i1")
     scales = _product_scales(told[0], by, 3)
     zeros = sketch.constant(np.zeros((1, 1, 1, channels), np.int32), scales)
     inputs = (source, sketch.constant(ones, by), zeros)
     shape = device_shape(sizes(call))
-    given = result or Quantization()
+    given = result or NetworkQuantization()
     return sketch.add(
         "depthwise", inputs, shape, dtype_of(call), given, padding=padding, stride=stride
     )

@@ -59,7 +59,7 @@ class Quantized(Struct, frozen=True):
     zero: Expr
 
 
-class Draft:
+class NetworkDraft:
     """The network of a region under construction.
 
     Args:

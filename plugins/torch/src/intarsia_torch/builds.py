@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from intarsia.driver.build import build_request, request_build
-from intarsia.driver.cached import build_key, cache_of
+from intarsia.driver.fetch_build import build_key, cache_of
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.walk import children, post_order

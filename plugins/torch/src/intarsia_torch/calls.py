@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from intarsia_runtime.load import Executable
 
     from .graph import Imported
-    from .types import Tensor
+    from .types import TorchTensor
 
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class Call:
+class CompiledCall:
     """A graph compiled for arguments like the given ones.
 
     Args:
@@ -42,7 +42,7 @@ class Call:
         args: Sequence[object],
         weights: Sequence[int],
     ) -> None:
-        self._new_tensor: Callable[..., Tensor] = require_torch().empty
+        self._new_tensor: Callable[..., TorchTensor] = require_torch().empty
         tensors = tensors_among(args)
         self._weights = tuple(tensors.pop(number) for number in weights)
         self._versions = tuple(map(version_of, self._weights))
@@ -56,6 +56,7 @@ class Call:
         self._shapes = [(number, tensor.shape) for number, tensor in exact.items()]
         self._strides = [(n, exact[n].stride()) for n in viewed if n in exact]
         self._executable = executable
+        self._direct = _direct(executable)
         self._inputs = items(imported.inputs)
         self._carried = [n for n, k in enumerate(imported.inputs) if k in imported.carried]
         self._kinds = imported.outputs
@@ -66,7 +67,7 @@ class Call:
 
     def fits(self, args: Sequence[object]) -> bool:
         """Whether these arguments have the shapes, numbers and weights that it was compiled for."""
-        tensors = cast("Sequence[Tensor]", args)  # asked only where it was one before
+        tensors = cast("Sequence[TorchTensor]", args)  # asked only where it was one before
         if self._weights:
             given = self._weights_of(tensors)
             if not all(map(is_, given, self._weights)):
@@ -83,7 +84,7 @@ class Call:
 
     def is_outdated(self, args: Sequence[object]) -> bool:
         """Whether somebody wrote to one of these arguments after it was compiled in."""
-        given = self._weights_of(cast("Sequence[Tensor]", args))
+        given = self._weights_of(cast("Sequence[TorchTensor]", args))
         rows = zip(given, self._weights, self._versions, strict=True)
         return any(now is tensor and version_of(now) != was for now, tensor, was in rows)
 
@@ -93,13 +94,13 @@ class Call:
         Raises:
             ModelError: A guard of the program does not hold.
         """
-        tensors = cast("Sequence[Tensor]", args)
-        outputs: list[Tensor] = []
+        tensors = cast("Sequence[TorchTensor]", args)
+        outputs: list[TorchTensor] = []
         executable = self._executable
         if executable is not None:
             inputs = list(self._inputs(tensors))
-            if isinstance(executable, AotExecutor | OpenExecutor):
-                outputs = self._run_at(executable, inputs)
+            if self._direct is not None:
+                outputs = self._run_at(self._direct, inputs)
             else:
                 outputs = self._run_into(executable, inputs)
         if self._is_plain:
@@ -107,7 +108,9 @@ class Call:
         values = {name: cast("int", args[number]) for name, number in self._symbols.items()}
         return tuple([result_of(item, tensors, outputs, values) for item in self._results])
 
-    def _run_at(self, executable: AotExecutor | OpenExecutor, inputs: list[Tensor]) -> list[Tensor]:
+    def _run_at(
+        self, executable: AotExecutor | OpenExecutor, inputs: list[TorchTensor]
+    ) -> list[TorchTensor]:
         for place in self._carried:  # the shape of an input without elements says the size
             inputs[place] = self._new_tensor((inputs[place], 0))
         for place, tensor in enumerate(inputs):
@@ -125,10 +128,10 @@ class Call:
         executable.run_at(shapes, [tensor.data_ptr() for tensor in inputs + outputs])
         return outputs
 
-    def _run_into(self, executable: Executable, inputs: Sequence[Tensor]) -> list[Tensor]:
+    def _run_into(self, executable: Executable, inputs: Sequence[TorchTensor]) -> list[TorchTensor]:
         """Run a program that takes arrays."""
         found = executable.run([array_of(tensor) for tensor in inputs])
-        made: list[Tensor] = []
+        made: list[TorchTensor] = []
         arrays = cast("Iterable[np.ndarray]", found.values())  # a graph's results are tensors
         for array, kind in zip(arrays, self._kinds, strict=True):
             output = self._new_tensor(array.shape, dtype=kind)
@@ -137,7 +140,14 @@ class Call:
         return made
 
 
-def items(places: Sequence[int]) -> Callable[[Sequence[Tensor]], Sequence[Tensor]]:
+def _direct(executable: Executable | None) -> AotExecutor | OpenExecutor | None:
+    """Return a program if it runs in memory of the caller."""
+    if isinstance(executable, OpenExecutor):
+        return executable if executable.knows_outputs else None
+    return executable if isinstance(executable, AotExecutor) else None
+
+
+def items(places: Sequence[int]) -> Callable[[Sequence[TorchTensor]], Sequence[TorchTensor]]:
     """Return what takes the arguments at some places."""
     if len(places) > 1:
         return itemgetter(*places)
@@ -145,7 +155,10 @@ def items(places: Sequence[int]) -> Callable[[Sequence[Tensor]], Sequence[Tensor
 
 
 def result_of(
-    item: Result, args: Sequence[Tensor], outputs: Sequence[Tensor], values: Mapping[str, int]
+    item: Result,
+    args: Sequence[TorchTensor],
+    outputs: Sequence[TorchTensor],
+    values: Mapping[str, int],
 ) -> object:
     """Return one result of a graph, from its arguments and what was computed."""
     match item:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 from intarsia_runtime.errors import IntarsiaError, ModelError, TypeRuleError, UnsupportedError
 from intarsia_runtime.forking import renew_lock_in_children
 
-from .calls import Call
+from .calls import CompiledCall
 from .graph import (
     Imported,
     numbers_as_values,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from intarsia_ir.graph.module import IRModule
     from intarsia_runtime.load import Executable
 
-    from .types import GraphModule, Tensor
+    from .types import GraphModule, TorchTensor
 
 Results: TypeAlias = "tuple[object, ...]"
 
@@ -64,8 +64,8 @@ class CompiledGraph:
         self._fallback = fallback
         self._freeze = freeze
         self._refused = False
-        self._latest: Call | None = None
-        self._kept: list[Call] = []
+        self._latest: CompiledCall | None = None
+        self._kept: list[CompiledCall] = []
         self._lock = threading.Lock()
         renew_lock_in_children(self)
         self._tracer: Tracer | None = None
@@ -106,7 +106,7 @@ class CompiledGraph:
     def _with_numbers(self, args: Sequence[object]) -> tuple[object, ...]:
         given = list(args)
         for number in self._numbers:
-            given[number] = cast("Tensor", given[number]).item()
+            given[number] = cast("TorchTensor", given[number]).item()
         return tuple(given)
 
     def _trace(self, examples: Sequence[object]) -> None:
@@ -124,7 +124,7 @@ class CompiledGraph:
     def _numbers_of(self, given: Sequence[object]) -> dict[int, object]:
         return {number: given[number] for number in self._numbers}
 
-    def _compiled_for(self, args: Sequence[object]) -> Call | None:
+    def _compiled_for(self, args: Sequence[object]) -> CompiledCall | None:
         """Return what fits the arguments, compiled now if need be; ``None`` if it is refused."""
         with self._lock:
             if self._refused:
@@ -140,7 +140,7 @@ class CompiledGraph:
             self._latest = found
             return found
 
-    def _new(self, args: Sequence[object]) -> Call:
+    def _new(self, args: Sequence[object]) -> CompiledCall:
         if any(kept.is_outdated(args) for kept in self._kept):
             self._freeze = False  # somebody trains: from now on, weights are arguments
             self._kept.clear()
@@ -152,10 +152,10 @@ class CompiledGraph:
                     executable = None if module is None else self._compile(module)
                 except (UnsupportedError, TypeRuleError):
                     continue  # the next way may do
-                return Call(imported, executable, args, weights)
+                return CompiledCall(imported, executable, args, weights)
             imported = specialize(self._graph_module, args, weights)
         executable = None if imported.module is None else self._compile(imported.module)
-        return Call(imported, executable, args, weights)
+        return CompiledCall(imported, executable, args, weights)
 
     def _imports(self, args: Sequence[object], weights: Sequence[int]) -> Iterator[Imported]:
         """Give the traced graph with open sizes, then for the sizes of these arguments alone."""

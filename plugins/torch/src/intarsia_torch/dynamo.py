@@ -19,7 +19,7 @@ from intarsia.driver.configured import TargetChoice, read_settings
 from intarsia.driver.request import OPTIONS
 from intarsia.host.guard import working_folder
 from intarsia.host.host import Host
-from intarsia.target.kinds import Origin
+from intarsia.target.kind_table import Origin
 from intarsia.target.options import did_you_mean
 from intarsia.target.target import CompositeTarget, Target
 from intarsia_runtime.errors import TargetError, UsageError

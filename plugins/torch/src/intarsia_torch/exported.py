@@ -27,7 +27,15 @@ if TYPE_CHECKING:
     from intarsia_ir.graph.types import TensorType
 
     from .aten.context import Operand
-    from .types import Exported, Expression, InputSpec, Node, Range, ShapeEnv, Tensor
+    from .types import (
+        Exported,
+        FxNode,
+        InputSpec,
+        ShapeEnv,
+        SymbolRange,
+        SymExpression,
+        TorchTensor,
+    )
 
 _LARGEST = 1 << 62
 """Bounds from here on are none."""
@@ -55,12 +63,14 @@ def import_exported(
     declared = Symbols({})
     examples = examples_of(_environment(inputs))
     given = _input_nodes(inputs, specs)
-    types = {node.name: declared.type(cast("Tensor", node.meta["val"])) for node in given}
+    types = {node.name: declared.type(cast("TorchTensor", node.meta["val"])) for node in given}
     fixed = _bound(types, shapes or {})
     symbols = Symbols({**examples, **fixed}, fixed)
     with collecting_guards() as guards:
         _require_ranges(exported.range_constraints, fixed)
-        params = {n.name: Var(n.name, symbols.type(cast("Tensor", n.meta["val"]))) for n in given}
+        params = {
+            n.name: Var(n.name, symbols.type(cast("TorchTensor", n.meta["val"]))) for n in given
+        }
         operands = [
             _operand(exported, node, spec, params) for node, spec in zip(inputs, specs, strict=True)
         ]
@@ -70,7 +80,7 @@ def import_exported(
     if len(body) != len(made):
         raise UnsupportedError("a result of the program is no tensor")
     (values,) = (node.args[0] for node in nodes if node.op == "output")
-    names = _distinct([cast("Node", value).name for value in values])
+    names = _distinct([cast("FxNode", value).name for value in values])
     main = Function(tuple(params.values()), body[0] if len(body) == 1 else make_tuple(body), names)
     module = IRModule.from_function(main)
     required = RequiredSizes(tuple(guards))
@@ -85,7 +95,7 @@ def _plain(exported: Exported) -> Exported:
     return exported.run_decompositions(table) if table or writes else exported
 
 
-def _environment(inputs: Sequence[Node]) -> ShapeEnv | None:
+def _environment(inputs: Sequence[FxNode]) -> ShapeEnv | None:
     """Return the environment of the symbols; ``None`` if all sizes are numbers."""
     for node in inputs:
         mode = getattr(node.meta.get("val"), "fake_mode", None)
@@ -94,16 +104,16 @@ def _environment(inputs: Sequence[Node]) -> ShapeEnv | None:
     return None
 
 
-def _input_nodes(inputs: Sequence[Node], specs: Sequence[InputSpec]) -> list[Node]:
+def _input_nodes(inputs: Sequence[FxNode], specs: Sequence[InputSpec]) -> list[FxNode]:
     """Return the placeholders that are tensors of the caller."""
-    found: list[Node] = []
+    found: list[FxNode] = []
     for node, spec in zip(inputs, specs, strict=True):
         value = node.meta.get("val")
         if type(value).__name__ == "SymInt":
             raise UnsupportedError(f"the input '{node.name}' is a size")
         if spec.kind.name == "USER_INPUT" and hasattr(value, "untyped_storage"):
             found.append(node)
-    require_cpu(cast("Tensor", node.meta["val"]) for node in found)
+    require_cpu(cast("TorchTensor", node.meta["val"]) for node in found)
     return found
 
 
@@ -123,7 +133,7 @@ def _bound(types: Mapping[str, TensorType], shapes: Mapping[str, Sequence[int]])
     return fixed
 
 
-def _require_ranges(ranges: Mapping[object, Range], fixed: Mapping[str, int]) -> None:
+def _require_ranges(ranges: Mapping[object, SymbolRange], fixed: Mapping[str, int]) -> None:
     """Let the program check that sizes are within the ranges of the export.
 
     Raises:
@@ -143,7 +153,7 @@ def _require_ranges(ranges: Mapping[object, Range], fixed: Mapping[str, int]) ->
             raise UsageError(f"{text} in {low}..{high}, not {size}")
 
 
-def _bound_of(value: Expression | int) -> int | None:
+def _bound_of(value: SymExpression | int) -> int | None:
     """Return a bound of a range; ``None`` for infinity."""
     if not isinstance(value, int) and not value.is_Integer:
         return None
@@ -151,7 +161,9 @@ def _bound_of(value: Expression | int) -> int | None:
     return found if abs(found) < _LARGEST else None
 
 
-def _operand(exported: Exported, node: Node, spec: InputSpec, params: Mapping[str, Var]) -> Operand:
+def _operand(
+    exported: Exported, node: FxNode, spec: InputSpec, params: Mapping[str, Var]
+) -> Operand:
     """Return the value of a placeholder."""
     if node.name in params:
         return params[node.name]

@@ -24,7 +24,7 @@ from .aten.in_place import memory_of
 from .onnx_export import export, onnx_model, quiet, require_torch
 
 if TYPE_CHECKING:
-    from .types import GraphModule, Node, Tensor
+    from .types import FxNode, GraphModule, TorchTensor
 
 
 class Computed(Struct, frozen=True):
@@ -56,7 +56,7 @@ class View(Struct, frozen=True):
 
 Result: TypeAlias = "Computed | Known | View"
 
-version_of: Callable[[Tensor], int] = attrgetter("_version")
+version_of: Callable[[TorchTensor], int] = attrgetter("_version")
 """Count of the writes to a tensor, as torch keeps it; not of those through ``tensor.data``."""
 
 
@@ -125,7 +125,7 @@ def _trace(
     """Return what becomes of each result, and the element types of those to be computed."""
     fakes = import_module("torch._subclasses.fake_tensor")  # shapes and memory without contents
     with fakes.FakeTensorMode(allow_non_fake_inputs=True):
-        tensors: dict[int, Tensor] = {
+        tensors: dict[int, TorchTensor] = {
             number: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
             for number, t in tensors_among(args).items()
         }
@@ -144,7 +144,7 @@ def _trace(
             )
     owners = {memory_of(tensor): number for number, tensor in reversed(tensors.items())}
     results: list[Result] = []
-    computed: list[Tensor] = []
+    computed: list[TorchTensor] = []
     found = tensors_among(values)
     for position, value in enumerate(values):
         result = found.get(position)
@@ -160,14 +160,14 @@ def _trace(
     return tuple(results), tuple(tensor.dtype for tensor in computed)
 
 
-def _view(result: Tensor, argument: Tensor, number: int) -> View:
+def _view(result: TorchTensor, argument: TorchTensor, number: int) -> View:
     if result.dtype != argument.dtype:
         raise UnsupportedError(f"a result reads argument {number} as {result.dtype}")
     offset = result.storage_offset() - argument.storage_offset()
     return View(number, tuple(result.shape), tuple(result.stride()), offset)
 
 
-def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
+def _refuse_overlap(result: TorchTensor, others: Sequence[TorchTensor]) -> None:
     """Compiled code writes each result to its own memory: what shares memory would come apart."""
     same = [other for other in others if memory_of(other) == memory_of(result)]
     own, size = _layout(result), result.element_size()
@@ -175,7 +175,7 @@ def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
         raise UnsupportedError("two results of the graph share memory")
 
 
-def _layout(tensor: Tensor) -> tuple[Sequence[int], ...]:
+def _layout(tensor: TorchTensor) -> tuple[Sequence[int], ...]:
     return tensor.shape, tensor.stride(), (tensor.storage_offset(),)
 
 
@@ -238,14 +238,14 @@ def numbers_as_values(graph_module: GraphModule) -> tuple[GraphModule, tuple[int
     return copied, tuple(found)
 
 
-def _is_item(node: Node) -> bool:
+def _is_item(node: FxNode) -> bool:
     return node.op == "call_method" and node.target == "item"
 
 
-def tensors_among(args: Sequence[object]) -> dict[int, Tensor]:
+def tensors_among(args: Sequence[object]) -> dict[int, TorchTensor]:
     """Return the tensors among arguments, by number."""
     kind = require_torch().Tensor
-    rows = enumerate(cast("Sequence[Tensor]", args))
+    rows = enumerate(cast("Sequence[TorchTensor]", args))
     return {number: value for number, value in rows if isinstance(value, kind)}
 
 
@@ -275,7 +275,7 @@ def require_inference(args: Sequence[object]) -> None:
         )
 
 
-def require_cpu(tensors: Iterable[Tensor]) -> None:
+def require_cpu(tensors: Iterable[TorchTensor]) -> None:
     """Make sure that all tensors are in the memory of the CPU.
 
     Raises:
@@ -289,7 +289,7 @@ def require_cpu(tensors: Iterable[Tensor]) -> None:
             )
 
 
-def array_of(tensor: Tensor) -> np.ndarray:
+def array_of(tensor: TorchTensor) -> np.ndarray:
     """Return an array of the same memory.
 
     Raises:

@@ -22,7 +22,7 @@ from .graph import Computed, Imported, Known, Result, View, array_of, overlap, r
 if TYPE_CHECKING:
     from .aten.context import Operand
     from .tracing import Traced
-    from .types import Node, Tensor
+    from .types import FxNode, TorchTensor
 
 
 def import_traced(
@@ -51,8 +51,8 @@ def import_traced(
     outputs = [_value_of(value) for value in values]
     results = _results(outputs, inputs, symbols, traced.examples)
     chosen = [n for n, result in enumerate(results) if isinstance(result, Computed)]
-    kinds = tuple(cast("Tensor", outputs[n]).dtype for n in chosen)
-    require_cpu(cast("Tensor", args[n]) for n, node in enumerate(inputs) if is_tensor(node))
+    kinds = tuple(cast("TorchTensor", outputs[n]).dtype for n in chosen)
+    require_cpu(cast("TorchTensor", args[n]) for n, node in enumerate(inputs) if is_tensor(node))
     given = {} if fixed is not None else _symbols_of(inputs, symbols)
     if not chosen:
         return Imported(None, (), results, (), given)
@@ -80,17 +80,17 @@ def symbols_among(traced: Traced) -> dict[str, int]:
     return _symbols_of(inputs, Symbols(traced.examples))
 
 
-def is_tensor(node: Node) -> bool:
+def is_tensor(node: FxNode) -> bool:
     """Whether a value of a tracing is a tensor."""
     return hasattr(node.meta.get("val"), "untyped_storage")
 
 
 def _value_of(item: object) -> object:
     """Return what torch knows of a result: a tensor without contents, a number, or ``None``."""
-    return cast("Node", item).meta.get("val") if hasattr(item, "meta") else item
+    return cast("FxNode", item).meta.get("val") if hasattr(item, "meta") else item
 
 
-def _symbols_of(inputs: Sequence[Node], symbols: Symbols) -> dict[str, int]:
+def _symbols_of(inputs: Sequence[FxNode], symbols: Symbols) -> dict[str, int]:
     """Return the arguments that are symbols."""
     found: dict[str, int] = {}
     for number, node in enumerate(inputs):
@@ -103,7 +103,7 @@ def _symbols_of(inputs: Sequence[Node], symbols: Symbols) -> dict[str, int]:
 
 
 def _operands(
-    inputs: Sequence[Node],
+    inputs: Sequence[FxNode],
     args: Sequence[object],
     weights: Collection[int],
     symbols: Symbols,
@@ -115,13 +115,13 @@ def _operands(
     for number, node in enumerate(inputs):
         value = node.meta.get("val")
         if number in weights:
-            tensor = cast("Tensor", args[number])
+            tensor = cast("TorchTensor", args[number])
             operands.append(constant(array_of(tensor), name=node.name))
         elif value is None or is_number(value):
             is_size = type(value).__name__ == "SymInt"
             operands.append(symbols.size(cast("int", value)) if is_size else cast("int", value))
         else:
-            params[number] = Var(node.name, symbols.type(cast("Tensor", value)))
+            params[number] = Var(node.name, symbols.type(cast("TorchTensor", value)))
             operands.append(params[number])
     used = {number for number, node in enumerate(inputs) if node.users}
     params = {number: param for number, param in params.items() if number in used}
@@ -134,7 +134,7 @@ def _operands(
 
 def _results(
     outputs: Sequence[object],
-    inputs: Sequence[Node],
+    inputs: Sequence[FxNode],
     symbols: Symbols,
     examples: Mapping[str, int],
 ) -> tuple[Result, ...]:
@@ -143,9 +143,9 @@ def _results(
     for number, node in enumerate(inputs):
         value = node.meta.get("val")
         if hasattr(value, "untyped_storage"):
-            owners.setdefault(memory_of(cast("Tensor", value)), number)
+            owners.setdefault(memory_of(cast("TorchTensor", value)), number)
     results: list[Result] = []
-    computed: list[Tensor] = []
+    computed: list[TorchTensor] = []
     for value in outputs:
         if not hasattr(value, "untyped_storage"):
             is_size = type(value).__name__ == "SymInt"
@@ -153,10 +153,10 @@ def _results(
                 raise UnsupportedError(f"the result {value} is computed of open sizes")
             results.append(Known(symbols.size(cast("int", value)) if is_size else value))
             continue
-        tensor = cast("Tensor", value)
+        tensor = cast("TorchTensor", value)
         owner = owners.get(memory_of(tensor))
         if owner is not None:
-            argument = cast("Tensor", inputs[owner].meta["val"])
+            argument = cast("TorchTensor", inputs[owner].meta["val"])
             results.append(_view(tensor, argument, owner, symbols))
             continue
         for other in computed:
@@ -167,7 +167,7 @@ def _results(
     return tuple(results)
 
 
-def _view(result: Tensor, argument: Tensor, number: int, symbols: Symbols) -> View:
+def _view(result: TorchTensor, argument: TorchTensor, number: int, symbols: Symbols) -> View:
     if result.dtype != argument.dtype:
         raise UnsupportedError(f"a result reads argument {number} as {result.dtype}")
     size, stride = (tuple(map(symbols.size, part)) for part in (result.shape, result.stride()))
@@ -176,7 +176,7 @@ def _view(result: Tensor, argument: Tensor, number: int, symbols: Symbols) -> Vi
 
 
 def _refuse_overlap(
-    one: Tensor, other: Tensor, symbols: Symbols, examples: Mapping[str, int]
+    one: TorchTensor, other: TorchTensor, symbols: Symbols, examples: Mapping[str, int]
 ) -> None:
     """Refuse results of which one shows what is written to the other, at several sizes."""
     changes: tuple[Callable[[int], int], ...] = (lambda n: n, lambda n: n + 1, lambda n: 2 * n + 1)

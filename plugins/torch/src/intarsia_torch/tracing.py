@@ -25,7 +25,7 @@ from .aten.sizes import examples_of
 from .attention import encoder_layer, self_attention
 
 if TYPE_CHECKING:
-    from .types import FakeMode, GraphModule, Operator, Tensor
+    from .types import AtenOperator, FakeMode, GraphModule, TorchTensor
 
 MOST_ROUNDS = 3
 """How often what a decomposition brings is decomposed again."""
@@ -72,7 +72,7 @@ class Tracer:
     def _fake(self, value: object, contexts: Mapping[object, object]) -> object:
         if not isinstance(value, self._torch.Tensor):
             return value
-        tensor = cast("Tensor", value)
+        tensor = cast("TorchTensor", value)
         symbolic = contexts.get(tensor)
         source = getattr(symbolic, "tensor_source", None)
         static = True if symbolic is None else None
@@ -85,8 +85,10 @@ class Tracer:
         tensor = self._torch.Tensor
         for fake, arg in zip(self._fakes, args, strict=True):
             if isinstance(fake, tensor) and isinstance(arg, tensor):
-                shape = cast("Sequence[object]", cast("Tensor", fake).shape)  # some are symbols
-                own = cast("Tensor", arg).shape
+                shape = cast(
+                    "Sequence[object]", cast("TorchTensor", fake).shape
+                )  # some are symbols
+                own = cast("TorchTensor", arg).shape
                 if len(shape) != len(own):
                     return False
                 rows = zip(shape, own, strict=True)
@@ -187,7 +189,7 @@ def fused(torch: ModuleType) -> dict[object, Callable[..., object]]:
     }
 
 
-def decompositions(operators: Sequence[Operator]) -> dict[object, Callable[..., object]]:
+def decompositions(operators: Sequence[AtenOperator]) -> dict[object, Callable[..., object]]:
     """Return PyTorch's own decompositions of operators, of those that have one."""
     if not operators:
         return {}

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 
-class Device(Protocol):
+class TorchDevice(Protocol):
     """A ``torch.device``."""
 
     type: str
@@ -21,10 +21,10 @@ class Storage(Protocol):
     _cdata: int
 
 
-class Expression(Protocol):
+class SymExpression(Protocol):
     """A SymPy expression of integers."""
 
-    args: tuple[Expression, ...]
+    args: tuple[SymExpression, ...]
     is_Integer: bool
     is_Symbol: bool
     is_number: bool
@@ -33,7 +33,7 @@ class Expression(Protocol):
 class SymNode(Protocol):
     """The inside of a ``torch.SymInt``."""
 
-    expr: Expression
+    expr: SymExpression
 
 
 class SymInt(Protocol):
@@ -56,12 +56,12 @@ class FakeMode(Protocol):
 
     def from_tensor(
         self,
-        tensor: Tensor,
+        tensor: TorchTensor,
         *,
         static_shapes: bool | None = None,
         symbolic_context: object = None,
         source: object = None,
-    ) -> Tensor:
+    ) -> TorchTensor:
         """The tensor without contents."""
         ...
 
@@ -70,12 +70,12 @@ class FakeMode(Protocol):
     def __exit__(self, *error: object) -> None: ...
 
 
-class Tensor(Protocol):
+class TorchTensor(Protocol):
     """A ``torch.Tensor``; strides and offsets count elements."""
 
     shape: tuple[int, ...]
     dtype: object
-    device: Device
+    device: TorchDevice
     requires_grad: bool
 
     def item(self) -> object:
@@ -106,7 +106,7 @@ class Tensor(Protocol):
         """Whether the elements lie in order."""
         ...
 
-    def contiguous(self) -> Tensor:
+    def contiguous(self) -> TorchTensor:
         """The tensor, copied if its elements do not lie in order."""
         ...
 
@@ -114,7 +114,7 @@ class Tensor(Protocol):
         """Whether the elements in memory are the negatives of the tensor's."""
         ...
 
-    def resolve_neg(self) -> Tensor:
+    def resolve_neg(self) -> TorchTensor:
         """The tensor, copied if its elements in memory are the negatives."""
         ...
 
@@ -122,11 +122,11 @@ class Tensor(Protocol):
         """Whether it was made in inference mode."""
         ...
 
-    def as_strided(self, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
+    def as_strided(self, size: Sequence[int], stride: Sequence[int], offset: int) -> TorchTensor:
         """Another view of the same memory."""
         ...
 
-    def view(self, dtype: object) -> Tensor:
+    def view(self, dtype: object) -> TorchTensor:
         """The same memory as elements of another type of the same size."""
         ...
 
@@ -141,7 +141,7 @@ class Module(Protocol):
     training: bool
 
 
-class Node(Protocol):
+class FxNode(Protocol):
     """A ``torch.fx.Node``."""
 
     op: str
@@ -149,42 +149,42 @@ class Node(Protocol):
     target: object
     args: tuple[Sequence[object], ...]
     kwargs: Mapping[str, object]
-    users: Mapping[Node, object]
+    users: Mapping[FxNode, object]
     meta: Mapping[str, object]
 
-    def replace_all_uses_with(self, other: Node) -> object:
+    def replace_all_uses_with(self, other: FxNode) -> object:
         """Let all users of it use another node."""
         ...
 
 
-class Argument(Protocol):
+class SchemaArgument(Protocol):
     """An argument in the schema of an operator."""
 
     name: str
     default_value: object
 
 
-class Schema(Protocol):
+class OperatorSchema(Protocol):
     """The schema of an operator."""
 
     name: str
     overload_name: str
-    arguments: Sequence[Argument]
+    arguments: Sequence[SchemaArgument]
     is_mutable: bool
 
 
-class Operator(Protocol):
+class AtenOperator(Protocol):
     """A ``torch._ops.OpOverload``."""
 
-    _schema: Schema
+    _schema: OperatorSchema
 
 
-class Graph(Protocol):
+class FxGraph(Protocol):
     """A ``torch.fx.Graph``."""
 
-    nodes: Iterable[Node]
+    nodes: Iterable[FxNode]
 
-    def erase_node(self, node: Node) -> None:
+    def erase_node(self, node: FxNode) -> None:
         """Remove a node without users."""
         ...
 
@@ -192,7 +192,7 @@ class Graph(Protocol):
 class GraphModule(Protocol):
     """A ``torch.fx.GraphModule``: a graph that can be called."""
 
-    graph: Graph
+    graph: FxGraph
 
     def __call__(self, *args: object) -> tuple[object, ...]:
         """Run it in PyTorch."""
@@ -223,14 +223,14 @@ class InputSpec(Protocol):
     target: str | None
 
 
-class Range(Protocol):
+class SymbolRange(Protocol):
     """The values that a symbol may have."""
 
-    lower: Expression | int
-    upper: Expression | int
+    lower: SymExpression | int
+    upper: SymExpression | int
 
 
-class Signature(Protocol):
+class ExportSignature(Protocol):
     """Inputs of an exported program, and the names of what it writes to."""
 
     input_specs: Sequence[InputSpec]
@@ -242,7 +242,7 @@ class Exported(Protocol):
     """A ``torch.export.ExportedProgram``."""
 
     @property
-    def graph_signature(self) -> Signature:
+    def graph_signature(self) -> ExportSignature:
         """What its inputs and outputs are."""
         ...
 
@@ -252,17 +252,17 @@ class Exported(Protocol):
         ...
 
     @property
-    def range_constraints(self) -> Mapping[object, Range]:
+    def range_constraints(self) -> Mapping[object, SymbolRange]:
         """The values that each symbol may have."""
         ...
 
     @property
-    def state_dict(self) -> Mapping[str, Tensor]:
+    def state_dict(self) -> Mapping[str, TorchTensor]:
         """Parameters and buffers by name."""
         ...
 
     @property
-    def constants(self) -> Mapping[str, Tensor]:
+    def constants(self) -> Mapping[str, TorchTensor]:
         """Other tensors by name."""
         ...
 

@@ -32,7 +32,7 @@ _NO_DATE = "1980-01-01 00:00:00Z"  # the same content gives the same bytes
 _PLACES = {name: f"codegen/host/{name}" for name in ("CMakeLists.txt", "include", "lib", "src")}
 
 
-class Sources(Struct, frozen=True):
+class ExportedSources(Struct, frozen=True):
     """What is exported.
 
     Attributes:
@@ -60,7 +60,7 @@ class Sources(Struct, frozen=True):
         yield from sorted(files.items())
 
 
-def write_folder(path: Path, sources: Sources) -> None:
+def write_folder(path: Path, sources: ExportedSources) -> None:
     """Write the files into a folder that appears complete or not at all.
 
     Raises:
@@ -88,7 +88,7 @@ def write_folder(path: Path, sources: Sources) -> None:
         raise explain_failure(path, error) from error
 
 
-def write_library_format(path: Path, sources: Sources) -> None:
+def write_library_format(path: Path, sources: ExportedSources) -> None:
     """Write the tar beside ``path`` and rename it; equal bytes for equal content.
 
     Raises:
@@ -107,7 +107,7 @@ def write_library_format(path: Path, sources: Sources) -> None:
             archive.addfile(entry, io.BytesIO(content))
 
 
-def metadata(sources: Sources) -> Mapping[str, object]:
+def metadata(sources: ExportedSources) -> Mapping[str, object]:
     """Return what ``metadata.json`` says."""
     passport = sources.passport
     plan = passport.plan

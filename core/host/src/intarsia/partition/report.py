@@ -350,12 +350,12 @@ def report(
             labels[call],
             call.name,
             kind,
-            "yes" if said.code is Code.OK else "no",
-            said.code.value,
-            said.detail,
+            "yes" if support.code is Code.OK else "no",
+            support.code.value,
+            support.detail,
         )
         for call in annotated.calls
-        for kind, said in zip(annotated.kinds, annotated.verdicts[call], strict=True)
+        for kind, support in zip(annotated.kinds, annotated.verdicts[call], strict=True)
     )
     offloaded = sum(len(region.origins) for region in regions)
     return Placement(

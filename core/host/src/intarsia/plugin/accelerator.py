@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         unknown_call,
     )
     from intarsia_ir.regions.draft import Draft, array_of, label_of, scalar, sizes
-    from intarsia_ir.regions.program import RegionProgram, RegionStep, region_program
+    from intarsia_ir.regions.program import MatchStep, RegionProgram, region_program
     from intarsia_ir.regions.region import Region, keep_calls, split_region
     from intarsia_ir.regions.support import (
         Code,
@@ -120,6 +120,7 @@ __all__ = [
     "KindAttributeValue",
     "Limits",
     "Match",
+    "MatchStep",
     "Matmul",
     "Memory",
     "OpPattern",
@@ -134,7 +135,6 @@ __all__ = [
     "ReducedConvolution",
     "Region",
     "RegionProgram",
-    "RegionStep",
     "RelativePerformance",
     "Resize",
     "ResourceError",
@@ -206,7 +206,7 @@ if not TYPE_CHECKING:
                 "count_macs drop_regions region_matches too_few_macs unknown_call"
             ),
             "intarsia_ir.regions.work": "count_flops count_products",
-            "intarsia_ir.regions.program": "RegionProgram RegionStep region_program",
+            "intarsia_ir.regions.program": "RegionProgram MatchStep region_program",
             "intarsia_ir.regions.region": "Region keep_calls split_region",
             "intarsia_ir.regions.support": (
                 "Code Predicate Support SupportRow SupportTable support_markdown"

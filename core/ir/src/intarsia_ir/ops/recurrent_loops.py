@@ -11,7 +11,7 @@ from msgspec import Struct
 from intarsia_runtime.dtype import DType
 
 from ..graph.types import TensorType
-from ..tir.buffer import Buffer, Scope
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, let, load, parallel, put, seq, serial
 from ..tir.expr import (
     Broadcast,
@@ -86,7 +86,9 @@ class Layer(Struct, frozen=True):
         Columns of two gates are ``apart``, as far as the state is wide if not given.
         """
         width, distance = starts[0].lanes, self.hidden if apart is None else apart
-        sums = [Buffer(f"sum{gate}", (width,), DType.FLOAT32, Scope.REGISTER) for gate in gates]
+        sums = [
+            Buffer(f"sum{gate}", (width,), DType.FLOAT32, MemoryScope.REGISTER) for gate in gates
+        ]
         current = [items(buffer, index(0), width) for buffer in sums]
 
         def one(k: PrimExpr) -> Stmt:
@@ -129,7 +131,7 @@ def quantized_step(
     """
     hidden = layer.hidden
     rounded, totals = (
-        Buffer(name, (count,), DType.FLOAT32, Scope.STACK)
+        Buffer(name, (count,), DType.FLOAT32, MemoryScope.STACK)
         for name, count in (("rounded", hidden), ("totals", 4 * hidden))
     )
     factor = cell("factor", DType.FLOAT32)
@@ -219,7 +221,7 @@ def gru_after(layer: Layer, at: PrimExpr, row: PrimExpr) -> Stmt:
     """A step whose reset gate multiplies the state."""
     bias, hidden = layer.given[3], layer.hidden
     update, reset = (
-        Buffer(name, (hidden,), DType.FLOAT32, Scope.STACK) for name in ("update", "reset")
+        Buffer(name, (hidden,), DType.FLOAT32, MemoryScope.STACK) for name in ("update", "reset")
     )
 
     def start(gate: int, j: PrimExpr, width: int) -> PrimExpr:

@@ -32,7 +32,7 @@ class _Folder(Struct):
 
     def fold(self, expr: Expr) -> Expr | None:
         """op(constants) --> constant"""
-        if not isinstance(expr, Call) or expr.name in self.kept:
+        if not isinstance(expr, Call) or expr.op.defines_size or expr.name in self.kept:
             return None
         operands = [arg for arg in expr.args if isinstance(arg, Constant)]
         if len(operands) != len(expr.args) or not self._affordable(expr, operands):

@@ -30,6 +30,7 @@ _ORDER = """
     fold_constants.FOLD_FLOATS
     fuse_quantize
     fold_constants
+    specialize_bodies
     simplify
     eliminate_dead_code
     select_branches
@@ -39,6 +40,7 @@ _ORDER = """
     fuse_batch_norm
     look_up
     fold_constants
+    specialize_bodies
     simplify
     deduplicate
     eliminate_dead_code

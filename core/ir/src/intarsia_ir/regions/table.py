@@ -99,8 +99,8 @@ class Limits:
         if taken is not None and type_.dtype not in taken:
             reason = dict(self.reasons).get(type_.dtype, words.dtype)
             names = ", ".join(dtype.value for dtype in taken)
-            said = reason.format(type=type_, dtype=type_.dtype, taken=names)
-            return Support.no(Code.UNSUPPORTED_DTYPE, said)
+            refusal = reason.format(type=type_, dtype=type_.dtype, taken=names)
+            return Support.no(Code.UNSUPPORTED_DTYPE, refusal)
         if not type_.is_static and self.symbolic:
             return Support.yes()
         if not type_.is_static:
@@ -114,8 +114,8 @@ class Limits:
             (words.size, any(size not in self.sizes for size in shape)),
         ):
             if is_beyond:
-                said = sentence.format(type=type_, rank=len(shape), shape=list(shape))
-                return Support.no(Code.UNSUPPORTED_SHAPE, said)
+                refusal = sentence.format(type=type_, rank=len(shape), shape=list(shape))
+                return Support.no(Code.UNSUPPORTED_SHAPE, refusal)
         return Support.yes()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..abi import ArgumentBlock, SafeCall, data_address
 from ..errors import ModelError
-from ..program import Program
+from ..program import LoadedProgram
 from .planned import PlanExecutor
 
 Shapes: TypeAlias = "tuple[tuple[int, ...], ...]"
@@ -23,7 +23,7 @@ class AotExecutor(PlanExecutor):
         program: The loaded artifact, owned by the executor from now on.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         super().__init__(program)
         plan = program.passport.plan
         self._arguments = ArgumentBlock((*plan.inputs, *plan.outputs), program.leading)

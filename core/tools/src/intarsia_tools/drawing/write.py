@@ -68,10 +68,10 @@ def node_properties(graph: PlacedGraph) -> dict[str, dict[str, str]]:
         rows = found.setdefault(node.origin, {"intarsia.placed": [], "intarsia.region": []})
         rows["intarsia.placed"].append(node.kind)
         rows["intarsia.region"].append(node.region)
-        for said in node.verdicts:
-            yes = said.code == Code.OK.value
-            text = "yes" if yes else f"{said.code}: {said.detail}"
-            rows.setdefault(f"intarsia.verdict.{said.accelerator}", []).append(text)
+        for verdict in node.verdicts:
+            yes = verdict.code == Code.OK.value
+            text = "yes" if yes else f"{verdict.code}: {verdict.detail}"
+            rows.setdefault(f"intarsia.verdict.{verdict.accelerator}", []).append(text)
     return {
         name: {key: "; ".join(dict.fromkeys(filter(None, texts))) for key, texts in rows.items()}
         for name, rows in found.items()

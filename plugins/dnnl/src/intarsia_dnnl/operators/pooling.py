@@ -7,8 +7,8 @@ from typing import Any
 
 from intarsia.plugin.accelerator import Code, Match, Support, label_of, op, sizes
 
-from ..draft import Draft
-from .row import STORED, Row
+from ..draft import DnnlDraft
+from .row import STORED, DnnlRow
 from .shape import moves
 
 
@@ -47,7 +47,7 @@ def _supports_pool(match: Match) -> Support:
     return moves(match)
 
 
-def _lower_pool(draft: Draft, match: Match) -> int:
+def _lower_pool(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     if match.root.name == "nn.max_pool":
         algorithm = "max"
@@ -98,7 +98,7 @@ def _supports_reduction(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_reduction(draft: Draft, match: Match) -> int:
+def _lower_reduction(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     shape, label = draft.shape(value), label_of(match.root)
@@ -133,7 +133,7 @@ def _supports_lrn(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_lrn(draft: Draft, match: Match) -> int:
+def _lower_lrn(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     numbers = {"size": attrs.size, "alpha": attrs.alpha, "beta": attrs.beta, "bias": attrs.bias}
@@ -144,7 +144,7 @@ _LEAST = "NaN is passed over, and minus infinity becomes the least finite number
 _WINDOWS = "1 to 3 spatial dimensions; no dilation; padding smaller than the kernel"
 
 ROWS = (
-    Row(
+    DnnlRow(
         "nn.max_pool",
         op("nn.max_pool"),
         _lower_pool,
@@ -154,9 +154,9 @@ ROWS = (
         checks_dtypes=False,
         doc=_WINDOWS,
     ),
-    Row("nn.avg_pool", op("nn.avg_pool"), _lower_pool, _supports_pool, doc=_WINDOWS),
+    DnnlRow("nn.avg_pool", op("nn.avg_pool"), _lower_pool, _supports_pool, doc=_WINDOWS),
     *(
-        Row(
+        DnnlRow(
             name,
             op(name),
             _lower_reduction,
@@ -166,7 +166,7 @@ ROWS = (
         )
         for name in _REDUCTIONS
     ),
-    Row(
+    DnnlRow(
         "nn.lrn",
         op("nn.lrn"),
         _lower_lrn,

@@ -25,9 +25,9 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft
+from ..draft import DnnlDraft
 from ..program import PostOp
-from .row import STORED, Row
+from .row import STORED, DnnlRow
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -106,7 +106,9 @@ def _factor(call: Call) -> Array:
     return np.asarray((x_scale * w_scale) / y_scale, np.float32).reshape(-1)
 
 
-def _linear(draft: Draft, match: Match, kind: str, data: int, weight: Array, numbers: Any) -> int:
+def _linear(
+    draft: DnnlDraft, match: Match, kind: str, data: int, weight: Array, numbers: Any
+) -> int:
     """Append a convolution or product with its scales, bias, zero points and limits."""
     call = _inner(match)
     factor = _factor(call)
@@ -134,7 +136,7 @@ def _bounds(call: Call) -> tuple[float, float]:
     return attrs.min, attrs.max
 
 
-def _lower_conv(draft: Draft, match: Match) -> int:
+def _lower_conv(draft: DnnlDraft, match: Match) -> int:
     call = _inner(match)
     attrs: Any = call.attrs
     weight = _symmetric(array_of(call.args[3]), array_of(call.args[5]), 0)
@@ -167,7 +169,7 @@ def _supports_deconv(match: Match) -> Support:
     return _supports_linear(match, 1)
 
 
-def _lower_deconv(draft: Draft, match: Match) -> int:
+def _lower_deconv(draft: DnnlDraft, match: Match) -> int:
     call = match.root
     attrs: Any = call.attrs
     weight = _known(_symmetric(array_of(call.args[3]), array_of(call.args[5]), 1))
@@ -184,7 +186,7 @@ def _lower_deconv(draft: Draft, match: Match) -> int:
     return _linear(draft, match, "qdeconv", draft.value(call.args[0]), weight, numbers)
 
 
-def _lower_matmul(draft: Draft, match: Match) -> int:
+def _lower_matmul(draft: DnnlDraft, match: Match) -> int:
     call = _inner(match)
     attrs: Any = call.attrs
     axis = 0 if attrs.transpose_b else 1
@@ -215,7 +217,7 @@ def _supports_add(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_add(draft: Draft, match: Match) -> int:
+def _lower_add(draft: DnnlDraft, match: Match) -> int:
     """``a * (as / ys) + b * (bs / ys) + (yz - az * as / ys - bz * bs / ys)``, or less ``b``."""
     call = _inner(match)
     numbers = [float(array_of(call.args[index])) for index in (1, 2, 4, 5, 6, 7)]
@@ -249,7 +251,7 @@ def _supports_mean(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_mean(draft: Draft, match: Match) -> int:
+def _lower_mean(draft: DnnlDraft, match: Match) -> int:
     call = match.root
     shape = sizes(call.args[0])
     ones, none = (1,) * (len(shape) - 2), (0,) * (len(shape) - 2)
@@ -257,7 +259,7 @@ def _lower_mean(draft: Draft, match: Match) -> int:
     return draft.view(_mean(draft, call, (*shape[:2], *ones), numbers), sizes(call))
 
 
-def _mean(draft: Draft, call: Call, shape: tuple[int, ...], numbers: Any) -> int:
+def _mean(draft: DnnlDraft, call: Call, shape: tuple[int, ...], numbers: Any) -> int:
     """Append a mean over windows that takes its result to other units."""
     scale, zero, y_scale, y_zero = (float(array_of(arg)) for arg in call.args[1:])
     value, dtype = draft.value(call.args[0]), tensor_type(call).dtype.value
@@ -282,7 +284,7 @@ def _supports_layer_norm(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_layer_norm(draft: Draft, match: Match) -> int:
+def _lower_layer_norm(draft: DnnlDraft, match: Match) -> int:
     """Neither the scale of the data nor its zero point matters, but to ``epsilon``."""
     call = match.root
     attrs: Any = call.attrs
@@ -319,7 +321,7 @@ def _supports_avg_pool(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_avg_pool(draft: Draft, match: Match) -> int:
+def _lower_avg_pool(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.root.attrs
     numbers = {
         "kernel": attrs.kernel,
@@ -341,7 +343,7 @@ def _supports_requantize(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_requantize(draft: Draft, match: Match) -> int:
+def _lower_requantize(draft: DnnlDraft, match: Match) -> int:
     call = match.root
     scale, zero, y_scale, y_zero = (array_of(arg).reshape(-1) for arg in call.args[1:])
     factor = draft.constant(np.asarray(scale / y_scale, np.float32))
@@ -362,7 +364,7 @@ def _supports_convert(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_convert(draft: Draft, match: Match) -> int:
+def _lower_convert(draft: DnnlDraft, match: Match) -> int:
     call = match.root
     scale, zero = array_of(call.args[1]).reshape(1), int(array_of(call.args[2]).reshape(()))
     back = call.name == "qnn.quantize"
@@ -382,7 +384,7 @@ _PARAMETERS = "constant scalar scales and zero points"
 _WEIGHTS = "constant weights that fit in int8 less their zero point, one scale or one a channel"
 
 ROWS = (
-    Row(
+    DnnlRow(
         "qnn.conv",
         Optional(op("qnn.conv"), _limited),
         _lower_conv,
@@ -391,7 +393,7 @@ ROWS = (
         checks_dtypes=False,
         doc=f"1 to 3 spatial dimensions; {_WEIGHTS}; limits behind it",
     ),
-    Row(
+    DnnlRow(
         "qnn.matmul",
         Optional(op("qnn.matmul"), _limited),
         _lower_matmul,
@@ -401,7 +403,7 @@ ROWS = (
         doc=f"rows times a matrix; {_WEIGHTS}; limits behind it",
     ),
     *(
-        Row(
+        DnnlRow(
             name,
             Optional(op(name), _limited),
             _lower_add,
@@ -412,7 +414,7 @@ ROWS = (
         )
         for name in ("qnn.add", "qnn.subtract")
     ),
-    Row(
+    DnnlRow(
         "qnn.conv_transpose",
         op("qnn.conv_transpose"),
         _lower_deconv,
@@ -421,7 +423,7 @@ ROWS = (
         checks_dtypes=False,
         doc=f"1 to 3 spatial dimensions, one group; {_WEIGHTS}",
     ),
-    Row(
+    DnnlRow(
         "qnn.layer_norm",
         op("qnn.layer_norm"),
         _lower_layer_norm,
@@ -430,7 +432,7 @@ ROWS = (
         checks_dtypes=False,
         doc=f"{_PARAMETERS}; constant scale and bias of all normalized elements",
     ),
-    Row(
+    DnnlRow(
         "qnn.mean",
         op("qnn.mean"),
         _lower_mean,
@@ -439,7 +441,7 @@ ROWS = (
         checks_dtypes=False,
         doc=f"over all spatial axes, to the type of the data; {_PARAMETERS}",
     ),
-    Row(
+    DnnlRow(
         "qnn.avg_pool",
         op("qnn.avg_pool"),
         _lower_avg_pool,
@@ -449,7 +451,7 @@ ROWS = (
         doc="1 to 3 spatial dimensions, to the type of the data; no dilation, ceil_mode or"
         f" counted padding; {_PARAMETERS}",
     ),
-    Row(
+    DnnlRow(
         "qnn.requantize",
         op("qnn.requantize"),
         _lower_requantize,
@@ -459,7 +461,7 @@ ROWS = (
         doc=f"from 8 bits to 8 bits; {_PARAMETERS}",
     ),
     *(
-        Row(
+        DnnlRow(
             name,
             op(name),
             _lower_convert,
@@ -470,11 +472,13 @@ ROWS = (
         )
         for name in ("qnn.quantize", "qnn.dequantize")
     ),
-    Row.refused("qnn.softmax", "the library's softmax of bytes is many steps off, and no faster"),
-    Row.refused("qnn.multiply", "the library has no product of two tensors with zero points"),
-    Row.refused("qnn.lookup", "the library has no tables"),
+    DnnlRow.refused(
+        "qnn.softmax", "the library's softmax of bytes is many steps off, and no faster"
+    ),
+    DnnlRow.refused("qnn.multiply", "the library has no product of two tensors with zero points"),
+    DnnlRow.refused("qnn.lookup", "the library has no tables"),
     *(
-        Row.refused(name, "no 32-bit sums are taken: an integer of a region is a byte")
+        DnnlRow.refused(name, "no 32-bit sums are taken: an integer of a region is a byte")
         for name in ("qnn.conv_integer", "qnn.matmul_integer")
     ),
 )

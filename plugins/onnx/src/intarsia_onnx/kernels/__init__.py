@@ -24,7 +24,7 @@ from . import (
     signal,
     strings,
 )
-from .call import OWN_DOMAIN, Generators, Kernel, KernelCall, Result, Value
+from .call import OWN_DOMAIN, Generators, Kernel, NumpyCall, Result, Value
 
 KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
     {
@@ -44,4 +44,4 @@ KERNELS: Mapping[tuple[str, str], Kernel] = MappingProxyType(
 )
 """Kernel of an operator by its domain (empty for the standard one) and name."""
 
-__all__ = ["KERNELS", "OWN_DOMAIN", "Generators", "Kernel", "KernelCall", "Result", "Value"]
+__all__ = ["KERNELS", "OWN_DOMAIN", "Generators", "Kernel", "NumpyCall", "Result", "Value"]

@@ -10,10 +10,10 @@ import numpy as np
 
 from intarsia_runtime.errors import UnsupportedError
 
-from .call import KernelCall
+from .call import NumpyCall
 
 
-def image_decoder(call: KernelCall, stream: np.ndarray) -> np.ndarray:
+def image_decoder(call: NumpyCall, stream: np.ndarray) -> np.ndarray:
     """Decode the bytes of an image file; what is no image gives an empty tensor.
 
     Raises:

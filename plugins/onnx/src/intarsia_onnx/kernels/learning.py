@@ -11,13 +11,13 @@ import numpy as np
 
 from intarsia_ir.ops.arrays import sigmoid
 
-from .call import KernelCall
+from .call import NumpyCall
 
 Groups: TypeAlias = "list[tuple[np.ndarray, ...]]"
 """For each tensor that is trained: its value, its gradient, and the state of the method."""
 
 
-def _groups(call: KernelCall, operands: tuple[np.ndarray, ...], width: int) -> Groups:
+def _groups(call: NumpyCall, operands: tuple[np.ndarray, ...], width: int) -> Groups:
     """Sort operands, given as all values, then all gradients, and so on, by tensor."""
     count, left = divmod(len(operands), width)
     if left:
@@ -30,12 +30,12 @@ def _columns(rows: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
     return tuple(item for column in zip(*rows, strict=True) for item in column)
 
 
-def _regularized(call: KernelCall, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
+def _regularized(call: NumpyCall, x: np.ndarray, gradient: np.ndarray) -> np.ndarray:
     return np.float32(call.number("norm_coefficient", 0.0)) * x + gradient
 
 
 def adagrad(
-    call: KernelCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
+    call: NumpyCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """One step of Adagrad (Duchi et al., 2011)."""
     step = rate / (1 + count * np.float32(call.number("decay_factor", 0.0)))
@@ -50,7 +50,7 @@ def adagrad(
 
 
 def adam(
-    call: KernelCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
+    call: NumpyCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """One step of Adam (Kingma and Ba, 2015), with regularization before and after it."""
     alpha = np.float32(call.number("alpha", 0.9))
@@ -71,7 +71,7 @@ def adam(
 
 
 def momentum(
-    call: KernelCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
+    call: NumpyCall, rate: np.ndarray, count: np.ndarray, *tensors: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """One step of gradient descent with momentum, standard or Nesterov's."""
     alpha = np.float32(call.number("alpha"))
@@ -87,7 +87,7 @@ def momentum(
 
 
 def dropout(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     ratio: np.ndarray | None = None,
     training: np.ndarray | None = None,
@@ -104,7 +104,7 @@ def dropout(
 
 
 def batch_normalization(
-    call: KernelCall,
+    call: NumpyCall,
     x: np.ndarray,
     scale: np.ndarray,
     bias: np.ndarray,
@@ -136,7 +136,7 @@ _MODES: tuple[Callable[[np.ndarray, np.ndarray], np.ndarray], ...] = (
 _MEMBER = 6
 
 
-def tree_ensemble(call: KernelCall, x: np.ndarray) -> np.ndarray:
+def tree_ensemble(call: NumpyCall, x: np.ndarray) -> np.ndarray:
     """Walk every tree for every row, and sum (or average, or take extremes of) the leaves."""
     targets = call.integer("n_targets")
     call.reserve((len(x), targets))
@@ -162,7 +162,7 @@ def tree_ensemble(call: KernelCall, x: np.ndarray) -> np.ndarray:
     return _transformed(call, result)
 
 
-def _walk(call: KernelCall, row: np.ndarray, root: int) -> int:
+def _walk(call: NumpyCall, row: np.ndarray, root: int) -> int:
     """Return the leaf that one row reaches in one tree."""
     modes = call.tensor("nodes_modes")
     features, splits = call.integers("nodes_featureids"), call.tensor("nodes_splits")
@@ -183,7 +183,7 @@ def _walk(call: KernelCall, row: np.ndarray, root: int) -> int:
     raise call.model_error("the nodes of a tree form a cycle")
 
 
-def _members(call: KernelCall, modes: np.ndarray) -> dict[int, set[float]]:
+def _members(call: NumpyCall, modes: np.ndarray) -> dict[int, set[float]]:
     """Return the set that each membership node tests for."""
     sets: list[set[float]] = [set()]
     for value in call.tensor("membership_values").tolist():
@@ -194,7 +194,7 @@ def _members(call: KernelCall, modes: np.ndarray) -> dict[int, set[float]]:
     return dict(zip(np.flatnonzero(modes == _MEMBER).tolist(), sets, strict=False))
 
 
-def _transformed(call: KernelCall, scores: np.ndarray) -> np.ndarray:
+def _transformed(call: NumpyCall, scores: np.ndarray) -> np.ndarray:
     match call.integer("post_transform", 0):
         case 0:
             return scores

@@ -21,7 +21,7 @@ from intarsia_runtime.size import Dim
 from .sizes import Symbols
 
 if TYPE_CHECKING:
-    from ..types import Expression
+    from ..types import SymExpression
 
 _BINARY: Mapping[str, type[Op]] = MappingProxyType(
     {
@@ -42,7 +42,7 @@ _UNARY: Mapping[str, type[Op]] = MappingProxyType(
 )
 
 
-def fraction(node: Builder, expression: Expression, symbols: Symbols) -> Expr:
+def fraction(node: Builder, expression: SymExpression, symbols: Symbols) -> Expr:
     """Return the value of an expression of PyTorch's tracing as a tensor of one float64.
 
     Raises:
@@ -61,7 +61,7 @@ def fraction(node: Builder, expression: Expression, symbols: Symbols) -> Expr:
     return reduce(lambda a, b: node.call(_BINARY[name], a, b), operands)
 
 
-def _size(node: Builder, expression: Expression, symbols: Symbols) -> Expr:
+def _size(node: Builder, expression: SymExpression, symbols: Symbols) -> Expr:
     size = symbols.size_of(expression)
     if not isinstance(size, Dim):
         return node.scalar(size, DType.FLOAT64)

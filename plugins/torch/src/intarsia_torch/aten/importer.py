@@ -26,14 +26,14 @@ from .table import converter_of
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..types import GraphModule, Node, Operator, SymInt, Tensor
+    from ..types import AtenOperator, FxNode, GraphModule, SymInt, TorchTensor
 
 _IGNORED = ("_set_grad_enabled", "_enter_autocast", "_exit_autocast", "_assert_async")
 """Functions that do nothing to tensors: casts of autocast are operators of the graph already."""
 _CHECKS = ("_assert_async", "_assert_scalar", "_assert_tensor_metadata", "sym_constrain_range")
 """Operators that check what guards have checked."""
 
-Array: TypeAlias = "Callable[[Tensor], np.ndarray]"
+Array: TypeAlias = "Callable[[TorchTensor], np.ndarray]"
 """Gives a tensor's memory as an array."""
 
 
@@ -44,7 +44,7 @@ class UnknownOperatorsError(UnsupportedError):
         operators: They.
     """
 
-    def __init__(self, operators: Sequence[Operator]) -> None:
+    def __init__(self, operators: Sequence[AtenOperator]) -> None:
         names = ", ".join(sorted({str(item) for item in operators}))
         super().__init__(f"no converter knows {names}")
         self.operators = tuple(operators)
@@ -64,7 +64,7 @@ class AtenImporter:
         self._symbols = symbols
         self._array_of = array_of
         self._folder = ConstantFolder()
-        self._values: dict[Node, Operand] = {}
+        self._values: dict[FxNode, Operand] = {}
         self._writes = Writes(tuple(graph_module.graph.nodes))
 
     def run(self, inputs: Sequence[Operand]) -> list[Operand]:
@@ -96,17 +96,17 @@ class AtenImporter:
                     return cast("list[Operand]", found)
         raise UnsupportedError("the graph has no results")
 
-    def _attribute(self, node: Node) -> Operand:
+    def _attribute(self, node: FxNode) -> Operand:
         value = operator.attrgetter(str(node.target))(self._module)
         if not hasattr(value, "dtype"):
             raise UnsupportedError(f"the graph has a graph inside, '{node.target}'")
         return constant(self._array_of(value).copy(), name=node.name)
 
-    def _call(self, node: Node) -> Operand:
+    def _call(self, node: FxNode) -> Operand:
         target, value = node.target, node.meta.get("val")
         if not is_operator(target):
             return self._python_call(node)
-        name, overload = name_of(cast("Operator", target))
+        name, overload = name_of(cast("AtenOperator", target))
         if is_number(value):
             return self._number(value)
         if name in _CHECKS:
@@ -117,7 +117,7 @@ class AtenImporter:
             self._values.update(dict.fromkeys(self._writes.renamed(node), made))
         return made
 
-    def _python_call(self, node: Node) -> Operand:
+    def _python_call(self, node: FxNode) -> Operand:
         """Carry out a function of Python: an item of several results, arithmetic of sizes."""
         value = node.meta.get("val")
         if is_number(value):
@@ -136,15 +136,15 @@ class AtenImporter:
             return None
         raise UnsupportedError(f"the graph calls '{name}'")
 
-    def _is_used(self, node: Node) -> bool:
+    def _is_used(self, node: FxNode) -> bool:
         return getattr(node.target, "__name__", "") not in _IGNORED
 
-    def _converted(self, node: Node, name: str, overload: str, value: object) -> Operand:
+    def _converted(self, node: FxNode, name: str, overload: str, value: object) -> Operand:
         converter = converter_of(name, overload)
         assert converter is not None  # asked at the beginning
         span = Span(node.name, f"aten.{name}")
         is_list = isinstance(value, list | tuple)
-        several = cast("Sequence[Tensor | None]", value if is_list else [value])
+        several = cast("Sequence[TorchTensor | None]", value if is_list else [value])
         types = [None if item is None else self._symbols.type(item) for item in several]
         args = self._arguments(node)
         context = AtenContext(name, overload, args, types, span, self._folder, self._symbols)
@@ -172,7 +172,7 @@ class AtenImporter:
         values = self._symbols.example(one), self._symbols.example(other)
         return isinstance(one, Dim) | isinstance(other, Dim) and values[0] == values[1]
 
-    def _arguments(self, node: Node) -> dict[str, Operand]:
+    def _arguments(self, node: FxNode) -> dict[str, Operand]:
         schema = schema_of(node.target)
         found: dict[str, Operand] = {}
         for position, argument in enumerate(schema.arguments):
@@ -196,19 +196,19 @@ class AtenImporter:
 
     def _resolved(self, value: object) -> Operand:
         if is_node(value):
-            return self._values[cast("Node", value)]
+            return self._values[cast("FxNode", value)]
         if isinstance(value, list | tuple):
             return [self._resolved(item) for item in cast("list[object]", value)]
         return _plain(value)
 
 
-def unknown_among(nodes: Sequence[Node]) -> list[Operator]:
+def unknown_among(nodes: Sequence[FxNode]) -> list[AtenOperator]:
     """Return the operators that no converter knows."""
-    unknown: list[Operator] = []
+    unknown: list[AtenOperator] = []
     for node in nodes:
         if node.op != "call_function" or not is_operator(node.target):
             continue
-        target = cast("Operator", node.target)
+        target = cast("AtenOperator", node.target)
         name, overload = name_of(target)
         if converter_of(name, overload) is None and not _is_plain(node, name):
             unknown.append(target)
@@ -238,7 +238,7 @@ def is_node(value: object) -> bool:
     return hasattr(value, "op") and hasattr(value, "users")
 
 
-def name_of(target: Operator) -> tuple[str, str]:
+def name_of(target: AtenOperator) -> tuple[str, str]:
     """Return the name of an operator without namespace, and of its overload; writes are none."""
     schema = schema_of(target)
     namespace, _, name = schema.name.partition("::")
@@ -248,7 +248,7 @@ def name_of(target: Operator) -> tuple[str, str]:
     return name, schema.overload_name
 
 
-def _is_plain(node: Node, name: str) -> bool:
+def _is_plain(node: FxNode, name: str) -> bool:
     """Whether an operator needs no converter: it gives a number, or checks something."""
     return name in _CHECKS or is_number(node.meta.get("val"))
 

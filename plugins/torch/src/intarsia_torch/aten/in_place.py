@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, cast
 from intarsia_runtime.errors import UnsupportedError
 
 if TYPE_CHECKING:
-    from ..types import Node, Schema, Tensor
+    from ..types import FxNode, OperatorSchema, TorchTensor
 
 
-schema_of: Callable[[object], Schema] = attrgetter("_schema")
+schema_of: Callable[[object], OperatorSchema] = attrgetter("_schema")
 """The schema of an operator of torch's own tables."""
 
 _address_of: Callable[[object], object] = attrgetter("_cdata")
@@ -31,31 +31,31 @@ class Writes:
         nodes: The graph's, in order.
     """
 
-    def __init__(self, nodes: Sequence[Node]) -> None:
+    def __init__(self, nodes: Sequence[FxNode]) -> None:
         self._places = {node: place for place, node in enumerate(nodes)}
-        self._sharing: dict[object, list[Node]] = defaultdict(list)
+        self._sharing: dict[object, list[FxNode]] = defaultdict(list)
         for node in nodes:
             value = node.meta.get("val")
             if hasattr(value, "untyped_storage"):
-                self._sharing[memory_of(cast("Tensor", value))].append(node)
+                self._sharing[memory_of(cast("TorchTensor", value))].append(node)
 
-    def renamed(self, write: Node) -> list[Node]:
+    def renamed(self, write: FxNode) -> list[FxNode]:
         """Return the earlier nodes that have the value of a write from now on.
 
         Raises:
             WriteToViewError: A later node reads another view of the memory.
             UnsupportedError: The memory is an argument's.
         """
-        target = cast("Node", write.args[0])
-        value = cast("Tensor", target.meta["val"])
+        target = cast("FxNode", write.args[0])
+        value = cast("TorchTensor", target.meta["val"])
         place = self._places[write]
-        renamed: list[Node] = []
+        renamed: list[FxNode] = []
         for node in self._sharing[memory_of(value)]:
             if self._places[node] >= place:
                 continue
             if node.op != "call_function":
                 raise UnsupportedError(f"the graph writes to '{node.name}'")
-            if _form(cast("Tensor", node.meta["val"])) == _form(value):
+            if _form(cast("TorchTensor", node.meta["val"])) == _form(value):
                 renamed.append(node)
             elif any(self._places[user] > place for user in node.users):
                 raise WriteToViewError(f"a write to a part of '{node.name}', which is read later")
@@ -75,7 +75,7 @@ def is_operator(target: object) -> bool:
     return hasattr(target, "_schema")
 
 
-def check_writes(nodes: Sequence[Node]) -> None:
+def check_writes(nodes: Sequence[FxNode]) -> None:
     """Make sure that every write of a graph can become a new value.
 
     Raises:
@@ -88,10 +88,10 @@ def check_writes(nodes: Sequence[Node]) -> None:
             writes.renamed(node)
 
 
-def memory_of(tensor: Tensor) -> object:
+def memory_of(tensor: TorchTensor) -> object:
     """Return what is equal for tensors that are views of one memory."""
     return _address_of(tensor.untyped_storage())
 
 
-def _form(tensor: Tensor) -> tuple[str, ...]:
+def _form(tensor: TorchTensor) -> tuple[str, ...]:
     return str(tuple(tensor.shape)), str(tensor.stride()), str(tensor.storage_offset())

@@ -24,7 +24,7 @@ from intarsia_runtime.size import (
 )
 
 if TYPE_CHECKING:
-    from ..types import Expression, ShapeEnv, SymInt, Tensor
+    from ..types import ShapeEnv, SymExpression, SymInt, TorchTensor
 
 
 def _sum(a: Size, b: Size) -> Size:
@@ -78,7 +78,7 @@ class Symbols:
             return int(value)
         return self.size_of(value.node.expr)
 
-    def size_of(self, expression: Expression) -> Size:
+    def size_of(self, expression: SymExpression) -> Size:
         """Return a size that is an expression over symbols.
 
         Raises:
@@ -87,7 +87,7 @@ class Symbols:
         found = _size(expression)
         return found.substitute(self._fixed) if isinstance(found, Dim) else found
 
-    def type(self, value: Tensor) -> TensorType:
+    def type(self, value: TorchTensor) -> TensorType:
         """Return the type of a tensor of a tracing.
 
         Raises:
@@ -130,7 +130,7 @@ def dtype_named(dtype: object) -> DType:
         raise UnsupportedError(f"there are elements of type {dtype}") from None
 
 
-def _size(expression: Expression) -> Size:
+def _size(expression: SymExpression) -> Size:
     name = type(expression).__name__
     if expression.is_Integer:
         return int(cast("int", expression))

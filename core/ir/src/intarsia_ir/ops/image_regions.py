@@ -11,21 +11,12 @@ from msgspec import Struct
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
-from ..tir.buffer import Buffer, Scope
+from ..tir.buffer import Buffer, MemoryScope
 from ..tir.build import allocate, cell, get, let, load, parallel, put, seq, serial, store
-from ..tir.expr import (
-    INDEX,
-    PrimExpr,
-    all_of,
-    cast,
-    const,
-    intrinsic,
-    maximum,
-    minimum,
-    select,
-)
+from ..tir.expr import INDEX, PrimExpr, all_of, cast, const, intrinsic, maximum, minimum, select
 from ..tir.func import PrimFunc
 from ..tir.intrinsic import Intrinsic
 from ..tir.stmt import Stmt
@@ -69,7 +60,9 @@ class RoiAlign(Op):
         check_dtype(cls.name, is_float, "floating-point", x, rois)
         check_dtype(cls.name, is_index, "int32 or int64", images)
         fits = rois.rank == 2 and rois.shape[1] == 4 and images.rank == 1
-        if x.rank != 4 or 0 in x.shape or not fits or not same_size(rois.shape[0], images.shape[0]):
+        why = f"{cls.name}: there must be elements to sample"
+        fits = fits and all(require_at_most(1, size, why) for size in x.shape)
+        if x.rank != 4 or not fits or not same_size(rois.shape[0], images.shape[0]):
             raise TypeRuleError(
                 f"{cls.name}: regions {shape_text(rois.shape)} and {shape_text(images.shape)} do"
                 f" not fit images {shape_text(x.shape)}"
@@ -146,8 +139,8 @@ class _Side(Struct, frozen=True):
     @classmethod
     def of(cls, name: str, count: int) -> _Side:
         """Make the memory for ``count`` samples."""
-        places = Buffer(f"{name}_places", (count, 2), INDEX, Scope.STACK)
-        return cls(places, Buffer(f"{name}_weights", (count, 2), DType.FLOAT32, Scope.STACK))
+        places = Buffer(f"{name}_places", (count, 2), INDEX, MemoryScope.STACK)
+        return cls(places, Buffer(f"{name}_weights", (count, 2), DType.FLOAT32, MemoryScope.STACK))
 
 
 class _Region(Struct, frozen=True):

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.regions.region import Region
 
-from .cost import PICOSECONDS, Source
+from .cost import PICOSECONDS, CostSource
 from .labels import label_calls
 from .place import Priced
 from .report import MatchCost, Placement, PlanCosts, RegionCosts, RegionRow
@@ -47,7 +47,7 @@ def with_costs(placement: Placement, regions: Sequence[Region], priced: Priced) 
     return replace(placement, regions=tuple(rows), verdicts=verdicts, cost=totals)
 
 
-def _match(here: int, fallback: int, source: Source) -> MatchCost:
+def _match(here: int, fallback: int, source: CostSource) -> MatchCost:
     return MatchCost(_seconds(here), _seconds(fallback), source.value)
 
 

@@ -91,7 +91,7 @@ def model_file(request: BuildRequest) -> Path | None:
     return Path(model)
 
 
-class Sources:
+class ModelDigests:
     """Digests of a model's files, read beside what this thread does until it needs them.
 
     Args:
@@ -131,7 +131,7 @@ def build_or_fetch(
     request: BuildRequest,
     *,
     cache: BuildCache | None,
-    sources: Sources | None = None,
+    sources: ModelDigests | None = None,
     make: Callable[[], Artifact] | None = None,
     save: Save | None = None,
 ) -> Artifact | KeptArtifact:
@@ -153,7 +153,7 @@ def build_or_fetch(
     model = model_file(request)
     if cache is None or model is None:
         return _unkept(make, save)
-    sources = sources or Sources(model)
+    sources = sources or ModelDigests(model)
     digests = sources.digests()
     key = build_key(request, digests)
     if key is None:

@@ -15,17 +15,9 @@ from intarsia_runtime.errors import TargetError
 from intarsia_runtime.guarded import LateOwner
 
 from .kind import Role, TargetKind
-from .options import (
-    OptionRow,
-    Value,
-    check_value,
-    did_you_mean,
-    find_row,
-    option_rows,
-    set_options,
-)
+from .options import OptionRow, Value, check_value, did_you_mean, find_row, option_rows, set_options
 from .target import Target
-from .universal import HARDWARE, KEYS, Device, Tag, check_keys, target_rows
+from .universal import HARDWARE, KEYS, HardwareDevice, Tag, check_keys, target_rows
 
 COMPOSITE = "composite"
 """Name of the JSON form of a composite; no kind may have it."""
@@ -189,7 +181,7 @@ def make_target(
     origin: Origin = GIVEN,
     origins: Mapping[str, str] | None = None,
     *,
-    device: Device | None = None,
+    device: HardwareDevice | None = None,
     kinds: KindSource | None = None,
 ) -> Target:
     """Return the canonical target of a kind with these values, keyed by flag.
@@ -229,13 +221,19 @@ def make_target(
     pinned = frozenset(f for f, v in implied.items() if f not in found and v != defaults[f])
     found |= {KEYS: keys} if keys else {}
     found |= {HARDWARE: chosen[HARDWARE]} if device is not None else {}
-    said = tuple(
+    option_values = tuple(
         (flag, givers[flag] if chosen.get(flag) == value or flag == KEYS else "detection")
         for flag, value in found.items()
     )
     name = device.tag.name if device is not None else ""
     return Target(
-        kind, options, said, hardware=name, user_keys=keys, tag_keys=tag_keys, pinned=pinned
+        kind,
+        options,
+        option_values,
+        hardware=name,
+        user_keys=keys,
+        tag_keys=tag_keys,
+        pinned=pinned,
     )
 
 
