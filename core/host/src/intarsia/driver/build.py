@@ -186,7 +186,9 @@ def build_request(request: BuildRequest) -> Artifact:
         As :func:`build`.
     """
     with limited(request.time_limit, request.memory_limit):
-        if isinstance(request.source.model, IRModule) or request.executor.kind == VM:
+        source = request.source
+        is_module = isinstance(source.model, IRModule) or source.is_program
+        if is_module or request.executor.kind == VM:
             with suppress(UnsupportedError, TypeRuleError):  # another kind of program may do
                 opened = compile_open(request)
                 if opened is not None:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from intarsia_ir.budget import KERNEL_SECONDS, budget
-from intarsia_ir.graph.guards import COMPUTED, RequiredSizes, collected_guards, collecting_guards
+from intarsia_ir.graph.guards import (
+    COMPUTED,
+    RequiredSizes,
+    collected_guards,
+    collecting_guards,
+    require_equal,
+)
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.passes.base import Remarks
@@ -102,6 +108,9 @@ def import_model(request: BuildRequest) -> ImportResult:
     if request.is_open:
         module = source.module(shapes)
         source.forget()
+        required = module.attr(RequiredSizes)
+        for guard in () if required is None else required.guards:
+            require_equal(guard.left, guard.right, guard.why)
         if len(module.functions) > 1:  # passes over branches collect the guards of these, too
             module = module.with_attr(RequiredSizes, RequiredSizes(collected_guards()))
         return ImportResult({"main": module})
