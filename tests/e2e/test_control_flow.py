@@ -12,7 +12,7 @@ import onnxruntime
 import pytest
 
 import intarsia
-from intarsia.partition.cost import Plan
+from intarsia_ir.partition.cost import Plan
 from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.text import collect_params, parse_module, print_module

@@ -54,12 +54,12 @@ def command(
 
     An artifact is native code, as a program is; --sign says who made it.
     """
+    from intarsia_ir.partition.report import bytes_text, float_text
     from intarsia_runtime.artifact.archive import is_artifact
     from intarsia_runtime.artifact.signing import sign_artifact
     from intarsia_runtime.artifact.write import ArtifactWriter  # help does without the compiler
 
     from ..driver.cache import KeptArtifact
-    from ..partition.report import bytes_text, float_text
 
     path = Path(output)
     keep_model(model, path)

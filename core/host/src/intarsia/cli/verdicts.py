@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..partition.report import Verdict
+from intarsia_ir.partition.report import Verdict
+
 from .output import echo, table
 
 MOST = 40
