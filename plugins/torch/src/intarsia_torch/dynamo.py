@@ -20,9 +20,8 @@ from intarsia.driver.request import OPTIONS
 from intarsia.host.guard import working_folder
 from intarsia.host.host import Host
 from intarsia.target.kind_table import Origin
-from intarsia.target.options import did_you_mean
 from intarsia.target.target import CompositeTarget, Target
-from intarsia_runtime.errors import TargetError, UsageError
+from intarsia_runtime.errors import TargetError, UsageError, did_you_mean
 
 from .builds import build_or_fetch
 from .compiled import CompiledGraph, Results

@@ -9,25 +9,24 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from intarsia_ir.budget import limited
 from intarsia_ir.graph.module import IRModule
-from intarsia_runtime.errors import TypeRuleError, UnsupportedError, UsageError
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.size_values import Combination
+from intarsia_runtime.errors import TypeRuleError, UnsupportedError, UsageError, did_you_mean
 
 from ..host.host import Host
-from ..partition.cost import Plan
-from ..target.options import did_you_mean
 from ..target.read import OneSpec, TargetSpec
 from ..target.target import CompositeTarget
 from .artifact import Artifact
-from .claims import measure_claims
 from .config import ConfigSpec, Executor, Runtime, check_combination, check_served, choose
 from .dynamic import VM
 from .importing import Model
 from .open_build import compile_open
 from .open_program import compile_instead, compile_program_or_model
+from .optional import require_tools
 from .place import rules_of
 from .request import OPTIONS, BuildRequest, dump_to
 from .shapes import build_shapes
 from .size_choices import size_choices
-from .sizes import Combination
 from .source import source_of
 from .stages import read_target
 from .story import STAGES, compile_model
@@ -35,7 +34,7 @@ from .story import STAGES, compile_model
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..partition.measured import MeasuredSeconds
+    from intarsia_ir.partition.measured import MeasuredSeconds
 
 __all__ = [
     "STAGES",
@@ -132,7 +131,7 @@ def request_build(
             params=params,
             values=values,
             mapped=bool(chosen.get("mapped")),
-            control_flow=parts.fallback.kind.control_flow and not place.is_freestanding,
+            control_flow=parts.fallback.kind.control_flow,
         ),
         target=parts,
         executor=wanted,
@@ -217,6 +216,8 @@ def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Mea
     def make(alone: IRModule, parts: CompositeTarget) -> Artifact:
         return build(alone, parts, host=host, plan=Plan.GREEDY)
 
+    with require_tools("measuring claims"):
+        from intarsia_tools.claims import measure_claims
     return measure_claims(host, module, target, make)
 
 

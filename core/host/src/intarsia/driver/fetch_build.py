@@ -13,12 +13,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from intarsia_ir.partition.cost import Plan
+
 from ..host.fingerprint import own_files
-from ..partition.cost import Plan
 from .cache import BuildCache, KeptArtifact, Key, Save, open_cache
 from .importing import source_digests
 from .pack import own_version
-from .records import records_path
+from .tuned import records_path
 
 if TYPE_CHECKING:
     from .artifact import Artifact

@@ -13,18 +13,19 @@ from intarsia_ir.budget import limited
 from intarsia_ir.diagnostics import Remark
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.partition.functions import rules_of_parts
+from intarsia_ir.partition.partition import PartitionResult
+from intarsia_ir.partition.report import Placement
+from intarsia_ir.partition.rules import PlaceRule
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_runtime.errors import TypeRuleError, UnsupportedError
 
 from ..host.host import Host
-from ..partition.partition import PartitionResult
-from ..partition.report import Placement
-from ..partition.rules import PlaceRule
 from ..target.target import CompositeTarget
 from .open_build import open_request
 from .open_program import import_open_program, needs_open_program
-from .place import check_host_rules, check_place_rules, merge_placements, rules_of_parts
+from .place import check_host_rules, check_place_rules, merge_placements
 from .request import BuildRequest
 from .results import ImportResult, PrepareResult
 from .size_choices import size_choices

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
+from intarsia_ir.size_values import ShapeChoices
 from intarsia_runtime.errors import UnsupportedError
 
 from .dynamic import VM, import_any, is_open
 from .open_sizes import open_choices, prove_ranges
 from .request import BuildRequest
 from .shapes import check_one_program, find_choices, static_shapes
-from .sizes import ShapeChoices
 
 
 def size_choices(request: BuildRequest) -> ShapeChoices | None:

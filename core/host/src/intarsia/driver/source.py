@@ -10,13 +10,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from intarsia_ir.graph.expr import tensor_type
+from intarsia_ir.graph.given_values import Given, input_values
 from intarsia_ir.graph.guards import is_collecting
+from intarsia_ir.graph.inputs import bind_params, fits
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 
-from .importing import Model, bind_params, fits, import_model, is_program
-from .values import Given, input_values
+from .importing import Model, import_model, is_program
 
 if TYPE_CHECKING:
     import numpy as np

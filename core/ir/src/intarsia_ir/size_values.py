@@ -12,9 +12,10 @@ from itertools import product
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from intarsia_ir.graph.types import Dim, TensorType
-from intarsia_runtime.artifact.signature import SizeChoice
+from intarsia_runtime.artifact.signature import ANY_SIZE, ModelSignature, SizeChoice, ValueSpec
 from intarsia_runtime.errors import UsageError
 
 MAX_COMBINATIONS = 64
@@ -192,3 +193,42 @@ def name_sizes(
 
 def _text(size: Size) -> str:
     return str(size) if isinstance(size, int) else "|".join(map(str, size.values))
+
+
+def joint_signature(
+    shapes: ShapeChoices, found: Sequence[ModelSignature], combinations: Sequence[Combination]
+) -> ModelSignature:
+    """Return the signature with names of sizes, found by comparing those of the programs."""
+    names = [choice.name for choice in shapes.choices]
+    rows = [dict(zip(names, row.sizes, strict=True)) for row in combinations]
+    inputs = tuple(
+        replace(spec, shape=shapes.shapes[spec.name])
+        if spec.name in shapes.shapes
+        else _joined([other.inputs[at] for other in found], rows)
+        for at, spec in enumerate(found[-1].inputs)
+    )
+    outputs = tuple(
+        _joined([other.outputs[at] for other in found], rows)
+        for at in range(len(found[-1].outputs))
+    )
+    return ModelSignature(inputs, outputs)
+
+
+def _joined(specs: Sequence[ValueSpec], rows: Sequence[Mapping[str, int]]) -> ValueSpec:
+    """Return one value of all programs: sizes that are the same stay, others get their name."""
+    shapes = [spec.shape for spec in specs]
+    known = [shape for shape in shapes if shape is not None]
+    if len(known) < len(shapes) or len({len(shape) for shape in known}) > 1:
+        return replace(specs[-1], shape=None)
+    return replace(
+        specs[-1], shape=tuple(_size(column, rows) for column in zip(*known, strict=True))
+    )
+
+
+def _size(column: Sequence[int | str], rows: Sequence[Mapping[str, int]]) -> int | str:
+    if len(set(column)) == 1:
+        return column[0]
+    for name in rows[0]:
+        if all(size == row[name] for size, row in zip(column, rows, strict=True)):
+            return name
+    return ANY_SIZE

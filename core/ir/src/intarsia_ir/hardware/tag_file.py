@@ -26,11 +26,10 @@ import tomllib
 from collections.abc import Mapping
 from typing import cast
 
-from intarsia_runtime.errors import IntarsiaError, ModelError
+from intarsia_ir.memory import Memory
+from intarsia_runtime.errors import IntarsiaError, ModelError, did_you_mean
 
-from .hardware import KINDS, HardwareTag, check_circles, expand, name_key
-from .kind import Memory
-from .options import did_you_mean
+from .tags import KINDS, HardwareTag, check_circles, expand, name_key
 
 SCHEMA = 1
 """Version of the file format."""

@@ -12,9 +12,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.regions.support import Code, Support
-from intarsia_runtime.errors import UsageError
-
-from ..target.options import did_you_mean
+from intarsia_runtime.errors import UsageError, did_you_mean
 
 
 class PlaceRule(Struct, frozen=True):

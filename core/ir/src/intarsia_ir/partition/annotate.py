@@ -125,7 +125,7 @@ def _final(
 ) -> Support:
     """The verdict once all have spoken: a yes that came too late is outvoted."""
     if taken is not None and taken.kind == kind:
-        return Support(Code.OK, taken.row)
+        return Support(Code.OK, taken.row, caution=taken.support.caution)
     if not support:
         return support
     if taken is None:

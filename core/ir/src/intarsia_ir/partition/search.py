@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Search: the cheapest choice of a :class:`~intarsia.partition.problem.Problem`.
+"""Search: the cheapest choice of a :class:`~intarsia_ir.partition.problem.Problem`.
 
 Small problems are searched whole, by branch and bound. Larger ones start from several choices, the
 greedy one among them, and are improved by two kinds of moves as long as their cost falls:

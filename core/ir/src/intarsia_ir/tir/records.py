@@ -1,14 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of measured schedules: a file of JSON lines that ``tune`` appends to and builds read.
-
-A line is written as a whole under a lock, and synced. One that is torn all the same (the machine
-went down) is no line; whoever appends next begins a new one.
-"""
+"""Records of measured schedules: a file of JSON lines that ``tune`` appends to and builds read."""
 
 from __future__ import annotations
 
 import json
-import os
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,20 +12,12 @@ from typing import TypeVar, cast
 
 from msgspec import Struct, field
 
-from intarsia_ir.tir.space import Choice, ScheduleSpace
-from intarsia_runtime.errors import ModelError, ResourceError, UsageError
+from intarsia_runtime.errors import ModelError
 
-from ..host.trial import CACHE
-
-RECORDS = "INTARSIA_RECORDS"
-"""Environment variable: the file with records, instead of the one in the user's data folder."""
-
-NONE = "none"
-"""Instead of the name of a file: no records."""
+from .space import Choice, ScheduleSpace
 
 SCHEMA = 1
 _LARGEST = 256 << 20
-_LOCK_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -114,37 +101,6 @@ class Records(Struct, frozen=True):
         )
 
 
-def records_path(given: str | os.PathLike[str] | None, env: Mapping[str, str]) -> Path | None:
-    """Return the file with records: as given, from the environment, or the user's; maybe none.
-
-    Raises:
-        UsageError: There is no home folder, and no file is given.
-        ModelError: The environment names something that is no file.
-    """
-    named = os.fspath(given) if given is not None else env.get(RECORDS, "")
-    if named == NONE:
-        return None
-    if named:
-        return Path(named) if given is not None else _from_variable(Path(named))
-    if env.get(CACHE):  # who moves what is remembered moves this too
-        return Path(env[CACHE]) / "records.jsonl"
-    from platformdirs import user_data_path  # builds with a file given do without
-
-    try:
-        return user_data_path("intarsia", appauthor=False) / "records.jsonl"
-    except (OSError, RuntimeError):
-        raise UsageError("there is no home folder for records", hint="--records FILE") from None
-
-
-def _from_variable(path: Path) -> Path:
-    if path.exists() and not (path.is_file() and os.access(path, os.R_OK)):
-        raise ModelError(
-            f"{RECORDS} names '{path}', which is no file that can be read",
-            hint=f"a file that intarsia tune writes, or '{NONE}'",
-        )
-    return path
-
-
 def read_records(path: Path) -> Records:
     """Read a file of records; none if it does not exist. Lines that are none are left out.
 
@@ -166,44 +122,6 @@ def read_records(path: Path) -> Records:
         lost = len(found) + is_torn - len(rows)
         warnings.warn(f"{lost} lines of '{path}' are no records, and not used", stacklevel=2)
     return Records(path, rows)
-
-
-def append_record(path: Path, row: Record) -> None:
-    """Add a line; several processes may at the same time.
-
-    Raises:
-        ResourceError: It cannot be written, or another process holds the lock for a minute.
-    """
-    append_line(path, json.dumps(row.to_json()))
-
-
-def append_line(path: Path, text: str) -> None:
-    """Add a line to a file that several processes may append to; whole, and synced.
-
-    Raises:
-        ResourceError: It cannot be written, or another process holds the lock for a minute.
-    """
-    from filelock import FileLock, Timeout  # reading needs no lock
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(path.with_name(f"{path.name}.lock"), timeout=_LOCK_SECONDS)
-        with lock, path.open("ab+") as file:
-            if file.tell() and _last_byte(path) != b"\n":
-                file.write(b"\n")
-            file.write(f"{text}\n".encode())
-            file.flush()
-            os.fsync(file.fileno())
-    except Timeout:
-        raise ResourceError(f"another process keeps '{path}' locked") from None
-    except OSError as error:
-        raise ResourceError(f"cannot write records to '{path}': {error.strerror}") from None
-
-
-def _last_byte(path: Path) -> bytes:
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1)
 
 
 def _parse(line: bytes) -> Record | None:

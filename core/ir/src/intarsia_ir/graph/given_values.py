@@ -6,9 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from intarsia_runtime.errors import UsageError
-
-from ..target.options import did_you_mean
+from intarsia_runtime.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np

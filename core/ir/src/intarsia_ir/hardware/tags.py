@@ -2,7 +2,7 @@
 """Hardware tags: names of devices, each of which implies a target.
 
 A tag is ``vendor/device`` or ``vendor/device:part``: ``acme/board-1``, ``acme/soc-7:bigcpu``. Tags
-are data that plugins contribute (:mod:`intarsia.target.hardware_file`). A tag names its parents: a
+are data that plugins contribute (:mod:`intarsia_ir.hardware.tag_file`). A tag names its parents: a
 board its SoC, an SoC its cores; what a tag does not say itself it has from them. Other names of a
 device are aliases; whatever name a user writes, one canonical name comes out.
 """
@@ -15,10 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from intarsia_runtime.errors import DuplicateName, PluginError, TargetError
-
-from .kind import Memory
-from .options import did_you_mean
+from intarsia_ir.memory import Memory
+from intarsia_runtime.errors import DuplicateName, PluginError, TargetError, did_you_mean
 
 KINDS = ("core", "cpu", "soc", "mcu", "board", "machine", "instance", "gpu", "accelerator")
 """What a tag may describe, small to large."""

@@ -11,10 +11,13 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from intarsia.driver import records
-from intarsia.driver.records import Record, append_record, read_records, records_path
+from intarsia.driver.tuned import records_path
+from intarsia_ir.tir import records
+from intarsia_ir.tir.records import Record, read_records
 from intarsia_ir.tir.space import ScheduleSpace
 from intarsia_runtime.errors import ModelError, ResourceError, UsageError
+from intarsia_tools import append
+from intarsia_tools.append import append_record
 
 SPACE = ScheduleSpace("cpu.conv", 1, (), lambda *_: None)
 
@@ -90,7 +93,7 @@ def test_what_cannot_be_read_or_written_is_said(
     monkeypatch.setattr(records, "_LARGEST", 10)
     with pytest.raises(ModelError, match="too large"):
         read_records(path)
-    monkeypatch.setattr(records, "_LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(append, "_LOCK_SECONDS", 0.05)
     with (
         FileLock(tmp_path / "records.jsonl.lock"),
         pytest.raises(ResourceError, match=r"keeps .* locked"),
@@ -101,7 +104,8 @@ def test_what_cannot_be_read_or_written_is_said(
 def test_two_processes_append_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     code = (
-        "import sys; from pathlib import Path; from intarsia.driver.records import *\n"
+        "import sys; from pathlib import Path; from intarsia_ir.tir.records import *\n"
+        "from intarsia_tools.append import *\n"
         "for n in range(25): append_record(Path(sys.argv[1]), Record(machine='m', operator='o',"
         " space=1, signature=f'{sys.argv[2]}{n}', threads=1))"
     )

@@ -12,12 +12,11 @@ from typing import Any, TypeAlias, cast
 
 import click
 
+from intarsia.cli.output import echo, emit_json, table
+from intarsia.cli.plugin_names import PluginName
+from intarsia.cli.session import Session
 from intarsia_runtime.artifact.abandoned import temporary_folder
 from intarsia_runtime.errors import GateFailed, PluginError, ResourceError, UsageError
-
-from .output import echo, emit_json, table
-from .plugin_names import PluginName
-from .session import Session
 
 Result: TypeAlias = "Mapping[str, Any]"
 """What the kit says, or one row of it: plain JSON."""
@@ -28,7 +27,7 @@ KIT = "intarsia_testkit"
 _REFUSED_OPTION = 4  # exit code of pytest
 
 
-@click.command("check")
+@click.command("plugins check")
 @click.argument("name", type=PluginName())
 @click.option("--tier", type=click.IntRange(1, 3), default=3, help="Check up to this tier.")
 @click.option("--target", default="", help="Target to check it with.")

@@ -5,17 +5,17 @@ The model, in whole picoseconds so that sums are exact and equal on every machin
 
 * A *heavy* call (convolution, product of matrices, reduction, normalization, pooling) costs the
   larger of its arithmetic and its traffic, by the speeds of its owner's
-  :class:`~intarsia.target.kind.Performance`; on the fallback also the launch of a kernel. A *light*
-  call (element-wise work, moving of data) costs nothing where its neighbours are: it is fused with
-  them. What a plugin states of a match (:meth:`~intarsia_ir.regions.support.Support.yes`) holds
-  instead.
-* What was measured (:class:`~intarsia.partition.measured.MeasuredSeconds`) holds instead of the
+  :class:`~intarsia_ir.performance.Performance`; on the fallback also the launch of a kernel. A
+  *light* call (element-wise work, moving of data) costs nothing where its neighbours are: it is
+  fused with them. What a plugin states of a match
+  (:meth:`~intarsia_ir.regions.support.Support.yes`) holds instead.
+* What was measured (:class:`~intarsia_ir.partition.measured.MeasuredSeconds`) holds instead of the
   model, but not instead of what a plugin states: a region of a match alone, less its launch and
   its borders, is what the match costs.
 * A region costs a launch, and a copy of every value that enters or leaves it: latency and bytes.
 
 The cost of a placement is the sum over calls and regions, where the regions are those that
-:func:`~intarsia.partition.merge.merge` makes of it.
+:func:`~intarsia_ir.partition.merge.merge` makes of it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Call, Constant
+from intarsia_ir.performance import Performance, RelativePerformance
 from intarsia_ir.regions.work import count_bytes, count_flops, is_heavy
 
-from ..target.kind import Performance, RelativePerformance
-from ..target.target import Target
 from .annotate import ClaimedMatch
 from .measured import MeasuredSeconds, signature_of_calls
 
@@ -52,6 +51,18 @@ class CostSource(Enum):
     PRESUMED = "presumed"  # its plugin states nothing, and is presumed to be fast: no cost at all
     MEASURED = "measured"
     ESTIMATED = "estimated"  # by the model, from arithmetic and traffic
+
+
+class PricedDevice(Struct, frozen=True):
+    """A part of a target, as far as costs ask.
+
+    Attributes:
+        kind: Name of its kind.
+        device_type: DLPack device type: where its memory is.
+    """
+
+    kind: str
+    device_type: int
 
 
 class Prices(Struct, frozen=True):
@@ -79,8 +90,8 @@ class Prices(Struct, frozen=True):
     @classmethod
     def of(
         cls,
-        fallback: Target,
-        accelerators: Sequence[Target],
+        fallback: PricedDevice,
+        accelerators: Sequence[PricedDevice],
         measured: MeasuredSeconds | None = None,
         stated: Mapping[str, Performance | RelativePerformance] = MappingProxyType({}),
     ) -> Prices:
@@ -96,16 +107,16 @@ class Prices(Struct, frozen=True):
         stated in multiples of the fallback's speed works in the fallback's memory if it is the same
         type of device.
         """
-        own = stated.get(fallback.kind.name)
+        own = stated.get(fallback.kind)
         base = own if isinstance(own, Performance) else Performance()
         return cls(
             base,
             {
-                part.kind.name: _against(base, part, fallback, stated.get(part.kind.name))
+                part.kind: _against(base, part, fallback, stated.get(part.kind))
                 for part in accelerators
             },
             measured,
-            frozenset(part.kind.name for part in accelerators if part.kind.name not in stated),
+            frozenset(part.kind for part in accelerators if part.kind not in stated),
         )
 
     def own(self, call: Call) -> int:
@@ -169,8 +180,8 @@ class Prices(Struct, frozen=True):
 
 def _against(
     base: Performance,
-    part: Target,
-    fallback: Target,
+    part: PricedDevice,
+    fallback: PricedDevice,
     stated: Performance | RelativePerformance | None,
 ) -> Performance:
     """Return the speeds of an accelerator in front of a fallback with the speeds ``base``."""
@@ -178,7 +189,7 @@ def _against(
         return stated
     factor = RelativePerformance().flops if stated is None else stated.flops
     speed = replace(base, flops=factor * base.flops, copy_bandwidth=None, copy_latency=0.0)
-    if part.kind.device_type == fallback.kind.device_type:
+    if part.device_type == fallback.device_type:
         return speed
     return replace(speed, copy_bandwidth=base.bandwidth, copy_latency=1e-5)
 

@@ -19,6 +19,7 @@ from intarsia_ir.regions.work import count_bytes
 from intarsia_runtime.errors import GateFailed
 
 from .annotate import Annotated
+from .cautions import cautions_of
 from .labels import label_calls
 from .merge import Apart
 
@@ -104,6 +105,7 @@ class Verdict(Struct, frozen=True):
         code: A value of :class:`~intarsia_ir.regions.support.Code`.
         detail: The row for a yes, the reason in words for a no.
         cost: What its match would cost, if the accelerator takes the node and costs were compared.
+        caution: What the accelerator computes otherwise than defined; empty if nothing.
     """
 
     node: str
@@ -113,6 +115,7 @@ class Verdict(Struct, frozen=True):
     code: str
     detail: str
     cost: MatchCost | None = None
+    caution: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Return the row as the command line prints it."""
@@ -123,7 +126,7 @@ class Verdict(Struct, frozen=True):
             "accelerator": self.accelerator,
             "verdict": self.verdict,
             "code": self.code,
-            "detail": self.detail,
+            "detail": f"{self.detail}; {self.caution}" if self.caution else self.detail,
         }
 
 
@@ -311,6 +314,7 @@ class Placement(Struct, frozen=True):
             **({"idle": dict(self.idle)} if self.idle else {}),
             **({"host": [row.to_json() for row in self.host]} if self.host else {}),
             **({"in_float": list(self.in_float)} if self.in_float else {}),
+            **cautions_of(self.regions, self.verdicts),
             **({"simulated": dict(self.simulated)} if self.simulated else {}),
         }
 
@@ -353,6 +357,7 @@ def report(
             "yes" if support.code is Code.OK else "no",
             support.code.value,
             support.detail,
+            caution=support.caution,
         )
         for call in annotated.calls
         for kind, support in zip(annotated.kinds, annotated.verdicts[call], strict=True)

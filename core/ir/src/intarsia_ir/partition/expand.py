@@ -4,7 +4,7 @@
 Every claim of the present choice either stays or changes to the one kind. What that costs is work,
 and for every value: a copy into each kind that reads it and did not make it, and one out of the
 kind that made it if another reads it. Each of these prices depends on a producer on one side and
-any consumer on the other, which is what :class:`~intarsia.partition.flow.Choice` solves exactly.
+any consumer on the other, which is what :class:`~intarsia_ir.partition.flow.Choice` solves exactly.
 Launches, and copies between two regions of one kind, are left out.
 """
 

@@ -22,28 +22,28 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from msgspec import Struct
 
+from intarsia.driver.pack import own_version
+from intarsia.driver.stages import support_of
+from intarsia.host.trial import cache_folder
+from intarsia.target.detect import machine_facts
 from intarsia_ir.graph.expr import Call, Function, Var, call
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.annotate import ClaimedMatch, annotate
+from intarsia_ir.partition.measured import MeasuredSeconds, function_of_calls, signature_of_calls
 from intarsia_ir.regions.work import is_heavy
 from intarsia_runtime.artifact.abandoned import temporary_folder
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, ResourceError
 from intarsia_runtime.threads import choose_threads
 
-from ..host.trial import cache_folder
-from ..partition.annotate import ClaimedMatch, annotate
-from ..partition.measured import MeasuredSeconds, function_of_calls, signature_of_calls
-from ..target.detect import machine_facts
-from .pack import own_version
-from .records import append_line
-from .stages import support_of
+from .append import append_line
 
 if TYPE_CHECKING:
-    from ..host.host import Host
-    from ..target.target import CompositeTarget, Target
-    from .artifact import Artifact
+    from intarsia.driver.artifact import Artifact
+    from intarsia.host.host import Host
+    from intarsia.target.target import CompositeTarget, Target
 
 K = TypeVar("K")
 Make: TypeAlias = "Callable[[IRModule, CompositeTarget], Artifact]"
