@@ -231,9 +231,10 @@ def _kernel_step(planner: _Planner, item: KernelCall, kernel: PrimFunc, step: in
 def _region_step(
     planner: _Planner, item: RegionCall, region: OutlinedRegion, number: int, step: int
 ) -> RegionStep:
-    args = [planner.read(value, value.type.static_shape, step) for value in item.args]
-    args += [planner.make(value, value.type.static_shape, step) for value in item.outputs]
-    return RegionStep(number, tuple(args), f"{region.kind}:{region.name}", region.nodes)
+    args = [planner.read(value, extents(value.type), step) for value in item.args]
+    args += [planner.make(value, extents(value.type), step) for value in item.outputs]
+    label = f"{region.kind}:{region.name}"
+    return RegionStep(number, tuple(args), label, region.nodes, region.sizes)
 
 
 def _bytes(kind: TensorType) -> int:

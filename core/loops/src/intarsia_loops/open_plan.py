@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Function, tensor_type
-from intarsia_runtime.artifact.plan import KernelStep, OpenSizes, SizeSource, Step
+from intarsia_runtime.artifact.plan import CopyStep, OpenSizes, SizeSource, Step
 from intarsia_runtime.artifact.plan_json import step_arguments
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import Dim, Size, maximum
@@ -46,7 +46,7 @@ def open_sizes(
         for name in size.variables()
     }
     for step in steps:
-        names.update(step.sizes if isinstance(step, KernelStep) else ())
+        names.update(() if isinstance(step, CopyStep) else step.sizes)
     if not names:
         return None
     sources = _sources(function)

@@ -47,9 +47,14 @@ class SizeOp(Struct, frozen=True):
 
 
 class OpenSizeError(UnsupportedError):
-    """Somebody needs the number that a symbolic size stands for."""
+    """Somebody needs the number that a symbolic size stands for.
+
+    Attributes:
+        size: The size.
+    """
 
     def __init__(self, size: Dim) -> None:
+        self.size = size
         super().__init__(
             f"the size {size} is only known at run time",
             hint="give every input a shape, e.g. --shape input:1,3,224,224",

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import SupportTable
@@ -149,6 +150,7 @@ def partition_module(
             [*owners.values()],
             measured,
             performances(host, (target.fallback, *owners.values())),
+            typical_values(module.main.params),
         ),
         rules=rules,
         ask=keep if asked else None,

@@ -12,6 +12,7 @@ import numpy as np
 from intarsia_runtime.errors import PluginError
 
 from ..graph.expr import Call, Constant, Expr, tensor_type
+from ..tir.tensor import extents as tensor_extents
 
 V = TypeVar("V", bound=Hashable)
 
@@ -56,6 +57,14 @@ class Draft(ABC, Generic[V]):
 def sizes(expr: Expr) -> tuple[int, ...]:
     """Return the static shape of a tensor."""
     return tensor_type(expr).static_shape
+
+
+def extents(expr: Expr) -> tuple[int, ...]:
+    """Return the shape of a tensor, in which an expression stands for a size of the run.
+
+    Such a size does a number's arithmetic and refuses to be compared but for equality.
+    """
+    return tensor_extents(tensor_type(expr).shape)
 
 
 def label_of(call: Call) -> str:

@@ -23,7 +23,9 @@ last entry of ``context`` is then the address of the *frame*, an array of ``int6
 variables; the bytes of the workspace; the offset of each slot; the sizes of the outputs, one output
 after the other. ``int32_t intarsia_plan_sizes(int64_t *frame)`` computes what stands behind the
 variables; it returns 0, or the number, from 1, of the first guard that does not hold. Kernels take
-the size variables that they name as ``int64_t`` behind their buffers.
+the size variables that they name as ``int64_t`` behind their buffers. Regions get the sizes of the
+run in the shapes of their tensors, and behind these the size variables that they name, as integers;
+``intarsia_run_open_steps`` finds what belongs to them (see ``intarsia_runtime.loading``).
 """
 
 from __future__ import annotations
@@ -127,12 +129,14 @@ class RegionStep(Struct, frozen=True):
         args: Its tensors.
         label: Kind of the accelerator and name of the region, for profiles.
         nodes: Names of the model's nodes in it.
+        sizes: Size variables that it takes behind the tensors, as integers.
     """
 
     region: int
     args: tuple[Argument, ...]
     label: str = ""
     nodes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
 
 
 class CopyStep(Struct, frozen=True):
@@ -205,6 +209,11 @@ def frame_entries(plan: CallPlan) -> int:
     return len(plan.open.variables) + 1 + len(plan.open.slots) + outputs
 
 
+def calls_open_regions(plan: CallPlan) -> bool:
+    """Whether a region that the plan calls takes size variables."""
+    return any(isinstance(step, RegionStep) and step.sizes for step in plan.steps)
+
+
 PLAN_STAMP = "intarsia_plan_stamp"
 """Symbol of the stamp of the plan that code was compiled for."""
 
@@ -220,7 +229,9 @@ def plan_stamp(plan: CallPlan) -> int:
     if plan.open is None:
         return stamp_of((specs, counts, steps))
     opened = (plan.open.variables, [str(size) for size in plan.open.slots])
+    given = [step.sizes for step in plan.steps if isinstance(step, RegionStep) and step.sizes]
     guards = [(str(guard.left), str(guard.right)) for guard in plan.open.guards]
+    opened = (*opened, given) if given else opened
     return stamp_of((repr(specs), counts, repr(steps), opened, guards))
 
 

@@ -126,6 +126,8 @@ def _step_to_json(step: Step) -> JsonObject:
                 head["sizes"] = list(step.sizes)
         case RegionStep(region, args, label, nodes):
             head = {"region": region, "label": label, "nodes": list(nodes)}
+            if step.sizes:
+                head["sizes"] = list(step.sizes)
         case CopyStep(source, destination):
             head, args = {}, (source, destination)
     return {**head, "args": [_argument_to_json(argument) for argument in args]}
@@ -139,7 +141,8 @@ def _step_from_json(document: JsonObject) -> Step:
         return KernelStep(read_str(document, "kernel"), args, label, nodes, sizes)
     if "region" in document:
         label, nodes = read_str(document, "label"), read_texts(document, "nodes")
-        return RegionStep(read_int(document, "region"), args, label, nodes)
+        sizes = read_texts(document, "sizes") if "sizes" in document else ()
+        return RegionStep(read_int(document, "region"), args, label, nodes, sizes)
     if len(args) != 2:
         raise ArtifactError(f"a copy in the passport's plan has {len(args)} tensors, not 2")
     return CopyStep(*args)
@@ -239,7 +242,7 @@ def _used_sizes(plan: CallPlan) -> set[str]:
     names: set[str] = set()
     for step in plan.steps:
         shapes += [argument.shape for argument in step_arguments(step)]
-        names.update(step.sizes if isinstance(step, KernelStep) else ())
+        names.update(() if isinstance(step, CopyStep) else step.sizes)
     if plan.open is not None:
         shapes.append(cast("tuple[int, ...]", plan.open.slots))
         shapes += [cast("tuple[int, ...]", (g.left, g.right)) for g in plan.open.guards]

@@ -238,7 +238,7 @@ def prepare_step(
     """
     arguments = step_arguments(step)
     specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
-    sizes = step.sizes if isinstance(step, KernelStep) else ()
+    sizes = () if isinstance(step, CopyStep) else step.sizes
     block = ArgumentBlock(specs, trailing=[values[name] for name in sizes])
     caller: list[tuple[DLTensor, Place, int]] = []
     for tensor, argument in zip(block.tensors, arguments, strict=True):

@@ -19,6 +19,7 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     TensorSpec,
 )
+from intarsia_runtime.size import numbers
 
 from .checks import Statics
 from .open_sizes import Frame
@@ -103,6 +104,7 @@ class _Main(Struct):
     packed: str = ""
     tensors: str = ""
     none: str = ""
+    shapes: str = ""
     frame: Frame | None = None
 
     def write(self) -> None:
@@ -112,14 +114,18 @@ class _Main(Struct):
         self.arguments = _checked(self.w, "%args", "%n", 1, called, self.statics)
         slot = self.w.emit("getelementptr i8, ptr %args, i64 8")
         self.context = self.w.emit(f"load ptr, ptr {slot}, align 8")
-        widest = max([len(s.args) for s in plan.steps if isinstance(s, RegionStep)], default=0)
+        regions = [step for step in plan.steps if isinstance(step, RegionStep)]
+        widest = max([len(s.args) for s in regions], default=0)
         if widest:
-            self.packed = self.w.alloca("i64", 2 * widest, 16)
+            behind = max(len(step.sizes) for step in regions)
+            self.packed = self.w.alloca("i64", 2 * (widest + behind), 16)
             self.tensors = self.w.alloca("i64", _TENSOR_BYTES // 8 * widest, 16)
             self.none = self.w.alloca("i64", 2, 16)
         if plan.open is not None:
             entry = self._context(1 + len(plan.constants) + 2 * len(plan.regions))
             self.frame = Frame(self.w, entry, plan.open)
+            most = max([sum(len(a.shape) for a in s.args) for s in regions], default=0)
+            self.shapes = self.w.alloca("i64", most, 8) if most else ""
         for step in plan.steps:
             self._step(step)
 
@@ -158,17 +164,20 @@ class _Main(Struct):
     def _region(self, step: RegionStep) -> None:
         """Call a region; its tensors are described on the stack."""
         w = self.w
+        behind = 0
         for number, arg in enumerate(step.args):
             tensor = w.emit(f"getelementptr i8, ptr {self.tensors}, i64 {number * _TENSOR_BYTES}")
-            self._describe(tensor, arg)
-            packed = w.emit(f"getelementptr i8, ptr {self.packed}, i64 {16 * number}")
-            w.do(f"store i64 7, ptr {packed}, align 8")
-            slot = w.emit(f"getelementptr i8, ptr {packed}, i64 8")
-            w.do(f"store ptr {tensor}, ptr {slot}, align 8")
+            self._describe(tensor, arg, self._shape(arg, behind))
+            behind += len(arg.shape)
+            self._pack(number, 7, f"ptr {tensor}")
+        for number, name in enumerate(step.sizes, start=len(step.args)):
+            assert self.frame is not None  # of open plans alone
+            self._pack(number, 1, f"i64 {self.frame.variable(name)}")
         first = 1 + len(self.plan.constants) + 2 * step.region
         function, handle = self._context(first), self._context(first + 1)
         w.do(f"store [2 x i64] zeroinitializer, ptr {self.none}, align 8")
-        values = f"ptr {handle}, ptr {self.packed}, i32 {len(step.args)}, ptr {self.none}"
+        count = len(step.args) + len(step.sizes)
+        values = f"ptr {handle}, ptr {self.packed}, i32 {count}, ptr {self.none}"
         status = w.emit(f"call i32 {function}({values})")
         failed, good = w.fresh_label(), w.fresh_label()
         fine = w.emit(f"icmp eq i32 {status}, 0")
@@ -177,7 +186,26 @@ class _Main(Struct):
         w.do("ret i32 -1")
         w.start_block(good)
 
-    def _describe(self, tensor: str, arg: Argument) -> None:
+    def _pack(self, number: int, kind: int, value: str) -> None:
+        """Fill in an argument of a region: a number of its type, and the value."""
+        w = self.w
+        packed = w.emit(f"getelementptr i8, ptr {self.packed}, i64 {16 * number}")
+        w.do(f"store i64 {kind}, ptr {packed}, align 8")
+        slot = w.emit(f"getelementptr i8, ptr {packed}, i64 8")
+        w.do(f"store {value}, ptr {slot}, align 8")
+
+    def _shape(self, arg: Argument, behind: int) -> str:
+        """Return the address of a shape; one of open sizes is written ``behind`` others."""
+        if len(numbers(arg.shape)) == len(arg.shape) or self.frame is None:
+            return self.statics.shape(arg.shape)
+        w = self.w
+        start = w.emit(f"getelementptr i64, ptr {self.shapes}, i64 {behind}")
+        for axis, size in enumerate(arg.shape):
+            slot = w.emit(f"getelementptr i64, ptr {start}, i64 {axis}")
+            w.do(f"store i64 {self.frame.value(size)}, ptr {slot}, align 8")
+        return start
+
+    def _describe(self, tensor: str, arg: Argument, shape: str) -> None:
         """Fill in a DLTensor."""
         w = self.w
         dtype = dlpack_code(arg.dtype) | arg.dtype.bits << 8 | 1 << 16
@@ -186,7 +214,7 @@ class _Main(Struct):
             (8, "i64 1"),
             (16, f"i32 {len(arg.shape)}"),
             (20, f"i32 {dtype}"),
-            (24, f"ptr {self.statics.shape(arg.shape)}"),
+            (24, f"ptr {shape}"),
             (32, "ptr null"),
             (40, "i64 0"),
         )
