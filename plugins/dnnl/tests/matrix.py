@@ -18,10 +18,10 @@ import numpy as np
 
 from intarsia_dnnl.assembly import Assembly
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.loader import LoadedRegion
 from intarsia_dnnl.packed import Layout
 from intarsia_dnnl.primitives import build_node
 from intarsia_dnnl.program import FILE, Program, parse_program
+from intarsia_dnnl.region import LoadedRegion
 from intarsia_dnnl.sdk import Dnnl, longs
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Constant, Expr, Function, tensor_type

@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from intarsia_dnnl import sdk
 from intarsia_dnnl.arena import Lifetime, Pool, plan_arena
 from intarsia_dnnl.codegen import compile_region
-from intarsia_dnnl.loader import LoadedRegion, load
+from intarsia_dnnl.loader import load
 from intarsia_dnnl.program import FILE, Node, parse_program, print_program
+from intarsia_dnnl.region import LoadedRegion
 from intarsia_dnnl.sdk import Dnnl
 from intarsia_dnnl.steps import Step
 from intarsia_dnnl.target import DnnlOptions

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -25,13 +26,15 @@ class ReducedConvolution:
     channels: int
     results: int
 
-    def suits(self, node: Call) -> bool:
+    def suits(self, node: Call, values: Mapping[str, int] | None = None) -> bool:
         """Whether a call is such a convolution.
 
         Args:
-            node: A call of any operator; its shapes are static.
+            node: A call of any operator.
+            values: What size variables are taken for; typical values if ``None``.
         """
         from .graph.expr import tensor_type  # a kind states this, and must load no operator
+        from .graph.typical import TYPICAL_VALUES, typical
         from .ops.nn import Conv
 
         attrs = node.attrs
@@ -41,7 +44,8 @@ class ReducedConvolution:
         if tensor_type(node).rank != rank:
             return False
         outputs, inner, *kernel = tensor_type(node.args[1]).static_shape
-        _, _, *results = tensor_type(node).static_shape
+        taken = TYPICAL_VALUES if values is None else values
+        _, _, *results = (typical(size, taken) for size in tensor_type(node).shape)
         return (
             tuple(kernel) == self.kernel
             and {attrs.groups, *attrs.strides, *attrs.dilation} == {1}

@@ -189,6 +189,9 @@ class Dim(Struct, frozen=True):
 Size: TypeAlias = int | Dim
 """A size: a number, or an expression."""
 
+OpenSize: TypeAlias = Size
+"""The same, for who has a ``Size`` that is a number within bounds."""
+
 
 def variable(name: str) -> Dim:
     """Return the size that has this name; equal names are equal sizes."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which regions are worth giving to the library."""
+"""Which regions are worth giving to the library; of open sizes, at typical ones."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from intarsia.plugin.accelerator import (
     Expr,
     ReducedConvolution,
     Region,
-    TensorType,
     calls,
     count_products,
     count_uses,
     keep_calls,
-    sizes,
     tensor_type,
+    typical_sizes,
 )
 
 from .isa import hides_tiles
@@ -63,7 +62,8 @@ def _products(region: Region, least: int) -> list[Call]:
     for call in calls(function):
         inputs = [arg for arg in call.args if not isinstance(arg, Constant)]
         follows = len(inputs) == 1 and inputs[0] in kept and uses[inputs[0]] == 1
-        if (call.name in _PRODUCTS and _flops(call) >= least) or (call.name in _AFTER and follows):
+        worthy = call.name in _PRODUCTS and _flops(region, call) >= least
+        if worthy or (call.name in _AFTER and follows):
             kept[call] = call
     return list(kept.values())
 
@@ -130,7 +130,11 @@ def _about_windows(
     """
     if gains_by_bfloat16(options.fpmath_mode):
         return ""
-    windows = sum(_flops(call) for call in calls(region.function) if reduced.suits(call))
+    windows = sum(
+        _flops(region, call)
+        for call in calls(region.function)
+        if reduced.suits(call, region.typical)
+    )
     if 100 * windows <= options.max_windows * flops:
         return ""
     return (
@@ -146,7 +150,8 @@ def _about_tiles(region: Region, flops: int, options: DnnlOptions) -> str:
     """
     if options.int8 != "auto" or not hides_tiles():
         return ""
-    narrow = sum(_flops(call) for call in calls(region.function) if call.name in quantised.PRODUCTS)
+    products = (call for call in calls(region.function) if call.name in quantised.PRODUCTS)
+    narrow = sum(_flops(region, call) for call in products)
     if 2 * narrow <= flops:
         return ""
     return (
@@ -182,18 +187,18 @@ def _about_calls(region: Region, flops: int, least: int) -> str:
 def _multiplies_rows(region: Region) -> bool:
     """Whether there are products, and each is of a single row."""
     products = [call for call in calls(region.function) if call.name in _PRODUCTS]
-    return bool(products) and all(_rows(call) == 1 for call in products)
+    return bool(products) and all(_rows(region, call) == 1 for call in products)
 
 
-def _rows(call: Call) -> int:
+def _rows(region: Region, call: Call) -> int:
     """Return how many rows of a product share its weights."""
-    shape = tensor_type(call).static_shape
+    shape = typical_sizes(call, region.typical)
     return prod(shape[:-1]) if call.name == "matmul" else shape[0] * prod(shape[2:])
 
 
 def count_flops(region: Region) -> int:
     """Return the floating-point operations of the operators that are more than element-wise."""
-    return sum(_flops(call) for call in calls(region.function))
+    return sum(_flops(region, call) for call in calls(region.function))
 
 
 def _picture_bytes(region: Region) -> int:
@@ -202,14 +207,16 @@ def _picture_bytes(region: Region) -> int:
     if not any(call.name in _CONVOLUTIONS for call in calls(function)):
         return 0
     border: tuple[Expr, ...] = (*function.params, *function.outputs)
+    shapes = {value: typical_sizes(value, region.typical) for value in border}
     return sum(
-        kind.elements * kind.dtype.bytes for kind in map(tensor_type, border) if _is_rank4(kind)
+        prod(shapes[value]) * tensor_type(value).dtype.bytes
+        for value in border
+        if _is_rank4(shapes[value])
     )
 
 
-def _is_rank4(kind: TensorType) -> bool:
+def _is_rank4(shape: Sequence[int]) -> bool:
     """Whether a tensor has several channels, more than colours, of several elements each."""
-    shape = kind.static_shape
     return len(shape) > 3 and shape[1] > 4 and prod(shape[2:]) > 1
 
 
@@ -219,10 +226,10 @@ _PRODUCTS: Sequence[str] = ("matmul", "nn.conv")
 _CONVOLUTIONS: Sequence[str] = ("nn.conv", "nn.conv_transpose", "qnn.conv")
 
 
-def _flops(call: Call) -> int:
+def _flops(region: Region, call: Call) -> int:
     if call.name in _COUNTED:
-        return prod(sizes(call.args[0]))
-    return 2 * count_products(call)
+        return prod(typical_sizes(call.args[0], region.typical))
+    return 2 * count_products(call, region.typical)
 
 
 _COUNTED: Sequence[str] = (

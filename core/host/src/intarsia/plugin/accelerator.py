@@ -52,7 +52,15 @@ if TYPE_CHECKING:
         too_few_macs,
         unknown_call,
     )
-    from intarsia_ir.regions.draft import Draft, array_of, label_of, scalar, sizes
+    from intarsia_ir.regions.draft import (
+        Draft,
+        array_of,
+        extents,
+        label_of,
+        scalar,
+        sizes,
+        typical_sizes,
+    )
     from intarsia_ir.regions.program import RegionProgram, RegionStep, region_program
     from intarsia_ir.regions.region import Region, keep_calls, split_region
     from intarsia_ir.regions.support import (
@@ -85,6 +93,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         WorkerLost,
     )
+    from intarsia_runtime.size import Dim, OpenSizeError, Size, exact_quotient, numbers
 
     from ..host.markers import hookimpl
     from ..host.probe import Probe
@@ -112,6 +121,7 @@ __all__ = [
     "ConvTranspose",
     "DType",
     "DepthToSpace",
+    "Dim",
     "Draft",
     "Expr",
     "Function",
@@ -123,6 +133,7 @@ __all__ = [
     "Matmul",
     "Memory",
     "OpPattern",
+    "OpenSizeError",
     "Optional",
     "Pattern",
     "Performance",
@@ -141,6 +152,7 @@ __all__ = [
     "Role",
     "Row",
     "Sentences",
+    "Size",
     "SpaceToDepth",
     "Split",
     "StridedSlice",
@@ -171,9 +183,12 @@ __all__ = [
     "count_uses",
     "did_you_mean",
     "drop_regions",
+    "exact_quotient",
+    "extents",
     "hookimpl",
     "keep_calls",
     "label_of",
+    "numbers",
     "numpy_dtype",
     "op",
     "operator_row",
@@ -188,6 +203,7 @@ __all__ = [
     "temporary_folder",
     "tensor_type",
     "too_few_macs",
+    "typical_sizes",
     "unknown_call",
     "widen",
 ]
@@ -198,7 +214,9 @@ if not TYPE_CHECKING:
         {
             "intarsia.host.markers": "hookimpl",
             "intarsia.host.probe": "Probe",
-            "intarsia_ir.regions.draft": "Draft array_of label_of scalar sizes",
+            "intarsia_ir.regions.draft": (
+                "Draft array_of extents label_of scalar sizes typical_sizes"
+            ),
             "intarsia_ir.regions.table": (
                 "AcceleratorTable Limits Row Sentences always operator_row"
             ),
@@ -237,5 +255,6 @@ if not TYPE_CHECKING:
                 "ArtifactError IntarsiaError PluginError ResourceError TargetError "
                 "ToolchainError UnsupportedError WorkerLost"
             ),
+            "intarsia_runtime.size": "Dim OpenSizeError Size exact_quotient numbers",
         },
     )

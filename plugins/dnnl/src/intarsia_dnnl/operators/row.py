@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from intarsia.plugin import accelerator
@@ -25,10 +26,16 @@ LIMITS = Limits(
     dtypes=(DType.FLOAT32,),
     ranks=range(7),
     scalars=False,
+    symbolic=True,
     sentences=Sentences(
         dtype="only {taken} is taken, not {dtype}", rank="rank {rank} is more than 6"
     ),
 )
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """Return a shape as messages have it; expressions stand for sizes of the run."""
+    return f"[{', '.join(map(str, shape))}]"
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,17 @@ from typing import Any
 from intarsia.plugin.accelerator import (
     Code,
     Match,
+    Size,
     Support,
+    exact_quotient,
+    extents,
     label_of,
     op,
-    sizes,
     tensor_type,
 )
 
 from ..draft import Draft
-from .row import STORED, Row
+from .row import STORED, Row, shape_text
 
 
 def moves(match: Match) -> Support:
@@ -29,7 +31,7 @@ def moves(match: Match) -> Support:
 
 
 def _lower_reshape(draft: Draft, match: Match) -> int:
-    return draft.view(draft.value(match.root.args[0]), sizes(match.root))
+    return draft.view(draft.value(match.root.args[0]), extents(match.root))
 
 
 def _lower_transpose(draft: Draft, match: Match) -> int:
@@ -39,7 +41,7 @@ def _lower_transpose(draft: Draft, match: Match) -> int:
         return value
     numbers = {"axes": attrs.axes}
     label, dtype = label_of(match.root), draft.dtypes[value]
-    return draft.add("transpose", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
+    return draft.add("transpose", (value,), extents(match.root), numbers, label=label, dtype=dtype)
 
 
 def _supports_slice(match: Match) -> Support:
@@ -52,11 +54,11 @@ def _supports_slice(match: Match) -> Support:
 def _lower_slice(draft: Draft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
-    if sizes(match.root) == draft.shape(value):
+    if extents(match.root) == draft.shape(value):
         return value
     numbers = {"begin": attrs.begin}
     label, dtype = label_of(match.root), draft.dtypes[value]
-    return draft.add("slice", (value,), sizes(match.root), numbers, label=label, dtype=dtype)
+    return draft.add("slice", (value,), extents(match.root), numbers, label=label, dtype=dtype)
 
 
 def _lower_concatenate(draft: Draft, match: Match) -> int:
@@ -66,14 +68,14 @@ def _lower_concatenate(draft: Draft, match: Match) -> int:
         return args[0]
     numbers = {"axis": attrs.axis}
     label, dtype = label_of(match.root), draft.dtypes[args[0]]
-    return draft.add("concat", args, sizes(match.root), numbers, label=label, dtype=dtype)
+    return draft.add("concat", args, extents(match.root), numbers, label=label, dtype=dtype)
 
 
 def _lower_depth_to_space(draft: Draft, match: Match) -> int:
     """Append a transpose of rank 6 between two views: the channels' blocks go beside the places."""
     attrs: Any = match.attrs
     value, block = draft.value(match.root.args[0]), attrs.block
-    n, channels, height, width = sizes(match.root.args[0])
+    n, channels, height, width = extents(match.root.args[0])
     depth = channels // block**2
     split, axes = (n, block, block, depth, height, width), (0, 3, 4, 1, 5, 2)
     if attrs.mode == "CRD":
@@ -82,23 +84,36 @@ def _lower_depth_to_space(draft: Draft, match: Match) -> int:
     moved = tuple(split[axis] for axis in axes)
     label = label_of(match.root)
     result = draft.add("transpose", (parts,), moved, {"axes": axes}, label=label, dtype=dtype)
-    return draft.view(result, sizes(match.root))
+    return draft.view(result, extents(match.root))
+
+
+def _has_scale(sizes: tuple[Size, Size], scale: float) -> bool:
+    """Whether a scale gives a whole size: that of the result."""
+    of, to = sizes
+    if isinstance(of, int) and isinstance(to, int):
+        return abs(scale * of - to) <= 1e-4
+    return _whole_factor(sizes) == scale
+
+
+def _whole_factor(sizes: tuple[Size, Size]) -> Size | None:
+    """Return by how much an axis grows, if that is a whole number whatever the size is."""
+    of, to = sizes
+    factor = exact_quotient(to, of) if of != 0 else None
+    return factor if isinstance(factor, int) else None
 
 
 def _supports_resize(match: Match) -> Support:
     attrs: Any = match.attrs
-    source, result = sizes(match.root.args[0]), sizes(match.root)
+    source, result = extents(match.root.args[0]), extents(match.root)
     if attrs.mode not in ("nearest", "linear"):
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"mode {attrs.mode}")
     if not 3 <= len(source) <= 5 or source[:2] != result[:2]:
         return Support.no(
             Code.UNSUPPORTED_SHAPE,
-            f"{list(source)} to {list(result)}: only spatial axes are resized",
+            f"{shape_text(source)} to {shape_text(result)}: only spatial axes are resized",
         )
     pairs = list(zip(source, result, strict=True))
-    if attrs.scales and any(
-        abs(scale * of - to) > 1e-4 for scale, (of, to) in zip(attrs.scales, pairs, strict=True)
-    ):
+    if attrs.scales and not all(map(_has_scale, pairs, attrs.scales)):
         return Support.no(
             Code.UNSUPPORTED_ATTRIBUTE, f"scales {attrs.scales} do not give whole sizes"
         )
@@ -107,7 +122,7 @@ def _supports_resize(match: Match) -> Support:
             return Support.yes()
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"linear with {attrs.coordinate_mode}")
     # The library rounds half-pixel coordinates; for whole factors that is what flooring does.
-    whole = all(to % of == 0 for of, to in pairs)
+    whole = all(_whole_factor(pair) is not None for pair in pairs)
     rule = (attrs.coordinate_mode, attrs.nearest_mode)
     if whole and rule in (
         ("asymmetric", "floor"),
@@ -117,7 +132,7 @@ def _supports_resize(match: Match) -> Support:
         return Support.yes()
     return Support.no(
         Code.UNSUPPORTED_ATTRIBUTE,
-        f"nearest with {', '.join(rule)} from {list(source)} to {list(result)}",
+        f"nearest with {', '.join(rule)} from {shape_text(source)} to {shape_text(result)}",
     )
 
 
@@ -125,7 +140,9 @@ def _lower_resize(draft: Draft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     numbers = {"algorithm": attrs.mode}
-    return draft.add("resampling", (value,), sizes(match.root), numbers, label=label_of(match.root))
+    return draft.add(
+        "resampling", (value,), extents(match.root), numbers, label=label_of(match.root)
+    )
 
 
 ROWS = (
