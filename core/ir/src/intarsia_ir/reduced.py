@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -26,26 +25,23 @@ class ReducedConvolution:
     channels: int
     results: int
 
-    def suits(self, node: Call, values: Mapping[str, int] | None = None) -> bool:
-        """Whether a call is such a convolution.
+    def suits(self, node: Call) -> bool:
+        """Whether a call is such a convolution; one of open sizes is not: backends do it directly.
 
         Args:
             node: A call of any operator.
-            values: What size variables are taken for; typical values if ``None``.
         """
         from .graph.expr import tensor_type  # a kind states this, and must load no operator
-        from .graph.typical import TYPICAL_VALUES, typical
         from .ops.nn import Conv
 
         attrs = node.attrs
         rank = len(self.kernel) + 2
         if not isinstance(attrs, Conv.Attrs) or node.op is not Conv:
             return False
-        if tensor_type(node).rank != rank:
+        if tensor_type(node).rank != rank or not tensor_type(node).is_static:
             return False
         outputs, inner, *kernel = tensor_type(node.args[1]).static_shape
-        taken = TYPICAL_VALUES if values is None else values
-        _, _, *results = (typical(size, taken) for size in tensor_type(node).shape)
+        _, _, *results = tensor_type(node).static_shape
         return (
             tuple(kernel) == self.kernel
             and {attrs.groups, *attrs.strides, *attrs.dilation} == {1}
