@@ -99,9 +99,14 @@ def _least_grain(region: Region, options: DnnlOptions) -> int:
     operations an operator, 0.63; dense layers of Magika, 4 500 000, 1.08; Basic Pitch, between 1
     and 3 million, 2.2.)
     """
-    convolves = any(call.name in _CONVOLUTIONS for call in calls(region.function))
-    factor = _OPEN_GRAIN if region.sizes and not convolves else 1
+    factor = _OPEN_GRAIN if _is_open_product(region) else 1
     return factor * options.min_grain // (2 if _is_narrow(options) else 1)
+
+
+def _is_open_product(region: Region) -> bool:
+    """Whether a region of open sizes has no convolutions."""
+    convolves = any(call.name in _CONVOLUTIONS for call in calls(region.function))
+    return bool(region.sizes) and not convolves
 
 
 def _is_narrow(options: DnnlOptions) -> bool:
@@ -182,7 +187,8 @@ def _about_calls(region: Region, flops: int, least: int) -> str:
     (The gates of Silero's cells, 105 000: 1.07 to 1.2, with two threads 1.25.)
     """
     count = sum(call.name not in _VIEWS for call in calls(region.function))
-    if (count < FREE_CALLS and not _multiplies_rows(region)) or flops >= least * count:
+    costly = _multiplies_rows(region) or _is_open_product(region)
+    if (count < FREE_CALLS and not costly) or flops >= least * count:
         return ""
     return (
         f"its region does {flops // count} operations for each of {count} calls of oneDNN, less"
