@@ -93,7 +93,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         WorkerLost,
     )
-    from intarsia_runtime.size import Dim, OpenSizeError, Size, exact_quotient, numbers
+    from intarsia_runtime.size import Dim, OpenSizeError, numbers
 
     from ..host.markers import hookimpl
     from ..host.probe import Probe
@@ -152,7 +152,6 @@ __all__ = [
     "Role",
     "Row",
     "Sentences",
-    "Size",
     "SpaceToDepth",
     "Split",
     "StridedSlice",
@@ -183,7 +182,6 @@ __all__ = [
     "count_uses",
     "did_you_mean",
     "drop_regions",
-    "exact_quotient",
     "extents",
     "hookimpl",
     "keep_calls",
@@ -255,6 +253,6 @@ if not TYPE_CHECKING:
                 "ArtifactError IntarsiaError PluginError ResourceError TargetError "
                 "ToolchainError UnsupportedError WorkerLost"
             ),
-            "intarsia_runtime.size": "Dim OpenSizeError Size exact_quotient numbers",
+            "intarsia_runtime.size": "Dim OpenSizeError numbers",
         },
     )

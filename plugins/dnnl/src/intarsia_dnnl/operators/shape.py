@@ -8,9 +8,7 @@ from typing import Any
 from intarsia.plugin.accelerator import (
     Code,
     Match,
-    Size,
     Support,
-    exact_quotient,
     extents,
     label_of,
     op,
@@ -87,21 +85,6 @@ def _lower_depth_to_space(draft: Draft, match: Match) -> int:
     return draft.view(result, extents(match.root))
 
 
-def _has_scale(sizes: tuple[Size, Size], scale: float) -> bool:
-    """Whether a scale gives a whole size: that of the result."""
-    of, to = sizes
-    if isinstance(of, int) and isinstance(to, int):
-        return abs(scale * of - to) <= 1e-4
-    return _whole_factor(sizes) == scale
-
-
-def _whole_factor(sizes: tuple[Size, Size]) -> Size | None:
-    """Return by how much an axis grows, if that is a whole number whatever the size is."""
-    of, to = sizes
-    factor = exact_quotient(to, of) if of != 0 else None
-    return factor if isinstance(factor, int) else None
-
-
 def _supports_resize(match: Match) -> Support:
     attrs: Any = match.attrs
     source, result = extents(match.root.args[0]), extents(match.root)
@@ -113,7 +96,9 @@ def _supports_resize(match: Match) -> Support:
             f"{shape_text(source)} to {shape_text(result)}: only spatial axes are resized",
         )
     pairs = list(zip(source, result, strict=True))
-    if attrs.scales and not all(map(_has_scale, pairs, attrs.scales)):
+    if attrs.scales and any(
+        abs(scale * of - to) > 1e-4 for scale, (of, to) in zip(attrs.scales, pairs, strict=True)
+    ):
         return Support.no(
             Code.UNSUPPORTED_ATTRIBUTE, f"scales {attrs.scales} do not give whole sizes"
         )
@@ -122,7 +107,7 @@ def _supports_resize(match: Match) -> Support:
             return Support.yes()
         return Support.no(Code.UNSUPPORTED_ATTRIBUTE, f"linear with {attrs.coordinate_mode}")
     # The library rounds half-pixel coordinates; for whole factors that is what flooring does.
-    whole = all(_whole_factor(pair) is not None for pair in pairs)
+    whole = all(to % of == 0 for of, to in pairs)
     rule = (attrs.coordinate_mode, attrs.nearest_mode)
     if whole and rule in (
         ("asymmetric", "floor"),
