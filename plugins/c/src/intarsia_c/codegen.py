@@ -10,7 +10,7 @@ from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT
 
 from .entry import print_entry
 from .package import SOURCES_ONLY, package
-from .sources import print_sources
+from .sources import new_functions, print_sources
 from .target import COptions
 from .toolchain import compile_shared, compiler_version, needed_features
 
@@ -46,8 +46,10 @@ def c_sources(module: TensorModule, options: COptions) -> dict[str, str]:
     of one's own leaves it out.
     """
     interface = Interface(module.plan, options.prefix or "model")
+    functions = new_functions(module)
+    entry = print_entry(module, interface, functions)
     return {
         "model.h": interface.header(),
-        "model.c": print_sources(module, interface, "model.h"),
-        "model_entry.c": print_entry(module, interface),
+        "model.c": print_sources(module, interface, "model.h", functions=functions),
+        "model_entry.c": entry,
     }

@@ -41,6 +41,7 @@ def register_target_kind() -> Sequence[TargetKind]:
             summary="portable C99, compiled by the system's compiler",
             memory=(Memory("global", 64),),
             reduced_convolution=WINOGRAD,
+            open_sizes=True,
             runtimes=("cpp", "c"),
         ),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ from intarsia_runtime.artifact.plan import (
 )
 from intarsia_runtime.artifact.tensors import array_bytes
 from intarsia_runtime.dtype import DType
+from intarsia_runtime.size import Size
 
 from .c_source import RESERVED
 from .names import Names
@@ -36,6 +37,19 @@ if TYPE_CHECKING:
 
 RegionCall: TypeAlias = Callable[[RegionStep], Sequence[str]]
 """Returns the statements that call a region."""
+
+
+class SizeTexts(Protocol):
+    """Sizes of a plan of open sizes, in C."""
+
+    def variable(self, name: str, /) -> str:
+        """Return the value of a size variable."""
+        ...
+
+    def value(self, size: Size, /) -> tuple[list[str], str]:
+        """Return the number that a size is, and the statements that must come before."""
+        ...
+
 
 _COPY = """\
 static void copy_bytes(void *restrict to, const void *restrict from, uintptr_t count)
@@ -86,7 +100,12 @@ class Interface(Struct, frozen=True, dict=True):
 
     @property
     def whole(self) -> bool:
-        """Whether C alone can run the plan: it calls no region, or only functions it has."""
+        """Whether C alone can run the plan: it calls no region, or only functions it has.
+
+        A plan of open sizes needs somebody who lays its memory out.
+        """
+        if self.plan.open is not None:
+            return False
         return bool(self.called) or not any(
             isinstance(step, RegionStep) for step in self.plan.steps
         )
@@ -202,23 +221,34 @@ class Interface(Struct, frozen=True, dict=True):
         body = [self.signature(), "{", *memory, *unused, *lines, "    return 0;", "}", ""]
         return "\n".join([*([_COPY] if self._copies() else []), *body])
 
-    def steps(self, place: Callable[[Argument], str], region: RegionCall) -> list[str]:
+    def steps(
+        self,
+        place: Callable[[Argument], str],
+        region: RegionCall,
+        frame: SizeTexts | None = None,
+    ) -> list[str]:
         """Return the statements that carry out the plan.
 
         Args:
             place: Gives the address of an argument.
             region: Writes the call of a region.
+            frame: Gives sizes of a plan of open sizes.
         """
         lines: list[str] = []
         for step in self.plan.steps:
             if isinstance(step, RegionStep):
                 lines += region(step)
             elif isinstance(step, KernelStep):
-                args = ", ".join(_typed(place(arg), arg) for arg in step.args)
-                lines.append(f"    kernel_{step.function}({args});")
+                args = [_typed(place(arg), arg) for arg in step.args]
+                args += [] if frame is None else [frame.variable(name) for name in step.sizes]
+                lines.append(f"    kernel_{step.function}({', '.join(args)});")
             else:
                 target, source = place(step.destination), place(step.source)
-                lines.append(f"    copy_bytes({target}, {source}, {step.source.bytes}U);")
+                count = f"{step.source.bytes}U"
+                if frame is not None:
+                    before, text = frame.value(step.source.bytes)
+                    lines, count = [*lines, *before], f"(uintptr_t)({text})"
+                lines.append(f"    copy_bytes({target}, {source}, {count});")
         return lines
 
     def _copies(self) -> bool:
