@@ -64,7 +64,8 @@ def attention() -> Function:
     grown = apply("nn.gelu", apply("add", apply("matmul", normed, weight(32, 70)), weight(70)))
     result = apply("add", apply("matmul", grown, weight(70, 32)), normed)
     pooled = apply("mean", result, axes=(1,))
-    return Function((tokens,), make_tuple((result, pooled)), ("result", "pooled"))
+    cut = apply("strided_slice", result, begin=(0, 1, 0), end=(N, S, 32), strides=(1, 1, 1))
+    return Function((tokens,), make_tuple((result, pooled, cut)), ("result", "pooled", "cut"))
 
 
 def convolution(data: Expr, outputs: int, *, stride: int = 1) -> Call:
@@ -234,8 +235,7 @@ def test_sizes_that_cannot_be_are_told() -> None:
     assert "a size of [-1, 16] is negative" in region.describe_failure()
     assert added(region, 1 << 62) == -1
     assert "oneDNN builds no primitives for these sizes" in region.describe_failure()
-    region.tables.last = 0
-    assert "oneDNN failed in an argument" in region.describe_failure()
+    assert region.describe_failure() == ""  # told once
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])

@@ -482,6 +482,8 @@ class Assembly:
     def finish(self) -> None:
         """Copy to the caller's arrays the outputs that were not computed in place."""
         for position, value in enumerate(self.program.outputs):
+            if 0 in self.shapes[value]:
+                continue
             tensor = self.values[value]
             number = len(self.program.inputs) + position
             if tensor.buffer.home is Home.ARGUMENT and tensor.buffer.where == number:

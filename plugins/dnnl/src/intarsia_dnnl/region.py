@@ -210,8 +210,11 @@ class LoadedRegion:
         return [(flat[2 * i], flat[2 * i + 1]) for i in range(count)]
 
     def describe_failure(self) -> str:
-        """Say which step of the last run failed and why."""
-        number = int(self.table.failed_step) - self._setters
+        """Say which step failed since this was asked last, and why; empty if none did."""
+        failed, self.table.failed_step = int(self.table.failed_step), -1
+        if failed < 0:
+            return ""
+        number = failed - self._setters
         what = self._labels[number] if 0 <= number < len(self._labels) else "an argument"
         return f"oneDNN failed in {what}: {describe_status(int(self.table.status))}"
 
