@@ -244,7 +244,7 @@ def test_training_without_fallback_is_an_error() -> None:
 def test_a_tensor_of_a_device_is_refused() -> None:
     graph = torch.fx.symbolic_trace(lambda x: x + 1)
     with pytest.raises(UnsupportedError, match="a tensor is on 'meta'"):
-        torch_graph.specialise(graph, [torch.empty(2, device="meta")], ())
+        torch_graph.specialize(graph, [torch.empty(2, device="meta")], ())
 
 
 def test_an_element_type_without_arrays_is_refused() -> None:

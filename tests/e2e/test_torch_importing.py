@@ -15,7 +15,7 @@ import intarsia
 from intarsia.cli.main import main
 from intarsia.driver.dynamic import import_any
 from intarsia.driver.importing import import_model
-from intarsia.driver.source import Source
+from intarsia.driver.source import ModuleSource
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_runtime.errors import ModelError, UnsupportedError, UsageError
@@ -259,7 +259,7 @@ def test_a_saved_program_is_imported(tmp_path: Path) -> None:
     for module in (
         intarsia.from_torch(path),
         import_model(path),
-        import_any(Source(path), None, None, None),
+        import_any(ModuleSource(path), None, None, None),
     ):
         assert isinstance(module, intarsia.IRModule)
         found = run(module, x.numpy(), other.numpy())

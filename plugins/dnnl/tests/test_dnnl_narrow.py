@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from intarsia_dnnl import isa, narrow, region
 from intarsia_dnnl.names import BF16, DTYPES
 from intarsia_dnnl.narrow import multiplies_narrow, narrow_values
-from intarsia_dnnl.program import Node, Program
+from intarsia_dnnl.program import PrimitiveNode, PrimitiveProgram
 from intarsia_dnnl.tall import with_tall_windows
 from intarsia_ir.graph.expr import Expr
 from intarsia_runtime.cpu import this_machine
@@ -22,10 +22,12 @@ from .test_dnnl_plugin import kept_of, target
 from .test_dnnl_random import random_graph
 
 
-def program_of(*nodes: Node, outputs: tuple[int, ...], mode: str = "bf16") -> Program:
+def program_of(
+    *nodes: PrimitiveNode, outputs: tuple[int, ...], mode: str = "bf16"
+) -> PrimitiveProgram:
     """Return a program of value 0, an input, constants 1 and 2, and the results of ``nodes``."""
     count = 3 + len(nodes)
-    return Program(
+    return PrimitiveProgram(
         shapes=((4, 4),) * count,
         dtypes=("float32",) * count,
         inputs=(0,),
@@ -38,22 +40,22 @@ def program_of(*nodes: Node, outputs: tuple[int, ...], mode: str = "bf16") -> Pr
 
 def test_values_between_products_are_narrow_and_those_at_the_border_are_not() -> None:
     nodes = (
-        Node("transpose", (1,), 3, {"axes": (1, 0)}),  # of a constant: constant
-        Node("matmul", (0, 3), 4),
-        Node("reshape", (4,), 5),
-        Node("matmul", (5, 2), 6),
-        Node("eltwise", (6,), 7),
+        PrimitiveNode("transpose", (1,), 3, {"axes": (1, 0)}),  # of a constant: constant
+        PrimitiveNode("matmul", (0, 3), 4),
+        PrimitiveNode("reshape", (4,), 5),
+        PrimitiveNode("matmul", (5, 2), 6),
+        PrimitiveNode("eltwise", (6,), 7),
     )
     assert narrow_values(program_of(*nodes, outputs=(7,))) == {4, 5}
 
 
 def test_what_works_on_fp32_only_makes_views_of_its_operand_wide() -> None:
     nodes = (
-        Node("matmul", (0, 1), 3),
-        Node("reshape", (3,), 4),
-        Node("softmax", (4,), 5, {"axis": 1}),
-        Node("matmul", (5, 2), 6),
-        Node("matmul", (6, 2), 7),
+        PrimitiveNode("matmul", (0, 1), 3),
+        PrimitiveNode("reshape", (3,), 4),
+        PrimitiveNode("softmax", (4,), 5, {"axis": 1}),
+        PrimitiveNode("matmul", (5, 2), 6),
+        PrimitiveNode("matmul", (6, 2), 7),
     )
     assert narrow_values(program_of(*nodes, outputs=(7,))) == {6}
 
@@ -90,7 +92,7 @@ needs_bfloat16 = pytest.mark.skipif(
 )
 
 
-def asked(program: Program) -> bool:
+def asked(program: PrimitiveProgram) -> bool:
     """Narrow products on any processor."""
     return program.fpmath_mode == "bf16"
 

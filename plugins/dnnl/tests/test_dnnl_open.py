@@ -24,7 +24,7 @@ from intarsia_dnnl.program import (
     FILE,
     OPEN_SCHEMA,
     OpenSizes,
-    Program,
+    PrimitiveProgram,
     parse_program,
     print_program,
 )
@@ -203,7 +203,7 @@ def request_of(function: Function, *, open_steps: int = 1, **changes: object) ->
     return LoadRequest(unit.name, unit.files, unit.constants, *rows, 1, 1, **fields)  # type: ignore[arg-type]
 
 
-def program_of(request: LoadRequest) -> Program:
+def program_of(request: LoadRequest) -> PrimitiveProgram:
     return parse_program(request.files[FILE])
 
 
@@ -255,7 +255,7 @@ def test_what_is_no_fault_of_the_sizes_is_raised(
 
 
 def test_a_failure_reaches_the_user(tokens_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> Program:
+    def fails(*_: object) -> PrimitiveProgram:
         raise UnsupportedError("no kernel")
 
     with load(tokens_model, threads=1) as executable:

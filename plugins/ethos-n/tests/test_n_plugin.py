@@ -40,7 +40,7 @@ from intarsia_runtime.errors import ArtifactError, TargetError, ToolchainError, 
 from intarsia_runtime.loading import LoadRequest
 from intarsia_testkit.expressions import expected
 from intarsia_testkit.qdq_models import residual_net
-from intarsia_testkit.quantised_expressions import inputs_for
+from intarsia_testkit.quantized_expressions import inputs_for
 
 from .cases import chain, requantized, unsigned_conv
 from .quantized import region_of

@@ -21,7 +21,7 @@ from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
 from intarsia_testkit.expressions import apply, function_of
-from intarsia_testkit.quantised_expressions import scale, var, weights, zero
+from intarsia_testkit.quantized_expressions import scale, var, weights, zero
 
 from .quantized import (
     KEPT,

@@ -18,7 +18,7 @@ from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import PluginError
 from intarsia_testkit.expressions import apply
-from intarsia_testkit.quantised_expressions import scale, var, weights, zero
+from intarsia_testkit.quantized_expressions import scale, var, weights, zero
 
 from .cases import SAME
 from .quantized import conv, verdict

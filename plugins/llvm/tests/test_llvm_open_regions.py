@@ -15,9 +15,9 @@ from intarsia_llvm.codegen import tir_codegen
 from intarsia_runtime.abi import AnyValue, ArgumentBlock, DLTensor, SafeCall
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
     OpenSizes,
-    Place,
     RegionStep,
     SizeSource,
     TensorSpec,
@@ -53,9 +53,9 @@ class Table(ctypes.Structure):
 
 def plan() -> CallPlan:
     arguments = (
-        Argument(Place.INPUT, 0, SHAPE, F32),
-        Argument(Place.WORKSPACE, 0, (4,), F32),
-        Argument(Place.OUTPUT, 0, TURNED, F32),
+        Argument(ArgumentSource.INPUT, 0, SHAPE, F32),
+        Argument(ArgumentSource.WORKSPACE, 0, (4,), F32),
+        Argument(ArgumentSource.OUTPUT, 0, TURNED, F32),
     )
     return CallPlan(
         (TensorSpec("x", SHAPE, F32), TensorSpec("n", (M,), F32)),

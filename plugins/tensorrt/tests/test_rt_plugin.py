@@ -158,7 +158,7 @@ def test_an_operator_has_one_row() -> None:
     assert sorted(set(names)) == sorted(names)
 
 
-def test_without_int8_quantised_operators_are_declined() -> None:
+def test_without_int8_quantized_operators_are_declined() -> None:
     table = support_table(int8=False)
     (row,) = (row for row in table.rows if row.name == "qnn.add")
     said = row.predicate(SimpleNamespace(root=None))

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.cli.cache import differences
 from intarsia.cli.main import main
-from intarsia.driver import cached
+from intarsia.driver import fetch_build as cached
 from intarsia.driver.records import Record, append_record
 from intarsia_onnx.reader import model_digests
 

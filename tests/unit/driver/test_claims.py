@@ -15,7 +15,7 @@ import pytest
 from intarsia.driver import claims
 from intarsia.driver.claims import costs_path, measure_claims, read_costs
 from intarsia.host.host import Host
-from intarsia.partition.measured import Measured
+from intarsia.partition.measured import MeasuredSeconds
 from intarsia.plugin import Support, SupportRow, SupportTable, Target, hookimpl, op
 from intarsia_ir.graph.expr import Function, Var, call, constant
 from intarsia_ir.graph.module import IRModule
@@ -85,7 +85,7 @@ def kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], Non
     return answers
 
 
-def measured(make: Maker, host: Host | None = None, rows: int = 4) -> Measured:
+def measured(make: Maker, host: Host | None = None, rows: int = 4) -> MeasuredSeconds:
     host = host or host_of()
     return measure_claims(host, model(rows), host.target("fast, toy"), make)
 

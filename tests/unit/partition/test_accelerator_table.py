@@ -73,9 +73,9 @@ def verdict(body: Call, *, limits: Limits = LIMITS, **fields: object) -> Support
     ],
 )
 def test_limits_refuse_tensors_in_words(body: Call, code: Code, detail: str) -> None:
-    said = verdict(body)
-    assert said.code is code
-    assert detail in said.detail
+    support = verdict(body)
+    assert support.code is code
+    assert detail in support.detail
 
 
 def test_a_scalar_of_the_run_may_be_refused_and_a_constant_one_taken() -> None:
@@ -87,9 +87,9 @@ def test_a_scalar_of_the_run_may_be_refused_and_a_constant_one_taken() -> None:
 
 def test_arguments_may_have_to_be_constant() -> None:
     body = made("add", var(3), var(3, name="y"))
-    said = verdict(body, constant=(1,))
-    assert said.code is Code.UNSUPPORTED_ATTRIBUTE
-    assert said.detail == "argument 1 of add must be known at compile time"
+    support = verdict(body, constant=(1,))
+    assert support.code is Code.UNSUPPORTED_ATTRIBUTE
+    assert support.detail == "argument 1 of add must be known at compile time"
     assert verdict(made("add", var(3), constant(np.ones(3, np.float32))), constant=(1,))
 
 

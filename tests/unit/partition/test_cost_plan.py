@@ -114,8 +114,8 @@ def test_equals_trying_every_placement_of_500_small_graphs(block):
 def cost_by_merging(main, problem: Problem, chosen) -> int:
     """What a choice costs, from the groups that merging makes of the expressions themselves."""
     claims = {problem.nodes[n]: problem.claims[c] for n, c in enumerate(chosen) if c >= 0}
-    placed = {node: claim.placed for node, claim in claims.items()}
-    groups = merge(replace(annotate(main, ()), placed=placed)).groups
+    claimed = {node: claim.claimed for node, claim in claims.items()}
+    groups = merge(replace(annotate(main, ()), claimed=claimed)).groups
     home = {node: number for number, group in enumerate(groups) for node in group.nodes}
     price = {value.expr: value.prices for value in problem.values}
     total = sum(own for own, claim in zip(problem.own, chosen, strict=True) if claim < 0)

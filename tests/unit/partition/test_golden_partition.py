@@ -101,7 +101,7 @@ def test_regions_stay_inside_branches(golden):
     )
 
 
-def test_prepares_a_quantised_layer(golden):
+def test_prepares_a_quantized_layer(golden):
     golden(
         print_module(
             PREPARE.run(

@@ -70,6 +70,9 @@ SafeCall = ctypes.CFUNCTYPE(
 SizesCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 """``intarsia_plan_sizes``; 0 means success."""
 
+GrowCall = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64)
+"""``grow(state, number, bytes)`` of a plan whose steps compute sizes; null means failure."""
+
 _first_byte = cast("Callable[[np.ndarray], ctypes.c_char]", ctypes.c_char.from_buffer)
 
 

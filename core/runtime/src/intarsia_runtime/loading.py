@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from .artifact.archive import OpenedArtifact
     from .artifact.passport import Passport
     from .executors.signature import Inputs
-    from .program import Program
+    from .program import LoadedProgram
 
 T = TypeVar("T")
 
@@ -468,7 +468,7 @@ class PlanExecutable(Protocol):
 class DriveProgram(Protocol):
     """Makes the executable of an executor that a plugin has; its options as in the passport."""
 
-    def __call__(self, program: Program, options: Mapping[str, object], /) -> PlanExecutable:
+    def __call__(self, program: LoadedProgram, options: Mapping[str, object], /) -> PlanExecutable:
         """Return what runs ``program``, which it owns from now on."""
         ...
 

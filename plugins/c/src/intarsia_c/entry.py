@@ -12,11 +12,12 @@ from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.arguments import dlpack_code, faults_of
 from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_interface import Interface
+from intarsia_loops.codegen.statements import AddressOf
 from intarsia_runtime.artifact.plan import (
     PLAN_STAMP,
     Argument,
+    ArgumentSource,
     CallPlan,
-    Place,
     RegionStep,
     TensorSpec,
     calls_open_regions,
@@ -54,11 +55,11 @@ def print_entry(module: TensorModule, interface: Interface, functions: Functions
     ``__tvm_ffi_main`` carries out the plan, ``__tvm_ffi_<kernel>`` calls one kernel, and
     ``intarsia_run_steps`` walks a table of C calls (``intarsia_runtime.loading``).
     """
-    statics = Statics()
+    statics = ConstantTables()
     parts = [kernel_wrapper(function, statics) for function in module.functions]
     opened = module.plan.open
     frame = None if opened is None else Frame(functions, opened)
-    parts.append(_Main(interface, statics, frame).text())
+    parts.append(_CMain(interface, statics, frame).text())
     describe = (DESCRIBE,) if module.plan.regions and not interface.whole else ()
     checks = CHECKS if opened is None else CHECKS.replace(*ANY_SIZE)
     steps = (STEPS, OPEN_STEPS) if calls_open_regions(module.plan) else (STEPS,)
@@ -68,7 +69,7 @@ def print_entry(module: TensorModule, interface: Interface, functions: Functions
     return "\n".join([head, *describe, *statics.lines, stamp, "", *parts, *steps])
 
 
-class Statics(Struct):
+class ConstantTables(Struct):
     """Constant tables, each once; their names begin with a prefix."""
 
     prefix: str = ""
@@ -90,9 +91,9 @@ class Statics(Struct):
         """Return the descriptions of arguments, each given as ``input 'x'`` and its type."""
         rows: list[str] = []
         for name, spec in called:
-            said = faults_of(name, spec)
-            texts = ",\n    ".join(_quoted(text) for text in said)
-            messages = self._add("faults", said, "char *const {}[]", f"{{\n    {texts}}}")
+            faults = faults_of(name, spec)
+            texts = ",\n    ".join(_quoted(text) for text in faults)
+            messages = self._add("faults", faults, "char *const {}[]", f"{{\n    {texts}}}")
             rows.append(
                 f"{{{dlpack_code(spec.dtype)}, {spec.dtype.bits}, {len(spec.shape)}, "
                 f"{self.shape(spec.shape)}, {messages}}}"
@@ -158,7 +159,7 @@ def check_arguments(count: int, skip: int, expected: str, *, behind: int = 0) ->
     ]
 
 
-def kernel_wrapper(function: PrimFunc, statics: Statics, prefix: str = "__tvm_ffi_") -> str:
+def kernel_wrapper(function: PrimFunc, statics: ConstantTables, prefix: str = "__tvm_ffi_") -> str:
     """Return the function of packed arguments that calls one kernel."""
     params = function.params
     called = [
@@ -184,7 +185,7 @@ def kernel_wrapper(function: PrimFunc, statics: Statics, prefix: str = "__tvm_ff
 def region_call(
     step: RegionStep,
     place: Callable[[Argument], str],
-    statics: Statics,
+    statics: ConstantTables,
     called: tuple[str, str],
     frame: Frame | None = None,
 ) -> list[str]:
@@ -233,14 +234,15 @@ def _open_shape(name: str, shape: tuple[int, ...], frame: Frame) -> list[str]:
     """Return the statements that write the shape of a tensor of the run."""
     lines = [f"        int64_t {name}[{max(1, len(shape))}];"]
     for axis, size in enumerate(shape):
-        before, text = frame.value(size)
+        text = frame.value(size)
+        before = frame.take_statements()
         lines += [*(f"    {line}" for line in before), f"        {name}[{axis}] = {text};"]
     return lines
 
 
-class _Main(Struct):
+class _CMain(Struct):
     interface: Interface
-    statics: Statics
+    statics: ConstantTables
     frame: Frame | None = None
 
     def text(self) -> str:
@@ -284,15 +286,15 @@ class _Main(Struct):
 
     def _address(self, arg: Argument) -> str:
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return pointer_to(C99.memory[arg.dtype], arg.index)
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return pointer_to(
                     C99.memory[arg.dtype], len(self.interface.plan.inputs) + arg.index
                 )
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 return f"context[{1 + arg.index}].data"
-            case Place.WORKSPACE:
+            case ArgumentSource.WORKSPACE:
                 offset = arg.index if self.frame is None else self.frame.offset(arg.index)
                 return f"context[0].memory + {offset}"
 
@@ -305,7 +307,7 @@ class _Main(Struct):
         declared = f"    const int64_t *const {FRAME} = context[{number}].data;"
         return [declared, f"    (void){FRAME};", *steps]
 
-    def _region(self, step: RegionStep) -> list[str]:
+    def _region(self, step: RegionStep, address_of: AddressOf) -> list[str]:
         first = 1 + len(self.interface.plan.constants) + 2 * step.region
         called = f"context[{first}].call", f"context[{first + 1}].handle"
-        return region_call(step, self._address, self.statics, called, self.frame)
+        return region_call(step, address_of, self.statics, called, self.frame)

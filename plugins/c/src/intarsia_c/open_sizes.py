@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from intarsia_ir.tir.expr import index, size_variable
 from intarsia_loops.codegen.c_functions import Functions
 from intarsia_loops.codegen.c_source import RESERVED
-from intarsia_loops.codegen.c_values import Values
+from intarsia_loops.codegen.c_values import ExpressionWriter
 from intarsia_loops.codegen.names import Names, bare
 from intarsia_runtime.artifact.plan import ALIGNMENT, CallPlan, OpenSizes
 from intarsia_runtime.size import Size
@@ -34,7 +34,7 @@ class Frame:
     """
 
     def __init__(self, functions: Functions, sizes: OpenSizes) -> None:
-        self._values = Values(functions, Names(RESERVED | {FRAME, "end", "context"}))
+        self._values = ExpressionWriter(functions, Names(RESERVED | {FRAME, "end", "context"}))
         self._sizes = sizes
         for number, source in enumerate(sizes.variables):
             variable = size_variable(source.name)
@@ -50,13 +50,16 @@ class Frame:
         """Return where a slot of the workspace begins."""
         return f"{FRAME}[{len(self._sizes.variables) + 1 + slot}]"
 
-    def value(self, size: Size) -> tuple[list[str], str]:
-        """Return the number that a size is, and the statements that must come before."""
+    def value(self, size: Size) -> str:
+        """Return the number that a size is, as an operand."""
         values, expr = self._values, index(size)
-        values.lines = []
         with values.statement(expr):
-            text = bare(values.position(expr))
-        return values.lines, text
+            return values.position(expr)
+
+    def take_statements(self) -> list[str]:
+        """Return the statements that must stand before what was asked for since the last call."""
+        lines, self._values.lines = self._values.lines, []
+        return lines
 
 
 def print_plan_sizes(plan: CallPlan, functions: Functions) -> str:
@@ -67,13 +70,13 @@ def print_plan_sizes(plan: CallPlan, functions: Functions) -> str:
     head = f"int32_t intarsia_plan_sizes(int64_t *{FRAME})"
     lines = [f"{head};", head, "{", "    int64_t end = 0;"]
     for number, guard in enumerate(sizes.guards, start=1):
-        (before, left), (more, right) = frame.value(guard.left), frame.value(guard.right)
-        lines += [*before, *more, f"    if ({left} != {right}) {{"]
+        left, right = frame.value(guard.left), frame.value(guard.right)
+        lines += [*frame.take_statements(), f"    if ({left} != {right}) {{"]
         lines += [f"        return {number};", "    }"]
     first = len(sizes.variables)
     for number, size in enumerate(sizes.slots, start=first + 1):
-        before, text = frame.value(size)
-        lines += [*before, f"    {FRAME}[{number}] = end;"]
+        text = frame.value(size)
+        lines += [*frame.take_statements(), f"    {FRAME}[{number}] = end;"]
         lines.append(
             f"    end += ((int64_t)({text}) + {ALIGNMENT - 1}) & ~(int64_t){ALIGNMENT - 1};"
         )
@@ -81,7 +84,7 @@ def print_plan_sizes(plan: CallPlan, functions: Functions) -> str:
     number = first + 1 + len(sizes.slots)
     for spec in plan.outputs:
         for size in spec.shape:
-            before, text = frame.value(size)
-            lines += [*before, f"    {FRAME}[{number}] = {text};"]
+            text = bare(frame.value(size))
+            lines += [*frame.take_statements(), f"    {FRAME}[{number}] = {text};"]
             number += 1
     return "\n".join([*lines, "    return 0;", "}", ""])

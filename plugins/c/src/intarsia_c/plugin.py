@@ -16,12 +16,12 @@ from .target import COptions, canonicalize, this_machine
 
 if TYPE_CHECKING:
     from intarsia.plugin import (
+        CodegenSignature,
         CompiledUnit,
         Function,
         Intrinsic,
         Probe,
         Region,
-        Signature,
         Target,
         TensorModule,
     )
@@ -55,7 +55,7 @@ def canonicalize_target(target: Target[COptions]) -> Target[COptions]:
 
 
 @hookimpl
-def target_function(name: str, target: Target[COptions]) -> Signature | None:
+def target_function(name: str, target: Target[COptions]) -> CodegenSignature | None:
     """The procedures that this generator writes."""
     from . import procedures
 

@@ -12,8 +12,9 @@ from intarsia_ir.tir.passes.simplify import simplify
 from intarsia_ir.tir.passes.split_registers import split_registers
 from intarsia_ir.tir.passes.unroll import unroll
 from intarsia_loops.codegen.c_functions import Functions
-from intarsia_loops.codegen.c_interface import Interface, RegionCall
+from intarsia_loops.codegen.c_interface import Interface
 from intarsia_loops.codegen.c_source import expand_intrinsics, print_kernel
+from intarsia_loops.codegen.statements import RegionCall
 
 from .intrinsics import RULES
 from .open_sizes import print_plan_sizes

@@ -38,7 +38,7 @@ class ArenaPlan(Struct, frozen=True):
 
 def plan_arena(lifetimes: Mapping[int, Lifetime]) -> ArenaPlan:
     """Give every buffer an offset such that no two alive at once overlap; largest first."""
-    placed: list[tuple[int, int, Lifetime]] = []
+    allocated: list[tuple[int, int, Lifetime]] = []
     offsets: dict[int, int] = {}
     total = 0
     for buffer in sorted(lifetimes, key=lambda b: (-lifetimes[b].bytes, b)):
@@ -46,12 +46,12 @@ def plan_arena(lifetimes: Mapping[int, Lifetime]) -> ArenaPlan:
         size = max(ALIGNMENT, -(-life.bytes // ALIGNMENT) * ALIGNMENT)
         rivals = [
             (begin, end)
-            for begin, end, other in placed
+            for begin, end, other in allocated
             if other.first <= life.last and life.first <= other.last
         ]
         offset = _first_gap(sorted(rivals), size)
         offsets[buffer] = offset
-        placed.append((offset, offset + size, life))
+        allocated.append((offset, offset + size, life))
         total = max(total, offset + size)
     return ArenaPlan(offsets, total)
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from intarsia.plugin.accelerator import CompiledUnit, Region, extents, tensor_type
 
-from .draft import Draft
+from .draft import DnnlDraft
 from .fuse import fuse
 from .isa import exact_feature
 from .pack import pack_weights
@@ -15,8 +15,8 @@ from .program import (
     FILE,
     OPEN_SCHEMA,
     SCHEMA,
-    Node,
-    Program,
+    PrimitiveNode,
+    PrimitiveProgram,
     multiplies_integers,
     print_program,
 )
@@ -37,7 +37,7 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     """
     if options.library:
         check_library(options.library)
-    draft = Draft(region.name)
+    draft = DnnlDraft(region.name)
     function = region.function
     for param in function.params:
         kind = tensor_type(param)
@@ -51,7 +51,7 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     fuse(draft, outputs)
     used = {value for node in draft.nodes for value in node.reads} | set(outputs)
     constants = draft.weights(used)
-    program = Program(
+    program = PrimitiveProgram(
         shapes=tuple(draft.shapes),
         dtypes=tuple(draft.dtypes),
         inputs=inputs,
@@ -77,14 +77,14 @@ def compile_region(region: Region, options: DnnlOptions) -> CompiledUnit:
     )
 
 
-def _keeping_nan(node: Node) -> Node:
+def _keeping_nan(node: PrimitiveNode) -> PrimitiveNode:
     """Return ReLU as ``elu`` without its exponential part: of the two, it gives NaN for NaN."""
     if node.kind != "eltwise" or (node.text("algorithm"), node.number("alpha")) != ("relu", 0):
         return node
     return replace(node, attrs={**node.attrs, "algorithm": "elu"})
 
 
-def _needed(draft: Draft, options: DnnlOptions) -> tuple[str, ...]:
+def _needed(draft: DnnlDraft, options: DnnlOptions) -> tuple[str, ...]:
     """Return the processor features without which the library would compute something else."""
     products = multiplies_integers(draft.nodes)
     feature = exact_feature() if products and options.int8 == "auto" else ""

@@ -16,8 +16,8 @@ from intarsia_runtime.plugin import (
 )
 
 from .open_region import OpenRegion
-from .program import FILE, SCHEMAS, Program, parse_program
-from .region import LoadedRegion
+from .program import FILE, SCHEMAS, PrimitiveProgram, parse_program
+from .region import LoadedPrimitives
 from .sound import check_nodes
 
 
@@ -44,7 +44,7 @@ def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
             )
         )
         try:
-            region = LoadedRegion(program, request)
+            region = LoadedPrimitives(program, request)
         except ToolchainError as error:
             raise request.damaged(f"oneDNN does not build it: {error.message}") from error
         except UnsupportedError as error:
@@ -56,7 +56,7 @@ def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
     )
 
 
-def _load_open(program: Program, request: LoadRequest) -> NativeCall:
+def _load_open(program: PrimitiveProgram, request: LoadRequest) -> NativeCall:
     """Make ready a region that builds its primitives when it meets new sizes."""
     region = OpenRegion(program, request)
     request.check_signature(region.signature(program.inputs), region.signature(program.outputs))

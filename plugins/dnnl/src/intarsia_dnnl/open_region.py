@@ -18,8 +18,8 @@ from typing import cast
 from intarsia_runtime.plugin import IntarsiaError, LoadRequest
 
 from .arena import Workspace
-from .program import Program
-from .region import LoadedRegion, Shared, open_library
+from .program import PrimitiveProgram
+from .region import LoadedPrimitives, Shared, open_library
 from .sdk import Dnnl
 from .sound import check_nodes
 from .specialize import Specializer, without_empty
@@ -49,11 +49,13 @@ class OpenRegion:
         ValueError: A size of the program has a variable that nobody knows.
     """
 
-    def __init__(self, program: Program, request: LoadRequest, most: int = MOST_TABLES) -> None:
+    def __init__(
+        self, program: PrimitiveProgram, request: LoadRequest, most: int = MOST_TABLES
+    ) -> None:
         self._program = program
         self._specializer = Specializer(program)
         self._request = request
-        self._regions: list[LoadedRegion] = []
+        self._regions: list[LoadedPrimitives] = []
         self._failure: BaseException | None = None
         self.variables = self._specializer.variables
         self.built = 0
@@ -115,7 +117,7 @@ class OpenRegion:
     def _added(self, sizes: list[int]) -> int:
         program = without_empty(self._specializer.at(sizes))
         check_nodes(program)
-        region = LoadedRegion(program, self._request, self._shared)
+        region = LoadedPrimitives(program, self._request, self._shared)
         self.built += 1
         number = int(self.tables.count)
         if number < self._most:
@@ -147,7 +149,7 @@ class OpenRegion:
         return self._regions[int(self.tables.last)].describe_failure()
 
 
-def _close(regions: Iterable[LoadedRegion], dnnl: Dnnl) -> None:
+def _close(regions: Iterable[LoadedPrimitives], dnnl: Dnnl) -> None:
     for region in regions:
         region.close()
     dnnl.close()

@@ -57,10 +57,10 @@ def partition(
     regions: Sequence[Region], target: Target[DnnlOptions], fallback: Target
 ) -> Sequence[Region]:
     """Keep the regions that do enough work: in all, for a byte reordered, and for a call."""
-    from .worth import worthwhile
+    from .profitable import keep_profitable
 
     reduced = fallback.kind.reduced_convolution
-    return [worthwhile(region, target.options, reduced) for region in regions]
+    return [keep_profitable(region, target.options, reduced) for region in regions]
 
 
 @hookimpl

@@ -82,7 +82,7 @@ class PostOp(Struct, frozen=True):
     value: Annotated[int, Meta(ge=-1, lt=4 * MAX_NODES)] = -1
 
 
-class Node(Struct, frozen=True):
+class PrimitiveNode(Struct, frozen=True):
     """One primitive, or a view (``reshape``, ``transpose``, ``slice``), moving no data if it can.
 
     Attributes:
@@ -122,14 +122,14 @@ class Node(Struct, frozen=True):
         """Return the attribute ``key``, the name of a function of the library."""
         return str(self.attrs[key])
 
-    def reading(self, mapping: Mapping[int, int]) -> Node:
+    def reading(self, mapping: Mapping[int, int]) -> PrimitiveNode:
         """Return the node over other values."""
         args = tuple(mapping.get(arg, arg) for arg in self.args)
         post = tuple(replace(op, value=mapping.get(op.value, op.value)) for op in self.post)
         return replace(self, args=args, post=post)
 
 
-class Program(Struct, frozen=True):
+class PrimitiveProgram(Struct, frozen=True):
     """A region.
 
     Attributes:
@@ -152,7 +152,7 @@ class Program(Struct, frozen=True):
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     constants: Mapping[Value, str]
-    nodes: Annotated[tuple[Node, ...], Meta(max_length=MAX_NODES)]
+    nodes: Annotated[tuple[PrimitiveNode, ...], Meta(max_length=MAX_NODES)]
     fpmath_mode: str = "strict"
     threads: Annotated[int, Meta(ge=0, le=4096)] = 0
     library: str = ""
@@ -160,12 +160,12 @@ class Program(Struct, frozen=True):
     open: OpenSizes | None = None
 
 
-def multiplies_integers(nodes: Iterable[Node]) -> bool:
+def multiplies_integers(nodes: Iterable[PrimitiveNode]) -> bool:
     """Whether there are products of 8-bit integers."""
     return any(node.kind in ("qconv", "qdeconv", "qmatmul") for node in nodes)
 
 
-def print_program(program: Program) -> bytes:
+def print_program(program: PrimitiveProgram) -> bytes:
     """Return the program as JSON, the same bytes for the same program."""
     body = asdict(program)
     body["constants"] = {str(value): name for value, name in sorted(program.constants.items())}
@@ -180,19 +180,21 @@ def print_program(program: Program) -> bytes:
     return print_unit_json(body, schema=OPEN_SCHEMA)
 
 
-def parse_program(data: bytes) -> Program:
+def parse_program(data: bytes) -> PrimitiveProgram:
     """Read a program that :func:`print_program` wrote, and check that it can be built.
 
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    program = read_versioned_json(data, Program, file=FILE, schema=SCHEMAS, writer="intarsia-dnnl")
+    program = read_versioned_json(
+        data, PrimitiveProgram, file=FILE, schema=SCHEMAS, writer="intarsia-dnnl"
+    )
     with interpreting(FILE):
         _check(program)
     return program
 
 
-def _check(program: Program) -> None:
+def _check(program: PrimitiveProgram) -> None:
     """Check what types do not say: numbers of values, sizes of memory, the order of nodes.
 
     Raises:
@@ -222,7 +224,7 @@ def _check(program: Program) -> None:
         _check_open(program, program.open)
 
 
-def _check_open(program: Program, sizes: OpenSizes) -> None:
+def _check_open(program: PrimitiveProgram, sizes: OpenSizes) -> None:
     """Check that shapes and attributes of open sizes belong to values and nodes.
 
     Raises:
@@ -238,13 +240,13 @@ def _check_open(program: Program, sizes: OpenSizes) -> None:
             raise ValueError(f"node {number} has no such attributes: {', '.join(sorted(attrs))}")
 
 
-def _define(program: Program, known: set[int], value: int) -> None:
+def _define(program: PrimitiveProgram, known: set[int], value: int) -> None:
     if value in known or value >= len(program.shapes):
         raise ValueError(f"value {value} is there twice, or has no shape")
     known.add(value)
 
 
-def _node_to_json(node: Node) -> dict[str, Any]:
+def _node_to_json(node: PrimitiveNode) -> dict[str, Any]:
     body: dict[str, Any] = {"kind": node.kind, "args": node.args, "result": node.result}
     if node.attrs:
         body["attrs"] = dict(node.attrs)

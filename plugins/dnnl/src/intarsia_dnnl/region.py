@@ -12,13 +12,13 @@ from msgspec import Struct
 from intarsia_runtime.plugin import ArtifactError, LoadRequest, PluginError, UnsupportedError
 
 from .arena import ALIGNMENT, Lifetime, Workspace, plan_arena
-from .assembly import Assembly, Home, Tensor
+from .assembly import Assembly, Home, MemoryTensor
 from .isa import check_limit
 from .narrow import has_matrix_unit, multiplies_narrow, narrow_values
 from .primitives import build_node
-from .program import Program, multiplies_integers
+from .program import PrimitiveProgram, multiplies_integers
 from .sdk import Dnnl, describe_status
-from .steps import ExecutionArgument, Step, Table, make_table
+from .steps import ExecutionArgument, PlannedStep, StepTable, make_table
 from .tall import with_tall_windows
 from .weights import Weights
 
@@ -59,7 +59,7 @@ def open_library(path: str) -> Dnnl:
         ) from error
 
 
-class LoadedRegion:
+class LoadedPrimitives:
     """The primitives and memory of a region, alive as long as this object is.
 
     Attributes:
@@ -69,7 +69,7 @@ class LoadedRegion:
     """
 
     def __init__(
-        self, program: Program, request: LoadRequest, shared: Shared | None = None
+        self, program: PrimitiveProgram, request: LoadRequest, shared: Shared | None = None
     ) -> None:
         """Create everything; on an error nothing is left behind.
 
@@ -102,7 +102,7 @@ class LoadedRegion:
             self._dnnl.release(family)
         weakref.finalize(self, self._dnnl.close).atexit = False
 
-    def _assemble(self, program: Program, request: LoadRequest) -> Assembly:
+    def _assemble(self, program: PrimitiveProgram, request: LoadRequest) -> Assembly:
         """Build the primitives; in fp32 if the library lacks one of those in bfloat16."""
         if multiplies_narrow(program):
             shaped = with_tall_windows(program) if has_matrix_unit() else program
@@ -113,18 +113,18 @@ class LoadedRegion:
         return self._build(program, request, None)
 
     def _build(
-        self, program: Program, request: LoadRequest, narrow: frozenset[int] | None
+        self, program: PrimitiveProgram, request: LoadRequest, narrow: frozenset[int] | None
     ) -> Assembly:
         weights = None if self._shared is None else self._shared.weights
         assembly = Assembly(self._dnnl, program, request.constants, build_node, narrow, weights)
         for node in program.nodes:
             build_node(assembly, node)
-        assembly.finish()
+        assembly.commit()
         return assembly
 
-    def _make_table(self, assembly: Assembly) -> tuple[Table, object]:
+    def _make_table(self, assembly: Assembly) -> tuple[StepTable, object]:
         addresses = self._place(assembly)
-        memories: dict[Tensor, int] = {}
+        memories: dict[MemoryTensor, int] = {}
         setters: list[tuple[int, int, int, int, int]] = []
         bindings: list[tuple[int, int]] = []
         executes: list[tuple[int, int, int, int, int]] = []
@@ -190,7 +190,8 @@ class LoadedRegion:
             PluginError: A primitive failed.
         """
         steps = cast(
-            "ctypes.Array[Step]", (Step * self.table.steps_count).from_address(self.table.steps)
+            "ctypes.Array[PlannedStep]",
+            (PlannedStep * self.table.steps_count).from_address(self.table.steps),
         )
         for number, argument in self._binding_pairs():
             steps[number].b = arrays[argument].ctypes.data

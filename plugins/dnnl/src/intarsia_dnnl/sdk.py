@@ -23,7 +23,7 @@ from intarsia_runtime.plugin import (
 
 from .isa import keep_from_hidden_tiles
 from .names import ANY_TAG, BLOCKED, F32, STATUS, Query
-from .packed import Layout
+from .packed import PackedLayout
 
 DISTRIBUTION = "onednn-cpu-gomp"
 USUAL = "2023.2.0"
@@ -308,14 +308,14 @@ class Dnnl:
             return None
         return self._numbers(desc, Query.STRIDES, rank)
 
-    def layout(self, desc: int) -> Layout | None:
+    def layout(self, desc: int) -> PackedLayout | None:
         """Describe where the elements lie; ``None`` if the library keeps that to itself."""
         if self._number(desc, Query.FORMAT_KIND) != BLOCKED:
             return None
         rank, blocks = self._number(desc, Query.RANK), self._number(desc, Query.INNER_BLOCKS)
         sizes = self._numbers(desc, Query.INNER_SIZES, blocks)
         axes = self._numbers(desc, Query.INNER_AXES, blocks)
-        return Layout(
+        return PackedLayout(
             self._numbers(desc, Query.DIMS, rank),
             self._numbers(desc, Query.STRIDES, rank),
             self._numbers(desc, Query.PADDED_DIMS, rank),

@@ -17,12 +17,14 @@ from intarsia_runtime.plugin import (
 )
 
 from .names import BYTES, DTYPES
-from .program import AttrValue, Node, OpenShape, OpenSizes, Program
+from .program import AttrValue, OpenShape, OpenSizes, PrimitiveNode, PrimitiveProgram
 
 _REDUCED_TO_EMPTY = "oneDNN does not reduce an axis without elements"
 
 
-def open_program(program: Program, variables: Sequence[str], typical: Mapping[str, int]) -> Program:
+def open_program(
+    program: PrimitiveProgram, variables: Sequence[str], typical: Mapping[str, int]
+) -> PrimitiveProgram:
     """Return a program as a file has it: with typical numbers, and its expressions apart.
 
     Args:
@@ -51,7 +53,7 @@ class Specializer:
         ValueError: A size has a variable that the program does not name.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: PrimitiveProgram) -> None:
         sizes = program.open
         assert sizes is not None  # the caller asks
         self.variables = sizes.variables
@@ -73,7 +75,7 @@ class Specializer:
         """Return the shape of a value, with expressions."""
         return self._shapes.get(value, self._program.shapes[value])
 
-    def at(self, numbers: Sequence[int]) -> Program:
+    def at(self, numbers: Sequence[int]) -> PrimitiveProgram:
         """Return the program for values of the variables.
 
         Raises:
@@ -96,7 +98,7 @@ class Specializer:
         return replace(program, shapes=tuple(shapes), nodes=tuple(nodes))
 
 
-def without_empty(program: Program) -> Program:
+def without_empty(program: PrimitiveProgram) -> PrimitiveProgram:
     """Return a program in which no primitive reads or writes a tensor without elements.
 
     Raises:
@@ -107,7 +109,7 @@ def without_empty(program: Program) -> Program:
     nodes = [_of_one_element(program, node) for node in program.nodes]
     if not empty:
         return replace(program, nodes=tuple(nodes))
-    kept: list[Node] = []
+    kept: list[PrimitiveNode] = []
     for node in nodes:
         if node.result in empty:
             continue
@@ -119,7 +121,7 @@ def without_empty(program: Program) -> Program:
     return replace(program, nodes=tuple(kept))
 
 
-def _of_one_element(program: Program, node: Node) -> Node:
+def _of_one_element(program: PrimitiveProgram, node: PrimitiveNode) -> PrimitiveNode:
     """Return a reduction as a copy where the axes have one element each: there is no primitive."""
     if node.kind != "reduction" or program.shapes[node.args[0]] != program.shapes[node.result]:
         return node

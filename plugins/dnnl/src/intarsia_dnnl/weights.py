@@ -13,7 +13,7 @@ from .arena import Pool
 from .stored import StoredWeight, stored_weight
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .program import PrimitiveProgram
     from .sdk import Dnnl
 
 
@@ -45,7 +45,9 @@ class Weights:
         pool: Memory of those that were reordered.
     """
 
-    def __init__(self, dnnl: Dnnl, program: Program, constants: Mapping[str, np.ndarray]) -> None:
+    def __init__(
+        self, dnnl: Dnnl, program: PrimitiveProgram, constants: Mapping[str, np.ndarray]
+    ) -> None:
         self._dnnl = dnnl
         self._stored = {
             value: stored_weight(program, value, constants) for value in program.constants

@@ -21,7 +21,7 @@ from intarsia.driver.configured import TargetChoice, read_settings
 from intarsia.driver.request import OPTIONS
 from intarsia.host.guard import working_folder
 from intarsia.host.host import Host
-from intarsia.target.kinds import Origin
+from intarsia.target.kind_table import Origin
 from intarsia.target.options import did_you_mean
 from intarsia.target.target import CompositeTarget, Target
 from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError
@@ -33,7 +33,7 @@ from .graph import (
     numbers_as_values,
     require_inference,
     result_of,
-    specialise,
+    specialize,
     tensors_among,
     version_of,
     weights_among,
@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from intarsia_ir.graph.module import IRModule
     from intarsia_runtime.load import Executable
 
-    from .graph import Specialised
-    from .types import GraphModule, Tensor
+    from .graph import Specialized
+    from .types import GraphModule, TorchTensor
 
 Results: TypeAlias = "tuple[object, ...]"
 
@@ -175,7 +175,7 @@ class CompiledGraph:
         """
         given = args
         if self._numbers:
-            tensors = cast("Sequence[Tensor]", args)
+            tensors = cast("Sequence[TorchTensor]", args)
             values = {number: tensors[number].item() for number in self._numbers}
             given = tuple(values.get(number, value) for number, value in enumerate(args))
         latest = self._latest
@@ -215,7 +215,7 @@ class CompiledGraph:
             self._freeze = False  # somebody trains: from now on, weights are arguments
             self._kept.clear()
         weights = weights_among(args) if self._freeze else ()
-        graph = specialise(self._graph_module, args, weights)
+        graph = specialize(self._graph_module, args, weights)
         executable = None if graph.module is None else self._compile(graph.module)
         return _Compiled(graph, executable, args, weights)
 
@@ -238,7 +238,7 @@ class _Compiled:
 
     def __init__(
         self,
-        graph: Specialised,
+        graph: Specialized,
         executable: Executable | None,
         args: Sequence[object],
         weights: Sequence[int],
@@ -259,7 +259,7 @@ class _Compiled:
 
     def fits(self, args: Sequence[object]) -> bool:
         """Whether these arguments have the shapes, sizes and weights that it was compiled for."""
-        tensors = cast("Sequence[Tensor]", args)  # asked only where it was one before
+        tensors = cast("Sequence[TorchTensor]", args)  # asked only where it was one before
         for (number, tensor), version in zip(self._weights, self._versions, strict=True):
             if tensors[number] is not tensor or version_of(tensor) != version:
                 return False
@@ -278,7 +278,7 @@ class _Compiled:
 
     def run(self, args: Sequence[object]) -> Results:
         """Compute the results; inputs are read, and outputs written, where torch has them."""
-        tensors = cast("Sequence[Tensor]", args)
+        tensors = cast("Sequence[TorchTensor]", args)
         outputs = [make() for make in self._outputs]
         if self._executable is not None:
             inputs: list[object] = [array_of(tensors[number]) for number in self._inputs]

@@ -23,7 +23,7 @@ from intarsia_runtime.errors import UnsupportedError
 from .importing import export, onnx_model, quiet, require_torch
 
 if TYPE_CHECKING:
-    from .types import GraphModule, Node, Storage, Tensor
+    from .types import FxNode, GraphModule, Storage, TorchTensor
 
 
 class Computed(Struct, frozen=True):
@@ -54,16 +54,16 @@ class View(Struct, frozen=True):
 
 
 Result: TypeAlias = "Computed | Known | View"
-NewTensor: TypeAlias = "Callable[[], Tensor]"
+NewTensor: TypeAlias = "Callable[[], TorchTensor]"
 """Makes a tensor of a fixed shape and element type, contents undefined."""
 
-version_of: Callable[[Tensor], int] = attrgetter("_version")
+version_of: Callable[[TorchTensor], int] = attrgetter("_version")
 """Count of the writes to a tensor, as torch keeps it; not of those through ``tensor.data``."""
 
 _address_of: Callable[[Storage], object] = attrgetter("_cdata")
 
 
-class Specialised(Struct, frozen=True, eq=False):
+class Specialized(Struct, frozen=True, eq=False):
     """A graph for arguments of given shapes and sizes.
 
     Attributes:
@@ -79,9 +79,9 @@ class Specialised(Struct, frozen=True, eq=False):
     outputs: tuple[NewTensor, ...]
 
 
-def specialise(
+def specialize(
     graph_module: GraphModule, args: Sequence[object], weights: Collection[int]
-) -> Specialised:
+) -> Specialized:
     """Import a graph for the shapes and sizes of given arguments.
 
     Args:
@@ -104,7 +104,7 @@ def specialise(
     with quiet(torch):
         results, outputs = _trace(torch, graph_module, args)
         if not outputs:
-            return Specialised(None, {}, results, ())
+            return Specialized(None, {}, results, ())
         chosen = [number for number, item in enumerate(results) if isinstance(item, Computed)]
         blanks = {n: torch.empty(t.shape, dtype=t.dtype) for n, t in tensors.items()}
         examples = tuple(blanks.get(number, value) for number, value in enumerate(args))
@@ -115,7 +115,7 @@ def specialise(
             module = from_onnx(model, constants=constants)
     taken = {param.name for param in module.main.params}
     numbers = {name: number for number, name in enumerate(names) if name in taken}
-    return Specialised(module, numbers, results, outputs)
+    return Specialized(module, numbers, results, outputs)
 
 
 def _trace(
@@ -124,7 +124,7 @@ def _trace(
     """Return what becomes of each result, and what makes the tensors of those to be computed."""
     fakes = import_module("torch._subclasses.fake_tensor")  # shapes and memory without contents
     with fakes.FakeTensorMode(allow_non_fake_inputs=True):
-        tensors: dict[int, Tensor] = {
+        tensors: dict[int, TorchTensor] = {
             number: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype)
             for number, t in tensors_among(args).items()
         }
@@ -143,7 +143,7 @@ def _trace(
             )
     owners = {_memory(tensor): number for number, tensor in reversed(tensors.items())}
     results: list[Result] = []
-    computed: list[Tensor] = []
+    computed: list[TorchTensor] = []
     found = tensors_among(values)
     for position, value in enumerate(values):
         result = found.get(position)
@@ -160,7 +160,7 @@ def _trace(
     return tuple(results), made
 
 
-def result_of(item: Result, args: Sequence[Tensor], outputs: Sequence[Tensor]) -> object:
+def result_of(item: Result, args: Sequence[TorchTensor], outputs: Sequence[TorchTensor]) -> object:
     """Return one result of a graph, from its arguments and what was computed."""
     match item:
         case Computed(position):
@@ -172,18 +172,18 @@ def result_of(item: Result, args: Sequence[Tensor], outputs: Sequence[Tensor]) -
             return tensor.as_strided(size, stride, tensor.storage_offset() + offset)
 
 
-def _memory(tensor: Tensor) -> object:
+def _memory(tensor: TorchTensor) -> object:
     return _address_of(tensor.untyped_storage())
 
 
-def _view(result: Tensor, argument: Tensor, number: int) -> View:
+def _view(result: TorchTensor, argument: TorchTensor, number: int) -> View:
     if result.dtype != argument.dtype:
         raise UnsupportedError(f"a result reads argument {number} as {result.dtype}")
     offset = result.storage_offset() - argument.storage_offset()
     return View(number, tuple(result.shape), tuple(result.stride()), offset)
 
 
-def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
+def _refuse_overlap(result: TorchTensor, others: Sequence[TorchTensor]) -> None:
     """Compiled code writes each result to its own memory: what shares memory would come apart."""
     same = [other for other in others if _memory(other) == _memory(result)]
     nowhere = np.zeros(1, np.uint8)
@@ -191,7 +191,7 @@ def _refuse_overlap(result: Tensor, others: Sequence[Tensor]) -> None:
         raise UnsupportedError("two results of the graph share memory")
 
 
-def _places(tensor: Tensor, memory: np.ndarray) -> np.ndarray:
+def _places(tensor: TorchTensor, memory: np.ndarray) -> np.ndarray:
     """Return an array of bytes laid out as the tensor, beyond the end of ``memory``."""
     size, strided = tensor.element_size(), np.lib.stride_tricks.as_strided
     offset = tensor.storage_offset() * size
@@ -238,14 +238,14 @@ def numbers_as_values(graph_module: GraphModule) -> tuple[GraphModule, tuple[int
     return copied, tuple(found)
 
 
-def _is_item(node: Node) -> bool:
+def _is_item(node: FxNode) -> bool:
     return node.op == "call_method" and node.target == "item"
 
 
-def tensors_among(args: Sequence[object]) -> dict[int, Tensor]:
+def tensors_among(args: Sequence[object]) -> dict[int, TorchTensor]:
     """Return the tensors among arguments, by number."""
     kind = require_torch().Tensor
-    rows = enumerate(cast("Sequence[Tensor]", args))
+    rows = enumerate(cast("Sequence[TorchTensor]", args))
     return {number: value for number, value in rows if isinstance(value, kind)}
 
 
@@ -275,7 +275,7 @@ def require_inference(args: Sequence[object]) -> None:
         )
 
 
-def array_of(tensor: Tensor) -> np.ndarray:
+def array_of(tensor: TorchTensor) -> np.ndarray:
     """Return an array of the same memory.
 
     Raises:

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 
-class Device(Protocol):
-    """A ``torch.device``."""
+class TorchDevice(Protocol):
+    """Where a tensor lives: ``cpu``, ``cuda:0``."""
 
     type: str
 
@@ -21,12 +21,12 @@ class Storage(Protocol):
     _cdata: int
 
 
-class Tensor(Protocol):
+class TorchTensor(Protocol):
     """A ``torch.Tensor``; strides and offsets count elements."""
 
     shape: tuple[int, ...]
     dtype: object
-    device: Device
+    device: TorchDevice
     requires_grad: bool
 
     def item(self) -> object:
@@ -53,11 +53,11 @@ class Tensor(Protocol):
         """Whether it was made in inference mode."""
         ...
 
-    def as_strided(self, size: Sequence[int], stride: Sequence[int], offset: int) -> Tensor:
+    def as_strided(self, size: Sequence[int], stride: Sequence[int], offset: int) -> TorchTensor:
         """Another view of the same memory."""
         ...
 
-    def view(self, dtype: object) -> Tensor:
+    def view(self, dtype: object) -> TorchTensor:
         """The same memory as elements of another type of the same size."""
         ...
 
@@ -72,25 +72,25 @@ class Module(Protocol):
     training: bool
 
 
-class Node(Protocol):
+class FxNode(Protocol):
     """A ``torch.fx.Node``."""
 
     op: str
     target: object
     args: tuple[Sequence[object], ...]
-    users: Mapping[Node, object]
+    users: Mapping[FxNode, object]
 
-    def replace_all_uses_with(self, other: Node) -> object:
+    def replace_all_uses_with(self, other: FxNode) -> object:
         """Let all users of it use another node."""
         ...
 
 
-class Graph(Protocol):
+class FxGraph(Protocol):
     """A ``torch.fx.Graph``."""
 
-    nodes: Iterable[Node]
+    nodes: Iterable[FxNode]
 
-    def erase_node(self, node: Node) -> None:
+    def erase_node(self, node: FxNode) -> None:
         """Remove a node without users."""
         ...
 
@@ -102,7 +102,7 @@ class Graph(Protocol):
 class GraphModule(Protocol):
     """A ``torch.fx.GraphModule``: a graph that can be called."""
 
-    graph: Graph
+    graph: FxGraph
 
     def __call__(self, *args: object) -> tuple[object, ...]:
         """Run it in PyTorch."""
@@ -125,7 +125,7 @@ class InputSpec(Protocol):
     arg: InputName
 
 
-class Signature(Protocol):
+class ExportSignature(Protocol):
     """Inputs of an exported program, and the names of what it writes to."""
 
     input_specs: Sequence[InputSpec]
@@ -137,7 +137,7 @@ class Exported(Protocol):
     """A ``torch.export.ExportedProgram``."""
 
     @property
-    def graph_signature(self) -> Signature:
+    def graph_signature(self) -> ExportSignature:
         """What its inputs and outputs are."""
         ...
 

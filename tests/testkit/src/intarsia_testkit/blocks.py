@@ -103,12 +103,12 @@ def candidates(type_: TensorType) -> list[Block]:
     if len(shape) == 4:
         found += _windows(shape[1], weight)
     if len(shape) == 4 and type_.dtype in (DType.INT8, DType.UINT8):
-        found += _quantised(shape[1], dtype, weight)
+        found += _quantized(shape[1], dtype, weight)
     return [block for block in found if _closed(block, type_)]
 
 
-def _quantised(channels: int, dtype: str, weight: Any) -> list[Block]:
-    """Blocks on quantised tensors, all of one scale and zero point."""
+def _quantized(channels: int, dtype: str, weight: Any) -> list[Block]:
+    """Blocks on quantized tensors, all of one scale and zero point."""
     one = (np.asarray(0.02, np.float32), np.asarray(3, dtype))
     square = {"strides": (1, 1), "padding": ((1, 1), (1, 1)), "dilation": (1, 1), "groups": 1}
     point = {**square, "padding": ((0, 0), (0, 0))}

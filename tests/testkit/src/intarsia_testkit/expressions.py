@@ -65,17 +65,19 @@ def function_of(*bodies: Expr) -> Function:
 def verdicts_of(body: Expr, kind: str, table: SupportTable) -> dict[str, Support]:
     """What an accelerator says of every operator below ``body``, by the operator's name."""
     annotated = annotate(function_of(body), [(kind, table)])
-    return {node.name: said[0] for node, said in annotated.verdicts.items()}
+    return {node.name: verdicts[0] for node, verdicts in annotated.verdicts.items()}
 
 
 def whole_region(function: Function, kind: str, table: SupportTable) -> Region:
     """The whole function as a region of an accelerator, which must take every call."""
     annotated = annotate(function, [(kind, table)])
     refused = {
-        node.name: said[0].detail for node, said in annotated.verdicts.items() if not said[0]
+        node.name: verdicts[0].detail
+        for node, verdicts in annotated.verdicts.items()
+        if not verdicts[0]
     }
     assert refused == {}
-    rows = {node: placed.row for node, placed in annotated.placed.items()}
+    rows = {node: claimed.row for node, claimed in annotated.claimed.items()}
     return Region(f"{kind.replace('-', '_')}_0", kind, function, rows, ())
 
 

@@ -13,7 +13,7 @@ import click
 
 from intarsia_runtime.errors import UsageError
 
-from ..target.kinds import GIVEN_NAME
+from ..target.kind_table import GIVEN_NAME
 from .composed import ComposedCommand
 from .idle import say_idle
 from .model_options import BuildSettings, build_options, keep_model
@@ -118,10 +118,10 @@ def compile_model(
         weights_known: Called with the weights of what is built before there is code.
     """
     from ..driver.cache import open_cache  # help does without the compiler
-    from ..driver.cached import Sources, build_or_fetch, may_be_kept
+    from ..driver.fetch_build import ModelDigests, build_or_fetch, may_be_kept
 
     cache = open_cache(os.environ) if settings.use_cache else None
-    sources = None if cache is None else Sources(model)
+    sources = None if cache is None else ModelDigests(model)
     from ..driver.build import STAGES, build_request  # beside the reading of the sources
 
     request = replace(settings.request(model), weights_known=weights_known)

@@ -93,7 +93,7 @@ def command(
     """Say for every NODE of MODEL which accelerator takes it, or why not; NODE may be a pattern."""
     host = session.host()
     parts = read_target(host, target.read(host), None)
-    placed = partition_model(
+    model_partition = partition_model(
         request_partition(
             model,
             parts,
@@ -108,12 +108,12 @@ def command(
             memory_limit=memory_limit,
         )
     )
-    notes = [remark for remark in placed.remarks if remark.stage == FUSE_QUANTIZE.name]
-    placement = placed.placement
+    notes = [remark for remark in model_partition.remarks if remark.stage == FUSE_QUANTIZE.name]
+    placement = model_partition.placement
     verdicts = _chosen(placement.verdicts, nodes)
-    pictures = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
-    if any(pictures.values()):
-        _draw(placed, model, parts, pictures)
+    drawings = {"html": html, "dot": dot, "netron": netron, "model_explorer": model_explorer}
+    if any(drawings.values()):
+        _draw(model_partition, model, parts, drawings)
     if as_json:
         emit_json(
             {
@@ -140,7 +140,10 @@ def _owners(host: Host, target: CompositeTarget) -> dict[str, object]:
 
 
 def _draw(
-    placed: ModelPartition, model: Path, target: CompositeTarget, files: Mapping[str, Path | None]
+    model_partition: ModelPartition,
+    model: Path,
+    target: CompositeTarget,
+    files: Mapping[str, Path | None],
 ) -> None:
     """Write the pictures that have a file.
 
@@ -148,7 +151,7 @@ def _draw(
         UnsupportedError: The model is a program.
         UsageError: The tools are not installed, or a file is the model.
     """
-    if "main" not in placed.pieces:
+    if "main" not in model_partition.pieces:
         raise UnsupportedError(
             "a picture shows a model that is compiled whole, and this one runs as a program",
             hint="--json has its placement, and which nodes run on the host",
@@ -158,7 +161,9 @@ def _draw(
         from intarsia_tools.drawing.write import draw
     for path in files.values():
         keep_model(model, path)
-    graph = placed_graph(placed.pieces["main"].main, placed.placement, target.fallback.kind.name)
+    graph = placed_graph(
+        model_partition.pieces["main"].main, model_partition.placement, target.fallback.kind.name
+    )
     for path in draw(graph, model, str(target), files):
         echo(f"wrote {path}", err=True)
 

@@ -233,7 +233,7 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
 
     It describes this machine with all features it really has, or the device NAME.
     """
-    from intarsia_runtime.artifact.new_file import written_beside
+    from intarsia_runtime.artifact.new_file import atomic_write
 
     from ..target.profile import profile_json
 
@@ -243,7 +243,7 @@ def export(session: Session, name: str | None, text: str | None, output: Path | 
     if output is None:
         echo(written, nl=False)
         return
-    with written_beside(output) as file:
+    with atomic_write(output) as file:
         file.write(written.encode())
     echo(f"wrote {output}: {target}", err=True)
 

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from intarsia_runtime.artifact.passport import Passport
 
 
-def say_idle(passport: Passport, beside: str = "") -> None:
+def say_idle(passport: Passport, subject: str = "") -> None:
     """Say which accelerators of an artifact got no node, and why.
 
     Args:
         passport: Of the artifact.
-        beside: What the note is about, if a command says it of several.
+        subject: What the note is about, if a command says it of several.
     """
     idle = cast("Mapping[str, str]", passport.placement.get("idle", {}))
     for accelerator, reason in idle.items():
-        about = f"{beside}: " if beside else ""
+        about = f"{subject}: " if subject else ""
         echo(f"note: {about}'{accelerator}' is not used: {reason}", err=True)
 
 

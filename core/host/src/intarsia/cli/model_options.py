@@ -25,7 +25,7 @@ from ..driver.values import parse_value
 from ..host.host import Host
 from ..partition.cost import Plan
 from ..partition.rules import parse_place_rule
-from ..target.kinds import GIVEN_NAME
+from ..target.kind_table import GIVEN_NAME
 from ..target.options import Value
 from .kind_option import set_options
 from .session import Session
@@ -217,7 +217,7 @@ def _limit_options() -> Iterable[OptionRow]:
     )  # fmt: skip
 
 
-class _Memory(click.ParamType[int]):
+class _MemorySize(click.ParamType[int]):
     """A size such as ``2G``, as a number of bytes."""
 
     name = "size"
@@ -229,7 +229,7 @@ class _Memory(click.ParamType[int]):
         return value if isinstance(value, int) else parse_memory(str(value))
 
 
-TIME, MEMORY = click.FloatRange(0, min_open=True), _Memory()
+TIME, MEMORY = click.FloatRange(0, min_open=True), _MemorySize()
 
 
 def limit_options(function: F) -> F:

@@ -106,11 +106,11 @@ def _run(options: list[str], time_limit: int) -> Result:
             raise ResourceError(
                 f"the checks took more than {time_limit} s", hint="--time-limit SECONDS"
             ) from None
-        said = (run.stdout + run.stderr).strip()[-1500:]
+        printed = (run.stdout + run.stderr).strip()[-1500:]
         if run.returncode == _REFUSED_OPTION:
-            raise UsageError(said)
+            raise UsageError(printed)
         if run.returncode not in (0, 1) or not place.exists():
-            raise PluginError(f"the checks ended with exit code {run.returncode}: {said}")
+            raise PluginError(f"the checks ended with exit code {run.returncode}: {printed}")
         return cast("Result", json.loads(place.read_text(encoding="utf-8")))
 
 

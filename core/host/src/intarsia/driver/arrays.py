@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.format import MAGIC_PREFIX
 
 from intarsia_runtime.abi import array_dtype
-from intarsia_runtime.artifact.new_file import written_beside
+from intarsia_runtime.artifact.new_file import atomic_write
 from intarsia_runtime.artifact.plan import NARROW, TensorSpec
 from intarsia_runtime.artifact.signature import SizeChoice, ValueSpec
 from intarsia_runtime.dtype import DType, parse_dtype
@@ -156,7 +156,7 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         UsageError: The place cannot be written to.
         ResourceError: The disk is full.
     """
-    with written_beside(path) as whole, zipfile.ZipFile(whole, "w") as archive:
+    with atomic_write(path) as whole, zipfile.ZipFile(whole, "w") as archive:
         for name, array in arrays.items():
             entry = zipfile.ZipInfo(f"{name}.npy")
             with archive.open(entry, "w", force_zip64=True) as file:

@@ -35,7 +35,7 @@ from .story import STAGES, compile_model
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..partition.measured import Measured
+    from ..partition.measured import MeasuredSeconds
 
 __all__ = [
     "STAGES",
@@ -127,7 +127,12 @@ def request_build(
     check_served(wanted, place, parts)
     return BuildRequest(
         source=source_of(
-            host, ir_mod, params=params, values=values, mapped=bool(chosen.get("mapped"))
+            host,
+            ir_mod,
+            params=params,
+            values=values,
+            mapped=bool(chosen.get("mapped")),
+            control_flow=parts.fallback.kind.control_flow and not place.is_freestanding,
         ),
         target=parts,
         executor=wanted,
@@ -162,7 +167,9 @@ def request_partition(
     given = choose(Executor, executor, host)
     values = options.pop("values", None)
     return BuildRequest(
-        source=source_of(host, model, values=values),
+        source=source_of(
+            host, model, values=values, control_flow=target.fallback.kind.control_flow
+        ),
         target=target,
         executor=given or Executor(),
         runtime=Runtime(),
@@ -198,7 +205,7 @@ def build_request(request: BuildRequest) -> Artifact:
         return build_shapes(choices, build_one)
 
 
-def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> Measured:
+def measured_costs(host: Host, module: IRModule, target: CompositeTarget) -> MeasuredSeconds:
     """Return what the claims of a prepared module cost on this machine; measures what is not known.
 
     Raises:

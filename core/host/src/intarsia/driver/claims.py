@@ -33,8 +33,8 @@ from intarsia_runtime.errors import IntarsiaError, ResourceError
 from intarsia_runtime.threads import choose_threads
 
 from ..host.trial import cache_folder
-from ..partition.annotate import Placed, annotate
-from ..partition.measured import Measured, function_of_calls, signature_of_calls
+from ..partition.annotate import ClaimedMatch, annotate
+from ..partition.measured import MeasuredSeconds, function_of_calls, signature_of_calls
 from ..target.detect import machine_facts
 from .pack import own_version
 from .records import append_line
@@ -57,7 +57,7 @@ _CHILD = (
 )
 
 
-class Job(Struct, frozen=True, eq=False):
+class ClaimMeasurement(Struct, frozen=True, eq=False):
     """Something to be measured.
 
     Attributes:
@@ -71,7 +71,9 @@ class Job(Struct, frozen=True, eq=False):
     function: Function
 
 
-def measure_claims(host: Host, module: IRModule, target: CompositeTarget, make: Make) -> Measured:
+def measure_claims(
+    host: Host, module: IRModule, target: CompositeTarget, make: Make
+) -> MeasuredSeconds:
     """Return what the claims of a prepared module cost; measures those of which it is not known.
 
     A match of which the plugin states seconds, and one without a heavy call, is not measured.
@@ -86,43 +88,47 @@ def measure_claims(host: Host, module: IRModule, target: CompositeTarget, make: 
         PluginError: A plugin failed when it was asked.
     """
     alone = replace(target, accelerators=())
-    claims: dict[tuple[str, str], Job] = {}
-    own: dict[str, Job] = {}
+    claims: dict[tuple[str, str], ClaimMeasurement] = {}
+    own: dict[str, ClaimMeasurement] = {}
     for part in target.accelerators:
         pair = replace(target, accelerators=(part,))
-        for placed in _claims(host, module, part):
-            calls = placed.match.calls
+        for claimed in _claims(host, module, part):
+            calls = claimed.match.calls
             heavy = [one for one in calls if is_heavy(one)]
             for one in heavy:
                 _add(own, signature_of_calls([one]), [one], alone)
-            if heavy and placed.said.seconds is None:
+            if heavy and claimed.support.seconds is None:
                 _add(claims, (part.kind.name, signature_of_calls(calls)), calls, pair)
     x = Var("x", TensorType((1,), DType.FLOAT32))
-    empty = Job(alone, "an empty run", Function((x,), call(OPERATORS["negative"], x)))
+    empty = ClaimMeasurement(alone, "an empty run", Function((x,), call(OPERATORS["negative"], x)))
     found = _seconds(host, make, [empty, *own.values(), *claims.values()])
     rest = found[empty] or 0.0
-    return Measured(
+    return MeasuredSeconds(
         {key: max(0.0, s - rest) for key, job in claims.items() if (s := found[job]) is not None},
         {key: max(0.0, s - rest) for key, job in own.items() if (s := found[job]) is not None},
     )
 
 
-def _claims(host: Host, module: IRModule, part: Target) -> list[Placed]:
+def _claims(host: Host, module: IRModule, part: Target) -> list[ClaimedMatch]:
     """All matches that an accelerator takes, asked alone."""
     annotated = annotate(module.main, [(part.kind.name, support_of(host, part))])
-    return list({placed.match.root: placed for placed in annotated.placed.values()}.values())
+    return list({claimed.match.root: claimed for claimed in annotated.claimed.values()}.values())
 
 
-def _add(jobs: dict[K, Job], key: K, calls: Sequence[Call], target: CompositeTarget) -> None:
+def _add(
+    jobs: dict[K, ClaimMeasurement], key: K, calls: Sequence[Call], target: CompositeTarget
+) -> None:
     """Add a job unless there is one like it, or the calls cannot stand alone."""
     if key in jobs:
         return
     function = function_of_calls(calls)
     if function is not None:
-        jobs[key] = Job(target, signature_of_calls(calls), function)
+        jobs[key] = ClaimMeasurement(target, signature_of_calls(calls), function)
 
 
-def _seconds(host: Host, make: Make, jobs: Sequence[Job]) -> Mapping[Job, float | None]:
+def _seconds(
+    host: Host, make: Make, jobs: Sequence[ClaimMeasurement]
+) -> Mapping[ClaimMeasurement, float | None]:
     """What each job takes, from the file of costs or measured now; ``None`` if it does not run."""
     machine = _machine()
     keys = {job: _key(host, job, machine) for job in jobs}
@@ -147,7 +153,7 @@ def _seconds(host: Host, make: Make, jobs: Sequence[Job]) -> Mapping[Job, float 
     return {job: known[keys[job]] for job in jobs}
 
 
-def _compiled(make: Make, job: Job, path: Path) -> Path | None:
+def _compiled(make: Make, job: ClaimMeasurement, path: Path) -> Path | None:
     """Compile a job; ``None`` if a plugin takes it in the model and cannot compile it alone."""
     module = IRModule.from_function(job.function)
     try:
@@ -177,9 +183,9 @@ def _timed(files: Sequence[Path], folder: Path) -> list[float | None]:
                 capture_output=True, timeout=SECONDS * len(rest),
             )  # fmt: skip
         lines = answer.read_text(encoding="utf-8").splitlines() if answer.exists() else []
-        said: list[object] = [json.loads(line) for line in lines]
-        found += [float(one) if isinstance(one, float) else None for one in said]
-        if len(said) < len(rest):
+        answers: list[object] = [json.loads(line) for line in lines]
+        found += [float(one) if isinstance(one, float) else None for one in answers]
+        if len(answers) < len(rest):
             found.append(None)  # the one that the child was at
     return found
 
@@ -190,7 +196,7 @@ def _machine() -> Mapping[str, object]:
     return {"cpu": facts.cpu, "arch": facts.arch, "os": facts.os, "threads": threads}
 
 
-def _key(host: Host, job: Job, machine: Mapping[str, object]) -> str:
+def _key(host: Host, job: ClaimMeasurement, machine: Mapping[str, object]) -> str:
     """A digest of all that decides what a job takes."""
     kinds = dict.fromkeys(part.kind.name for part in job.target.targets)
     facts = {

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from intarsia_runtime.errors import TargetError, UsageError
 
 from ..host.host import Host
-from ..target.kinds import GIVEN_NAME, Origin
+from ..target.kind_table import GIVEN_NAME, Origin
 from ..target.options import did_you_mean
 from ..target.read import read_host
 from ..target.target import CompositeTarget, Target

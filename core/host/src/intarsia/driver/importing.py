@@ -16,7 +16,7 @@ from intarsia_ir.budget import physical_memory
 from intarsia_ir.graph.expr import Constant, Expr, Var, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, TupleType, Type
-from intarsia_ir.graph.walk import post_order, substitute
+from intarsia_ir.graph.walk import calls, post_order, substitute
 from intarsia_runtime.artifact.mapped import release
 from intarsia_runtime.errors import ModelError, ResourceError, UnsupportedError
 from intarsia_runtime.installed import installed_version
@@ -136,10 +136,10 @@ def release_files(module: IRModule) -> None:
 
 
 def check_static(module: IRModule) -> None:
-    """Refuse a model with inputs of unknown size.
+    """Refuse a model with inputs of unknown size, or with sizes that it computes.
 
     Raises:
-        UnsupportedError: An input has one; the hint shows the option to give.
+        UnsupportedError: There is one; the hint shows the option to give.
     """
     unknown = [param for param in module.main.params if not is_static(param.type)]
     if unknown:
@@ -148,6 +148,13 @@ def check_static(module: IRModule) -> None:
             f"the size of input '{first.name}' is not known: {first.type}",
             hint=f"--shape {first.name}:{_example(first)}",
         )
+    for call in calls(module.main):
+        if call.op.defines_size:
+            raise UnsupportedError(
+                "the model computes a size, and this target takes known sizes alone",
+                where=str(call.span),
+                hint="give the value that decides it, or compile for a target of open sizes",
+            )
 
 
 def check_budget(module: IRModule, budget: int | None = None) -> None:

@@ -20,8 +20,8 @@ from intarsia_runtime.errors import IntarsiaError, ResourceError, UnsupportedErr
 
 from .dynamic import import_any
 from .importing import ModelFile
-from .sizes import ShapeChoices, Size, Sizes, name_sizes
-from .source import Source
+from .sizes import ShapeChoices, Size, SizeValues, name_sizes
+from .source import ModuleSource
 
 _FAR = 1021
 """A size beyond what is compiled: a slice of the first 512 shows only there.
@@ -35,7 +35,7 @@ _EXAMPLES = (_LIKELY, 224, 512, 576, 1024, 4096, 16000)
 """Sizes to try for an example: of sequences, images, and seconds or parts of seconds of sound."""
 
 
-def prove_ranges(source: Source, shapes: ShapeChoices) -> None:
+def prove_ranges(source: ModuleSource, shapes: ShapeChoices) -> None:
     """Prove for every range that what runs padded, or in chunks, has the results it should.
 
     Args:
@@ -50,7 +50,7 @@ def prove_ranges(source: Source, shapes: ShapeChoices) -> None:
             _prove(source, shapes, choice)
 
 
-def open_choices(source: Source, shapes: Mapping[str, Sequence[int]] | None) -> ShapeChoices:
+def open_choices(source: ModuleSource, shapes: Mapping[str, Sequence[int]] | None) -> ShapeChoices:
     """Return the shapes of a model's inputs where sizes that nobody gave may be any; proved.
 
     Args:
@@ -97,7 +97,7 @@ def open_choices(source: Source, shapes: Mapping[str, Sequence[int]] | None) -> 
 
 
 def _likely_sizes(
-    source: Source, shapes: ShapeChoices, refused: Container[str]
+    source: ModuleSource, shapes: ShapeChoices, refused: Container[str]
 ) -> dict[int | str, int] | None:
     """Return sizes for those that are refused with which the model is compiled, found by trying.
 
@@ -128,7 +128,7 @@ def example_shapes(
     Raises:
         UnsupportedError: As :func:`open_choices`.
     """
-    source = Source(model, mapped=True)
+    source = ModuleSource(model, mapped=True)
     if all(type_.is_static for type_ in source.declared(shapes).values()):
         return shapes
     made = open_choices(source, shapes)
@@ -136,10 +136,10 @@ def example_shapes(
 
 
 def _any_size(size: int | Dim) -> Size:
-    return size if isinstance(size, int) else Sizes.at_least(1)
+    return size if isinstance(size, int) else SizeValues.at_least(1)
 
 
-def _still_refused(source: Source, shapes: ShapeChoices, refused: Container[str]) -> set[str]:
+def _still_refused(source: ModuleSource, shapes: ShapeChoices, refused: Container[str]) -> set[str]:
     """Return what cannot be any size either while the other sizes are likely ones."""
     found: set[str] = set()
     for choice in shapes.choices:
@@ -159,7 +159,7 @@ def _example(sizes: Sequence[int | str], likely: Mapping[int | str, int]) -> str
 
 
 def _prove(
-    source: Source,
+    source: ModuleSource,
     shapes: ShapeChoices,
     choice: SizeChoice,
     others: Mapping[str, int] = MappingProxyType({}),

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -116,26 +116,44 @@ def merge_placements(
         for kind in dict.fromkeys(kinds)
         for why in [row.reason or "it is carried out on the host"]
     ]
+    joined = join_placements(pieces, {row.node for row in rows}, is_named=len(pieces) > 1)
+    return replace(
+        joined,
+        nodes=joined.nodes + len(rows),
+        verdicts=(*verdicts, *joined.verdicts),
+        host=rows,
+    )
+
+
+def join_placements(
+    pieces: Mapping[str, Placement], taken: Set[str] = frozenset(), *, is_named: bool = False
+) -> Placement:
+    """Return the placement of several functions that are partitioned one by one.
+
+    Args:
+        pieces: Placement of each by its name.
+        taken: Names of nodes that are none of theirs.
+        is_named: Whether regions are called as units of the piece they are in.
+    """
+    verdicts: list[Verdict] = []
     regions: list[RegionRow] = []
-    taken = {row.node for row in rows}
     for piece, placement in pieces.items():
         names = {row.node for row in placement.verdicts}
         names.update(node for row in placement.regions for node in row.nodes)
         new = {name: f"{piece}:{name}" if name in taken else name for name in names}
-        taken |= names
+        taken = taken | names
         verdicts += [replace(row, node=new[row.node]) for row in placement.verdicts]
         for row in placement.regions:
-            called = row.name if len(pieces) == 1 else part_unit(piece, row.name)
+            called = part_unit(piece, row.name) if is_named else row.name
             inside = tuple(new[node] for node in row.nodes)
             regions.append(replace(row, name=called, nodes=inside))
     return Placement(
-        nodes=sum(placement.nodes for placement in pieces.values()) + len(rows),
+        nodes=sum(placement.nodes for placement in pieces.values()),
         offloaded=sum(placement.offloaded for placement in pieces.values()),
         regions=tuple(regions),
         verdicts=tuple(verdicts),
         border_bytes=sum(placement.border_bytes for placement in pieces.values()),
         apart=tuple(row for placement in pieces.values() for row in placement.apart),
-        host=rows,
         in_float=tuple(name for placement in pieces.values() for name in placement.in_float),
         cost=_summed([placement.cost for placement in pieces.values()]),
         simulated={k: v for placement in pieces.values() for k, v in placement.simulated.items()},

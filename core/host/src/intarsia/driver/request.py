@@ -17,18 +17,18 @@ from ..target.target import CompositeTarget
 from .config import Executor, Runtime
 from .dump import Dump
 from .sizes import Size
-from .source import Source
+from .source import ModuleSource
 
 if TYPE_CHECKING:
     import os
 
-    from ..partition.measured import Measured
+    from ..partition.measured import MeasuredSeconds
     from ..partition.rules import PlaceRule
 
 Progress: TypeAlias = Callable[[str], object]
 """Called with the name of each stage when it begins."""
 
-Measure: TypeAlias = "Callable[[Host, IRModule, CompositeTarget], Measured]"
+Measure: TypeAlias = "Callable[[Host, IRModule, CompositeTarget], MeasuredSeconds]"
 """Measures what the claims of a prepared module cost, in seconds."""
 
 
@@ -84,7 +84,7 @@ class BuildRequest:
             for sources.
     """
 
-    source: Source
+    source: ModuleSource
     target: CompositeTarget
     executor: Executor
     runtime: Runtime
@@ -111,7 +111,7 @@ class BuildRequest:
     def plain(cls, model: IRModule, target: CompositeTarget, host: Host) -> BuildRequest:
         """Return the request for a module with nothing chosen: ``aot`` in a process, by cost."""
         return cls(
-            source=Source(model),
+            source=ModuleSource(model),
             target=target,
             executor=Executor(),
             runtime=Runtime(),
@@ -137,7 +137,7 @@ class BuildRequest:
         """
         return replace(
             self,
-            source=Source(module),
+            source=ModuleSource(module),
             executor=Executor(),
             given_executor=None,
             name=name,

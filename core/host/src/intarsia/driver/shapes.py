@@ -13,14 +13,14 @@ from msgspec.structs import replace
 from intarsia_ir.graph.module import IRModule
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.artifact.plan import CallPlan
-from intarsia_runtime.artifact.signature import ANY_SIZE, Signature, ValueSpec
+from intarsia_runtime.artifact.signature import ANY_SIZE, ModelSignature, ValueSpec
 from intarsia_runtime.errors import UnsupportedError, UsageError
 
 from .artifact import Artifact
 from .config import Runtime
 from .parts import Joint, Piece
-from .sizes import Combination, ShapeChoices, Size, Sizes, name_sizes
-from .source import Source, source_of
+from .sizes import Combination, ShapeChoices, Size, SizeValues, name_sizes
+from .source import ModuleSource, source_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def find_choices(
-    source: Source, shapes: Mapping[str, Sequence[Size]] | None
+    source: ModuleSource, shapes: Mapping[str, Sequence[Size]] | None
 ) -> ShapeChoices | None:
     """Return the shapes with names for sizes of several values; ``None`` if no size has several.
 
@@ -38,7 +38,9 @@ def find_choices(
         UsageError: One size of the model is given different values, the model is imported, or it
             is a saved program of PyTorch.
     """
-    if shapes is None or not any(isinstance(s, Sizes) for shape in shapes.values() for s in shape):
+    if shapes is None or not any(
+        isinstance(s, SizeValues) for shape in shapes.values() for s in shape
+    ):
         return None
     if isinstance(source.model, IRModule):
         raise UsageError(
@@ -128,7 +130,7 @@ def _lines(made: Mapping[str, Passport]) -> dict[str, object]:
 
 def _signature(
     shapes: ShapeChoices, made: Sequence[Passport], combinations: Sequence[Combination]
-) -> Signature:
+) -> ModelSignature:
     """Return the signature with names of sizes, found by comparing the programs."""
     names = [choice.name for choice in shapes.choices]
     rows = [dict(zip(names, row.sizes, strict=True)) for row in combinations]
@@ -143,7 +145,7 @@ def _signature(
         _joined([other.outputs[at] for other in found], rows)
         for at in range(len(found[-1].outputs))
     )
-    return Signature(inputs, outputs)
+    return ModelSignature(inputs, outputs)
 
 
 def _joined(specs: Sequence[ValueSpec], rows: Sequence[Mapping[str, int]]) -> ValueSpec:

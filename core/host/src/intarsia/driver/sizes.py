@@ -28,7 +28,7 @@ _INVENTED = re.compile(r"(unknown_|unk__)\d+")  # by our reader of ONNX, by a co
 _LIST = re.compile(r"\d+(\|\d+)+")
 
 
-class Sizes(Struct, frozen=True):
+class SizeValues(Struct, frozen=True):
     """Several values of one size of an input.
 
     Attributes:
@@ -42,7 +42,7 @@ class Sizes(Struct, frozen=True):
     is_open: bool = False
 
     @classmethod
-    def of_range(cls, low: int, high: int, step: int = 0) -> Sizes:
+    def of_range(cls, low: int, high: int, step: int = 0) -> SizeValues:
         """Every size from ``low`` to ``high``, compiled for some of them.
 
         Args:
@@ -60,7 +60,7 @@ class Sizes(Struct, frozen=True):
         return cls(tuple(sorted({size for size in inner if low <= size < high} | {high})), low)
 
     @classmethod
-    def at_least(cls, low: int, chunk: int = CHUNK) -> Sizes:
+    def at_least(cls, low: int, chunk: int = CHUNK) -> SizeValues:
         """Return all sizes from ``low`` on: in chunks of ``chunk``, and the rest one by one.
 
         Raises:
@@ -71,7 +71,7 @@ class Sizes(Struct, frozen=True):
         return cls(tuple(sorted({1, chunk})), low, is_open=True)
 
 
-Size: TypeAlias = int | Sizes
+Size: TypeAlias = int | SizeValues
 """One size of an input, or several."""
 
 
@@ -131,18 +131,18 @@ def parse_size(text: str) -> Size | None:
         return int(text)
     found = _RANGE.fullmatch(text)
     if found is not None and not found[2]:
-        return Sizes.at_least(int(found[1]), int(found[3] or CHUNK))
+        return SizeValues.at_least(int(found[1]), int(found[3] or CHUNK))
     if found is not None:
-        return Sizes.of_range(int(found[1]), int(found[2]), int(found[3] or 0))
+        return SizeValues.of_range(int(found[1]), int(found[2]), int(found[3] or 0))
     if _LIST.fullmatch(text):
-        return Sizes(tuple(sorted({int(size) for size in text.split("|")})))
+        return SizeValues(tuple(sorted({int(size) for size in text.split("|")})))
     return None
 
 
 def largest(shapes: Mapping[str, Sequence[Size]]) -> dict[str, tuple[int, ...]]:
     """Return shapes with the largest value of every size that has several."""
     return {
-        name: tuple(size.values[-1] if isinstance(size, Sizes) else size for size in shape)
+        name: tuple(size.values[-1] if isinstance(size, SizeValues) else size for size in shape)
         for name, shape in shapes.items()
     }
 
@@ -178,14 +178,14 @@ def name_sizes(
             name = dim.name if isinstance(dim, Dim) and is_named else own
             if is_named and found.setdefault(name, size) != size:
                 raise UsageError(f"size '{name}' is {_text(found[name])} and {_text(size)} at once")
-            if isinstance(size, Sizes):
+            if isinstance(size, SizeValues):
                 found[name] = size
-            sizes.append(name if isinstance(size, Sizes) else size)
+            sizes.append(name if isinstance(size, SizeValues) else size)
         named[input_] = tuple(sizes)
     choices = tuple(
         SizeChoice(name, size.values, size.low, size.is_open)
         for name, size in found.items()
-        if isinstance(size, Sizes)
+        if isinstance(size, SizeValues)
     )
     return ShapeChoices(choices, named)
 

@@ -41,15 +41,17 @@ def source_of(
     params: Mapping[str, np.ndarray] | None = None,
     values: Mapping[str, Given] | None = None,
     mapped: bool = False,
-) -> Source:
+    control_flow: bool = False,
+) -> ModuleSource:
     """Return where a model comes from; a format that only a plugin knows is known by the suffix.
 
     Args:
         host: The plugins.
-        model: As of :class:`Source`.
-        params: As of :class:`Source`.
-        values: As of :class:`Source`.
-        mapped: As of :class:`Source`.
+        model: As of :class:`ModuleSource`.
+        params: As of :class:`ModuleSource`.
+        values: As of :class:`ModuleSource`.
+        mapped: As of :class:`ModuleSource`.
+        control_flow: As of :class:`ModuleSource`.
 
     Raises:
         PluginError: The plugin of the format is broken.
@@ -61,10 +63,17 @@ def source_of(
         suffixes = [suffix.lower() for row in host.frontends() for suffix in row.suffixes]
         if not name.endswith(_BUILT_IN) and any(map(name.endswith, suffixes)):
             frontend = host.frontend_for(Path(model))
-    return Source(model, params, values=values, mapped=mapped, frontend=frontend)
+    return ModuleSource(
+        model,
+        params,
+        values=values,
+        mapped=mapped,
+        frontend=frontend,
+        control_flow=control_flow,
+    )
 
 
-class Source:
+class ModuleSource:
     """Where modules come from.
 
     Args:
@@ -73,12 +82,14 @@ class Source:
         values: Values that the user gives other inputs, as :func:`.values.input_values` reads them.
         mapped: Leave large weights in the model's file, which must then stay as it is.
         frontend: The plugin's importer of a model in another format.
+        control_flow: Whether a module may branch and loop when it runs.
 
     Attributes:
         model: As given.
         values: As given.
         mapped: As given.
         frontend: As given.
+        control_flow: As given.
         is_shared: Whether several stories read it, so that :meth:`forget` must wait.
         is_onnx: Whether it is an ONNX model, as a file or bytes.
     """
@@ -91,12 +102,14 @@ class Source:
         values: Mapping[str, Given] | None = None,
         mapped: bool = False,
         frontend: Frontend | None = None,
+        control_flow: bool = False,
     ) -> None:
         self.model = model
         self.values = dict(values or {})
         self._params = dict(params or {})
         self.mapped = mapped
         self.frontend = frontend
+        self.control_flow = control_flow
         self.is_shared = False
         self.is_onnx = frontend is None and not (isinstance(model, IRModule) or is_program(model))
         self._read: ReadModel | None = None
@@ -210,7 +223,7 @@ class Source:
         declared = self.declared(shapes) if constants else {}
         # Known while the model is read, a value decides branches and sizes.
         known = {n: c for n, c in constants.items() if n in declared and fits(c, declared[n])}
-        module = import_read(self._tensors_only(), shapes, known)
+        module = import_read(self._tensors_only(), shapes, known, control_flow=self.control_flow)
         rest = {name: array for name, array in constants.items() if name not in known}
         return bind_params(module, rest) if rest else module
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec.structs import replace
 
+from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
 from intarsia_ir.graph.typical import typical_values
@@ -35,15 +36,16 @@ from ..partition.rules import check_kinds, resolve_kinds
 from ..target.kind import Performance, RelativePerformance, Role
 from ..target.options import option_rows, set_options
 from ..target.target import CompositeTarget, Target
+from .bodies import partition_functions
 from .compute_weights import compute_all
 
 if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
-    from intarsia_ir.tir.target_call import Signature
+    from intarsia_ir.tir.target_call import CodegenSignature
 
-    from ..partition.measured import Measured
+    from ..partition.measured import MeasuredSeconds
     from ..partition.rules import PlaceRule
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import OneSpec, TargetSpec
 
 _CPU = 1  # DLPack's kDLCPU
@@ -106,7 +108,7 @@ def partition_module(
     target: CompositeTarget,
     plan: Plan | None = None,
     rules: Sequence[PlaceRule] = (),
-    measured: Measured | None = None,
+    measured: MeasuredSeconds | None = None,
 ) -> PartitionResult:
     """Ask every accelerator, and partition ``main`` among them and the fallback.
 
@@ -141,21 +143,22 @@ def partition_module(
         )
         return cast("Sequence[Region]", answer)
 
-    found = partition(
-        module,
-        tables,
-        plan=plan or Plan.COST,
-        prices=Prices.of(
-            target.fallback,
-            [*owners.values()],
-            measured,
-            performances(host, (target.fallback, *owners.values())),
-            typical_values(module.main.params),
-        ),
-        rules=rules,
-        ask=keep if asked else None,
-        fallback=target.fallback.kind.name,
-    )
+    parts = [*owners.values()]
+    speeds = performances(host, (target.fallback, *parts))
+    prices = Prices.of(target.fallback, parts, measured, speeds)
+
+    def partition_main(one: IRModule, given: Sequence[PlaceRule]) -> PartitionResult:
+        return partition(
+            one,
+            tables,
+            plan=plan or Plan.COST,
+            prices=replace(prices, typical=typical_values(one.main.params)),
+            rules=given,
+            ask=keep if asked else None,
+            fallback=target.fallback.kind.name,
+        )
+
+    found = partition_functions(module, rules, partition_main)
     last = frozenset(kind for kind, owner in owners.items() if owner.kind.channels_last)
     placement = with_turned(found.placement, found.regions, last)
     return replace(found, placement=with_simulated(placement, simulations(host, target)))
@@ -183,10 +186,12 @@ def performances(
     Raises:
         PluginError: A plugin failed.
     """
-    said = {part.kind.name: host.ask("performance", part.kind.name, target=part) for part in parts}
+    performances = {
+        part.kind.name: host.ask("performance", part.kind.name, target=part) for part in parts
+    }
     return {
         kind: cast("Performance | RelativePerformance", answer)
-        for kind, answer in said.items()
+        for kind, answer in performances.items()
         if answer is not None
     }
 
@@ -271,16 +276,25 @@ def rewrite_for(host: Host, module: IRModule, target: CompositeTarget) -> IRModu
 
 
 def _rewrite_graph(host: Host, module: IRModule, owner: Target) -> IRModule:
-    """Ask the owner of a kind for an equivalent ``main``, if it wants to be asked."""
+    """Ask the owner of a kind for equivalent functions, if it wants to be asked.
+
+    These are ``main``, and those that control flow carries out.
+    """
     kind = owner.kind.name
     if not host.has_hook(kind, "rewrite_relay"):
         return module
-    answer = host.call("rewrite_relay", kind, function=module.main, target=owner)
-    main = cast("Function", answer)
-    same_inputs = [p.type for p in main.params] == [p.type for p in module.main.params]
-    if not same_inputs or main.body.type != module.main.body.type:
-        raise PluginError(f"rewrite_relay() of '{kind}' changed parameters or the result type")
-    return module.with_main(dataclasses.replace(main, output_names=module.main.output_names))
+    functions = dict(module.functions)
+    for name in ("main", *bodies_of(functions)):
+        old = functions[name]
+        new = cast("Function", host.call("rewrite_relay", kind, function=old, target=owner))
+        same_inputs = [p.type for p in new.params] == [p.type for p in old.params]
+        if not same_inputs or new.body.type != old.body.type:
+            raise PluginError(f"rewrite_relay() of '{kind}' changed parameters or the result type")
+        if new is not old:
+            functions[name] = dataclasses.replace(new, output_names=old.output_names)
+    if all(functions[name] is one for name, one in module.functions.items()):
+        return module
+    return module.with_functions(functions)
 
 
 def spaces_of(host: Host, fallback: Target) -> ScheduleSpaces | None:
@@ -324,6 +338,7 @@ def lower_rest(
         module.main,
         regions,
         fallback,
+        functions={name: module.functions[name] for name in bodies_of(module.functions)},
         # Who loads code into a process gives it memory at multiples of 64.
         alignment=cast("int", alignment) if context.freestanding else ALIGNMENT,
         tuned=tuned,
@@ -345,10 +360,12 @@ def _lowered(
     name: str = "main",
     alignment: int = ALIGNMENT,
     tuned: Tuned | None = None,
+    functions: Mapping[str, Function] = MappingProxyType({}),
 ) -> Lowered:
-    """Ask the owner of a kind for the loops of a function."""
+    """Ask the owner of a kind for the loops of a function, and of those it carries out."""
     arguments = {"main": function, "regions": regions, "target": owner, "name": name}
-    answer = host.ask("lower", owner.kind.name, alignment=alignment, tuned=tuned, **arguments)
+    options = {"alignment": alignment, "tuned": tuned, "functions": functions}
+    answer = host.ask("lower", owner.kind.name, **options, **arguments)
     if answer is None:
         raise _lacks(host, owner, "lower")
     return cast("Lowered", answer)
@@ -416,9 +433,9 @@ def compile_kernels(host: Host, module: TensorModule, fallback: Target) -> Compi
     kind = fallback.kind.name
 
     @cache
-    def find(name: str) -> Signature | None:
+    def find(name: str) -> CodegenSignature | None:
         found = host.ask("target_function", kind, name=name, target=fallback)
-        return cast("Signature | None", found)
+        return cast("CodegenSignature | None", found)
 
     for function in module.functions:
         verify_target_calls(function, kind, find)

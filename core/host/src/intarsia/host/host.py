@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from ..target.config_kind import ConfigKind
     from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory, TargetKind
-    from ..target.kinds import Origin
+    from ..target.kind_table import Origin
     from ..target.read import TargetSpec
     from ..target.target import CompositeTarget, Target
-    from .examine import Finding
+    from .examine import PluginFinding
     from .frontend import Frontend
 
 
@@ -145,7 +145,7 @@ class Host:
         """Say which names in ``INTARSIA_PLUGINS`` and ``INTARSIA_DISABLE_PLUGINS`` are nobody's."""
         return self._manager.strange_settings()
 
-    def examine(self, names: Sequence[str] = ()) -> tuple[Finding, ...]:
+    def examine(self, names: Sequence[str] = ()) -> tuple[PluginFinding, ...]:
         """Use plugins in child processes, and say what is wrong; see :mod:`intarsia.host.examine`.
 
         Args:
@@ -377,11 +377,11 @@ class Host:
         Raises:
             PluginError: A plugin failed.
         """
-        said = {
+        versions = {
             part.kind.name: self.ask("environment_version", part.kind.name, target=part)
             for part in targets
         }
-        return {kind: str(version) for kind, version in said.items() if version is not None}
+        return {kind: str(version) for kind, version in versions.items() if version is not None}
 
     def call(self, hook: str, /, kind: str, **arguments: object) -> object:
         """Ask the owner of a kind, and only the owner; returns its answer, checked.

@@ -22,20 +22,20 @@ from intarsia_runtime.errors import IntarsiaError
 from .shape_hints import ShapeHints
 
 
-class Placed(Struct, frozen=True, eq=False):
+class ClaimedMatch(Struct, frozen=True, eq=False):
     """A match that an accelerator takes.
 
     Attributes:
         kind: Target kind of the accelerator.
         row: Name of the support row.
         match: What it takes.
-        said: Its answer, with the cost that it states.
+        support: Its answer, with the cost that it states.
     """
 
     kind: str
     row: str
     match: Match
-    said: Support = field(default_factory=Support.yes)
+    support: Support = field(default_factory=Support.yes)
 
 
 class Annotated(Struct, frozen=True, eq=False):
@@ -45,14 +45,14 @@ class Annotated(Struct, frozen=True, eq=False):
         function: The function asked about.
         kinds: Accelerators in the target's order.
         calls: Every call, operands before users.
-        placed: For each call that an accelerator takes, the match it is in.
+        claimed: For each call that an accelerator takes, the match it is in.
         verdicts: For each call, one verdict for each of ``kinds``.
     """
 
     function: Function
     kinds: tuple[str, ...]
     calls: tuple[Call, ...]
-    placed: Mapping[Call, Placed]
+    claimed: Mapping[Call, ClaimedMatch]
     verdicts: Mapping[Call, tuple[Support, ...]]
 
 
@@ -68,7 +68,7 @@ class _Question(Struct):
     pinned: frozenset[Call] = frozenset()
     only_pinned: bool = False
     takes_slower: bool = False
-    placed: dict[Call, Placed] = field(default_factory=dict[Call, Placed])
+    claimed: dict[Call, ClaimedMatch] = field(default_factory=dict[Call, ClaimedMatch])
 
 
 def annotate(
@@ -95,38 +95,42 @@ def annotate(
     calls = tuple(node for node in order if isinstance(node, Call))
     uses = count_uses((function.body,))
     whole = _tuples_used_whole(order, function.body)
-    placed: dict[Call, Placed] = {}
+    claimed: dict[Call, ClaimedMatch] = {}
     columns: list[dict[Call, Support]] = []
     questions: list[_Question] = []
     for kind, table in tables:
         mine = frozenset(call for call, owner in pinned.items() if owner == kind)
         row = (kind, *_by_root(table), uses, whole, excluded, mine)
         if mine:
-            first = _Question(*row, only_pinned=True, takes_slower=True, placed=placed)
+            first = _Question(*row, only_pinned=True, takes_slower=True, claimed=claimed)
             for call in reversed(calls):
                 _ask(first, call)
         shy = table.only_forced
-        questions.append(_Question(*row, only_pinned=shy, takes_slower=takes_slower, placed=placed))
+        questions.append(
+            _Question(*row, only_pinned=shy, takes_slower=takes_slower, claimed=claimed)
+        )
     for question in questions:
         columns.append({call: _ask(question, call) for call in reversed(calls)})
     kinds = tuple(kind for kind, _ in tables)
     helpful = ShapeHints(function)
     verdicts = {
         call: tuple(
-            _final(kind, placed.get(call), helpful.added(column[call]), kinds)
+            _final(kind, claimed.get(call), helpful.added(column[call]), kinds)
             for kind, column in zip(kinds, columns, strict=True)
         )
         for call in calls
     }
-    return Annotated(function, kinds, calls, placed, verdicts)
+    return Annotated(function, kinds, calls, claimed, verdicts)
 
 
-def _final(kind: str, taken: Placed | None, said: Support, kinds: tuple[str, ...]) -> Support:
+def _final(
+    kind: str, taken: ClaimedMatch | None, support: Support, kinds: tuple[str, ...]
+) -> Support:
     """The verdict once all have spoken: a yes that came too late is outvoted."""
     if taken is not None and taken.kind == kind:
         return Support(Code.OK, taken.row)
-    if not said:
-        return said
+    if not support:
+        return support
     if taken is None:
         return Support.no(
             Code.OUTVOTED, "taken by no one: its pattern lost a part to another match"
@@ -143,7 +147,7 @@ def _ask(question: _Question, call: Call) -> Support:
         return known
     if call in question.whole:
         return Support.no(Code.UNSUPPORTED_OP, "its tuple result is used as a whole")
-    mine = question.placed.get(call)
+    mine = question.claimed.get(call)
     if mine is not None and mine.kind == question.kind:
         return Support(Code.OK, mine.row)
     refusal: tuple[int, Support] | None = None
@@ -160,15 +164,15 @@ def _ask(question: _Question, call: Call) -> Support:
             verdict = replace(verdict, code=Code.OK)
         if verdict is None or not verdict:
             # A no is false, so `verdict or ...` would lose its reason.
-            said = Support.yes() if verdict is None else verdict
-            refusal = _closest(refusal, len(found.calls), said)
+            support = Support.yes() if verdict is None else verdict
+            refusal = _closest(refusal, len(found.calls), support)
             continue
         barred = _barred(question, found)
         if barred is not None:
             willing = barred if willing is None else willing
             continue
-        taken = Placed(question.kind, row.name, found, verdict)
-        question.placed.update(dict.fromkeys(found.calls, taken))
+        taken = ClaimedMatch(question.kind, row.name, found, verdict)
+        question.claimed.update(dict.fromkeys(found.calls, taken))
         return Support(Code.OK, row.name)
     if willing is not None:
         return willing
@@ -225,7 +229,7 @@ def _barred(question: _Question, found: Match) -> Support | None:
             return known
         if call in question.whole:
             return Support.no(Code.UNSUPPORTED_OP, "a tuple result inside is used as a whole")
-    return Support.yes() if any(call in question.placed for call in found.calls) else None
+    return Support.yes() if any(call in question.claimed for call in found.calls) else None
 
 
 def _no_row(question: _Question, call: Call) -> Support:

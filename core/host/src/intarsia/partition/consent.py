@@ -111,13 +111,13 @@ class Consent:
         dropped: Dropped = {}
         overruled: set[Call] = set()
         for region in offered:
-            said = given_back.get(region.name)
+            support = given_back.get(region.name)
             lost = [call for call in region.origins.values() if call not in kept]
-            if said is not None and said.code == Code.SLOWER.value:
+            if support is not None and support.code == Code.SLOWER.value:
                 stay = set(lost) if self._overruled else self._held(annotated, lost)
                 overruled |= stay
                 lost = [call for call in lost if call not in stay]
-            verdict = _verdict(kind, said)
+            verdict = _verdict(kind, support)
             dropped.update(((call, kind), verdict) for call in lost)
         for region in answer:
             calls = frozenset(region.origins.values())
@@ -136,18 +136,18 @@ class Consent:
         """Return those of ``calls`` whose match holds a call that the user forces."""
         held: set[Call] = set()
         for call in calls:
-            match = annotated.placed[call].match
+            match = annotated.claimed[call].match
             if not self._forced.isdisjoint(match.calls):
                 held.add(call)
         return held
 
 
-def _verdict(kind: str, said: Region | None) -> Support:
-    why = said.why if said is not None else ""
+def _verdict(kind: str, support: Region | None) -> Support:
+    why = support.why if support is not None else ""
     why = why or f"'{kind}' gave it back after seeing its region"
-    if said is not None and said.code == Code.SLOWER.value:
+    if support is not None and support.code == Code.SLOWER.value:
         return Support.no(Code.SLOWER, f"slower on '{kind}': {why}")
-    return Support.no(Code.DROPPED if said is None else said.code, why)
+    return Support.no(Code.DROPPED if support is None else support.code, why)
 
 
 def _check_answer(kind: str, known: set[Call], answer: Sequence[Region]) -> None:
@@ -171,7 +171,7 @@ def _check_whole(kind: str, part: Region, annotated: Annotated) -> None:
     """Refuse a part that holds some calls of a match and not all."""
     calls = set(part.origins.values())
     for call in calls:
-        taken = annotated.placed[call]
+        taken = annotated.claimed[call]
         if not calls.issuperset(taken.match.calls):
             raise _broken(kind, f"cut a match of row '{taken.row}' apart in '{part.name}'")
 

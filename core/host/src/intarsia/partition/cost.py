@@ -3,15 +3,15 @@
 
 The model, in whole picoseconds so that sums are exact and equal on every machine:
 
-* A *heavy* call (convolution, product of matrices, reduction, normalisation, pooling) costs the
+* A *heavy* call (convolution, product of matrices, reduction, normalization, pooling) costs the
   larger of its arithmetic and its traffic, by the speeds of its owner's
   :class:`~intarsia.target.kind.Performance`; on the fallback also the launch of a kernel. A *light*
   call (element-wise work, moving of data) costs nothing where its neighbours are: it is fused with
   them. What a plugin states of a match (:meth:`~intarsia_ir.regions.support.Support.yes`) holds
   instead.
-* What was measured (:class:`~intarsia.partition.measured.Measured`) holds instead of the model, but
-  not instead of what a plugin states: a region of a match alone, less its launch and its borders,
-  is what the match costs.
+* What was measured (:class:`~intarsia.partition.measured.MeasuredSeconds`) holds instead of the
+  model, but not instead of what a plugin states: a region of a match alone, less its launch and
+  its borders, is what the match costs.
 * A region costs a launch, and a copy of every value that enters or leaves it: latency and bytes.
 
 The cost of a placement is the sum over calls and regions, where the regions are those that
@@ -33,8 +33,8 @@ from intarsia_ir.regions.work import count_bytes, count_flops, is_heavy
 
 from ..target.kind import Performance, RelativePerformance
 from ..target.target import Target
-from .annotate import Placed
-from .measured import Measured, signature_of_calls
+from .annotate import ClaimedMatch
+from .measured import MeasuredSeconds, signature_of_calls
 
 PICOSECONDS = 10**12
 
@@ -46,7 +46,7 @@ class Plan(Enum):
     COST = "cost"  # the placement that costs least, by the model of this module
 
 
-class Source(Enum):
+class CostSource(Enum):
     """Where a cost comes from."""
 
     STATED = "stated"  # by the plugin, in seconds or in operations
@@ -69,7 +69,7 @@ class Prices(Struct, frozen=True):
 
     fallback: Performance
     accelerators: Mapping[str, Performance]
-    measured: Measured | None = None
+    measured: MeasuredSeconds | None = None
     silent: frozenset[str] = frozenset()
     typical: Mapping[str, int] = TYPICAL_VALUES
 
@@ -84,7 +84,7 @@ class Prices(Struct, frozen=True):
         cls,
         fallback: Target,
         accelerators: Sequence[Target],
-        measured: Measured | None = None,
+        measured: MeasuredSeconds | None = None,
         stated: Mapping[str, Performance | RelativePerformance] = MappingProxyType({}),
         typical: Mapping[str, int] = TYPICAL_VALUES,
     ) -> Prices:
@@ -124,41 +124,41 @@ class Prices(Struct, frozen=True):
                 return _picoseconds(seconds)
         return _picoseconds(self.fallback.launch) + self._roofline(self.fallback, [call])
 
-    def source(self, placed: Placed) -> Source:
+    def source(self, claimed: ClaimedMatch) -> CostSource:
         """Return where the cost of a match on an accelerator comes from."""
-        if placed.said.seconds is not None:
-            return Source.STATED
-        if self._measured(placed) is not None:
-            return Source.MEASURED
-        if placed.said.flops is not None:
-            return Source.STATED
-        return Source.PRESUMED if placed.kind in self.silent else Source.ESTIMATED
+        if claimed.support.seconds is not None:
+            return CostSource.STATED
+        if self._measured(claimed) is not None:
+            return CostSource.MEASURED
+        if claimed.support.flops is not None:
+            return CostSource.STATED
+        return CostSource.PRESUMED if claimed.kind in self.silent else CostSource.ESTIMATED
 
-    def _measured(self, placed: Placed) -> int | None:
+    def _measured(self, claimed: ClaimedMatch) -> int | None:
         """What was measured of a match, without region and borders."""
         if self.measured is None:
             return None
-        key = placed.kind, signature_of_calls(placed.match.calls)
+        key = claimed.kind, signature_of_calls(claimed.match.calls)
         seconds = self.measured.claims.get(key)
         if seconds is None:
             return None
-        match = placed.match
+        match = claimed.match
         values = dict.fromkeys(v for v in match.inputs if not isinstance(v, Constant))
         borders = [self.bytes(value) for value in (*values, match.root)]
-        outside = self.launch(placed.kind) + sum(self.crossing(placed.kind, b) for b in borders)
+        outside = self.launch(claimed.kind) + sum(self.crossing(claimed.kind, b) for b in borders)
         return max(0, _picoseconds(seconds) - outside)
 
-    def claim(self, placed: Placed) -> int:
+    def claim(self, claimed: ClaimedMatch) -> int:
         """Return what an accelerator needs for a match, without region and borders."""
-        speed = self.accelerators[placed.kind]
-        if placed.said.seconds is not None:
-            return _picoseconds(placed.said.seconds)
-        measured = self._measured(placed)
+        speed = self.accelerators[claimed.kind]
+        if claimed.support.seconds is not None:
+            return _picoseconds(claimed.support.seconds)
+        measured = self._measured(claimed)
         if measured is not None:
             return measured
-        if placed.said.flops is not None:
-            return _picoseconds(placed.said.flops / speed.flops)
-        return 0 if placed.kind in self.silent else self._roofline(speed, placed.match.calls)
+        if claimed.support.flops is not None:
+            return _picoseconds(claimed.support.flops / speed.flops)
+        return 0 if claimed.kind in self.silent else self._roofline(speed, claimed.match.calls)
 
     def bytes(self, value: Expr) -> int:
         """Return the size of a value."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from .flow import Choice
-from .problem import Chosen, Problem, Value
+from .problem import Chosen, Problem, SharedValue
 
 
 class _Node(Struct, frozen=True):
@@ -93,7 +93,7 @@ def _work(problem: Problem, chosen: Chosen, nodes: Sequence[int]) -> int:
     return own + sum(problem.claims[claim].cost for claim in claims)
 
 
-def _price_value(choice: Choice, value: Value, state: Sequence[_Node], target: int) -> None:
+def _price_value(choice: Choice, value: SharedValue, state: Sequence[_Node], target: int) -> None:
     """Add the copies of one value into and out of every kind that may be concerned."""
     home = state[value.producer] if value.producer >= 0 else _Node(0, None)
     readers = [state[consumer] for consumer in value.consumers]

@@ -77,7 +77,7 @@ class Choice:
 
     def _block(self, depth: Sequence[int]) -> None:
         """Fill paths of the layered network until none is left."""
-        turn = [0] * len(self._heads)
+        next_edge = [0] * len(self._heads)
         path: list[int] = []
         node = _SOURCE
         while True:
@@ -85,17 +85,17 @@ class Choice:
                 node = self._fill(path)
                 continue
             heads = self._heads[node]
-            while turn[node] < len(heads):
-                edge = heads[turn[node]]
+            while next_edge[node] < len(heads):
+                edge = heads[next_edge[node]]
                 if self._room[edge] and depth[self._to[edge]] == depth[node] + 1:
                     break
-                turn[node] += 1
-            if turn[node] < len(heads):
-                path.append(heads[turn[node]])
+                next_edge[node] += 1
+            if next_edge[node] < len(heads):
+                path.append(heads[next_edge[node]])
                 node = self._to[path[-1]]
             elif path:
                 node = self._to[path.pop() ^ 1]
-                turn[node] += 1
+                next_edge[node] += 1
             else:
                 return
 

@@ -12,7 +12,7 @@ from intarsia_ir.graph.expr import Call, Constant, Expr, Function, TupleGetItem,
 from intarsia_ir.graph.types import TensorType
 
 
-class Measured(Struct, frozen=True):
+class MeasuredSeconds(Struct, frozen=True):
     """Seconds that were measured.
 
     Attributes:

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
-from intarsia_ir.graph.scopes import Scope, scopes
+from intarsia_ir.graph.scopes import ExprScope, scopes
 from intarsia_ir.graph.walk import children, post_order
 
-from .annotate import Annotated, Placed
+from .annotate import Annotated, ClaimedMatch
 from .joined import CyclicPart, join_units
 from .quotient import Quotient
 
@@ -33,12 +33,12 @@ class Group(Struct, frozen=True, eq=False):
     Attributes:
         kind: The accelerator; empty for the fallback.
         nodes: In topological order of the function.
-        placed: The matches in it; empty for the fallback.
+        claimed: The matches in it; empty for the fallback.
     """
 
     kind: str
     nodes: tuple[Expr, ...]
-    placed: tuple[Placed, ...] = ()
+    claimed: tuple[ClaimedMatch, ...] = ()
 
 
 class Apart(Struct, frozen=True):
@@ -79,8 +79,8 @@ class _Unit(Struct, eq=False):
 
     index: int
     kind: str
-    scope: Scope
-    placed: tuple[Placed, ...]
+    scope: ExprScope
+    claimed: tuple[ClaimedMatch, ...]
     nodes: list[Expr]
     part: int = 0
 
@@ -173,14 +173,14 @@ def _units(annotated: Annotated) -> tuple[list[_Unit], dict[Expr, int]]:
             unit_of[node] = owner
             units[owner].nodes.append(node)
             continue
-        placed = annotated.placed.get(node) if isinstance(node, Call) else None
-        if placed is not None and placed.match.root is not node:
+        claimed = annotated.claimed.get(node) if isinstance(node, Call) else None
+        if claimed is not None and claimed.match.root is not node:
             continue
         index = len(units)
-        nodes: list[Expr] = [node] if placed is None else list(placed.match.calls)
+        nodes: list[Expr] = [node] if claimed is None else list(claimed.match.calls)
         scope = scope_of[node]
-        kind = "" if placed is None or _spans_scopes(nodes, scope_of) else placed.kind
-        found = (placed,) if kind and placed is not None else ()
+        kind = "" if claimed is None or _spans_scopes(nodes, scope_of) else claimed.kind
+        found = (claimed,) if kind and claimed is not None else ()
         units.append(_Unit(index, kind, scope, found, nodes))
         unit_of.update(dict.fromkeys(nodes, index))
     return units, unit_of
@@ -206,14 +206,14 @@ def _joined(
         old = [units[number] for number in members]
         new.update(dict.fromkeys(members, len(made)))
         nodes = [node for unit in old for node in unit.nodes]
-        placed = tuple(row for unit in old for row in unit.placed)
-        row = (len(made), old[0].kind, old[0].scope, placed, nodes, part_of.get(members, 0))
+        claimed = tuple(row for unit in old for row in unit.claimed)
+        row = (len(made), old[0].kind, old[0].scope, claimed, nodes, part_of.get(members, 0))
         made.append(_Unit(*row))
     found = {(new[b], new[a]) for a, b in edges if new[a] != new[b]}
     return made, [(a, b) for b, a in sorted(found)]
 
 
-def _spans_scopes(nodes: list[Expr], scope_of: dict[Expr, Scope]) -> bool:
+def _spans_scopes(nodes: list[Expr], scope_of: dict[Expr, ExprScope]) -> bool:
     return any(scope_of[node] is not scope_of[nodes[-1]] for node in nodes)
 
 
@@ -273,8 +273,8 @@ def _apart(units: Sequence[_Unit], producer: int, consumer: int, via: int) -> Ap
 
 def _group(units: list[_Unit], position: dict[Expr, int]) -> Group:
     nodes = sorted((node for unit in units for node in unit.nodes), key=position.__getitem__)
-    placed = tuple(row for unit in units for row in unit.placed)
-    return Group(units[0].kind, tuple(nodes), placed)
+    claimed = tuple(row for unit in units for row in unit.claimed)
+    return Group(units[0].kind, tuple(nodes), claimed)
 
 
 def is_tuple_only(group: Group) -> bool:

@@ -113,7 +113,7 @@ def _cut(
 def _region(group: Group, name: str, function: Function, renamed: Mapping[Expr, Expr]) -> Region:
     rows: dict[Call, str] = {}
     origins: dict[Call, Call] = {}
-    row_of = {placed.match.root: placed.row for placed in group.placed}
+    row_of = {claimed.match.root: claimed.row for claimed in group.claimed}
     for node in group.nodes:
         new = renamed[node]
         if isinstance(node, Call) and isinstance(new, Call):

@@ -17,7 +17,7 @@ from intarsia_runtime.errors import PluginError, UnsupportedError
 from .annotate import Annotated, annotate
 from .consent import AskPlugin, Consent
 from .cost import Plan, Prices
-from .costs import with_costs
+from .cost_report import with_costs
 from .labels import label_calls
 from .left import with_left
 from .merge import Merged
@@ -159,7 +159,7 @@ def greedy_counts(
         excluded: Verdicts of the placement by cost; those of cost do not count.
         pinned: Calls that go to one kind.
     """
-    barred = {key: said for key, said in excluded.items() if said.code is not Code.SLOWER}
+    barred = {key: support for key, support in excluded.items() if support.code is not Code.SLOWER}
     greedy = consent.for_greedy()
     while True:
         annotated = annotate(module.main, tables, excluded=barred, pinned=pinned, takes_slower=True)
@@ -190,17 +190,17 @@ def _check_forced(
     """Refuse to leave a call elsewhere than where the user sends it."""
     refused: list[tuple[Call, PlaceRule]] = []
     for call, rule in forced.items():
-        taken = annotated.placed.get(call)
+        taken = annotated.claimed.get(call)
         if taken is None or taken.kind != rule.kind:
             refused.append((call, rule))
     if not refused:
         return
     call, rule = refused[0]
-    said = annotated.verdicts[call][annotated.kinds.index(rule.kind)]
+    support = annotated.verdicts[call][annotated.kinds.index(rule.kind)]
     others = f" ({len(refused) - 1} other nodes neither)" if len(refused) > 1 else ""
     raise UnsupportedError(
         f"'{labels[call]}' cannot go to '{rule.kind}', where rule '{rule.text}' sends it{others}: "
-        f"{said.code.value}: {said.detail}",
+        f"{support.code.value}: {support.detail}",
         where=str(call.span),
         hint=f"intarsia explain MODEL '{labels[call]}' says what every accelerator can do",
     )
@@ -209,6 +209,6 @@ def _check_forced(
 def _crossing(merged: Merged) -> dict[tuple[Call, str], Support]:
     """Return a verdict for matches that merging could not place: parts are in other branches."""
     inside = {node for group in merged.groups if group.kind for node in group.nodes}
-    placed = merged.annotated.placed
+    claimed = merged.annotated.claimed
     verdict = Support.no(Code.UNSUPPORTED_OP, "its pattern crosses the border of a branch")
-    return {(call, taken.kind): verdict for call, taken in placed.items() if call not in inside}
+    return {(call, taken.kind): verdict for call, taken in claimed.items() if call not in inside}

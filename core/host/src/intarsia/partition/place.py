@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.regions.support import Code, Support, SupportTable
 
-from .annotate import Annotated, Placed, annotate
-from .cost import PICOSECONDS, Prices, Source
+from .annotate import Annotated, ClaimedMatch, annotate
+from .cost import PICOSECONDS, CostSource, Prices
 from .problem import Chosen, Claim, Problem, make_problem
 from .report import seconds_text
 from .search import cheapest
@@ -42,8 +42,8 @@ class Priced(Struct, frozen=True, eq=False):
     total: int
     greedy: int
     fallback: int
-    offers: Mapping[tuple[Call, str], tuple[int, int, Source]]
-    sources: Mapping[Source, int]
+    offers: Mapping[tuple[Call, str], tuple[int, int, CostSource]]
+    sources: Mapping[CostSource, int]
     problem: Problem
     chosen: Chosen
 
@@ -71,10 +71,10 @@ def place_by_cost(
     chosen = cheapest(_held(problem, pinned))
     calls = {number: node for number, node in enumerate(problem.nodes) if isinstance(node, Call)}
     offers = {
-        (calls[node], claim.placed.kind): (
+        (calls[node], claim.claimed.kind): (
             claim.cost,
             sum(problem.own[n] for n in claim.nodes),
-            prices.source(claim.placed),
+            prices.source(claim.claimed),
         )
         for claim in problem.claims
         for node in claim.nodes
@@ -85,7 +85,7 @@ def place_by_cost(
         problem.cost(problem.greedy),
         problem.cost(problem.tilings[0]),
         offers,
-        Counter(prices.source(claim.placed) for claim in problem.claims),
+        Counter(prices.source(claim.claimed) for claim in problem.claims),
         problem,
         chosen,
     )
@@ -114,24 +114,24 @@ def _chosen_answers(
     for index, value in enumerate(problem.values):
         for node in {value.producer, *value.consumers} - {-1}:
             reading[node].append(index)
-    placed: dict[Call, Placed] = {}
+    claimed: dict[Call, ClaimedMatch] = {}
     verdicts: dict[Call, tuple[Support, ...]] = {}
     for call in greedy.calls:
         node = number[call]
         owner = problem.claims[chosen[node]] if chosen[node] >= 0 else None
         if owner is not None:
-            placed[call] = owner.placed
+            claimed[call] = owner.claimed
         answers: list[Support] = []
         for kind, annotated in zip(greedy.kinds, alone, strict=True):
-            said = annotated.verdicts[call][0]
+            support = annotated.verdicts[call][0]
             claim = problem.tilings[greedy.kinds.index(kind) + 1][node]
-            if owner is not None and owner.placed.kind == kind:
-                said = Support(Code.OK, owner.placed.row)
+            if owner is not None and owner.claimed.kind == kind:
+                support = Support(Code.OK, owner.claimed.row)
             elif claim >= 0:
-                said = _refusal(problem, problem.claims[claim], owner, reading)
-            answers.append(said)
+                support = _refusal(problem, problem.claims[claim], owner, reading)
+            answers.append(support)
         verdicts[call] = tuple(answers)
-    return replace(greedy, placed=placed, verdicts=verdicts)
+    return replace(greedy, claimed=claimed, verdicts=verdicts)
 
 
 def _refusal(
@@ -141,7 +141,7 @@ def _refusal(
     here = _words(claim.cost)
     if owner is not None:
         there = _words(owner.cost)
-        text = f"'{owner.placed.kind}' costs less in all: {there} of work there, {here} here"
+        text = f"'{owner.claimed.kind}' costs less in all: {there} of work there, {here} here"
         return Support.no(Code.OUTVOTED, text)
     inside = set(claim.nodes)
     crossing = {index for other in claim.nodes for index in reading[other]}
@@ -155,7 +155,7 @@ def _refusal(
     extra = _words(problem.launches[claim.kind] + border)
     return Support.no(
         Code.SLOWER,
-        f"slower on '{claim.placed.kind}': {here} of work and {extra} of region and border there, "
+        f"slower on '{claim.claimed.kind}': {here} of work and {extra} of region and border there, "
         f"{_words(own)} on the fallback",
     )
 

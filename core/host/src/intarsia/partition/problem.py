@@ -12,7 +12,7 @@ from intarsia_ir.graph.expr import Call, Constant, Expr, Function, TupleGetItem,
 from intarsia_ir.graph.scopes import scopes
 from intarsia_ir.graph.walk import children, post_order
 
-from .annotate import Annotated, Placed
+from .annotate import Annotated, ClaimedMatch
 from .cost import Prices
 from .merge import group_units
 
@@ -24,16 +24,16 @@ class Claim(Struct, frozen=True):
         kind: Number of the accelerator, from 1 in the target's order.
         nodes: In topological order.
         cost: Picoseconds.
-        placed: The match.
+        claimed: The match.
     """
 
     kind: int
     nodes: tuple[int, ...]
     cost: int
-    placed: Placed
+    claimed: ClaimedMatch
 
 
-class Value(Struct, frozen=True):
+class SharedValue(Struct, frozen=True):
     """A value that a node other than its producer reads.
 
     Attributes:
@@ -101,7 +101,7 @@ class Problem(Struct, frozen=True, eq=False):
 
     nodes: tuple[Expr, ...]
     scopes: tuple[int, ...]
-    values: tuple[Value, ...]
+    values: tuple[SharedValue, ...]
     claims: tuple[Claim, ...]
     own: tuple[int, ...]
     launches: tuple[int, ...]
@@ -206,13 +206,13 @@ def make_problem(
 
     def tiling(annotated: Annotated) -> tuple[int, ...]:
         chosen = [-1] * len(nodes)
-        for placed in dict.fromkeys(annotated.placed.values()):
-            inside = tuple(sorted(number[call] for call in placed.match.calls))
-            owners = {pinned.get(call, placed.kind) for call in placed.match.calls}
-            if len({scope[node] for node in inside}) > 1 or owners != {placed.kind}:
+        for claimed in dict.fromkeys(annotated.claimed.values()):
+            inside = tuple(sorted(number[call] for call in claimed.match.calls))
+            owners = {pinned.get(call, claimed.kind) for call in claimed.match.calls}
+            if len({scope[node] for node in inside}) > 1 or owners != {claimed.kind}:
                 continue
-            kind = greedy.kinds.index(placed.kind) + 1
-            claim = Claim(kind, inside, prices.claim(placed), placed)
+            kind = greedy.kinds.index(claimed.kind) + 1
+            claim = Claim(kind, inside, prices.claim(claimed), claimed)
             at = known.setdefault((kind, *inside), len(claims))
             if at == len(claims):
                 claims.append(claim)
@@ -260,7 +260,7 @@ def _owners(function: Function, number: Mapping[Expr, int]) -> list[Expr]:
 
 def _values(
     function: Function, number: Mapping[Expr, int], kinds: Sequence[str], prices: Prices
-) -> tuple[Value, ...]:
+) -> tuple[SharedValue, ...]:
     readers: dict[Expr, dict[int, None]] = {}
     for node, place in number.items():
         for child in children(node):
@@ -269,7 +269,7 @@ def _values(
     if function.body in number:
         readers.setdefault(function.body, {})
     return tuple(
-        Value(
+        SharedValue(
             value,
             number.get(value, -1),
             tuple(sorted(consumers)),

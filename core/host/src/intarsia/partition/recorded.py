@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import Match, op
@@ -44,18 +45,34 @@ def recorded_regions(module: IRModule, placement: Mapping[str, object]) -> dict[
         node, or its regions cannot be those of the record.
     """
     rows = cast("Sequence[Mapping[str, object]]", placement.get("regions", ()))
-    main = module.main
-    called = {label: call for call, label in label_calls(annotate(main, ()).calls).items()}
+    left, found = list(rows), dict[str, Region]()
+    taken: set[str] = set()
+    for name in ("main", *bodies_of(module.functions)):
+        one = module.with_main(module.functions[name])
+        labels = label_calls(annotate(one.main, ()).calls)
+        called = {f"{name}:{x}" if x in taken else x: call for call, x in labels.items()}
+        taken |= set(labels.values())
+        own = [row for row in left if called.keys() >= set(cast("Sequence[str]", row["nodes"]))]
+        left = [row for row in left if row not in own]
+        made = _regions_of(one, called, own)
+        if made is None:
+            return None
+        found |= made
+    return None if left else found
+
+
+def _regions_of(
+    module: IRModule, called: Mapping[str, Call], rows: Sequence[Mapping[str, object]]
+) -> dict[str, Region] | None:
+    """Return the regions of ``main`` that rows record; ``None`` if they cannot be."""
     recorded: dict[frozenset[Call], Mapping[str, object]] = {}
     for row in rows:
         names = cast("Sequence[str]", row["nodes"])
-        if not called.keys() >= set(names):
-            return None
         recorded[frozenset(called[name] for name in names)] = row
     pinned = {call: str(row["accelerator"]) for part, row in recorded.items() for call in part}
     tables = [(kind, everything(module)) for kind in dict.fromkeys(pinned.values())]
     try:
-        merged = merge(annotate(main, tables, pinned=pinned), parts=list(recorded))
+        merged = merge(annotate(module.main, tables, pinned=pinned), parts=list(recorded))
     except CyclicPart:
         return None
     found: dict[str, Region] = {}

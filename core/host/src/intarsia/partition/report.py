@@ -209,7 +209,7 @@ class Placement(Struct, frozen=True):
         border_bytes: Bytes that enter or leave regions in one run; symbolic sizes count as nothing.
         apart: Neighbouring regions whose merge would make a cycle.
         host: Nodes that no backend compiles: the ``vm`` executor carries them out in NumPy.
-        in_float: Operators that are computed in float32 although their operands are quantised.
+        in_float: Operators that are computed in float32 although their operands are quantized.
         cost: What the placement costs, if costs were compared.
         simulated: Target kind to how its code is simulated instead of run on its device.
         left: For each accelerator what it does not get because of cost; empty if nothing is so.
@@ -323,12 +323,12 @@ class Placement(Struct, frozen=True):
 
 
 def float_text(operators: Sequence[str]) -> str:
-    """Say which operators of a quantised model are computed in float32; empty if none is."""
+    """Say which operators of a quantized model are computed in float32; empty if none is."""
     if not operators:
         return ""
     nodes = "1 node has" if len(operators) == 1 else f"{len(operators)} nodes have"
     kinds = ", ".join(sorted(set(operators)))
-    return f"{nodes} quantised operands and no form on integers, so float32: {kinds}"
+    return f"{nodes} quantized operands and no form on integers, so float32: {kinds}"
 
 
 def report(
@@ -351,12 +351,12 @@ def report(
             labels[call],
             call.name,
             kind,
-            "yes" if said.code is Code.OK else "no",
-            said.code.value,
-            said.detail,
+            "yes" if support.code is Code.OK else "no",
+            support.code.value,
+            support.detail,
         )
         for call in annotated.calls
-        for kind, said in zip(annotated.kinds, annotated.verdicts[call], strict=True)
+        for kind, support in zip(annotated.kinds, annotated.verdicts[call], strict=True)
     )
     offloaded = sum(len(region.origins) for region in regions)
     return Placement(

@@ -26,7 +26,9 @@ from .problem import Problem, RegionCost
 EXACT_NODES = 16  # nodes with a choice, at most, that are searched whole
 VISITS = 200_000  # steps of that search: a second or two
 START_NODES = 4_000  # nodes of all starts together; greedy and the fallback are always tried
-DEAR_STEPS = 400_000  # of merging greedy: beyond it regions are settled, and nothing else is tried
+EXPENSIVE_STEPS = (
+    400_000  # of merging greedy: beyond it regions are settled, and nothing else is tried
+)
 _ROUNDS = 8
 
 
@@ -39,7 +41,7 @@ def cheapest(problem: Problem, *, visits: int = VISITS) -> tuple[int, ...]:
     """
     if not problem.claims:
         return problem.greedy
-    if problem.groups(problem.greedy)[1] > DEAR_STEPS:
+    if problem.groups(problem.greedy)[1] > EXPENSIVE_STEPS:
         return _settled(problem, problem.greedy)[0]
     best = problem.greedy
     cost = problem.cost(best)
@@ -179,8 +181,8 @@ class _Exact(Struct):
             work = self.problem.own[node] if option < 0 else self.problem.claims[option].cost
             for other in covered:
                 self.chosen[other] = option
-            ahead = sum(self._least(other) for other in covered if other != node)
-            yield from self._entered(node, spent + work - ahead)
+            covered_work = sum(self._least(other) for other in covered if other != node)
+            yield from self._entered(node, spent + work - covered_work)
             for other in covered:
                 self.chosen[other] = -2
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
         sizes,
         typical_sizes,
     )
-    from intarsia_ir.regions.program import RegionProgram, RegionStep, region_program
+    from intarsia_ir.regions.program import MatchStep, RegionProgram, region_program
     from intarsia_ir.regions.region import Region, keep_calls, split_region
     from intarsia_ir.regions.support import (
         Code,
@@ -130,6 +130,7 @@ __all__ = [
     "KindAttributeValue",
     "Limits",
     "Match",
+    "MatchStep",
     "Matmul",
     "Memory",
     "OpPattern",
@@ -145,7 +146,6 @@ __all__ = [
     "ReducedConvolution",
     "Region",
     "RegionProgram",
-    "RegionStep",
     "RelativePerformance",
     "Resize",
     "ResourceError",
@@ -222,7 +222,7 @@ if not TYPE_CHECKING:
                 "count_macs drop_regions region_matches too_few_macs unknown_call"
             ),
             "intarsia_ir.regions.work": "count_flops count_products",
-            "intarsia_ir.regions.program": "RegionProgram RegionStep region_program",
+            "intarsia_ir.regions.program": "RegionProgram MatchStep region_program",
             "intarsia_ir.regions.region": "Region keep_calls split_region",
             "intarsia_ir.regions.support": (
                 "Code Predicate Support SupportRow SupportTable support_markdown"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from intarsia_ir.tir.intrinsic import Intrinsic
     from intarsia_ir.tir.module import FusedGroup, Lowered, TensorModule
     from intarsia_ir.tir.space import Tuned
-    from intarsia_ir.tir.target_call import Signature, call_target_intrinsic
+    from intarsia_ir.tir.target_call import CodegenSignature, call_target_intrinsic
     from intarsia_runtime.artifact.unit import SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, CompiledUnit
     from intarsia_runtime.dtype import DType
     from intarsia_runtime.errors import (
@@ -51,6 +51,7 @@ __all__ = [
     "SHARED_LIBRARY_FORMAT",
     "ArtifactError",
     "Call",
+    "CodegenSignature",
     "CompiledUnit",
     "CompositeTarget",
     "Constant",
@@ -74,7 +75,6 @@ __all__ = [
     "Role",
     "Rule",
     "RuntimeKind",
-    "Signature",
     "Target",
     "TargetError",
     "TargetKind",
@@ -107,7 +107,7 @@ if not TYPE_CHECKING:
             "intarsia_ir.tir.intrinsic": "Intrinsic",
             "intarsia_ir.tir.module": "FusedGroup Lowered TensorModule",
             "intarsia_ir.tir.space": "Tuned",
-            "intarsia_ir.tir.target_call": "Signature call_target_intrinsic",
+            "intarsia_ir.tir.target_call": "CodegenSignature call_target_intrinsic",
             "intarsia_runtime.artifact.unit": "SHARED_LIBRARY SHARED_LIBRARY_FORMAT CompiledUnit",
             "intarsia_runtime.dtype": "DType",
             "intarsia_runtime.errors": (

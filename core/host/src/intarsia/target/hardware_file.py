@@ -71,10 +71,10 @@ def read_hardware(
     Raises:
         IntarsiaError: Of class ``fault``; ``where`` has file, line and entry.
     """
-    return _Reader(raw, file, owner, fault).tags()
+    return _FileReader(raw, file, owner, fault).tags()
 
 
-class _Reader:
+class _FileReader:
     """Reads one file; every complaint has its place."""
 
     def __init__(self, raw: bytes, file: str, owner: str, fault: type[IntarsiaError]) -> None:

@@ -121,6 +121,8 @@ class TargetKind(Generic[OptionsT_co]):
         arches: Accelerators only: instruction sets that its code is for, as Linux names them
             (``aarch64``); empty if it has none of its own.
         open_sizes: Backends only: whether kernels take sizes that only the run knows.
+        control_flow: Backends only: whether plans may branch and loop; else both branches are
+            computed, and loops of the run refused.
         reduced_convolution: Backends only: convolutions that it computes with fewer multiplications
             than they define, unless an option says otherwise.
         channels_last: Accelerators only: whether images are turned from ``(N, C, H, W)`` to
@@ -146,6 +148,7 @@ class TargetKind(Generic[OptionsT_co]):
     arches: tuple[str, ...] = ()
     channels_last: bool = False
     open_sizes: bool = False
+    control_flow: bool = False
     reduced_convolution: ReducedConvolution | None = None
     known_flags: tuple[str, ...] = ()
     follows: tuple[str, ...] = ()

@@ -11,7 +11,7 @@ from intarsia_runtime.errors import TargetError
 
 from .compose import compose
 from .kind import Role
-from .kinds import COMPOSITE, GIVEN, KindSource, Origin, find_target_row
+from .kind_table import COMPOSITE, GIVEN, KindSource, Origin, find_target_row
 from .options import RESERVED, Value, check_value, did_you_mean
 from .profile import target_of_profile
 from .scan import MAX_LENGTH

@@ -111,8 +111,8 @@ class Limits:
         if taken is not None and type_.dtype not in taken:
             reason = dict(self.reasons).get(type_.dtype, words.dtype)
             names = ", ".join(dtype.value for dtype in taken)
-            said = reason.format(type=type_, dtype=type_.dtype, taken=names)
-            return Support.no(Code.UNSUPPORTED_DTYPE, said)
+            refusal = reason.format(type=type_, dtype=type_.dtype, taken=names)
+            return Support.no(Code.UNSUPPORTED_DTYPE, refusal)
         verdict = _check_open(type_, self.symbolic if symbolic is None else symbolic)
         if not verdict:
             return verdict
@@ -126,8 +126,8 @@ class Limits:
         ):
             if is_beyond:
                 listed = ", ".join(map(str, type_.shape))
-                said = sentence.format(type=type_, rank=type_.rank, shape=f"[{listed}]")
-                return Support.no(Code.UNSUPPORTED_SHAPE, said)
+                refusal = sentence.format(type=type_, rank=type_.rank, shape=f"[{listed}]")
+                return Support.no(Code.UNSUPPORTED_SHAPE, refusal)
         return Support.yes()
 
 

@@ -8,48 +8,32 @@ it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from intarsia_runtime.artifact.plan import (
     ALIGNMENT,
     Argument,
+    ArgumentSource,
     CallPlan,
     CopyStep,
-    KernelStep,
-    Place,
     RegionStep,
     TensorSpec,
 )
+from intarsia_runtime.artifact.plan_walk import all_arguments, all_steps
 from intarsia_runtime.artifact.tensors import array_bytes
 from intarsia_runtime.dtype import DType
-from intarsia_runtime.size import Size
 
 from .c_source import RESERVED
 from .names import Names
 from .spelling import MEMORY_TYPES
+from .statements import AddressOf, RegionCall, SizeTexts, Statements
 
 if TYPE_CHECKING:
     import numpy as np
-
-RegionCall: TypeAlias = Callable[[RegionStep], Sequence[str]]
-"""Returns the statements that call a region."""
-
-
-class SizeTexts(Protocol):
-    """Sizes of a plan of open sizes, in C."""
-
-    def variable(self, name: str, /) -> str:
-        """Return the value of a size variable."""
-        ...
-
-    def value(self, size: Size, /) -> tuple[list[str], str]:
-        """Return the number that a size is, and the statements that must come before."""
-        ...
-
 
 _COPY = """\
 static void copy_bytes(void *restrict to, const void *restrict from, uintptr_t count)
@@ -107,7 +91,7 @@ class Interface(Struct, frozen=True, dict=True):
         if self.plan.open is not None:
             return False
         return bool(self.called) or not any(
-            isinstance(step, RegionStep) for step in self.plan.steps
+            isinstance(step, RegionStep) for step in all_steps(self.plan.steps)
         )
 
     @property
@@ -162,9 +146,9 @@ class Interface(Struct, frozen=True, dict=True):
         name = self.prefix
         struct = _struct(f"{name}_constants", self.constants, self.weights(), "const ")
         if self.linked:
-            said = "/* The weights, which are part of the program. */"
+            comment = "/* The weights, which are part of the program. */"
             known = [f"extern const struct {name}_constants {name}_parameters;", ""]
-            return [said, *struct, *known]
+            return [comment, *struct, *known]
         return [
             f"/* The weights; each at a multiple of {self.constant_alignment} bytes. */",
             *struct,
@@ -222,10 +206,7 @@ class Interface(Struct, frozen=True, dict=True):
         return "\n".join([*([_COPY] if self._copies() else []), *body])
 
     def steps(
-        self,
-        place: Callable[[Argument], str],
-        region: RegionCall,
-        frame: SizeTexts | None = None,
+        self, place: AddressOf, region: RegionCall, frame: SizeTexts | None = None
     ) -> list[str]:
         """Return the statements that carry out the plan.
 
@@ -234,47 +215,30 @@ class Interface(Struct, frozen=True, dict=True):
             region: Writes the call of a region.
             frame: Gives sizes of a plan of open sizes.
         """
-        lines: list[str] = []
-        for step in self.plan.steps:
-            if isinstance(step, RegionStep):
-                lines += region(step)
-            elif isinstance(step, KernelStep):
-                args = [_typed(place(arg), arg) for arg in step.args]
-                args += [] if frame is None else [frame.variable(name) for name in step.sizes]
-                lines.append(f"    kernel_{step.function}({', '.join(args)});")
-            else:
-                target, source = place(step.destination), place(step.source)
-                count = f"{step.source.bytes}U"
-                if frame is not None:
-                    before, text = frame.value(step.source.bytes)
-                    lines, count = [*lines, *before], f"(uintptr_t)({text})"
-                lines.append(f"    copy_bytes({target}, {source}, {count});")
-        return lines
+        return Statements(place, region, frame).write(self.plan.steps)
 
     def _copies(self) -> bool:
-        return any(isinstance(step, CopyStep) for step in self.plan.steps)
+        return any(isinstance(step, CopyStep) for step in all_steps(self.plan.steps))
 
     def member(self, arg: Argument) -> str:
         """Return the address of an argument in the function that runs the model."""
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return f"inputs->{self.inputs[arg.index]}"
-            case Place.OUTPUT:
+            case ArgumentSource.OUTPUT:
                 return f"outputs->{self.outputs[arg.index]}"
-            case Place.CONSTANT:
+            case ArgumentSource.CONSTANT:
                 name = self.constants[arg.index]
                 return f"{self.prefix}_parameters.{name}" if self.linked else f"constants->{name}"
-            case Place.WORKSPACE:
+            case ArgumentSource.WORKSPACE:
                 return f"memory + {arg.index}"
 
     def weights(self) -> tuple[TensorSpec, ...]:
         """Shape and type of each constant, as the first step that reads it sees it."""
         found: dict[int, Argument] = {}
-        for step in self.plan.steps:
-            args = (step.source, step.destination) if isinstance(step, CopyStep) else step.args
-            for arg in args:
-                if arg.place is Place.CONSTANT:
-                    found.setdefault(arg.index, arg)
+        for arg in all_arguments(self.plan.steps):
+            if arg.place is ArgumentSource.CONSTANT:
+                found.setdefault(arg.index, arg)
         return tuple(
             TensorSpec(name, found[n].shape, found[n].dtype)
             if n in found
@@ -316,14 +280,7 @@ def mapping_signature(prefix: str) -> str:
     )
 
 
-def _typed(address: str, arg: Argument) -> str:
-    """An address as a pointer to the elements of an argument."""
-    if arg.place is not Place.WORKSPACE:
-        return address
-    return f"({MEMORY_TYPES[arg.dtype]} *)(void *)({address})"
-
-
-def _no_region(_step: RegionStep) -> Sequence[str]:
+def _no_region(_step: RegionStep, _address_of: AddressOf) -> Sequence[str]:
     raise AssertionError("a plan with regions has no plain C face")
 
 

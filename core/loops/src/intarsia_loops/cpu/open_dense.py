@@ -27,7 +27,7 @@ from collections.abc import Callable
 
 from intarsia_ir.tir.buffer import Buffer
 from intarsia_ir.tir.expr import BinaryOp, PrimExpr, all_of, binary, index, minimum
-from intarsia_ir.tir.stmt import If, Stmt
+from intarsia_ir.tir.stmt import IfStmt, Stmt
 
 from .dense import ITEMS
 from .loops import EpilogueStore, load, parallel, seq, serial, unflatten
@@ -88,7 +88,7 @@ def tile_versions(rows: PrimExpr, largest: int, version: Callable[[int], Stmt]) 
             costs = [_cost(rows, larger) for larger in above]
             cheapest = all_of([own < cost for cost in costs])
             taken = binary(BinaryOp.OR, taken, cheapest)
-        chosen = If(taken, version(size), chosen)
+        chosen = IfStmt(taken, version(size), chosen)
     return chosen
 
 

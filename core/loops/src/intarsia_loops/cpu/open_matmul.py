@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import prod
 
-from intarsia_ir.tir.buffer import Buffer, Scope
+from intarsia_ir.tir.buffer import Buffer, MemoryScope
 from intarsia_ir.tir.expr import IntImm, PrimExpr, const, index, minimum
-from intarsia_ir.tir.stmt import Allocate, If, Stmt
+from intarsia_ir.tir.stmt import Allocate, IfStmt, Stmt
 from intarsia_runtime.size import Dim
 
 from .loops import EpilogueStore, cut, for_parts, load, parallel, seq, serial, store, unflatten
@@ -44,7 +44,7 @@ def open_matmul_loops(tiling: CpuTiling, product: Product, epilogue: EpilogueSto
     columns = index(product.n)
     if isinstance(columns, IntImm):
         return wide
-    return If(columns >= width, wide, blocks.single_elements())
+    return IfStmt(columns >= width, wide, blocks.single_elements())
 
 
 def _fits_panel(tiling: CpuTiling, product: Product, width: int) -> bool:
@@ -106,7 +106,7 @@ class _Blocks:
         copied = product.transpose_b
         panel: Buffer | None = None
         if copied:
-            panel = Buffer("panel", (product.k, width), product.b.dtype, Scope.STACK)
+            panel = Buffer("panel", (product.k, width), product.b.dtype, MemoryScope.STACK)
 
         def right(k: Sequence[PrimExpr], c: PrimExpr) -> PrimExpr:
             return b_element(k[0], first + c) if panel is None else load(panel, k[0], c)
@@ -153,7 +153,7 @@ class _Blocks:
         def item(p: PrimExpr) -> Stmt:
             outer, a_element, b_element = self._elements(p // rows)
             row = p % rows
-            total = Buffer("total", (1,), product.a.dtype, Scope.REGISTER)
+            total = Buffer("total", (1,), product.a.dtype, MemoryScope.REGISTER)
             at = (index(0),)
 
             def column(c: PrimExpr) -> Stmt:

@@ -68,7 +68,7 @@ def read_unit_json(data: bytes, kind: type[T], *, file: str) -> T:
         raise ArtifactError(f"{file} is damaged: {error}", hint=_HINT) from None
 
 
-class _Versioned(msgspec.Struct, frozen=True):
+class _VersionedFile(msgspec.Struct, frozen=True):
     """What every version of a file has."""
 
     schema: int
@@ -89,7 +89,7 @@ def read_versioned_json(
     Raises:
         ArtifactError: It is damaged, or of another schema.
     """
-    found = read_unit_json(data, _Versioned, file=file).schema
+    found = read_unit_json(data, _VersionedFile, file=file).schema
     known = (schema,) if isinstance(schema, int) else schema
     if found not in known:
         raise ArtifactError(

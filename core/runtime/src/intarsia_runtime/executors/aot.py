@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..abi import ArgumentBlock, SafeCall, data_address
-from ..program import Program
+from ..program import LoadedProgram
 from .planned import PlanExecutor
 
 
@@ -17,7 +17,7 @@ class AotExecutor(PlanExecutor):
         program: The loaded artifact, owned by the executor from now on.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoadedProgram) -> None:
         super().__init__(program)
         plan = program.passport.plan
         self._arguments = ArgumentBlock((*plan.inputs, *plan.outputs), program.leading)

@@ -74,10 +74,14 @@ def command(
         seed=seed,
         progress=progress,
     )
-    said = found.to_json()
+    document = found.to_json()
     if as_json:
-        front = {"model": model.stem, "target": said.pop("target"), "machine": said.pop("machine")}
-        emit_json({**front, "records": str(path), "threads": threads, **said})
+        front = {
+            "model": model.stem,
+            "target": document.pop("target"),
+            "machine": document.pop("machine"),
+        }
+        emit_json({**front, "records": str(path), "threads": threads, **document})
     else:
         _print(found, path)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, op
 
-from ..draft import Draft
-from .row import Row
+from ..draft import DnnlDraft
+from .row import DnnlRow
 
 
 def _supports_conv(match: Match) -> Support:
@@ -20,7 +20,7 @@ def _supports_conv(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_conv(draft: Draft, match: Match) -> int:
+def _lower_conv(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     return draft.add(
         "conv",
@@ -58,7 +58,7 @@ def _supports_transposed(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_transposed(draft: Draft, match: Match) -> int:
+def _lower_transposed(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     return draft.add(
         "deconv",
@@ -76,7 +76,7 @@ def _lower_transposed(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row(
+    DnnlRow(
         "nn.conv",
         op("nn.conv"),
         _lower_conv,
@@ -84,7 +84,7 @@ ROWS = (
         constant=(1, 2),
         doc="1 to 3 spatial dimensions",
     ),
-    Row(
+    DnnlRow(
         "nn.conv_transpose",
         op("nn.conv_transpose"),
         _lower_transposed,

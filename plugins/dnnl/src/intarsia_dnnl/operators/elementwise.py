@@ -21,8 +21,8 @@ from intarsia.plugin.accelerator import (
     scalar,
 )
 
-from ..draft import Draft
-from .row import Row, shape_text
+from ..draft import DnnlDraft
+from .row import DnnlRow, shape_text
 
 
 class _Function(Struct, frozen=True):
@@ -33,7 +33,7 @@ class _Function(Struct, frozen=True):
     alpha: float = 0.0
     beta: float = 0.0
 
-    def lower(self, draft: Draft, match: Match) -> int:
+    def lower(self, draft: DnnlDraft, match: Match) -> int:
         """Append it."""
         (arg,) = match.root.args
         value = draft.value(arg)
@@ -59,10 +59,10 @@ _FIXED = (
 )
 
 
-def _attr_function(algorithm: str, *names: str) -> Callable[[Draft, Match], int]:
+def _attr_function(algorithm: str, *names: str) -> Callable[[DnnlDraft, Match], int]:
     """Return a lowering whose parameters are attributes of the operator."""
 
-    def lower(draft: Draft, match: Match) -> int:
+    def lower(draft: DnnlDraft, match: Match) -> int:
         attrs: Any = match.attrs
         numbers = [float(getattr(attrs, name)) for name in names]
         value = draft.value(match.root.args[0])
@@ -71,7 +71,7 @@ def _attr_function(algorithm: str, *names: str) -> Callable[[Draft, Match], int]
     return lower
 
 
-def _lower_gelu(draft: Draft, match: Match) -> int:
+def _lower_gelu(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     algorithm = "gelu_tanh" if attrs.approximate else "gelu_erf"
     return draft.eltwise(algorithm, draft.value(match.root.args[0]), label=label_of(match.root))
@@ -181,7 +181,7 @@ def _supports_binary(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_binary(draft: Draft, match: Match) -> int:
+def _lower_binary(draft: DnnlDraft, match: Match) -> int:
     call = match.root
     folded = _folded(call)
     if folded is not None:
@@ -214,7 +214,7 @@ def _supports_prelu(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_prelu(draft: Draft, match: Match) -> int:
+def _lower_prelu(draft: DnnlDraft, match: Match) -> int:
     data, label = draft.value(match.root.args[0]), label_of(match.root)
     number = scalar(match.root.args[1])
     if number is not None:
@@ -225,24 +225,24 @@ def _lower_prelu(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    *(Row(f.operator, op(f.operator), f.lower) for f in _FIXED),
-    Row.refused("exp", "the library gives infinity for NaN"),
-    Row("nn.leaky_relu", op("nn.leaky_relu"), _attr_function("relu", "alpha")),
-    Row("nn.elu", op("nn.elu"), _attr_function("elu", "alpha")),
-    Row(
+    *(DnnlRow(f.operator, op(f.operator), f.lower) for f in _FIXED),
+    DnnlRow.refused("exp", "the library gives infinity for NaN"),
+    DnnlRow("nn.leaky_relu", op("nn.leaky_relu"), _attr_function("relu", "alpha")),
+    DnnlRow("nn.elu", op("nn.elu"), _attr_function("elu", "alpha")),
+    DnnlRow(
         "nn.hard_sigmoid",
         op("nn.hard_sigmoid"),
         _attr_function("hardsigmoid", "alpha", "beta"),
         special="NaN becomes 1",
     ),
-    Row(
+    DnnlRow(
         "clip",
         op("clip"),
         _attr_function("clip_v2", "min", "max"),
         _supports_clip,
         special="NaN becomes the minimum",
     ),
-    Row("nn.gelu", op("nn.gelu"), _lower_gelu, special=GELU),
-    *(Row(name, op(name), _lower_binary, _supports_binary) for name in (*_BINARY, "power")),
-    Row("nn.prelu", op("nn.prelu"), _lower_prelu, _supports_prelu, constant=(1,)),
+    DnnlRow("nn.gelu", op("nn.gelu"), _lower_gelu, special=GELU),
+    *(DnnlRow(name, op(name), _lower_binary, _supports_binary) for name in (*_BINARY, "power")),
+    DnnlRow("nn.prelu", op("nn.prelu"), _lower_prelu, _supports_prelu, constant=(1,)),
 )

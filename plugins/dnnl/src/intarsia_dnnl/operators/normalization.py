@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Softmax and the normalisations."""
+"""Softmax and the normalizations."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, op
 
-from ..draft import Draft
-from .row import Row, shape_text
+from ..draft import DnnlDraft
+from .row import DnnlRow, shape_text
 
 
 def _supports_softmax(match: Match) -> Support:
@@ -19,7 +19,7 @@ def _supports_softmax(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_softmax(draft: Draft, match: Match) -> int:
+def _lower_softmax(draft: DnnlDraft, match: Match) -> int:
     """Append softmax along rows, and to each row the sum of its results, times 0.
 
     Of a row that holds NaN, or plus infinity, the library makes NaN and zeros. The sum makes all of
@@ -57,7 +57,7 @@ def _supports_layer_norm(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_layer_norm(draft: Draft, match: Match) -> int:
+def _lower_layer_norm(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     shape, label = extents(match.root), label_of(match.root)
     outer, inner = prod(shape[: attrs.axis]), prod(shape[attrs.axis :])
@@ -75,7 +75,7 @@ def _supports_batch_norm(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_batch_norm(draft: Draft, match: Match) -> int:
+def _lower_batch_norm(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     args = tuple(draft.value(arg) for arg in match.root.args)
     numbers = {"epsilon": attrs.epsilon}
@@ -83,22 +83,22 @@ def _lower_batch_norm(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row(
+    DnnlRow(
         "nn.softmax",
         op("nn.softmax"),
         _lower_softmax,
         _supports_softmax,
         doc="more than one element along the axis",
     ),
-    Row.refused("nn.log_softmax", "the library gives minus infinity where a row holds NaN"),
-    Row(
+    DnnlRow.refused("nn.log_softmax", "the library gives minus infinity where a row holds NaN"),
+    DnnlRow(
         "nn.layer_norm",
         op("nn.layer_norm"),
         _lower_layer_norm,
         _supports_layer_norm,
-        doc="scale and bias of all normalised elements",
+        doc="scale and bias of all normalized elements",
     ),
-    Row(
+    DnnlRow(
         "nn.batch_norm",
         op("nn.batch_norm"),
         _lower_batch_norm,

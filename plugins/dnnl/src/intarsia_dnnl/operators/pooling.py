@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pooling windows, local response normalisation, and reductions."""
+"""Pooling windows, local response normalization, and reductions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from intarsia.plugin.accelerator import Code, Match, Support, extents, label_of, numbers, op
 
-from ..draft import Draft
-from .row import STORED, Row, shape_text
+from ..draft import DnnlDraft
+from .row import STORED, DnnlRow, shape_text
 from .shape import moves
 
 
@@ -55,7 +55,7 @@ def _supports_pool(match: Match) -> Support:
     return moves(match)
 
 
-def _lower_pool(draft: Draft, match: Match) -> int:
+def _lower_pool(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     if match.root.name == "nn.max_pool":
         algorithm = "max"
@@ -95,7 +95,7 @@ def _supports_reduction(match: Match) -> Support:
     if _is_global_pool(match):
         return Support.yes()
     if match.root.name == "max":
-        # A row of attention that is masked throughout is recognised by its maximum.
+        # A row of attention that is masked throughout is recognized by its maximum.
         return Support.no(
             Code.UNSUPPORTED_OP, "the maximum of minus infinities would be a finite number"
         )
@@ -108,7 +108,7 @@ def _supports_reduction(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_reduction(draft: Draft, match: Match) -> int:
+def _lower_reduction(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     shape, label = draft.shape(value), label_of(match.root)
@@ -143,7 +143,7 @@ def _supports_lrn(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_lrn(draft: Draft, match: Match) -> int:
+def _lower_lrn(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     numbers = {"size": attrs.size, "alpha": attrs.alpha, "beta": attrs.beta, "bias": attrs.bias}
@@ -154,7 +154,7 @@ _LEAST = "NaN is passed over, and minus infinity becomes the least finite number
 _WINDOWS = "1 to 3 spatial dimensions; no dilation; padding smaller than the kernel"
 
 ROWS = (
-    Row(
+    DnnlRow(
         "nn.max_pool",
         op("nn.max_pool"),
         _lower_pool,
@@ -164,9 +164,9 @@ ROWS = (
         checks_dtypes=False,
         doc=_WINDOWS,
     ),
-    Row("nn.avg_pool", op("nn.avg_pool"), _lower_pool, _supports_pool, doc=_WINDOWS),
+    DnnlRow("nn.avg_pool", op("nn.avg_pool"), _lower_pool, _supports_pool, doc=_WINDOWS),
     *(
-        Row(
+        DnnlRow(
             name,
             op(name),
             _lower_reduction,
@@ -176,7 +176,7 @@ ROWS = (
         )
         for name in _REDUCTIONS
     ),
-    Row(
+    DnnlRow(
         "nn.lrn",
         op("nn.lrn"),
         _lower_lrn,

@@ -17,7 +17,7 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft
+from ..draft import DnnlDraft
 
 STORED = (DType.FLOAT32, DType.INT8, DType.UINT8)
 """Element types of values between primitives."""
@@ -39,7 +39,7 @@ def shape_text(shape: Iterable[int]) -> str:
 
 
 @dataclass(frozen=True)
-class Row(accelerator.Row[Draft, int]):
+class DnnlRow(accelerator.Row[DnnlDraft, int]):
     """One pattern that the plugin knows.
 
     Attributes:

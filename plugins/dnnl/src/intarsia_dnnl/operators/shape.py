@@ -15,8 +15,8 @@ from intarsia.plugin.accelerator import (
     tensor_type,
 )
 
-from ..draft import Draft
-from .row import STORED, Row, shape_text
+from ..draft import DnnlDraft
+from .row import STORED, DnnlRow, shape_text
 
 
 def moves(match: Match) -> Support:
@@ -28,11 +28,11 @@ def moves(match: Match) -> Support:
     return Support.yes()
 
 
-def _lower_reshape(draft: Draft, match: Match) -> int:
+def _lower_reshape(draft: DnnlDraft, match: Match) -> int:
     return draft.view(draft.value(match.root.args[0]), extents(match.root))
 
 
-def _lower_transpose(draft: Draft, match: Match) -> int:
+def _lower_transpose(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     if attrs.axes == tuple(range(len(attrs.axes))):
@@ -49,7 +49,7 @@ def _supports_slice(match: Match) -> Support:
     return moves(match)
 
 
-def _lower_slice(draft: Draft, match: Match) -> int:
+def _lower_slice(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     if extents(match.root) == draft.shape(value):
@@ -59,7 +59,7 @@ def _lower_slice(draft: Draft, match: Match) -> int:
     return draft.add("slice", (value,), extents(match.root), numbers, label=label, dtype=dtype)
 
 
-def _lower_concatenate(draft: Draft, match: Match) -> int:
+def _lower_concatenate(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     args = tuple(draft.value(arg) for arg in match.root.args)
     if len(args) == 1:
@@ -69,7 +69,7 @@ def _lower_concatenate(draft: Draft, match: Match) -> int:
     return draft.add("concat", args, extents(match.root), numbers, label=label, dtype=dtype)
 
 
-def _lower_depth_to_space(draft: Draft, match: Match) -> int:
+def _lower_depth_to_space(draft: DnnlDraft, match: Match) -> int:
     """Append a transpose of rank 6 between two views: the channels' blocks go beside the places."""
     attrs: Any = match.attrs
     value, block = draft.value(match.root.args[0]), attrs.block
@@ -121,7 +121,7 @@ def _supports_resize(match: Match) -> Support:
     )
 
 
-def _lower_resize(draft: Draft, match: Match) -> int:
+def _lower_resize(draft: DnnlDraft, match: Match) -> int:
     attrs: Any = match.attrs
     value = draft.value(match.root.args[0])
     numbers = {"algorithm": attrs.mode}
@@ -131,9 +131,11 @@ def _lower_resize(draft: Draft, match: Match) -> int:
 
 
 ROWS = (
-    Row("reshape", op("reshape"), _lower_reshape, moves, dtypes=STORED, checks_dtypes=False),
-    Row("transpose", op("transpose"), _lower_transpose, moves, dtypes=STORED, checks_dtypes=False),
-    Row(
+    DnnlRow("reshape", op("reshape"), _lower_reshape, moves, dtypes=STORED, checks_dtypes=False),
+    DnnlRow(
+        "transpose", op("transpose"), _lower_transpose, moves, dtypes=STORED, checks_dtypes=False
+    ),
+    DnnlRow(
         "strided_slice",
         op("strided_slice"),
         _lower_slice,
@@ -142,7 +144,7 @@ ROWS = (
         checks_dtypes=False,
         doc="strides of 1",
     ),
-    Row(
+    DnnlRow(
         "concatenate",
         op("concatenate"),
         _lower_concatenate,
@@ -150,7 +152,7 @@ ROWS = (
         dtypes=STORED,
         checks_dtypes=False,
     ),
-    Row(
+    DnnlRow(
         "nn.depth_to_space",
         op("nn.depth_to_space"),
         _lower_depth_to_space,
@@ -158,7 +160,7 @@ ROWS = (
         dtypes=STORED,
         checks_dtypes=False,
     ),
-    Row(
+    DnnlRow(
         "nn.resize",
         op("nn.resize"),
         _lower_resize,

@@ -12,26 +12,28 @@ from intarsia_ir.tir.module import TensorModule
 from intarsia_loops.codegen.arguments import dlpack_code
 from intarsia_runtime.artifact.plan import (
     Argument,
+    ArgumentSource,
     CallPlan,
-    CopyStep,
-    KernelStep,
-    Place,
     RegionStep,
+    SizesStep,
     TensorSpec,
+    passed_outputs,
 )
+from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.size import numbers
 
-from .checks import Statics
+from .blocks import Blocks
+from .checks import ModuleConstants
 from .open_sizes import Frame
-from .writer import Declarations, Writer
+from .writer import Declarations, FunctionWriter
 
 _SIGNATURE = "(ptr %handle, ptr %args, i32 %n, ptr %result)"
 _TENSOR_BYTES = 48  # sizeof(DLTensor)
 
 
-def emit_wrapper(function: PrimFunc, statics: Statics, declarations: Declarations) -> str:
+def emit_wrapper(function: PrimFunc, statics: ModuleConstants, declarations: Declarations) -> str:
     """Return ``__tvm_ffi_<name>``, which checks its tensors and calls the kernel."""
-    w = Writer(declarations)
+    w = FunctionWriter(declarations)
     called = tuple(
         (f"{function.name}: buffer '{b.name}'", TensorSpec(b.name, b.shape, b.dtype))
         for b in function.params
@@ -45,18 +47,18 @@ def emit_wrapper(function: PrimFunc, statics: Statics, declarations: Declaration
     return _exported(f"__tvm_ffi_{function.name}", w)
 
 
-def _exported(name: str, w: Writer) -> str:
+def _exported(name: str, w: FunctionWriter) -> str:
     body = [*w.allocas, *w.lines, "  ret i32 0", "}", ""]
     return "\n".join([f"define i32 @{name}{_SIGNATURE} #0 {{", "start:", *body])
 
 
 def _checked(
-    w: Writer,
+    w: FunctionWriter,
     args: str,
     count: str,
     skip: int,
     called: Sequence[tuple[str, TensorSpec]],
-    statics: Statics,
+    statics: ModuleConstants,
     *,
     behind: int = 0,
 ) -> str:
@@ -83,22 +85,22 @@ def _checked(
     return data
 
 
-def _data(w: Writer, array: str, number: int) -> str:
+def _data(w: FunctionWriter, array: str, number: int) -> str:
     slot = w.emit(f"getelementptr ptr, ptr {array}, i64 {number}")
     return w.emit(f"load ptr, ptr {slot}, align 8")
 
 
-def emit_main(module: TensorModule, statics: Statics, declarations: Declarations) -> str:
+def emit_main(module: TensorModule, statics: ModuleConstants, declarations: Declarations) -> str:
     """Return ``__tvm_ffi_main(context, inputs..., outputs...)``."""
-    main = _Main(Writer(declarations), module.plan, statics)
+    main = _LlvmMain(FunctionWriter(declarations), module.plan, statics)
     main.write()
     return _exported("__tvm_ffi_main", main.w)
 
 
-class _Main(Struct):
-    w: Writer
+class _LlvmMain(Struct):
+    w: FunctionWriter
     plan: CallPlan
-    statics: Statics
+    statics: ModuleConstants
     arguments: str = ""
     context: str = ""
     packed: str = ""
@@ -106,16 +108,17 @@ class _Main(Struct):
     none: str = ""
     shapes: str = ""
     frame: Frame | None = None
+    blocks: Blocks | None = None
 
     def write(self) -> None:
         plan = self.plan
         called = [(f"input '{spec.name}'", spec) for spec in plan.inputs]
-        called += [(f"output '{spec.name}'", spec) for spec in plan.outputs]
+        called += [(f"output '{spec.name}'", spec) for spec in passed_outputs(plan)]
         self.arguments = _checked(self.w, "%args", "%n", 1, called, self.statics)
         slot = self.w.emit("getelementptr i8, ptr %args, i64 8")
         self.context = self.w.emit(f"load ptr, ptr {slot}, align 8")
-        regions = [step for step in plan.steps if isinstance(step, RegionStep)]
-        widest = max([len(s.args) for s in regions], default=0)
+        regions = [step for step in all_steps(plan.steps) if isinstance(step, RegionStep)]
+        widest = max([len(step.args) for step in regions], default=0)
         if widest:
             behind = max(len(step.sizes) for step in regions)
             self.packed = self.w.alloca("i64", 2 * (widest + behind), 16)
@@ -126,48 +129,105 @@ class _Main(Struct):
             self.frame = Frame(self.w, entry, plan.open)
             most = max([sum(len(a.shape) for a in s.args) for s in regions], default=0)
             self.shapes = self.w.alloca("i64", most, 8) if most else ""
-        for step in plan.steps:
-            self._step(step)
-
-    def _step(self, step: KernelStep | RegionStep | CopyStep) -> None:
-        if isinstance(step, KernelStep):
-            args = [f"ptr {self._pointer(arg)}" for arg in step.args]
-            if self.frame is not None:
-                args += [f"i64 {self.frame.variable(name)}" for name in step.sizes]
-            self.w.do(f"call void @{step.function}({', '.join(args)})")
-        elif isinstance(step, RegionStep):
-            self._region(step)
-        else:
-            w = self.w
-            copy = w.declarations.use("void", "llvm.memcpy.p0.p0.i64", ("ptr", "ptr", "i64", "i1"))
-            target, source = self._pointer(step.destination), self._pointer(step.source)
-            size = step.source.bytes if self.frame is None else self.frame.value(step.source.bytes)
-            w.do(f"call void {copy}(ptr {target}, ptr {source}, i64 {size}, i1 false)")
+        self.blocks = Blocks(self.w, self._pointer, self._region, self._sizes, self.frame)
+        self.blocks.write(plan.steps)
 
     def _context(self, number: int) -> str:
         return _data(self.w, self.context, number)
 
     def _pointer(self, arg: Argument) -> str:
-        """Return the address of an argument's data."""
+        """Return the address of an argument's place."""
         match arg.place:
-            case Place.INPUT:
+            case ArgumentSource.INPUT:
                 return _data(self.w, self.arguments, arg.index)
-            case Place.OUTPUT:
-                return _data(self.w, self.arguments, len(self.plan.inputs) + arg.index)
-            case Place.CONSTANT:
+            case ArgumentSource.OUTPUT:
+                return self._output(arg.index)
+            case ArgumentSource.CONSTANT:
                 return self._context(1 + arg.index)
-            case Place.WORKSPACE:
-                base = self._context(0)
-                offset = arg.index if self.frame is None else self.frame.offset(arg.index)
+            case ArgumentSource.WORKSPACE:
+                if self.frame is None:
+                    base, offset = self._context(0), str(arg.index)
+                else:
+                    base, offset = self._workspace(arg.index), self.frame.offset(arg.index)
                 return self.w.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
+
+    def _workspace(self, slot: int) -> str:
+        """Return the address of the workspace that a slot of an open plan is in."""
+        sizes = self.plan.open
+        stage = 0 if sizes is None else sizes.stage(sizes.slots[slot])
+        return self._context(0 if stage == 0 else self._behind + 2 * stage)
+
+    def _output(self, number: int) -> str:
+        sizes, before = self.plan.open, number
+        if sizes is not None and sizes.stages:
+            if sizes.stage(*self.plan.outputs[number].shape):
+                return self._context(self._behind + 2 + 2 * len(sizes.stages) + number)
+            before = len(passed_outputs(self.plan, number))
+        return _data(self.w, self.arguments, len(self.plan.inputs) + before)
+
+    @property
+    def _behind(self) -> int:
+        """Number of the first entry of the context behind the frame."""
+        return 2 + len(self.plan.constants) + 2 * len(self.plan.regions)
+
+    def _sizes(self, step: SizesStep) -> None:
+        """Read the size variables of a stage, compute what depends on them, and get its memory."""
+        w, frame, sizes = self.w, self.frame, self.plan.open
+        assert frame is not None
+        assert sizes is not None
+        assert self.blocks is not None
+        for size in step.sizes:
+            pointer = self.blocks.address_of(size.argument)
+            frame.set_variable(size.name, w.emit(f"load i64, ptr {pointer}, align 8"))
+        status = w.emit(f"call i32 @intarsia_plan_sizes_{step.stage}(ptr {frame.address})")
+        self._go_on_if(w.emit(f"icmp eq i32 {status}, 0"))
+        frame.reach(step.stage)
+        self._grow_workspace(step.stage, frame)
+        for number, spec in enumerate(self.plan.outputs):
+            if sizes.stage(*spec.shape) == step.stage:
+                pointer = self._grown(len(sizes.stages) + 1 + number, frame.value(spec.bytes))
+                self._set_context(self._behind + 2 + 2 * len(sizes.stages) + number, pointer)
+
+    def _grow_workspace(self, stage: int, frame: Frame) -> None:
+        w, entry = self.w, self._behind + 2 * stage
+        needed = frame.bytes(stage)
+        room = w.emit(f"ptrtoint ptr {self._context(entry + 1)} to i64")
+        more, enough = w.fresh_label(), w.fresh_label()
+        w.do(f"br i1 {w.emit(f'icmp ule i64 {needed}, {room}')}, label %{enough}, label %{more}")
+        w.start_block(more)
+        self._set_context(entry, self._grown(stage, needed))
+        self._set_context(entry + 1, w.emit(f"inttoptr i64 {needed} to ptr"))
+        w.do(f"br label %{enough}")
+        w.start_block(enough)
+
+    def _grown(self, number: int, size: str) -> str:
+        """Ask the runtime for memory."""
+        grow, state = self._context(self._behind), self._context(self._behind + 1)
+        found = self.w.emit(f"call ptr {grow}(ptr {state}, i32 {number}, i64 {size})")
+        self._go_on_if(self.w.emit(f"icmp ne ptr {found}, null"))
+        return found
+
+    def _set_context(self, number: int, value: str) -> None:
+        slot = self.w.emit(f"getelementptr ptr, ptr {self.context}, i64 {number}")
+        self.w.do(f"store ptr {value}, ptr {slot}, align 8")
+
+    def _go_on_if(self, holds: str) -> None:
+        """Let the call fail unless a condition holds."""
+        w = self.w
+        failed, good = w.fresh_label(), w.fresh_label()
+        w.do(f"br i1 {holds}, label %{good}, label %{failed}")
+        w.start_block(failed)
+        w.do("ret i32 -1")
+        w.start_block(good)
 
     def _region(self, step: RegionStep) -> None:
         """Call a region; its tensors are described on the stack."""
         w = self.w
+        assert self.blocks is not None  # it asks for the call
         behind = 0
         for number, arg in enumerate(step.args):
             tensor = w.emit(f"getelementptr i8, ptr {self.tensors}, i64 {number * _TENSOR_BYTES}")
-            self._describe(tensor, arg, self._shape(arg, behind))
+            self._describe(tensor, arg, self.blocks.address_of(arg), self._shape(arg, behind))
             behind += len(arg.shape)
             self._pack(number, 7, f"ptr {tensor}")
         for number, name in enumerate(step.sizes, start=len(step.args)):
@@ -179,12 +239,7 @@ class _Main(Struct):
         count = len(step.args) + len(step.sizes)
         values = f"ptr {handle}, ptr {self.packed}, i32 {count}, ptr {self.none}"
         status = w.emit(f"call i32 {function}({values})")
-        failed, good = w.fresh_label(), w.fresh_label()
-        fine = w.emit(f"icmp eq i32 {status}, 0")
-        w.do(f"br i1 {fine}, label %{good}, label %{failed}")
-        w.start_block(failed)
-        w.do("ret i32 -1")
-        w.start_block(good)
+        self._go_on_if(w.emit(f"icmp eq i32 {status}, 0"))
 
     def _pack(self, number: int, kind: int, value: str) -> None:
         """Fill in an argument of a region: a number of its type, and the value."""
@@ -205,12 +260,12 @@ class _Main(Struct):
             w.do(f"store i64 {self.frame.value(size)}, ptr {slot}, align 8")
         return start
 
-    def _describe(self, tensor: str, arg: Argument, shape: str) -> None:
+    def _describe(self, tensor: str, arg: Argument, address: str, shape: str) -> None:
         """Fill in a DLTensor."""
         w = self.w
         dtype = dlpack_code(arg.dtype) | arg.dtype.bits << 8 | 1 << 16
         fields = (
-            (0, f"ptr {self._pointer(arg)}"),
+            (0, f"ptr {address}"),
             (8, "i64 1"),
             (16, f"i32 {len(arg.shape)}"),
             (20, f"i32 {dtype}"),

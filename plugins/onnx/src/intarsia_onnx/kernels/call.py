@@ -44,7 +44,7 @@ class RunGraph(Protocol):
     def __call__(self, graph: Graph, values: Mapping[str, Value]) -> tuple[Value, ...]: ...
 
 
-class KernelCall(NodeContext):
+class NumpyCall(NodeContext):
     """One node at run time.
 
     Args:

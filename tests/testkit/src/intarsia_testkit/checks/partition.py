@@ -88,8 +88,8 @@ class PartitionChecks:
             added += [call for call in calls(region.function) if call not in known]
             if added:
                 problems.append(f"it adds {added[0].name} to region '{region.name}'")
-        said = [[(r.nodes, len(r.origins), r.why) for r in one] for one in (first, second)]
-        if said[0] != said[1]:
+        answers = [[(r.nodes, len(r.origins), r.why) for r in one] for one in (first, second)]
+        if answers[0] != answers[1]:
             problems.append("it answers the same question differently")
         refuse(
             problems,
