@@ -15,9 +15,9 @@ import pytest
 
 from intarsia.driver.stages import partition_module, read_target
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
 from intarsia_ir.graph.text.printer import print_module
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.cost import Plan
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_runtime.errors import UnsupportedError

@@ -12,12 +12,12 @@ import pytest
 from onnx import helper
 
 import intarsia
-from intarsia.partition.cost import Plan
 from intarsia_c.open_sizes import any_size
 from intarsia_ir.graph.expr import Expr, Function, Var, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ModelError
 from intarsia_runtime.executors.open import OpenExecutor

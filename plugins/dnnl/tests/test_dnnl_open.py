@@ -16,7 +16,6 @@ import pytest
 from msgspec.structs import replace
 
 import intarsia
-from intarsia.partition.cost import Plan
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import load as load_region
 from intarsia_dnnl.open_region import OpenRegion
@@ -34,6 +33,7 @@ from intarsia_ir.graph.expr import Call, Expr, Function, Var, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError, PluginError, UnsupportedError

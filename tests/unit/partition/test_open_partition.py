@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from intarsia.partition.cost import Plan, Prices
-from intarsia.partition.partition import PartitionResult, partition
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import Match, op
@@ -14,6 +12,8 @@ from intarsia_ir.graph.types import Size, TensorType, TupleType, variable
 from intarsia_ir.graph.typical import BATCH, PIXELS, TYPICAL, typical_type, typical_values
 from intarsia_ir.graph.walk import size_variables
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.cost import Plan, Prices
+from intarsia_ir.partition.partition import PartitionResult, partition
 from intarsia_ir.reduced import WINOGRAD
 from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_ir.regions.table import AcceleratorTable, Limits, Row

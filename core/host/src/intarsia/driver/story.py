@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from intarsia_ir.budget import KERNEL_SECONDS, budget
-from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
+from intarsia_ir.graph.footprint import check_budget, release_files
+from intarsia_ir.graph.guards import (
+    COMPUTED,
+    RequiredSizes,
+    collected_guards,
+    collecting_guards,
+    require_equal,
+)
+from intarsia_ir.graph.inputs import check_static
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.size_scopes import COMPUTED
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.partition.functions import rules_of_parts
+from intarsia_ir.partition.partition import PartitionResult
+from intarsia_ir.partition.report import check_gates
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_ir.tir.module import CodegenContext, Lowered
@@ -27,16 +37,13 @@ from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.artifact.unit import CompiledUnit
 from intarsia_runtime.errors import UnsupportedError
 
-from ..partition.partition import PartitionResult
-from ..partition.report import check_gates
 from . import stages
 from .artifact import Artifact, collect_constants
 from .compute_weights import compute_all
 from .dynamic import import_any, is_open, needs_program, pack_program
-from .importing import check_budget, check_static, release_files
 from .memory_bounds import check_memory_bounds
 from .pack import pack
-from .place import check_host_rules, check_place_rules, rules_of_parts
+from .place import check_host_rules, check_place_rules
 from .request import BuildRequest
 from .results import ImportResult, LowerResult, PrepareResult
 from .shapes import static_shapes
@@ -103,6 +110,9 @@ def import_model(request: BuildRequest) -> ImportResult:
     if request.is_open:
         module = source.module(shapes)
         source.forget()
+        required = module.attr(RequiredSizes)
+        for guard in () if required is None else required.guards:
+            require_equal(guard.left, guard.right, guard.why)
         if len(module.functions) > 1:  # passes over branches collect the guards of these, too
             module = module.with_attr(RequiredSizes, RequiredSizes(collected_guards()))
         return ImportResult({"main": module})
