@@ -73,6 +73,9 @@ SizesCall = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 GrowCall = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64)
 """``grow(state, number, bytes)`` of a plan whose steps compute sizes; null means failure."""
 
+PollCall = ctypes.CFUNCTYPE(ctypes.c_int)
+"""``poll()`` of a plan that loops; 0 asks it to end."""
+
 _first_byte = cast("Callable[[np.ndarray], ctypes.c_char]", ctypes.c_char.from_buffer)
 
 

@@ -15,7 +15,15 @@ import numpy as np
 from .abi import call_with_leading, hosted_call, numpy_dtype
 from .artifact.archive import OpenedArtifact, Weight
 from .artifact.passport import Passport, UnitEntry
-from .artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, RegionStep, TensorSpec, plan_stamp
+from .artifact.plan import (
+    ALIGNMENT,
+    PLAN_STAMP,
+    CallPlan,
+    RegionStep,
+    TensorSpec,
+    has_loops,
+    plan_stamp,
+)
 from .artifact.plan_walk import all_steps
 from .artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from .artifact.unit_plan import read_unit_plan
@@ -29,6 +37,7 @@ from .errors import (
 )
 from .forking import ends_threads_to_fork, renew_lock_in_children
 from .guarded import Guarded, Owner, is_plugins_own
+from .interrupts import Interrupts
 from .library import NativeLibrary
 from .loading import (
     CodeLoader,
@@ -105,6 +114,8 @@ class LoadedProgram:
         pointers = [self.workspace.ctypes.data, *(a.ctypes.data for a in self.constants)]
         for region in self.regions:
             pointers += [region.function, region.handle]
+        self._interrupts = Interrupts() if has_loops(plan) else None
+        pointers += [] if self._interrupts is None else [self._interrupts.address]
         self.open = self._open_memory(plan)
         pointers += [] if self.open is None else self.open.pointers()
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
@@ -121,11 +132,18 @@ class LoadedProgram:
         return 0 if self.code is None else self.code.address(name)
 
     def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
-        """Call compiled code; not 0 if it failed. The caller holds ``lock``."""
-        if os.getpid() == self._process:
-            self.apply_threads()
+        """Call compiled code; not 0 if it failed. The caller holds ``lock``.
+
+        Raises:
+            KeyboardInterrupt: The user interrupted a loop.
+        """
+        if os.getpid() != self._process:
+            return self._invoke_forked(call, arguments)
+        self.apply_threads()
+        if self._interrupts is None:
             return call(*arguments)
-        return self._invoke_forked(call, arguments)
+        with self._interrupts.watched():
+            return call(*arguments)
 
     def _invoke_forked(self, call: Callable[..., int], arguments: tuple[int | None, ...]) -> int:
         """Call compiled code in a process forked after loading: no thread survived the fork.

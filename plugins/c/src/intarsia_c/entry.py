@@ -21,6 +21,7 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     TensorSpec,
     calls_open_regions,
+    frame_entry,
     plan_stamp,
 )
 
@@ -302,8 +303,7 @@ class _CMain(Struct):
         steps = self.interface.steps(self._address, self._region, self.frame)
         if self.frame is None:
             return steps
-        plan = self.interface.plan
-        number = 1 + len(plan.constants) + 2 * len(plan.regions)
+        number = frame_entry(self.interface.plan)
         declared = f"    const int64_t *const {FRAME} = context[{number}].data;"
         return [declared, f"    (void){FRAME};", *steps]
 

@@ -131,7 +131,7 @@ def request_build(
             params=params,
             values=values,
             mapped=bool(chosen.get("mapped")),
-            control_flow=parts.fallback.kind.control_flow and not place.is_freestanding,
+            control_flow=parts.fallback.kind.control_flow,
         ),
         target=parts,
         executor=wanted,

@@ -122,7 +122,7 @@ class Statements:
             case LoopStep():
                 return self._loop(step)
             case SizesStep():
-                raise AssertionError("a plan of open sizes has no face in C")
+                raise AssertionError("a plan whose steps compute sizes was refused before")
 
     def _guard(self, step: GuardStep) -> list[str]:
         """Return the statement that ends a run whose sizes do not go together."""

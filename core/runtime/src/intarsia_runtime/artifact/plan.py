@@ -46,6 +46,8 @@ to a stage, ``grow(state, stages + 1 + k, bytes)``; such an output is no argumen
 :class:`LoopStep` one block iteration after iteration. Blocks read and write the memory of the whole
 plan, so a value that goes from one iteration to the next has one place that the body reads and
 writes.
+In the context of a plan with loops, ``int32_t poll(void)`` stands behind the regions. Loops call it
+every 64 iterations, and ``main`` ends with -1 where it returns 0.
 """
 
 from __future__ import annotations
@@ -367,6 +369,29 @@ def _region_sizes(steps: Iterable[Step]) -> list[tuple[str, ...]]:
             case _:
                 pass
     return found
+
+
+def has_loops(plan: CallPlan) -> bool:
+    """Whether a plan has a loop, so that its context has ``poll``."""
+    return _loops(Block(plan.steps))
+
+
+def _loops(block: Block) -> bool:
+    for step in block.steps:
+        inside = (step.then, step.orelse) if isinstance(step, IfStep) else ()
+        if isinstance(step, LoopStep) or any(map(_loops, inside)):
+            return True
+    return False
+
+
+def poll_entry(plan: CallPlan) -> int:
+    """Return the number of the entry behind the regions: ``poll`` of a plan with loops."""
+    return 1 + len(plan.constants) + 2 * len(plan.regions)
+
+
+def frame_entry(plan: CallPlan) -> int:
+    """Return the number of the entry of the context that has the frame of an open plan."""
+    return poll_entry(plan) + has_loops(plan)
 
 
 PLAN_STAMP = "intarsia_plan_stamp"

@@ -17,7 +17,10 @@ from intarsia_runtime.artifact.plan import (
     RegionStep,
     SizesStep,
     TensorSpec,
+    frame_entry,
+    has_loops,
     passed_outputs,
+    poll_entry,
 )
 from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.size import numbers
@@ -125,11 +128,12 @@ class _LlvmMain(Struct):
             self.tensors = self.w.alloca("i64", _TENSOR_BYTES // 8 * widest, 16)
             self.none = self.w.alloca("i64", 2, 16)
         if plan.open is not None:
-            entry = self._context(1 + len(plan.constants) + 2 * len(plan.regions))
+            entry = self._context(frame_entry(plan))
             self.frame = Frame(self.w, entry, plan.open)
             most = max([sum(len(a.shape) for a in s.args) for s in regions], default=0)
             self.shapes = self.w.alloca("i64", most, 8) if most else ""
-        self.blocks = Blocks(self.w, self._pointer, self._region, self._sizes, self.frame)
+        poll = self._poll if has_loops(plan) else None
+        self.blocks = Blocks(self.w, self._pointer, self._region, self._sizes, self.frame, poll)
         self.blocks.write(plan.steps)
 
     def _context(self, number: int) -> str:
@@ -168,7 +172,12 @@ class _LlvmMain(Struct):
     @property
     def _behind(self) -> int:
         """Number of the first entry of the context behind the frame."""
-        return 2 + len(self.plan.constants) + 2 * len(self.plan.regions)
+        return 1 + frame_entry(self.plan)
+
+    def _poll(self) -> None:
+        """End the run if the user wants it to."""
+        status = self.w.emit(f"call i32 {self._context(poll_entry(self.plan))}()")
+        self._go_on_if(self.w.emit(f"icmp ne i32 {status}, 0"))
 
     def _sizes(self, step: SizesStep) -> None:
         """Read the size variables of a stage, compute what depends on them, and get its memory."""
