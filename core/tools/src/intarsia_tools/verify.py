@@ -16,15 +16,15 @@ from intarsia.driver.dynamic import VM, import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
 from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
-from intarsia.driver.values import Given
 from intarsia.host.host import Host
-from intarsia.partition.recorded import recorded_regions
 from intarsia_ir.graph.expr import Call, Expr, Function
+from intarsia_ir.graph.given_values import Given
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.recorded import recorded_regions
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.dtype import DType

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import COMPUTED
 from intarsia_ir.graph.op import OpAttrs
 from intarsia_ir.graph.size_scopes import defined_sizes, sizes_in
 from intarsia_ir.graph.types import Dim, Size, variable
@@ -46,7 +47,7 @@ class RunSizes:
 
     def new_name(self, base: str) -> Dim:
         """Return a variable that nothing else has."""
-        made = variable(f"{base}#{len(self.names)}")
+        made = variable(f"{base}{COMPUTED}{len(self.names)}")
         self.names.add(made.name)
         return made
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import numpy as np
 
+from intarsia_ir.size_values import largest
 from intarsia_runtime.artifact.archive import is_artifact
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
@@ -23,12 +24,12 @@ from intarsia_runtime.load import Executable, load
 from ..driver.arrays import RANDOM, plain_arrays, read_arrays, read_inputs, write_arrays
 from ..driver.dynamic import VM
 from ..driver.importing import is_program
+from ..driver.optional import require_tools
 from ..driver.shapes import open_shapes
-from ..driver.sizes import largest
 from .compile import compile_model
 from .composed import ComposedCommand
 from .idle import say_idle, say_not_compared
-from .model_options import BuildSettings, build_options, require_tools
+from .model_options import BuildSettings, build_options
 from .output import echo, emit_json, table
 from .simulated import say_simulated
 

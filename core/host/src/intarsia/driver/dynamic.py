@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from intarsia_ir.graph.inputs import check_static, is_static
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.size_scopes import defined_sizes
 from intarsia_ir.graph.walk import calls
@@ -18,7 +19,6 @@ from intarsia_runtime.errors import IntarsiaError, ModelError, ResourceError, Un
 
 from .artifact import Artifact
 from .config import Executor, Runtime
-from .importing import check_static, is_static
 from .pack import own_version
 from .parts import Piece, join
 from .place import merge_placements

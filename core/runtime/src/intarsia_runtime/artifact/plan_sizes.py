@@ -83,18 +83,34 @@ def _verify_block(
 ) -> frozenset[int]:
     """Check steps before which stages ``known`` have their sizes; return those behind them.
 
-    Behind an ``if``, the sizes of a stage are known that both branches read.
+    Behind an ``if``, the sizes of a stage are known that both branches read. Where a stage is read
+    again, memory of other stages that was laid out for its old sizes is not known any more.
     """
     for step in steps:
         if not _stages_of(plan, sizes, step) <= known:
             raise ArtifactError("a step of the plan uses a size before a step computes it")
         if isinstance(step, SizesStep):
             _verify_step(step, sizes)
-            known = known | {step.stage}
+            known = (known - _outdated(plan, sizes, step.stage)) | {step.stage}
         inner = [_verify_block(plan, sizes, block.steps, known) for block in blocks_of(step)]
         if isinstance(step, IfStep):
-            known = known | inner[0] & inner[1]
+            known = inner[0] & inner[1]
+        if isinstance(step, LoopStep) and not known <= inner[0]:  # the next turn knows less
+            known = known & inner[0]
+            _verify_block(plan, sizes, step.body.steps, known)
     return known
+
+
+def _outdated(plan: CallPlan, sizes: OpenSizes, stage: int) -> set[int]:
+    """Return the stages some of whose memory is as large as sizes of an earlier stage say."""
+    names = set(sizes.stages[stage - 1])
+    laid_out = [(size,) for size in sizes.slots] + [spec.shape for spec in plan.outputs]
+    found: set[int] = set()
+    for shape in laid_out:
+        used = {name for size in shape if isinstance(size, Dim) for name in size.variables()}
+        if not used.isdisjoint(names):
+            found.add(sizes.stage(*shape))
+    return found
 
 
 def _verify_step(step: SizesStep, sizes: OpenSizes) -> None:
