@@ -20,6 +20,7 @@ from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import Dim, minimum
 
 from .fold import ConstantFolder
+from .graph import ValueInfo
 
 
 class Branch(Struct, frozen=True, eq=False):
@@ -93,6 +94,14 @@ class Flow(Struct, frozen=True, eq=False):
             found = f"{name} {number}"
         self.functions[found] = function
         return found
+
+
+def fits(branch: Branch, declared: Sequence[ValueInfo]) -> bool:
+    """Whether results have the ranks that a graph declares of its outputs."""
+    return all(
+        info.type is None or info.type.rank == tensor_type(value).rank
+        for value, info in zip(branch.results, declared, strict=True)
+    )
 
 
 def chosen(folder: ConstantFolder, condition: Expr, is_true: bool, span: Span) -> tuple[Guard, ...]:
