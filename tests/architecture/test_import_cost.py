@@ -95,7 +95,7 @@ def test_commands_that_compile_nothing_load_no_compiler(arguments: list[str], li
     code, loaded = json.loads(run.stdout)
     assert code == 0, run.stderr
     heavy = ("numpy", "llvmlite", "onnx", "torch", "ml_dtypes", "intarsia_loops")
-    compiler = ("intarsia_ir.graph", "intarsia_ir.ops", "intarsia_ir.tir", "intarsia.partition")
+    compiler = ("intarsia_ir.graph", "intarsia_ir.ops", "intarsia_ir.tir", "intarsia_ir.partition")
     assert [name for name in loaded if name in heavy or name.startswith(compiler)] == []
     ours = [name for name in loaded if name.startswith("intarsia")]
     assert len(ours) <= limit, ours

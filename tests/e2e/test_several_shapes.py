@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import intarsia
 from intarsia.driver.parts import Piece, join
-from intarsia.driver.sizes import SizeValues
+from intarsia_ir.size_values import SizeValues
 from intarsia_onnx import from_onnx
 from intarsia_runtime.artifact.signature import SizeChoice, ValueSpec
 from intarsia_runtime.errors import ArtifactError, ModelError, UnsupportedError, UsageError

@@ -20,12 +20,12 @@ from intarsia.driver.model_partition import ModelPartition, partition_model, pre
 from intarsia.driver.source import ModuleSource
 from intarsia.driver.stages import read_target
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
-from intarsia.partition.rules import PlaceRule, parse_place_rule
 from intarsia_ir.graph.expr import call
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.rules import PlaceRule, parse_place_rule
 from intarsia_runtime.errors import GateFailed, ModelError, UsageError
 from intarsia_runtime.executors.vm import VmExecutor
 from intarsia_tools.verify import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.partition.annotate import annotate
 from intarsia_ethos_n.support import support_table
 from intarsia_ethos_n.target import EthosNOptions
 from intarsia_ir.graph.expr import Call, Constant, Expr, constant
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Support
 from intarsia_testkit.expressions import apply, function_of, whole_region

@@ -18,7 +18,6 @@ import pytest
 
 import intarsia
 from intarsia.plugin import Target
-from intarsia.target.hardware_file import read_hardware
 from intarsia_ethos_n import plugin
 from intarsia_ethos_n.codegen import compile_region, emit
 from intarsia_ethos_n.environment import environment_version
@@ -33,6 +32,7 @@ from intarsia_ethos_n.network import (
 )
 from intarsia_ethos_n.target import ETHOS_N, EthosNOptions, canonicalize
 from intarsia_ethos_n.variants import VARIANTS, library_name
+from intarsia_ir.hardware.tag_file import read_hardware
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.artifact.plan import TensorSpec
 from intarsia_runtime.dtype import DType

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.annotate import annotate
 from intarsia_ethos_n.codegen import emit
 from intarsia_ethos_n.describe import array_of
 from intarsia_ethos_n.support import TABLE, support_table
 from intarsia_ethos_n.target import EthosNOptions
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, constant, get_item
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Code
 from intarsia_runtime.dtype import DType

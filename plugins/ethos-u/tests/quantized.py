@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from intarsia.partition.annotate import annotate
 from intarsia_ethos_u.codegen import emit
 from intarsia_ethos_u.support import TABLE
 from intarsia_ethos_u.tosa.execute import execute
 from intarsia_ir.graph.expr import Call, Constant, Expr, constant
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Support
 from intarsia_testkit.expressions import apply, expected, function_of, whole_region

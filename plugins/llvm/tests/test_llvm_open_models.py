@@ -123,5 +123,5 @@ def test_a_squeeze_without_axes_leaves_the_declared_rank(tmp_path: Path) -> None
     path = made(tmp_path / "m.onnx", nodes, {"x": (F, ["n", 1, 4])}, [4])
     agrees(path, [{"x": drawn(1, 1, 4)}])
     executor = intarsia.load(path.with_suffix(".intarsia"))
-    with pytest.raises(ModelError, match="an open size of 1 is left out: n is 2 and 1 is 1"):
+    with pytest.raises(ModelError, match=r"must be float32 \(1, 1, 4\), got"):
         executor.run({"x": drawn(2, 1, 4)})

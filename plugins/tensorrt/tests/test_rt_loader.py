@@ -16,7 +16,7 @@ from intarsia_runtime.loading import LoadRequest
 from intarsia_tensorrt import loader
 from intarsia_tensorrt.codegen import compile_region
 from intarsia_tensorrt.device import Gpu, require_driver
-from intarsia_tensorrt.loader import LoadedEngine, load
+from intarsia_tensorrt.loader import LoadedNetwork, load
 from intarsia_tensorrt.sdk import Library
 from intarsia_tensorrt.signature import (
     FILE,
@@ -52,9 +52,9 @@ def files(**changed: bytes) -> dict[str, bytes]:
     return {FILE: SIGNATURE.to_json(), PLAN_FILE: b"plan", **changed}
 
 
-def loaded(engine: Engine | None, driver: HostDriver | None = None) -> LoadedEngine:
+def loaded(engine: Engine | None, driver: HostDriver | None = None) -> LoadedNetwork:
     vendor = Library("tensorrt-rtx", module(engine), "1.7")
-    return LoadedEngine("tensorrt_0", b"plan", SIGNATURE, vendor, Gpu(driver or HostDriver()))
+    return LoadedNetwork("tensorrt_0", b"plan", SIGNATURE, vendor, Gpu(driver or HostDriver()))
 
 
 def test_inputs_go_in_and_outputs_come_out() -> None:

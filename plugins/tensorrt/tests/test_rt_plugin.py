@@ -17,9 +17,9 @@ import pytest
 
 import intarsia
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
 from intarsia.plugin import Region, Target
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TargetError, ToolchainError, WorkerLost
 from intarsia_tensorrt import cache, plugin

@@ -269,7 +269,7 @@ def test_an_artifact_for_another_machine_or_without_its_plugin_cannot_run_here()
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "document"),
     [
         (3, "ended with exit code 3"),
         (-4, "was ended by SIGILL (Illegal instruction)"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from intarsia.driver.records import Record, read_records
+from intarsia_ir.tir.records import Record, read_records
 from intarsia_ir.tir.space import Choice, Knob, ScheduleSpace
 from intarsia_runtime.errors import UnsupportedError, UsageError, WorkerLost
 from intarsia_tools.tune import KernelRow, Tuning
@@ -21,7 +21,7 @@ from intarsia_tools.tune_worker import TrialOutcome, Worker
 
 KNOBS = (Knob("rows", (0, 2, 4), "rows"), Knob("panel", (0, 1), "panel"))
 SPACE = ScheduleSpace("matmul", 1, KNOBS, lambda *_: None)
-MEASURED = "__import__('intarsia_tools.tune_tasks', fromlist=['x']).Measured(0.5, 3.0)"
+MEASURED = "__import__('intarsia_tools.tune_tasks', fromlist=['x']).MeasuredChoice(0.5, 3.0)"
 
 
 def key(choice: Choice) -> tuple:

@@ -17,13 +17,13 @@ from intarsia.driver.artifact import Artifact
 from intarsia.driver.build import STAGES, build
 from intarsia.driver.config import Executor, Runtime
 from intarsia.host.host import Host
-from intarsia.partition.cost import Plan
 from intarsia.plugin import CompiledUnit, Region, Role, Target, TargetKind, hookimpl, option
 from intarsia_ir.graph.expr import Function, Var, call, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops.activation import Relu
 from intarsia_ir.ops.nn import Matmul
+from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.artifact.archive import open_artifact
 from intarsia_runtime.artifact.deferred import Weights
 from intarsia_runtime.artifact.write import ArtifactWriter

@@ -12,9 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from intarsia.driver.build import build
 from intarsia.driver.open_sizes import example_shapes, open_choices, prove_ranges
-from intarsia.driver.sizes import SizeValues, name_sizes
 from intarsia.driver.source import ModuleSource
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.size_values import SizeValues, name_sizes
 from intarsia_onnx import api, reader
 from intarsia_runtime.errors import ResourceError, UnsupportedError, UsageError
 

@@ -12,8 +12,8 @@ import pytest
 
 from intarsia.driver.importing import import_model, is_program, source_digests
 from intarsia.driver.shapes import find_choices
-from intarsia.driver.sizes import parse_size
 from intarsia.driver.source import ModuleSource
+from intarsia_ir.size_values import parse_size
 from intarsia_runtime.errors import ModelError, UsageError
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from intarsia.cli.model_options import parse_shape
-from intarsia.driver.sizes import SizeValues, largest, name_sizes, parse_size
 from intarsia_ir.graph.types import TensorType, variable
+from intarsia_ir.size_values import SizeValues, largest, name_sizes, parse_size
 from intarsia_runtime.artifact.signature import SizeChoice
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UsageError

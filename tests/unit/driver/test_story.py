@@ -17,10 +17,10 @@ from intarsia.driver import story
 from intarsia.driver.build import build, build_request, request_build
 from intarsia.driver.model_partition import partition_model
 from intarsia.driver.request import OPTIONS
-from intarsia.driver.sizes import SizeValues
-from intarsia.partition.recorded import recorded_regions
+from intarsia_ir.partition.recorded import recorded_regions
 from intarsia_ir.passes.base import Remarks
 from intarsia_ir.passes.prepare import PREPARE
+from intarsia_ir.size_values import SizeValues
 from intarsia_onnx import from_onnx, reader
 from intarsia_onnx.dynamic.planner import Planner
 from intarsia_onnx.importer import Importer

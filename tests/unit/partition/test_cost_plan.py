@@ -14,17 +14,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from intarsia.partition.annotate import annotate
-from intarsia.partition.cost import Plan, Prices
-from intarsia.partition.expand import expand
-from intarsia.partition.flow import Choice
-from intarsia.partition.merge import merge
-from intarsia.partition.partition import partition
-from intarsia.partition.problem import Problem, make_problem
-from intarsia.partition.search import cheapest
-from intarsia.target.kind import Performance
 from intarsia_ir.graph.pattern import ANY, Match, op
 from intarsia_ir.graph.walk import children
+from intarsia_ir.partition.annotate import annotate
+from intarsia_ir.partition.cost import Plan, Prices
+from intarsia_ir.partition.expand import expand
+from intarsia_ir.partition.flow import Choice
+from intarsia_ir.partition.merge import merge
+from intarsia_ir.partition.partition import partition
+from intarsia_ir.partition.problem import Problem, make_problem
+from intarsia_ir.partition.search import cheapest
+from intarsia_ir.performance import Performance
 from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_ir.regions.work import count_flops
 from intarsia_runtime.errors import TargetError

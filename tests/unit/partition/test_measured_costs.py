@@ -9,11 +9,6 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from intarsia.partition.annotate import ClaimedMatch, annotate
-from intarsia.partition.cost import CostSource, Prices
-from intarsia.partition.measured import MeasuredSeconds, function_of_calls, signature_of_calls
-from intarsia.partition.partition import partition
-from intarsia.target.kind import Performance
 from intarsia_ir.graph.expr import Call, Function, Var, call, constant, get_item
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import op
@@ -22,6 +17,11 @@ from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.ops.shape import Split
 from intarsia_ir.ops.softmax import Softmax
+from intarsia_ir.partition.annotate import ClaimedMatch, annotate
+from intarsia_ir.partition.cost import CostSource, Prices
+from intarsia_ir.partition.measured import MeasuredSeconds, function_of_calls, signature_of_calls
+from intarsia_ir.partition.partition import partition
+from intarsia_ir.performance import Performance
 from intarsia_ir.regions.support import Support, SupportRow, SupportTable
 from intarsia_runtime.dtype import DType
 
@@ -102,7 +102,7 @@ def test_tuples_and_open_sizes_do_not_stand_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "source", "seconds"),
+    ("support", "source", "seconds"),
     [
         (Support.yes(seconds=3e-3), CostSource.STATED, 3e-3),
         (Support.yes(flops=2e6), CostSource.MEASURED, None),

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from intarsia.partition.cost import CostSource, Plan, Prices
-from intarsia.partition.partition import PartitionResult, partition
-from intarsia.partition.rules import check_kinds, parse_place_rule
-from intarsia.target.kind import Performance, RelativePerformance
 from intarsia_ir.graph.expr import Var, constant
 from intarsia_ir.graph.pattern import ANY, Match, op
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.partition.cost import CostSource, Plan, Prices
+from intarsia_ir.partition.partition import PartitionResult, partition
+from intarsia_ir.partition.rules import check_kinds, parse_place_rule
+from intarsia_ir.performance import Performance, RelativePerformance
 from intarsia_ir.regions.region import keep_calls
 from intarsia_ir.regions.support import Code, Support, SupportRow, SupportTable
 from intarsia_runtime.errors import TargetError, UnsupportedError, UsageError

@@ -24,9 +24,10 @@ from intarsia_runtime.artifact.plan_sizes import verify_stages
 from intarsia_runtime.artifact.plan_walk import all_steps, map_step
 from intarsia_runtime.errors import ArtifactError, UnsupportedError
 
+from .control_planner import ControlPlanner, computed_sizes
 from .open_plan import open_sizes
 from .plan_memory import plan_memory
-from .step_planner import Callees, FusedFunction, Spot, StepPlanner, computed_sizes
+from .step_planner import Callees, FusedFunction, Spot
 from .typical import extents
 from .values import NodeResult
 
@@ -54,7 +55,7 @@ def plan_calls(
         VerifyError: A region that is called is not there.
     """
     computed = computed_sizes((fused, *callees.functions.values()))
-    planner = StepPlanner(callees, computed=computed)
+    planner = ControlPlanner(callees, computed=computed)
     function, outputs = fused.function, fused.fusion.outputs
     for number, param in enumerate(function.params):
         planner.spots[NodeResult(param)] = Spot(ArgumentSource.INPUT, number)
@@ -92,7 +93,7 @@ def _check_stages(plan: CallPlan) -> None:
     """Check that no step uses a size ahead of the step that computes it.
 
     Raises:
-        UnsupportedError: One does: the size of what a branch gives, or a turn of a loop.
+        UnsupportedError: One does: the size of what a branch gives, or an iteration of a loop.
     """
     try:
         verify_stages(plan)

@@ -9,10 +9,11 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Call, Constant, Expr, Function, Var, tensor_type
+from intarsia_ir.graph.size_scopes import defined_sizes
 from intarsia_ir.graph.types import TensorType, TupleType
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.tir.func import PrimFunc
@@ -32,7 +33,7 @@ from intarsia_runtime.errors import PluginError, UnsupportedError
 
 from .call_plan import check_kernel, plan_calls
 from .dispatch import dispatch
-from .fuse import KernelCall, fuse
+from .fuse import Fusion, KernelCall, fuse
 from .loops import default_loops
 from .step_planner import Callees, FusedFunction
 from .tensors import Stages, stages_of
@@ -128,26 +129,49 @@ def lower(
     )
     fused = {key: FusedFunction(one, fuse(one)) for key, one in functions.items()}
     entry = FusedFunction(main, fuse(main))
-    kernel_by_structure: dict[object, PrimFunc] = {}
-    names: dict[str, int] = {}
-    kernels: dict[KernelCall, PrimFunc] = {}
-    chosen: dict[str, ChosenKernel] = {}
-    for item in (item for one in (entry, *fused.values()) for item in one.fusion.items):
-        if not isinstance(item, KernelCall):
-            continue
-        budget().check()
-        check_kernel(item.group.label, len(item.args) + len(item.outputs))  # before minutes of work
-        key = _structure(item.group)
-        if key not in kernel_by_structure:
-            group = _renamed(item.group, names)
-            with _placed(group):
-                kernel = _chosen_kernel(group, target, tuned, chosen) or _kernel(group, backend)
-                kernel_by_structure[key] = _bounded(kernel, backend)
-        kernels[item] = kernel_by_structure[key]
-    callees = Callees(kernels, {region.name: region for region in regions}, fused)
+    work = _Kernels(backend, tuned)
+    for one in (entry, *fused.values()):
+        work.add(one.fusion)
+    callees = Callees(work.by_call, {region.name: region for region in regions}, fused)
     plan, constants = plan_calls(entry, callees, alignment=alignment)
-    module = TensorModule(tuple(kernel_by_structure.values()), plan, name)
-    return Lowered(module, constants, MappingProxyType(chosen))
+    module = TensorModule(tuple(work.by_structure.values()), plan, name)
+    return Lowered(module, constants, MappingProxyType(work.chosen))
+
+
+class _Kernels(Struct):
+    """The kernels of a module, one for all groups that compute the same.
+
+    Attributes:
+        backend: What schedules them.
+        tuned: Measured choices.
+        by_structure: The kernels.
+        by_call: Kernel of each call.
+        chosen: What records said of kernels, by their names.
+    """
+
+    backend: _Backend
+    tuned: Tuned | None
+    by_structure: dict[object, PrimFunc] = field(default_factory=dict[object, PrimFunc])
+    by_call: dict[KernelCall, PrimFunc] = field(default_factory=dict[KernelCall, PrimFunc])
+    chosen: dict[str, ChosenKernel] = field(default_factory=dict[str, ChosenKernel])
+    names: dict[str, int] = field(default_factory=dict[str, int])
+
+    def add(self, fusion: Fusion) -> None:
+        """Schedule the kernels of a function."""
+        for item in fusion.items:
+            if not isinstance(item, KernelCall):
+                continue
+            budget().check()
+            # Before minutes of work.
+            check_kernel(item.group.label, len(item.args) + len(item.outputs))
+            key = _structure(item.group)
+            if key not in self.by_structure:
+                group = _renamed(item.group, self.names)
+                with _placed(group):
+                    kernel = _chosen_kernel(group, self.backend.target, self.tuned, self.chosen)
+                    kernel = kernel or _kernel(group, self.backend)
+                    self.by_structure[key] = _bounded(kernel, self.backend)
+            self.by_call[item] = self.by_structure[key]
 
 
 @contextmanager
@@ -166,7 +190,7 @@ def _is_sized(main: Function, *inner: Function) -> bool:
     """Whether all sizes are numbers: those of the inputs, and there are no others."""
     if any(is_open(tensor_type(param)) for param in main.params):
         return False
-    return not any(call.op.defines_size for one in (main, *inner) for call in calls(one))
+    return not any(defined_sizes(call) for one in (main, *inner) for call in calls(one))
 
 
 def _renamed(group: FusedGroup, names: dict[str, int]) -> FusedGroup:

@@ -2,38 +2,29 @@
 """Plans the steps of a function and of those that it carries out: what runs, on which memory.
 
 Steps are numbered in the order in which they stand in the plan, those inside a step behind it. A
-temporary lives from the first to the last step that touches it. What was made before a loop and is
-touched inside lives until the loop ends, for the next turn touches it again; what is made inside
-lives within a turn. Both branches of an ``if`` are numbered one behind the other, so their
-temporaries share memory.
+temporary lives from the first to the last step that touches it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Constant, Function, Var
 from intarsia_ir.graph.types import TensorType
-from intarsia_ir.ops import control
 from intarsia_runtime.artifact.deferred import Content
 from intarsia_runtime.artifact.plan import (
     Argument,
     ArgumentSource,
-    Block,
     CopyStep,
-    GuardStep,
-    IfStep,
     KernelStep,
-    LoopStep,
     RegionStep,
     RunSize,
-    SizeGuard,
     SizesStep,
     Step,
 )
@@ -155,7 +146,7 @@ class StepPlanner(Struct):
 
     def _is_sized_later(self, value: NodeResult, root: NodeResult) -> bool:
         """Whether the place of a value has a size that is computed after the value is made."""
-        return not self.computed.isdisjoint(_names_of(value.type) - _names_of(root.type))
+        return not self.computed.isdisjoint(names_of(value.type) - names_of(root.type))
 
     def _may_overwrite(
         self,
@@ -166,7 +157,7 @@ class StepPlanner(Struct):
     ) -> bool:
         """Whether what lies at a place is read for the last time before ``root`` is made.
 
-        Of what turns of a loop hand on, the place has the value of the turn before.
+        Of what iterations of a loop hand on, the place has the value of the iteration before.
         """
         old = {
             NodeResult(p) for p in fused.function.params if self.spots.get(NodeResult(p)) == spot
@@ -182,6 +173,10 @@ class StepPlanner(Struct):
             if is_made and reads:
                 return False
         return is_made
+
+    def _control(self, item: ControlCall, fused: FusedFunction) -> list[Step]:
+        """Return the steps of a call of control flow."""
+        raise NotImplementedError
 
     def argument(self, value: NodeResult, shape: tuple[int, ...]) -> Argument:
         """Return where the step that is planned now finds or puts a value."""
@@ -206,7 +201,7 @@ class StepPlanner(Struct):
     def _made(self, value: NodeResult, shape: tuple[int, ...]) -> Argument:
         """Return where the step that is planned now puts a value."""
         if value not in self.spots:
-            self.spots[value] = self.temporary(_bytes(value.type))
+            self.spots[value] = self.temporary(tensor_bytes(value.type))
         return self.argument(value, shape)
 
     def temporary(self, size: int) -> Spot:
@@ -276,7 +271,7 @@ class StepPlanner(Struct):
                 continue
             apart = None
             if source in targets and len(late) > 1:  # another copy may come first
-                apart = self.temporary(_bytes(value.type))
+                apart = self.temporary(tensor_bytes(value.type))
                 steps.append(self.copy_value(value, apart))
             ready.append((value, spot, apart))
         for value, spot, apart in ready:
@@ -286,151 +281,6 @@ class StepPlanner(Struct):
                 source = self._at(apart, extents(value.type), value.type.dtype)
                 steps.append(self._copy(source, spot))
         return steps
-
-    def _control(self, item: ControlCall, fused: FusedFunction) -> list[Step]:
-        before = dict(self.spots)
-        steps = self._if(item) if item.call.op is control.If else self._loop(item, fused)
-        results = {value: self.spots[value] for value in item.outputs}
-        self.spots = {**before, **results}
-        return steps
-
-    def _inside(self, name: str, given: Sequence[Spot], wanted: Sequence[Spot]) -> tuple[Step, ...]:
-        """Plan a function that control flow carries out.
-
-        Args:
-            name: Its name.
-            given: Places of its parameters.
-            wanted: Where its results must lie.
-        """
-        fused = self.callees.functions[name]
-        for param, spot in zip(fused.function.params, given, strict=True):
-            self.spots[NodeResult(param)] = spot
-        return self.plan(fused, list(zip(fused.fusion.outputs, wanted, strict=True)))
-
-    def _spot_of(self, value: NodeResult) -> Spot:
-        """Return where a value that exists lies."""
-        self.argument(value, ())
-        return self.spots[self.root(value)]
-
-    def _if(self, item: ControlCall) -> list[Step]:
-        attrs = cast("control.If.Attrs", item.call.attrs)
-        condition = self.argument(item.args[0], ())
-        captured = [self._spot_of(value) for value in item.args[1:]]
-        self.clock += 1
-        results = [self._placed(value) for value in item.outputs]
-        then = Block((*_guards(attrs.then_guards), *self._inside(attrs.then, captured, results)))
-        orelse = Block(
-            (*_guards(attrs.else_guards), *self._inside(attrs.orelse, captured, results))
-        )
-        return [IfStep(condition, then, orelse, "if", _nodes(item))]
-
-    def _placed(self, value: NodeResult) -> Spot:
-        """Return where a result of control flow goes; a new temporary if nobody says."""
-        if value not in self.spots:
-            self.spots[value] = self.temporary(_bytes(value.type))
-        return self.spots[value]
-
-    def _loop(self, item: ControlCall, fused: FusedFunction) -> list[Step]:
-        attrs = cast("control.Loop.Attrs", item.call.attrs)
-        heads = attrs.has_trip + attrs.has_condition
-        state = item.args[heads : heads + attrs.carried]
-        rest = item.args[heads + attrs.carried :]
-        steps: list[Step] = []
-        flag = None
-        if attrs.has_condition:
-            flag = self.temporary(1)
-            steps.append(self.copy_value(item.args[heads - 1], flag))
-        carried = [
-            self._start(*pair, fused, steps) for pair in zip(item.outputs, state, strict=False)
-        ]
-        sliced = [self._sliced(value, steps) for value in rest[: attrs.sliced]]
-        collected, moved = self._collected(item.outputs[attrs.carried :])
-        captured = [self._spot_of(value) for value in rest[attrs.sliced :]]
-        turn = [self.temporary(8)] if attrs.takes_turn else []
-        depth, first = len(self.loops), len(self.live_ranges)
-        self.loops.append(set())
-        trip = self.argument(item.args[0], ()) if attrs.has_trip else None
-        condition = None if flag is None else self._at(flag, (), DType.BOOL)
-        number = self._at(turn[0], (), DType.INT64) if turn else None
-        self.clock += 1
-        given = [*turn, *carried, *(spot._replace(loop=depth) for spot in sliced), *captured]
-        ends = [*([] if flag is None else [flag]), *carried]
-        ends += [spot._replace(loop=depth) for spot in collected]
-        body = self._inside(attrs.body, given, ends)
-        self._outlive(self.loops.pop(), first)
-        most = None if attrs.most == -1 else attrs.most
-        label = "loop"
-        steps.append(LoopStep(Block(body), most, trip, condition, number, label, _nodes(item)))
-        for value, source in moved:
-            made = self._at(source, extents(value.type), value.type.dtype)
-            steps.append(self._copy(made, self.spots[value]))
-        return steps
-
-    def _outlive(self, touched: set[int], first: int) -> None:
-        """Let what was made before a loop, and is touched inside, live until its last step."""
-        last = self.clock - 1
-        for number in touched:
-            life = self.live_ranges[number]
-            if number < first:
-                self.live_ranges[number] = replace(life, last=max(life.last, last))
-
-    def _start(
-        self, result: NodeResult, value: NodeResult, fused: FusedFunction, steps: list[Step]
-    ) -> Spot:
-        """Return where a carried value lies; its first value is there.
-
-        That is the memory of the first value itself if nothing else reads it.
-        """
-        root = self.root(value)
-        spot = self.spots.get(root)
-        own = spot is not None and spot.place is ArgumentSource.WORKSPACE and spot.loop is None
-        is_last = not isinstance(root.node, Var) and self._uses(fused)[root] == 1
-        if result not in self.spots and own and is_last and spot is not None:
-            self.spots[result] = self._spot_of(value)
-            return spot
-        placed = self._placed(result)
-        steps.append(self.copy_value(value, placed))
-        return placed
-
-    def _uses(self, fused: FusedFunction) -> Counter[NodeResult]:
-        """Count how often each value is read, as an operand or result of a function."""
-        if fused not in self.reads:
-            reads = Counter(self.root(arg) for item in fused.fusion.items for arg in item.args)
-            reads.update(self.root(value) for value in fused.fusion.outputs)
-            self.reads[fused] = reads
-        return self.reads[fused]
-
-    def _sliced(self, value: NodeResult, steps: list[Step]) -> Spot:
-        """Return where a tensor lies of which each turn reads a slice."""
-        spot = self._spot_of(value)
-        if spot.loop is None and spot.place is not ArgumentSource.CONSTANT:
-            return spot
-        copied = self.temporary(_bytes(value.type))
-        steps.append(self.copy_value(value, copied))
-        return copied
-
-    def _collected(
-        self, results: Sequence[NodeResult]
-    ) -> tuple[list[Spot], list[tuple[NodeResult, Spot]]]:
-        """Return where turns collect values, and which of these must be moved afterwards."""
-        spots: list[Spot] = []
-        moved: list[tuple[NodeResult, Spot]] = []
-        for value in results:
-            spot = self._placed(value)
-            if spot.loop is not None:  # a row of a loop around has no rows of its own
-                spot = self.temporary(_bytes(value.type))
-                moved.append((value, spot))
-            spots.append(spot)
-        return spots, moved
-
-
-def _guards(flat: Sequence[object]) -> tuple[GuardStep, ...]:
-    guards = control.guards_of(flat)
-    return tuple(GuardStep(SizeGuard(guard.left, guard.right, guard.why)) for guard in guards)
-
-
-def _nodes(item: ControlCall) -> tuple[str, ...]:
-    return (item.call.span.name,) if item.call.span.name else ()
 
 
 def _unique(name: str, taken: Mapping[str, object]) -> str:
@@ -442,16 +292,11 @@ def _unique(name: str, taken: Mapping[str, object]) -> str:
     return f"{name}_{number}"
 
 
-def _names_of(kind: TensorType) -> set[str]:
+def names_of(kind: TensorType) -> set[str]:
     """Return the size variables of a type."""
     return {name for size in kind.shape if isinstance(size, Dim) for name in size.variables()}
 
 
-def computed_sizes(functions: Iterable[FusedFunction]) -> frozenset[str]:
-    """Return the names of the sizes that steps of functions read."""
-    items = (item for one in functions for item in one.fusion.items)
-    return frozenset(name for item in items if isinstance(item, SizesRead) for name in item.sizes)
-
-
-def _bytes(kind: TensorType) -> int:
+def tensor_bytes(kind: TensorType) -> int:
+    """Return the size in bytes, an expression where only the run knows it."""
     return prod(extents(kind)) * kind.dtype.bytes

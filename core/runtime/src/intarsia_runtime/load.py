@@ -109,7 +109,8 @@ def _instantiate(
         return _program_of_pieces(opened, threads, inner, with_libraries)
     if passport.plan.open is not None:
         if kind not in ("aot", "graph", VM):
-            raise UsageError(
+            wrong = UsageError if executor else ArtifactError  # whose word it is
+            raise wrong(
                 f"executor '{kind}' does not run a program of open sizes",
                 hint="compile it with --shape, or run it with aot",
             )

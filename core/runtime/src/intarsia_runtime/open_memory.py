@@ -18,7 +18,8 @@ from .artifact.plan import NO_ROOM, CallPlan, GuardStep, SizeGuard, frame_entrie
 from .artifact.plan_walk import all_steps
 from .errors import IntarsiaError, ModelError, ResourceError
 from .memory import allocate, check_memory
-from .size import value_of
+from .size import Dim, Size, SizeOp, value_of
+from .size_range import SizeRange
 
 Shape: TypeAlias = "tuple[int, ...]"
 
@@ -40,6 +41,7 @@ class OpenMemory:
         sizes = plan.open
         assert sizes is not None  # who makes one has such a plan
         self._plan, self._sizes = plan, sizes
+        self._range = SizeRange(plan)
         self.frame = np.zeros(frame_entries(plan), np.int64)
         self._stages = len(sizes.stages)
         self.workspaces = [np.empty(0, np.uint8) for _ in range(self._stages + 1)]
@@ -67,8 +69,9 @@ class OpenMemory:
 
         Raises:
             ModelError: A guard of the plan does not hold.
-            ResourceError: No memory for the workspace.
+            ResourceError: No memory for the workspace, or no number for its size.
         """
+        self._range.check(values)
         self.frame[: len(values)] = values
         failed: int = self._functions[0](self.frame.ctypes.data)
         if failed:
@@ -93,10 +96,20 @@ class OpenMemory:
         return dict(zip(self._sizes.names, self.frame.tolist(), strict=False))
 
     def shape(self, output: int) -> Shape:
-        """Return the shape of an output whose stage is laid out."""
+        """Return the shape of an output whose stage is laid out.
+
+        Raises:
+            ModelError: A size is negative.
+        """
         shapes = [len(spec.shape) for spec in self._plan.outputs[: output + 1]]
         at = len(self._sizes.names) + 1 + self._stages + len(self._sizes.slots) + sum(shapes[:-1])
-        return tuple(self.frame[at : at + shapes[-1]].tolist())
+        shape = tuple(self.frame[at : at + shapes[-1]].tolist())
+        if min(shape, default=0) < 0:
+            name = self._plan.outputs[output].name
+            raise ModelError(
+                f"output '{name}' would have the shape {shape}", hint="give larger inputs"
+            )
+        return shape
 
     def slot(self, number: int) -> np.ndarray:
         """Return the memory from the beginning of a slot on."""
@@ -151,7 +164,10 @@ class OpenMemory:
     def _reserve(self, stage: int) -> None:
         """Let the workspace of a stage have as many bytes as the frame says."""
         needed = int(self.frame[len(self._sizes.names) + stage])
-        if needed > self.workspaces[stage].nbytes:
+        room = self.workspaces[stage].nbytes
+        if needed > room:
+            if stage and room:  # what grows from iteration to iteration gets more at once
+                needed += needed >> 1
             self.workspaces[stage] = np.empty(0, np.uint8)  # freed before there is another
             self._place(stage)  # nobody may use it if there is no memory
             self.workspaces[stage] = allocate(needed)
@@ -212,11 +228,19 @@ def check_guard(guard: SizeGuard, values: Mapping[str, int]) -> None:
 
 def guard_error(guard: SizeGuard, values: Mapping[str, int]) -> ModelError:
     """Return the error for a guard that does not hold."""
-    found = [value_of(size, values) for size in (guard.left, guard.right)]
-    return ModelError(
-        f"{guard.why}: {guard.left} is {found[0]} and {guard.right} is {found[1]}",
-        hint="give inputs whose sizes go together",
-    )
+    left, right = guard.left, guard.right
+    match left:
+        case Dim(terms=((((SizeOp(op="min", a=a, b=b),), 1)),)) if right in (a, b):
+            most = b if right == a else a  # the minimum of both is the first where it is no more
+            said = f"{_equation(right, values)}, more than {_equation(most, values)}"
+        case _:
+            found = [value_of(size, values) for size in (left, right)]
+            said = f"{left} is {found[0]} and {right} is {found[1]}"
+    return ModelError(f"{guard.why}: {said}", hint="give inputs whose sizes go together")
+
+
+def _equation(size: Size, values: Mapping[str, int]) -> str:
+    return str(size) if isinstance(size, int) else f"{size} = {value_of(size, values)}"
 
 
 _NOWHERE: np.ndarray = np.empty(64, np.uint8)

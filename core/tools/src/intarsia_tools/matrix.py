@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from intarsia.driver.importing import source_digests
 from intarsia.driver.pack import own_version
-from intarsia.driver.records import append_line
 from intarsia.host.host import Host
 from intarsia_runtime.errors import IntarsiaError, ModelError
 
+from .append import append_line
 from .children import LATE, Ended, run_command
 from .watch import Watch, quiet
 

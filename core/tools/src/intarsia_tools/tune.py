@@ -14,15 +14,16 @@ from msgspec.structs import replace
 
 from intarsia.driver.build import build
 from intarsia.driver.open_sizes import example_shapes
-from intarsia.driver.records import Record, append_record, read_records
 from intarsia.host.host import Host
 from intarsia.target.target import CompositeTarget
+from intarsia_ir.tir.records import Record, read_records
 from intarsia_ir.tir.space import Choice
 from intarsia_runtime.artifact.abandoned import temporary_folder
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.threads import choose_threads
 
 from . import contestant
+from .append import append_record
 from .bench import compare, interleave
 from .contestant import Contestant
 from .tune_search import Search

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from intarsia.driver.arrays import random_inputs
 from intarsia.driver.artifact import Artifact
-from intarsia.driver.importing import check_static, import_model
+from intarsia.driver.importing import import_model
 from intarsia.driver.pack import pack
 from intarsia.driver.request import BuildRequest
 from intarsia.driver.stages import (
@@ -29,6 +29,7 @@ from intarsia.driver.tuned import machines_of
 from intarsia.host.host import Host
 from intarsia.target.target import CompositeTarget
 from intarsia_ir.graph.expr import Constant
+from intarsia_ir.graph.inputs import check_static
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.passes.base import Remarks

@@ -34,7 +34,7 @@ class TrialOutcome(Struct, frozen=True):
     """What became of a trial.
 
     Attributes:
-        state: As of :class:`~intarsia.driver.records.Record`.
+        state: As of :class:`~intarsia_ir.tir.records.Record`.
         measured: What was measured; ``None`` if it came to nothing.
         reason: Why not.
     """

@@ -16,15 +16,15 @@ from intarsia.driver.dynamic import VM, import_any, needs_program
 from intarsia.driver.model_partition import prepare_module
 from intarsia.driver.source import ModuleSource, source_of
 from intarsia.driver.stages import read_target
-from intarsia.driver.values import Given
 from intarsia.host.host import Host
-from intarsia.partition.recorded import recorded_regions
 from intarsia_ir.graph.expr import Call, Expr, Function
+from intarsia_ir.graph.given_values import Given
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import calls, post_order
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.recorded import recorded_regions
 from intarsia_ir.regions.region import Region
 from intarsia_runtime.artifact.passport import Passport
 from intarsia_runtime.dtype import DType
@@ -163,7 +163,9 @@ def verify_run(
         UnsupportedError: The model cannot be imported.
         PluginError: A plugin of the artifact's target failed.
     """
-    source = source_of(host, model, values=values)
+    target = read_target(host, passport.target, None)
+    flows = target.fallback.kind.control_flow
+    source = source_of(host, model, values=values, control_flow=flows)
     reference = _reference(source, passport, inputs, shapes)
     outputs = verify_outputs(reference, inputs, results)
     if not is_walked(passport) or passport.plan.open is not None:
@@ -173,7 +175,6 @@ def verify_run(
         if isinstance(executable, SizesExecutor):
             program, arrays = executable.fitted(inputs)
             reference = _reference(source, passport, arrays, shapes)
-        target = read_target(host, passport.target, None)
         prepared = {
             name: prepare_module(host, piece, target).module
             for name, piece in _modules(reference).items()
@@ -203,6 +204,9 @@ def _reference(
     if any(part.passport.plan.open is not None for part in passport.parts):
         with collecting_guards():
             imported = source.program(shapes, hosted=_hosted(passport))
+    elif passport.plan.open is not None:  # it may compute sizes, whatever those of its inputs are
+        with collecting_guards():
+            imported = source.module(shapes)
     else:
         imported = import_any(source, executor, None, shapes, keep=True)
     return needs_program(imported, executor) or imported

@@ -13,6 +13,7 @@ import numpy as np
 from intarsia_ir.budget import budget, limited
 from intarsia_ir.diagnostics import ModelWarning
 from intarsia_ir.graph.expr import Function
+from intarsia_ir.graph.guards import collected_guards, take_fixed_sizes
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import Dim, Size, TensorType
 from intarsia_ir.ops.arrays import numpy_dtype
@@ -88,7 +89,14 @@ def import_read(
     limits.stage = "importing the model"
     try:
         inputs = input_types(read.graph, shapes, constants)
+        known = frozenset(collected_guards())
         module = Importer(read, CONVERTERS, inputs, constants, control_flow=control_flow).run()
+        while fixed := take_fixed_sizes(known):  # the weights say what the file leaves open
+            inputs = {
+                name: type_.with_shape(_bind(size, fixed) for size in type_.shape)
+                for name, type_ in inputs.items()
+            }
+            module = Importer(read, CONVERTERS, inputs, constants, control_flow=control_flow).run()
         if not shapes and not constants:
             _check_outputs(read.graph, module.main)
         limits.stage = ""

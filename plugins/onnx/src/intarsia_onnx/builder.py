@@ -59,6 +59,12 @@ class Builder:
             known.define(hole, found, call(SizeOf, item, attrs=attrs, span=self.span))
         return found
 
+    def behind(self, x: Expr, *sizes: Size) -> Expr:
+        """Let a tensor depend on the calls that define sizes: guards of these are checked then."""
+        attrs = generate.Sizes.Attrs(sizes=extents(sizes))
+        missing = self.folder.run_sizes.missing(attrs, (x,))
+        return call(WithSizes, x, *missing, span=self.span) if missing else x
+
     def size_tensor(self, *sizes: Size) -> Expr:
         """Make a vector of sizes."""
         if all(isinstance(size, int) for size in sizes):

@@ -9,17 +9,14 @@ from functools import partial
 from types import MappingProxyType
 
 import numpy as np
-from msgspec import Struct, field
-from msgspec.structs import replace
 
 from intarsia_ir.budget import budget
 from intarsia_ir.graph.expr import Constant, Expr, Function, Var, constant, make_tuple, tensor_type
 from intarsia_ir.graph.guards import guards_apart, require_all
-from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
+from intarsia_ir.graph.module import IRModule, OnlyFor
 from intarsia_ir.graph.types import TensorType, Type
 from intarsia_ir.ops.arrays import numpy_dtype
 from intarsia_ir.ops.evaluate import evaluate
-from intarsia_runtime.artifact.plan import NARROW
 from intarsia_runtime.errors import ModelError, UnsupportedError
 
 from .builder import STATIC_HINT, Builder
@@ -37,6 +34,7 @@ from .implied import (
     independent,
     shape_of,
 )
+from .import_scope import ImportScope, live_names, undefined, values_around, with_stored
 from .names import affected, converter_name, defines, needed_names, nodes_towards
 from .structure import verify_graph
 from .tensors import check_sizes, named_dtype
@@ -70,44 +68,6 @@ NCHWC = "com.microsoft.nchwc"
 NCHWC_HINT = (
     "its layouts are those of one machine; save the model with an optimization level below 'all'"
 )
-
-
-class ImportScope(Struct):
-    """Values of one graph by name; ``None`` for what a node that cannot be imported would give.
-
-    ``stored`` has the element types of values that are bytes here, of narrow numbers elsewhere.
-    """
-
-    graph: Graph
-    outer: ImportScope | None
-    opset: int
-    values: dict[str, Expr | None] = field(default_factory=dict[str, Expr | None])
-    stored: dict[str, np.dtype] = field(default_factory=dict[str, np.dtype])
-
-    def find(self, name: str) -> Expr | None:
-        """Return a value of this graph or of those around it; the reader has checked all names."""
-        scope = self
-        while name not in scope.values and name not in scope.graph.initializers:
-            assert scope.outer is not None, name
-            scope = scope.outer
-        if name not in scope.values:
-            data = scope.graph.initializers[name]
-            if data.dtype.name in NARROW:
-                scope.stored[name] = data.dtype
-                data = data.view(np.uint8)
-            scope.values[name] = constant(data, name=name)
-        return scope.values[name]
-
-    def copied(self) -> ImportScope:
-        """Return the scope as it is now; what is added to one is not in the other."""
-        return replace(self, values=dict(self.values), stored=dict(self.stored))
-
-    def stored_type(self, name: str) -> np.dtype | None:
-        """Return the element type that the bytes of a value store; ``None`` for plain ones."""
-        scope = self
-        while name not in scope.values and scope.outer is not None:
-            scope = scope.outer
-        return scope.stored.get(name)
 
 
 class Importer:
@@ -201,11 +161,12 @@ class Importer:
         """
         node, functions = scope.graph.nodes[number], self._functions
         assert functions is not None  # nothing diverges without
-        flow = Flow(functions, partial(_values_around, scope.copied()))
+        flow = Flow(functions, partial(values_around, scope.copied()))
         trials = [self._trial(scope, number, branch) for branch in fork.branches]
         both = [trial for trial in trials if trial is not None]
         if len(both) == 2 and _types(both[0]) == _types(both[1]):
-            return [*flow.choose(node.span, fork.condition, (both[0], both[1]))]
+            builder = Builder(node.span, self._folder)
+            return [*flow.choose(builder, fork.condition, (both[0], both[1]))]
         if len(both) == 2:
             both = [trial for trial in both if fits(trial, scope.graph.outputs)]
         if len(both) != 1:
@@ -224,7 +185,7 @@ class Importer:
         before, unknown = self._problems, {key: [*old] for key, old in self._unknown.items()}
         self._problems = []
         try:
-            with guards_apart() as found:
+            with guards_apart() as found, self._folder.run_sizes.apart():
                 require_all(branch.guards)
                 results = self._import(inner, number + 1)
             values = tuple(value for value in results if value is not None)
@@ -370,7 +331,7 @@ class Importer:
             return whole
 
         again = partial(self._again, node, scope)
-        functions, values = self._functions, partial(_values_around, scope)
+        functions, values = self._functions, partial(values_around, scope)
         flow = None if functions is None else Flow(functions, values)
         context = NodeContext(
             node, args, scope.opset, self._folder, used, branch, stored, again, flow
@@ -408,7 +369,7 @@ class Importer:
         graph = scope.graph
         for wanted in (name, *given):
             if not defines(graph, wanted):
-                raise _undefined(wanted, node, scope)
+                raise undefined(wanted, node, scope)
         nodes = nodes_towards(graph, name, set(given))
         news = {key for key, value in given.items() if value is not scope.values.get(key)}
         changed = affected(nodes, news)
@@ -500,49 +461,9 @@ def unwrapped(
     return tuple(found)
 
 
-def with_stored(function: Function, scope: ImportScope) -> IRModule:
-    """Return a function as a module that names the narrow types of its inputs and outputs."""
-    names = [*(param.name for param in function.params), *function.output_names]
-    found = {name: scope.stored[name].name for name in names if name in scope.stored}
-    module = IRModule.from_function(function)
-    return module.with_attr(StoredAs, StoredAs(MappingProxyType(found))) if found else module
-
-
 def _types(branch: Branch) -> list[Type]:
     return [value.type for value in branch.results]
 
 
-def _values_around(scope: ImportScope) -> set[Expr]:
-    """Return the values of a graph and of those around it."""
-    found: set[Expr] = set()
-    around: ImportScope | None = scope
-    while around is not None:
-        found.update(value for value in around.values.values() if value is not None)
-        around = around.outer
-    return found
-
-
 class _BranchFailed(Exception):
     """A graph inside or around a node could not be imported; why has been noted."""
-
-
-def _undefined(name: str, node: Node, scope: ImportScope) -> ModelError | UnsupportedError:
-    """Say that a node names a value in an attribute which is not in its own graph."""
-    where = str(node.span)
-    if scope.outer is None:
-        return ModelError(f"'{name}' is not defined by anything", where=where)
-    return UnsupportedError(f"'{name}' is no value of the graph that the node is in", where=where)
-
-
-def live_names(graph: Graph) -> set[str]:
-    """Return the names that the outputs depend on."""
-    live = {info.name for info in graph.outputs}
-    for node in reversed(graph.nodes):
-        if live.isdisjoint(node.outputs):
-            continue
-        live.update(node.inputs)
-        for value in node.attrs.values():
-            if isinstance(value, Graph):
-                live |= live_names(value)
-    live.discard("")
-    return live

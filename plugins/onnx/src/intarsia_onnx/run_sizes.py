@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from typing import TypeAlias
 
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import COMPUTED
 from intarsia_ir.graph.op import OpAttrs
-from intarsia_ir.graph.size_scopes import defined_size, sizes_in
+from intarsia_ir.graph.size_scopes import defined_sizes, sizes_in
 from intarsia_ir.graph.types import Dim, Size, variable
 from intarsia_ir.graph.walk import children
 
@@ -27,9 +29,14 @@ Partial: TypeAlias = "Size | Hole"
 
 
 class RunSizes:
-    """The size variables that calls of one model define."""
+    """The size variables that calls of one model define.
+
+    Attributes:
+        names: Of all variables that were made.
+    """
 
     def __init__(self) -> None:
+        self.names: set[str] = set()
         self._variables: dict[Hole, Dim] = {}
         self._definers: dict[str, Expr] = {}
         self._carried: dict[Expr, frozenset[str]] = {}
@@ -39,13 +46,28 @@ class RunSizes:
         return self._variables.get(hole)
 
     def new_name(self, base: str) -> Dim:
-        """Return a variable that nothing defines yet."""
-        return variable(f"{base}#{len(self._definers)}")
+        """Return a variable that nothing else has."""
+        made = variable(f"{base}{COMPUTED}{len(self.names)}")
+        self.names.add(made.name)
+        return made
 
     def define(self, hole: Hole, size: Dim, definer: Expr) -> None:
         """Note that a call makes an element a size variable."""
         self._variables[hole] = size
         self._definers[size.name] = definer
+
+    def define_result(self, size: Dim, definer: Expr) -> None:
+        """Note that a size variable is the value of a result of control flow."""
+        self._definers[size.name] = definer
+
+    @contextmanager
+    def apart(self) -> Generator[None]:
+        """Forget at the end which elements got a variable meanwhile: a branch defines its own."""
+        before = dict(self._variables)
+        try:
+            yield
+        finally:
+            self._variables = before
 
     def missing(self, attrs: OpAttrs, operands: Iterable[Expr]) -> list[Expr]:
         """Return the calls that define sizes of attributes and that no operand depends on."""
@@ -67,8 +89,7 @@ class RunSizes:
                 stack.append((node, True))
                 stack += [(c, False) for c in children(node) if c not in self._carried]
                 continue
-            own = defined_size(node)
-            found = frozenset(() if own is None else (own,))
+            found = frozenset(defined_sizes(node))
             for child in children(node):
                 found = found if self._carried[child] <= found else found | self._carried[child]
             self._carried[node] = found

@@ -53,7 +53,7 @@ def load(request: LoadRequest) -> Callable[..., None]:
     gpu = Gpu()
     try:
         library = find_library(signature.edition)
-        return LoadedEngine(request.name, plan, signature, library, gpu).run
+        return LoadedNetwork(request.name, plan, signature, library, gpu).run
     except BaseException:
         gpu.close()
         raise
@@ -76,7 +76,7 @@ def _close(opened: _Opened, gpu: Gpu) -> None:
     gpu.close()
 
 
-class LoadedEngine:
+class LoadedNetwork:
     """An engine with memory for its tensors.
 
     Args:

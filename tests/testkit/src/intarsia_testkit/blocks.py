@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.partition.annotate import annotate
 from intarsia_ir.diagnostics import Span
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, call, constant, make_tuple
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.support import Code, SupportTable
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from intarsia.partition.annotate import annotate
 from intarsia_ir.graph.expr import (
     Call,
     Constant,
@@ -23,6 +22,7 @@ from intarsia_ir.graph.expr import (
 from intarsia_ir.graph.types import TensorType
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.ops import OPERATORS
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Support, SupportTable
 from intarsia_runtime.dtype import DType

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from intarsia.partition.annotate import annotate
 from intarsia_ir.graph.expr import Expr, Function, Var, constant
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.pattern import OpPattern, Optional, Pattern, Wildcard
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.partition.annotate import annotate
 from intarsia_ir.regions.support import Code, SupportRow, SupportTable
 
 from .blocks import DTYPES, SHAPES, Block, Blocks, candidates

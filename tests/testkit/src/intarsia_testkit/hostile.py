@@ -372,7 +372,7 @@ def _try(path: Path) -> str:
 
 
 def _dtype(spec: Any) -> str:
-    dtype = getattr(spec, "dtype", "float32")
+    dtype = spec.kind if hasattr(spec, "kind") else spec.dtype  # of a program; of a plan
     name = str(getattr(dtype, "value", dtype))
     return name if hasattr(np, name) or name == "bool" else "float32"
 

@@ -11,13 +11,13 @@ from typing import TypeAlias, cast
 
 from intarsia.driver.stages import compile_regions, partition_module
 from intarsia.host.host import Host
-from intarsia.partition.annotate import annotate
-from intarsia.partition.cost import Plan
 from intarsia.target.options import OptionRow
 from intarsia.target.target import Target
 from intarsia_ir.graph.expr import Call
 from intarsia_ir.graph.match import match_pattern, root_operators
 from intarsia_ir.graph.walk import count_uses
+from intarsia_ir.partition.annotate import annotate
+from intarsia_ir.partition.cost import Plan
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Code, SupportTable
 from intarsia_runtime.artifact.unit import CompiledUnit

@@ -11,11 +11,11 @@ from typing import cast
 
 import click
 
+from intarsia_ir.partition.report import bytes_text
 from intarsia_runtime.errors import UsageError
 
 from ..driver.cache import LIMIT, BuildCache, Entry, Key, open_cache
 from ..driver.fetch_build import build_key, cache_of
-from ..partition.report import bytes_text
 from .composed import ComposedCommand
 from .model_options import BuildSettings, build_options
 from .output import echo, emit_json, table

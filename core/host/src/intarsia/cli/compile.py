@@ -15,7 +15,7 @@ from intarsia_runtime.errors import UsageError
 
 from ..target.kind_table import GIVEN_NAME
 from .composed import ComposedCommand
-from .idle import say_idle
+from .idle import say_cautions, say_idle
 from .model_options import BuildSettings, build_options, keep_model
 from .output import echo, emit_json, progress
 
@@ -54,12 +54,12 @@ def command(
 
     An artifact is native code, as a program is; --sign says who made it.
     """
+    from intarsia_ir.partition.report import bytes_text, float_text
     from intarsia_runtime.artifact.archive import is_artifact
     from intarsia_runtime.artifact.signing import sign_artifact
     from intarsia_runtime.artifact.write import ArtifactWriter  # help does without the compiler
 
     from ..driver.cache import KeptArtifact
-    from ..partition.report import bytes_text, float_text
 
     path = Path(output)
     keep_model(model, path)
@@ -76,6 +76,7 @@ def command(
             raise UsageError("--sign is for artifacts", hint="leave away --output-format")
         sign_artifact(path, sign)
     say_idle(artifact.passport)
+    say_cautions(artifact.passport)
     size = _bytes_of(path)
     if as_json:
         passport = artifact.passport

@@ -10,22 +10,29 @@ from pathlib import Path
 import click
 
 from intarsia_ir.diagnostics import Remark
+from intarsia_ir.graph.given_values import parse_value
+from intarsia_ir.partition.cost import Plan
+from intarsia_ir.partition.report import (
+    Placement,
+    RegionRow,
+    Verdict,
+    bytes_text,
+    check_gates,
+    seconds_text,
+)
+from intarsia_ir.partition.rules import parse_place_rule
 from intarsia_ir.passes.fuse_quantize import FUSE_QUANTIZE
-from intarsia_runtime.errors import UnsupportedError, UsageError
+from intarsia_ir.size_values import largest
+from intarsia_runtime.errors import UnsupportedError, UsageError, did_you_mean
 
 from ..driver.build import request_partition
 from ..driver.model_partition import ModelPartition, partition_model
-from ..driver.sizes import largest
+from ..driver.optional import require_tools
 from ..driver.stages import read_target
-from ..driver.values import parse_value
 from ..host.host import Host
-from ..partition.cost import Plan
-from ..partition.report import Placement, RegionRow, Verdict, bytes_text, check_gates, seconds_text
-from ..partition.rules import parse_place_rule
-from ..target.options import did_you_mean
 from ..target.target import CompositeTarget
 from .composed import ComposedCommand
-from .model_options import keep_model, limit_options, parse_shape, require_tools
+from .model_options import keep_model, limit_options, parse_shape
 from .output import echo, emit_json, table
 from .session import Session
 from .target_options import NameType, TargetChoice, target_options

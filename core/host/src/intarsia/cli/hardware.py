@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..target.hardware import KINDS
+from intarsia_ir.hardware.tags import KINDS
+
 from .output import echo, emit_json, table
 from .session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from intarsia_ir.hardware.tags import Hardware, HardwareTable, HardwareTag
+
     from ..host.host import Host
-    from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory
     from ..target.target import CompositeTarget
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import numpy as np
 
+from intarsia_ir.size_values import largest
 from intarsia_runtime.artifact.archive import is_artifact
 from intarsia_runtime.errors import UsageError
 from intarsia_runtime.executors.graph import GraphExecutor, ProfileRow
@@ -23,12 +24,12 @@ from intarsia_runtime.load import Executable, load
 from ..driver.arrays import RANDOM, plain_arrays, read_arrays, read_inputs, write_arrays
 from ..driver.dynamic import VM
 from ..driver.importing import is_program
+from ..driver.optional import require_tools
 from ..driver.shapes import open_shapes
-from ..driver.sizes import largest
 from .compile import compile_model
 from .composed import ComposedCommand
 from .idle import say_idle, say_not_compared
-from .model_options import BuildSettings, build_options, require_tools
+from .model_options import BuildSettings, build_options
 from .output import echo, emit_json, table
 from .simulated import say_simulated
 
@@ -99,7 +100,13 @@ def command(
     document = _timing(results, times)
     if profile:
         document["profile"] = [
-            {"label": r.label, "nodes": list(r.nodes), "ms": r.milliseconds, "share": r.share}
+            {
+                "label": r.label,
+                "nodes": list(r.nodes),
+                "ms": r.milliseconds,
+                "share": r.share,
+                "count": r.count,
+            }
             for r in rows
         ]
     if found is not None:
@@ -142,7 +149,7 @@ def _verified(
 
 
 def _timing(results: Mapping[str, np.ndarray], times: Sequence[float]) -> Document:
-    """What is said of every run: its outputs, and how long it took in milliseconds."""
+    """What is document of every run: its outputs, and how long it took in milliseconds."""
     return {
         "outputs": [
             {"name": name, "shape": list(array.shape), "dtype": str(array.dtype)}
@@ -236,14 +243,26 @@ def _print(document: Document, results: dict[str, np.ndarray]) -> None:
     echo(f"{document['median_ms']:.3f} ms (median of {document['runs']})")
     if "profile" in document:
         echo("")
-        lines = [
-            (f"{row['ms']:.3f}", f"{100 * row['share']:.1f}", row["label"], " ".join(row["nodes"]))
-            for row in document["profile"]
-        ]
-        table(lines, ("ms", "%", "step", "nodes"))
+        _print_profile(document["profile"])
     for check in (*document.get("regions", ()), *document.get("verify", ())):
         verdict = "ok" if check["ok"] else "DIFFERS"
         echo(f"verify {check['name']}: {verdict}, largest error {float(check['max_error']):.3g}")
+
+
+def _print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line for each step; how often steps ran if control flow decided it."""
+    counted = any(row["count"] != 1 for row in rows)
+    lines = [
+        (
+            f"{row['ms']:.3f}",
+            f"{100 * row['share']:.1f}",
+            *([str(row["count"])] if counted else []),
+            row["label"],
+            " ".join(row["nodes"]),
+        )
+        for row in rows
+    ]
+    table(lines, ("ms", "%", *(["runs"] if counted else []), "step", "nodes"))
 
 
 def _range(array: np.ndarray) -> str:

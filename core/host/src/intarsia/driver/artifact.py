@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.text import print_module
+from intarsia_ir.partition.report import Placement
 from intarsia_runtime.artifact.archive import OpenedArtifact, Weight, check_references
 from intarsia_runtime.artifact.deferred import Weights, contents_of
 from intarsia_runtime.artifact.passport import Passport
@@ -24,7 +25,6 @@ from intarsia_runtime.dtype import parse_dtype
 from intarsia_runtime.errors import PluginError, UsageError
 from intarsia_runtime.load import Executable, instantiate
 
-from ..partition.report import Placement
 from .compute_weights import compute_all
 from .export import ExportedSources, write_folder, write_library_format
 

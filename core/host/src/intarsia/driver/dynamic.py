@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from intarsia_ir.graph.inputs import check_static, is_static
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.graph.size_scopes import defined_sizes
 from intarsia_ir.graph.walk import calls
 from intarsia_runtime.artifact.machine import detect_machine
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
@@ -17,7 +19,6 @@ from intarsia_runtime.errors import IntarsiaError, ModelError, ResourceError, Un
 
 from .artifact import Artifact
 from .config import Executor, Runtime
-from .importing import check_static, is_static
 from .pack import own_version
 from .parts import Piece, join
 from .place import merge_placements
@@ -76,9 +77,9 @@ def import_any(
 def is_open(imported: IRModule | DynamicModel) -> bool:
     """Whether a size is not known: that of an input, or one that the model computes."""
     if isinstance(imported, IRModule):
-        main = imported.main
-        known = all(is_static(param.type) for param in main.params)
-        return not known or any(call.op.defines_size for call in calls(main))
+        known = all(is_static(param.type) for param in imported.main.params)
+        functions = imported.functions.values()
+        return not known or any(defined_sizes(call) for one in functions for call in calls(one))
     types = [info.type for info in imported.program.inputs]
     return any(type_ is not None and not type_.is_static for type_ in types)
 

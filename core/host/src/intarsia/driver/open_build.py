@@ -7,13 +7,13 @@ from dataclasses import replace
 
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
+from intarsia_ir.size_values import SizeValues
 
 from .artifact import Artifact
 from .config import Executor
 from .dynamic import VM, is_open
 from .request import BuildRequest
 from .shapes import static_shapes
-from .sizes import SizeValues
 from .story import compile_model
 
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import Function, tensor_type
+from intarsia_ir.partition.partition import PartitionResult
 from intarsia_ir.tir.module import Lowered
 from intarsia_runtime.artifact.machine import detect_machine
 from intarsia_runtime.artifact.passport import Passport, UnitEntry
@@ -18,7 +19,6 @@ from intarsia_runtime.errors import TargetError
 from intarsia_runtime.installed import installed_version
 
 from ..host.host import Host
-from ..partition.partition import PartitionResult
 from .artifact import Artifact, collect_constants
 from .request import BuildRequest
 

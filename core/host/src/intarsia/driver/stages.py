@@ -15,6 +15,13 @@ from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.expr import Function
 from intarsia_ir.graph.module import IRModule, OnlyFor, StoredAs
 from intarsia_ir.graph.verify import verify
+from intarsia_ir.partition.cost import Plan, PricedDevice, Prices
+from intarsia_ir.partition.functions import partition_functions
+from intarsia_ir.partition.partition import PartitionResult, codegen_refused, partition
+from intarsia_ir.partition.recorded import everything
+from intarsia_ir.partition.report import with_simulated, with_turned
+from intarsia_ir.partition.rules import check_kinds, resolve_kinds
+from intarsia_ir.performance import Performance, RelativePerformance
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import SupportTable
 from intarsia_ir.tir.func import PrimFunc
@@ -27,23 +34,17 @@ from intarsia_runtime.artifact.unit_plan import print_unit_plan
 from intarsia_runtime.errors import PluginError, TargetError, UnsupportedError, VerifyError
 
 from ..host.host import Host
-from ..partition.cost import Plan, Prices
-from ..partition.partition import PartitionResult, codegen_refused, partition
-from ..partition.recorded import everything
-from ..partition.report import with_simulated, with_turned
-from ..partition.rules import check_kinds, resolve_kinds
-from ..target.kind import Performance, RelativePerformance, Role
+from ..target.kind import Role
 from ..target.options import option_rows, set_options
 from ..target.target import CompositeTarget, Target
-from .bodies import partition_functions
 from .compute_weights import compute_all
 
 if TYPE_CHECKING:
+    from intarsia_ir.partition.measured import MeasuredSeconds
+    from intarsia_ir.partition.rules import PlaceRule
     from intarsia_ir.tir.intrinsic import Intrinsic, IntrinsicRule
     from intarsia_ir.tir.target_call import CodegenSignature
 
-    from ..partition.measured import MeasuredSeconds
-    from ..partition.rules import PlaceRule
     from ..target.kind_table import Origin
     from ..target.read import OneSpec, TargetSpec
 
@@ -142,12 +143,7 @@ def partition_module(
         )
         return cast("Sequence[Region]", answer)
 
-    prices = Prices.of(
-        target.fallback,
-        [*owners.values()],
-        measured,
-        performances(host, (target.fallback, *owners.values())),
-    )
+    prices = prices_of(host, target.fallback, [*owners.values()], measured)
 
     def partition_main(one: IRModule, given: Sequence[PlaceRule]) -> PartitionResult:
         return partition(
@@ -178,6 +174,20 @@ def simulations(host: Host, target: CompositeTarget) -> dict[str, str]:
         if how:
             found[part.kind.name] = str(how)
     return found
+
+
+def prices_of(
+    host: Host, fallback: Target, accelerators: Sequence[Target], measured: MeasuredSeconds | None
+) -> Prices:
+    """Return the prices of a target's parts, by what their plugins state and what was measured.
+
+    Raises:
+        PluginError: A plugin failed.
+    """
+    device, *devices = (
+        PricedDevice(part.kind.name, part.kind.device_type) for part in (fallback, *accelerators)
+    )
+    return Prices.of(device, devices, measured, performances(host, (fallback, *accelerators)))
 
 
 def performances(

@@ -83,7 +83,7 @@ def hint_of(hook: str) -> object:
         case "known_values":
             from ..target.kind import KnownValues as Answer
         case "performance":
-            from ..target.kind import Performance, RelativePerformance
+            from intarsia_ir.performance import Performance, RelativePerformance
 
             return Performance | RelativePerformance
         case "machine":

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from intarsia_ir.hardware.tag_file import read_hardware
+from intarsia_ir.hardware.tags import HardwareTable, HardwareTag
 from intarsia_runtime.errors import ModelError, PluginError
 
-from ..target.hardware import HardwareTable, HardwareTag
-from ..target.hardware_file import read_hardware
 from .discovery import Found
 
 FILES = "INTARSIA_HARDWARE"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import click
 
     from intarsia_ir.graph.expr import Function
+    from intarsia_ir.performance import Performance, RelativePerformance
     from intarsia_ir.regions.region import Region
     from intarsia_ir.regions.support import SupportTable
     from intarsia_ir.tir.func import PrimFunc
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from intarsia_runtime.artifact.unit import CompiledUnit
 
     from ..target.config_kind import ExecutorKind, RuntimeKind
-    from ..target.kind import KnownValues, Performance, RelativePerformance, TargetKind
+    from ..target.kind import KnownValues, TargetKind
     from ..target.kind_attribute import KindAttributeValue
     from ..target.target import Target
     from .frontend import Frontend

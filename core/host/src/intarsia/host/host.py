@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     import click
 
+    from intarsia_ir.hardware.tags import Hardware, HardwareTable, HardwareTag
+
     from ..target.config_kind import ConfigKind
-    from ..target.hardware import Hardware, HardwareTable, HardwareTag
     from ..target.kind import Memory, TargetKind
     from ..target.kind_table import Origin
     from ..target.read import TargetSpec
@@ -286,7 +287,7 @@ class Host:
         They are those of the fallback's kind; a level that the hardware tag describes replaces its
         namesake.
         """
-        from ..target.hardware import merge_memory
+        from intarsia_ir.hardware.tags import merge_memory
 
         hardware = self.hardware_of(target)
         return merge_memory(target.fallback.kind.memory, hardware.memory if hardware else ())

@@ -12,10 +12,15 @@ from typing import TYPE_CHECKING
 import importlib_metadata
 from msgspec import Struct
 
-from intarsia_runtime.errors import DuplicateName, PluginError, TargetError, UsageError
+from intarsia_runtime.errors import (
+    DuplicateName,
+    PluginError,
+    TargetError,
+    UsageError,
+    did_you_mean,
+)
 
 from ..target.kind_table import unknown_kind
-from ..target.options import did_you_mean
 from .discovery import Found, State, find_plugins, name_key
 from .manifest import ConfigRow, Manifest
 from .registry import Registry

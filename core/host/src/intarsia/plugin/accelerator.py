@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from intarsia_ir.ops.shape import Concatenate, Split, Transpose
     from intarsia_ir.ops.slicing import StridedSlice
     from intarsia_ir.ops.unary import Clip
+    from intarsia_ir.performance import Performance, RelativePerformance
     from intarsia_ir.reduced import ReducedConvolution
     from intarsia_ir.regions.answers import (
         count_macs,
@@ -84,13 +85,14 @@ if TYPE_CHECKING:
         ToolchainError,
         UnsupportedError,
         WorkerLost,
+        did_you_mean,
     )
 
     from ..host.markers import hookimpl
     from ..host.probe import Probe
-    from ..target.kind import Memory, Performance, RelativePerformance, Role, TargetKind
+    from ..target.kind import Memory, Role, TargetKind
     from ..target.kind_attribute import KindAttribute, KindAttributeValue
-    from ..target.options import did_you_mean, option
+    from ..target.options import option
     from ..target.target import CompositeTarget, Target
 
 __all__ = [
@@ -211,9 +213,9 @@ if not TYPE_CHECKING:
             "intarsia_ir.regions.support": (
                 "Code Predicate Support SupportRow SupportTable support_markdown"
             ),
-            "intarsia.target.kind": "Memory Performance RelativePerformance Role TargetKind",
+            "intarsia.target.kind": "Memory Role TargetKind",
             "intarsia.target.kind_attribute": "KindAttribute KindAttributeValue",
-            "intarsia.target.options": "did_you_mean option",
+            "intarsia.target.options": "option",
             "intarsia.target.target": "CompositeTarget Target",
             "intarsia_ir.graph.expr": (
                 "Call Constant Expr Function Tuple TupleGetItem Var constant tensor_type"
@@ -229,13 +231,14 @@ if not TYPE_CHECKING:
             "intarsia_ir.ops.shape": "Concatenate Split Transpose",
             "intarsia_ir.ops.slicing": "StridedSlice",
             "intarsia_ir.ops.unary": "Clip",
+            "intarsia_ir.performance": "Performance RelativePerformance",
             "intarsia_ir.reduced": "ReducedConvolution",
             "intarsia_runtime.artifact.abandoned": "temporary_folder",
             "intarsia_runtime.artifact.unit": "SHARED_LIBRARY SHARED_LIBRARY_FORMAT CompiledUnit",
             "intarsia_runtime.dtype": "DType",
             "intarsia_runtime.errors": (
                 "ArtifactError IntarsiaError PluginError ResourceError TargetError "
-                "ToolchainError UnsupportedError WorkerLost"
+                "ToolchainError UnsupportedError WorkerLost did_you_mean"
             ),
         },
     )

@@ -13,6 +13,7 @@ from intarsia_runtime.lazy import lazy_names
 
 if TYPE_CHECKING:
     from intarsia_ir.graph.expr import Call, Constant, Function, Var
+    from intarsia_ir.performance import Performance, RelativePerformance
     from intarsia_ir.tir.intrinsic import Intrinsic
     from intarsia_ir.tir.module import FusedGroup, Lowered, TensorModule
     from intarsia_ir.tir.space import Tuned
@@ -28,22 +29,15 @@ if TYPE_CHECKING:
         ToolchainError,
         UnsupportedError,
         WorkerLost,
+        did_you_mean,
     )
 
     from ..host.markers import hookimpl
     from ..host.probe import Probe
     from ..target.config_kind import ExecutorKind, Rule, RuntimeKind
-    from ..target.kind import (
-        KnownValue,
-        KnownValues,
-        Memory,
-        Performance,
-        RelativePerformance,
-        Role,
-        TargetKind,
-    )
+    from ..target.kind import KnownValue, KnownValues, Memory, Role, TargetKind
     from ..target.kind_attribute import KindAttribute, KindAttributeValue
-    from ..target.options import did_you_mean, option
+    from ..target.options import option
     from ..target.target import CompositeTarget, Target
 
 __all__ = [
@@ -97,13 +91,12 @@ if not TYPE_CHECKING:
             "intarsia.host.markers": "hookimpl",
             "intarsia.host.probe": "Probe",
             "intarsia.target.config_kind": "ExecutorKind Rule RuntimeKind",
-            "intarsia.target.kind": (
-                "KnownValue KnownValues Memory Performance RelativePerformance Role TargetKind"
-            ),
+            "intarsia.target.kind": ("KnownValue KnownValues Memory Role TargetKind"),
             "intarsia.target.kind_attribute": "KindAttribute KindAttributeValue",
-            "intarsia.target.options": "did_you_mean option",
+            "intarsia.target.options": "option",
             "intarsia.target.target": "CompositeTarget Target",
             "intarsia_ir.graph.expr": "Call Constant Function Var",
+            "intarsia_ir.performance": "Performance RelativePerformance",
             "intarsia_ir.tir.intrinsic": "Intrinsic",
             "intarsia_ir.tir.module": "FusedGroup Lowered TensorModule",
             "intarsia_ir.tir.space": "Tuned",
@@ -112,7 +105,7 @@ if not TYPE_CHECKING:
             "intarsia_runtime.dtype": "DType",
             "intarsia_runtime.errors": (
                 "ArtifactError IntarsiaError PluginError ResourceError TargetError "
-                "ToolchainError UnsupportedError WorkerLost"
+                "ToolchainError UnsupportedError WorkerLost did_you_mean"
             ),
         },
     )

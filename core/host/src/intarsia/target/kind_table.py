@@ -11,11 +11,11 @@ from typing import Protocol
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from intarsia_runtime.errors import TargetError
+from intarsia_runtime.errors import TargetError, did_you_mean
 from intarsia_runtime.guarded import LateOwner
 
 from .kind import Role, TargetKind
-from .options import OptionRow, Value, check_value, did_you_mean, find_row, option_rows, set_options
+from .options import OptionRow, Value, check_value, find_row, option_rows, set_options
 from .target import Target
 from .universal import HARDWARE, KEYS, HardwareDevice, Tag, check_keys, target_rows
 

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from intarsia_runtime.errors import VerifyError
 
 from .expr import Call, CallFunction, Expr, Function
 from .op import Op, OpAttrs
-from .types import TensorType
+from .types import Dim, TensorType
 from .walk import post_order
 
 if TYPE_CHECKING:
@@ -50,16 +50,51 @@ class Control(Op):
         raise NotImplementedError
 
     @staticmethod
+    def defined(attrs: OpAttrs) -> tuple[str, ...]:
+        """Return the size variables that a call defines; its first results are their values."""
+        raise NotImplementedError
+
+    @staticmethod
+    def inner(attrs: OpAttrs) -> tuple[str, ...]:
+        """Return the size variables that parameters of its functions have besides."""
+        return ()
+
+    @staticmethod
     def captured(attrs: OpAttrs) -> int:
         """Return the number of the first operand that is a captured value."""
         raise NotImplementedError
 
     @staticmethod
     def evaluate(
-        attrs: OpAttrs, arrays: Sequence[np.ndarray], invoke: Invoke
+        attrs: OpAttrs,
+        arrays: Sequence[np.ndarray],
+        invoke: Invoke,
+        sizes: Mapping[str, int],
     ) -> tuple[np.ndarray, ...]:
-        """Compute a call: the definition."""
+        """Compute a call: the definition.
+
+        Args:
+            attrs: Of the call.
+            arrays: Its operands.
+            invoke: Evaluates a function of the module.
+            sizes: Values of size variables.
+        """
         raise NotImplementedError
+
+
+def same_types(
+    types: Sequence[TensorType], wanted: Sequence[TensorType], free: Collection[str]
+) -> bool:
+    """Whether types are equal, but for sizes where ``wanted`` has one of the ``free`` variables."""
+    return len(types) == len(wanted) and all(
+        own.dtype is other.dtype
+        and own.rank == other.rank
+        and all(
+            size == given or (isinstance(given, Dim) and given.is_variable and given.name in free)
+            for size, given in zip(own.shape, other.shape, strict=True)
+        )
+        for own, other in zip(types, wanted, strict=True)
+    )
 
 
 def control_of(expr: Expr) -> type[Control] | None:

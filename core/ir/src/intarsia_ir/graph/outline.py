@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
 from .expr import Constant, Expr, Function, Var, make_tuple
+from .size_scopes import used_sizes
 from .walk import children, with_children
 
 
@@ -19,7 +21,12 @@ class Outlined(Struct, frozen=True, eq=False):
 
 
 def outline(
-    params: Sequence[Var], results: Sequence[Expr], *, outside: Container[Expr], hoist: bool
+    params: Sequence[Var],
+    results: Sequence[Expr],
+    *,
+    outside: Container[Expr],
+    hoist: bool,
+    sizes: AbstractSet[str] = frozenset(),
 ) -> Outlined:
     """Return a function that computes values; constants are inside.
 
@@ -28,13 +35,15 @@ def outline(
         results: The values.
         outside: Expressions of the function around that are computed there anyway.
         hoist: Leave outside also what does not depend on ``params``: loops compute it once.
+        sizes: Size variables that only the function knows.
     """
     order = _order(results, params, outside)
     varying: set[Expr] = set(params)
     constant: set[Expr] = set()
     for node in order:
         operands = children(node)
-        if any(child in varying for child in operands):
+        is_sized = bool(sizes) and not sizes.isdisjoint(used_sizes(node))
+        if is_sized or any(child in varying for child in operands):
             varying.add(node)
         elif isinstance(node, Constant) or (
             operands and all(child in constant for child in operands)

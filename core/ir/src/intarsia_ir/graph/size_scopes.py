@@ -12,6 +12,7 @@ from typing import cast
 
 from intarsia_runtime.errors import VerifyError
 
+from .control import control_of
 from .expr import Call, Expr, Function
 from .op import OpAttrs
 from .types import Dim, TensorType, TupleType, Type
@@ -19,17 +20,26 @@ from .walk import children, post_order
 
 
 def defined_size(node: Expr) -> str | None:
-    """Return the name of the size variable that a node defines, if it does."""
+    """Return the name of the size variable that a node is the value of, if it is."""
     if not isinstance(node, Call) or not node.op.defines_size:
         return None
-    size = getattr(node.attrs, "size", None)
+    size: object = object.__getattribute__(node.attrs, "size")
     return size.name if isinstance(size, Dim) else None
+
+
+def defined_sizes(node: Expr) -> tuple[str, ...]:
+    """Return the names of the size variables that a node defines, control flow included."""
+    operator = control_of(node)
+    if operator is not None and isinstance(node, Call):
+        return operator.defined(node.attrs)
+    name = defined_size(node)
+    return () if name is None else (name,)
 
 
 def used_sizes(node: Expr) -> frozenset[str]:
     """Return the names of the size variables in the type and the attributes of a node."""
     found = set(_of_type(node.type))
-    if isinstance(node, Call) and not node.op.defines_size:
+    if control_of(node) is None and isinstance(node, Call) and not node.op.defines_size:
         found.update(sizes_in(node.attrs))
     return frozenset(found)
 
@@ -65,12 +75,10 @@ def definitions(function: Function) -> dict[str, Expr]:
     """
     found: dict[str, Expr] = {}
     for node in post_order(function.body):
-        name = defined_size(node)
-        if name is None:
-            continue
-        if name in found or any(name in used_sizes(param) for param in function.params):
-            raise VerifyError(f"size '{name}' is defined twice", where=str(node.span))
-        found[name] = node
+        for name in defined_sizes(node):
+            if name in found or any(name in used_sizes(param) for param in function.params):
+                raise VerifyError(f"size '{name}' is defined twice", where=str(node.span))
+            found[name] = node
     return found
 
 
@@ -85,9 +93,9 @@ def verify_size_scopes(function: Function) -> None:
         return
     known: dict[Expr, frozenset[str]] = {}
     for node in post_order(function.body):
-        own = defined_size(node)
+        own = defined_sizes(node)
         reached = _union(known[child] for child in children(node))
-        known[node] = reached if own is None else reached | {own}
+        known[node] = reached.union(own) if own else reached
         missing = (used_sizes(node) & found.keys()) - known[node]
         if missing:
             raise VerifyError(

@@ -9,7 +9,7 @@ from intarsia_runtime.artifact.deferred import DeferredArray
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, VerifyError
 
-from .control import called_by, control_of
+from .control import called_by, control_of, same_types
 from .expr import (
     Call,
     CallFunction,
@@ -132,16 +132,21 @@ def _verify_control(module: IRModule, node: Call) -> None:
         if name not in module.functions:
             raise VerifyError(f"the module has no function '@{name}'", where=str(node.span))
         function = module.functions[name]
-        sides = (
-            ("takes", [p.type for p in function.params], op.params(node.attrs, types, name)),
-            ("gives", [value.type for value in function.outputs], op.results(node.attrs)),
-        )
-        for what, own, wanted in sides:
-            if own != wanted:
-                mine, other = (", ".join(map(str, side)) for side in (own, wanted))
-                raise VerifyError(
-                    f"'@{name}' {what} ({mine}), '{node.name}' has ({other})", where=str(node.span)
-                )
+        params = [tensor_type(param) for param in function.params]
+        results = [tensor_type(value) for value in function.outputs]
+        given = op.params(node.attrs, types, name)
+        wanted = op.results(node.attrs)
+        if not same_types(given, params, op.inner(node.attrs)):
+            raise _misfit(f"'@{name}' takes", params, f"'{node.name}' gives", given, node)
+        if not same_types(results, wanted, op.defined(node.attrs)):
+            raise _misfit(f"'@{name}' gives", results, f"'{node.name}' takes", wanted, node)
+
+
+def _misfit(
+    whose: str, own: Sequence[Type], others: str, wanted: Sequence[Type], node: Expr
+) -> VerifyError:
+    mine, other = (", ".join(map(str, side)) for side in (own, wanted))
+    return VerifyError(f"{whose} ({mine}), {others} ({other})", where=str(node.span))
 
 
 def _verify_function_call(module: IRModule, node: CallFunction) -> None:

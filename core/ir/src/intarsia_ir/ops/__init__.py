@@ -66,6 +66,7 @@ from ..ops import (
     trees,
     unary,
     unary_rules,
+    unique,
 )
 from ..ops import image_regions as regions
 
@@ -100,6 +101,7 @@ _FAMILIES = (
     suppression,
     trees,
     unary,
+    unique,
 )
 
 _RULES = (

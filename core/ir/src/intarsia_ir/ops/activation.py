@@ -391,4 +391,4 @@ class Prelu(Op):
     @staticmethod
     def compute(attrs: OpAttrs, x: Tensor, slope: Tensor) -> Tensor:
         """Scale the negative elements."""
-        return map_elements(_prelu_element, x, slope, name="nn_prelu")
+        return map_elements(_prelu_element, x, slope, name="nn_prelu", shape=x.shape)

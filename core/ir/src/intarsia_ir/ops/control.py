@@ -18,11 +18,12 @@ from msgspec.structs import replace
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
+from intarsia_runtime.size import value_of
 
-from ..graph.control import Control, Invoke
+from ..graph.control import Control, Invoke, same_types
 from ..graph.guards import Guard
 from ..graph.op import OpAttrs, operator
-from ..graph.types import Size, TensorType, TupleType, Type
+from ..graph.types import Dim, Size, TensorType, TupleType, Type
 from .arrays import Array, numpy_dtype
 from .type_rules import operands
 
@@ -36,12 +37,14 @@ def is_one(type_: Type, dtype: DType) -> bool:
 class If(Control):
     """The results of one of two functions, chosen by a bool when the model runs.
 
-    Operands are the condition, and the parameters that both functions have.
+    Operands are the condition, and the parameters that both functions have. The first results are
+    the values of the size variables that the call defines, one int64 each.
     """
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``then``, ``orelse``: the functions; ``results``: the types of what both give.
 
+        ``sizes``: the variables in results that the chosen function decides.
         ``then_guards``, ``else_guards``: sizes that must be equal where the function is chosen, two
         of them and why, one guard after the other.
         """
@@ -49,6 +52,7 @@ class If(Control):
         then: str
         orelse: str
         results: tuple[TensorType, ...]
+        sizes: tuple[int, ...] = ()
         then_guards: tuple[int | str, ...] = ()
         else_guards: tuple[int | str, ...] = ()
 
@@ -58,6 +62,7 @@ class If(Control):
         condition, *_ = operands(cls.name, types, 1, len(types))
         if not is_one(condition, DType.BOOL):
             raise TypeRuleError(f"{cls.name}: the condition is a {condition}, not one bool")
+        _check_defined(cls.name, attrs.sizes, attrs.results)
         return TupleType(attrs.results)
 
     @staticmethod
@@ -83,12 +88,19 @@ class If(Control):
         return list(cast("If.Attrs", attrs).results)
 
     @staticmethod
+    def defined(attrs: OpAttrs) -> tuple[str, ...]:
+        """Those that the chosen function decides."""
+        return _names(cast("If.Attrs", attrs).sizes)
+
+    @staticmethod
     def captured(attrs: OpAttrs) -> int:
         """All but the condition."""
         return 1
 
     @staticmethod
-    def evaluate(attrs: OpAttrs, arrays: Sequence[Array], invoke: Invoke) -> tuple[Array, ...]:
+    def evaluate(
+        attrs: OpAttrs, arrays: Sequence[Array], invoke: Invoke, sizes: Mapping[str, int]
+    ) -> tuple[Array, ...]:
         """Carry out the chosen function alone."""
         own = cast("If.Attrs", attrs)
         return invoke(own.then if arrays[0].reshape(()) else own.orelse, arrays[1:])
@@ -96,22 +108,27 @@ class If(Control):
 
 @operator("control.loop")
 class Loop(Control):
-    """A function carried out turn after turn, as long as everything that is given allows it.
+    """A function carried out iteration after iteration, as long as everything that is given allows
+    it.
 
-    Operands are the limit of turns (one int64, if ``has_trip``), the first condition (one bool, if
-    ``has_condition``), the values that each turn hands to the next, tensors of which each turn gets
-    one slice along the first axis, and captured values. Parameters of the function are the number
-    of the turn (an int64 scalar, if ``takes_turn``), the carried values, the slices, and the
-    captured values. It gives the condition of the next turn (if ``has_condition``), the carried
-    values, and values of which those of all turns become one tensor, along a new first axis. The
-    results are the last carried values, and these tensors.
+    Operands are the limit of iterations (one int64, if ``has_trip``), the first condition (one
+    bool, if ``has_condition``), the values that each iteration hands to the next, tensors of which
+    each iteration gets one slice along the first axis, and captured values. Parameters of the
+    function are the number of the iteration (an int64 scalar, if ``takes_iteration``), the carried
+    values, the slices, and the captured values. It gives the condition of the next iteration (if
+    ``has_condition``), the carried values, and values of which those of all iterations become one
+    tensor, along a new first axis. The results are the last carried values, and these tensors.
+
+    Carried values may have another size in each iteration. The first of them are then the values of
+    size variables, one int64 each.
     """
 
     class Attrs(OpAttrs, frozen=True, kw_only=True):
         """``body``: the function; ``results``: types; ``carried``, ``sliced``: how many values.
 
-        ``most``: no more turns than this, which is also the first size of what is sliced or
-        collected; -1 if there is no such limit.
+        ``most``: no more iterations than this, which is also the first size of what is sliced or
+        collected; -1 if there is no such limit. ``sizes``: the size variables in results that the
+        first carried values are; ``iteration_sizes``: those that they are in the body.
         """
 
         body: str
@@ -121,24 +138,30 @@ class Loop(Control):
         most: int = -1
         has_trip: bool = False
         has_condition: bool = False
-        takes_turn: bool = False
+        takes_iteration: bool = False
+        sizes: tuple[int, ...] = ()
+        iteration_sizes: tuple[int, ...] = ()
 
     @classmethod
     def type_rule(cls, attrs: Attrs, *types: Type) -> TupleType:
-        """The stated results, which must fit what is carried, and the number of turns."""
+        """The stated results, which must fit what is carried, and the number of iterations."""
         tensors = operands(cls.name, types, cls.captured(attrs), len(types))
         heads = [DType.INT64] * attrs.has_trip + [DType.BOOL] * attrs.has_condition
         for type_, dtype in zip(tensors, heads, strict=False):
             if not is_one(type_, dtype):
                 raise TypeRuleError(f"{cls.name}: needs one {dtype}, got {type_}")
         carried = tensors[len(heads) : len(heads) + attrs.carried]
-        if carried != attrs.results[: attrs.carried]:
+        _check_defined(cls.name, attrs.sizes, attrs.results)
+        if len(attrs.sizes) != len(attrs.iteration_sizes):
+            raise TypeRuleError(f"{cls.name}: {len(attrs.iteration_sizes)} sizes in the body")
+        names = cls.defined(attrs)
+        if not same_types(carried, attrs.results[: attrs.carried], names):
             wanted = ", ".join(map(str, carried))
             raise TypeRuleError(f"{cls.name}: hands on ({wanted}), but results are others")
         sliced = tensors[len(heads) + attrs.carried :][: attrs.sliced]
         stacked = (*sliced, *attrs.results[attrs.carried :])
         if stacked and attrs.most == -1:
-            raise TypeRuleError(f"{cls.name}: slices, and has no number of turns")
+            raise TypeRuleError(f"{cls.name}: slices, and has no number of iterations")
         for type_ in stacked:
             if not type_.rank or type_.shape[0] != attrs.most:
                 raise TypeRuleError(f"{cls.name}: {type_} has not {attrs.most} slices")
@@ -156,13 +179,13 @@ class Loop(Control):
 
     @staticmethod
     def params(attrs: OpAttrs, types: Sequence[TensorType], function: str) -> list[TensorType]:
-        """The number of the turn, carried values, slices, captured values."""
+        """The number of the iteration, carried values, slices, captured values."""
         own = cast("Loop.Attrs", attrs)
         first = own.has_trip + own.has_condition
         last = first + own.carried + own.sliced
-        turn = [TensorType((), DType.INT64)] * own.takes_turn
+        iteration = [TensorType((), DType.INT64)] * own.takes_iteration
         slices = [row_type(type_) for type_ in types[first + own.carried : last]]
-        return [*turn, *types[first : first + own.carried], *slices, *types[last:]]
+        return [*iteration, *types[first : first + own.carried], *slices, *types[last:]]
 
     @staticmethod
     def results(attrs: OpAttrs) -> list[TensorType]:
@@ -173,17 +196,29 @@ class Loop(Control):
         return [*condition, *own.results[: own.carried], *rows]
 
     @staticmethod
+    def defined(attrs: OpAttrs) -> tuple[str, ...]:
+        """Those of carried values behind the last iteration."""
+        return _names(cast("Loop.Attrs", attrs).sizes)
+
+    @staticmethod
+    def inner(attrs: OpAttrs) -> tuple[str, ...]:
+        """Those of carried values in an iteration."""
+        return _names(cast("Loop.Attrs", attrs).iteration_sizes)
+
+    @staticmethod
     def captured(attrs: OpAttrs) -> int:
         """All behind what is carried and sliced."""
         own = cast("Loop.Attrs", attrs)
         return own.has_trip + own.has_condition + own.carried + own.sliced
 
     @staticmethod
-    def evaluate(attrs: OpAttrs, arrays: Sequence[Array], invoke: Invoke) -> tuple[Array, ...]:
-        """Carry out the body turn after turn."""
+    def evaluate(
+        attrs: OpAttrs, arrays: Sequence[Array], invoke: Invoke, sizes: Mapping[str, int]
+    ) -> tuple[Array, ...]:
+        """Carry out the body iteration after iteration."""
         own = cast("Loop.Attrs", attrs)
         rest = list(arrays)
-        limits = [] if own.most == -1 else [own.most]
+        limits = [] if own.most == -1 else [value_of(own.most, sizes)]
         limits += [int(rest.pop(0).reshape(()))] if own.has_trip else []
         limit = min(limits, default=None)
         going = bool(rest.pop(0).reshape(())) if own.has_condition else True
@@ -191,7 +226,7 @@ class Loop(Control):
         sliced, captured = rest[: own.sliced], rest[own.sliced :]
         rows: list[Sequence[Array]] = []
         while going and (limit is None or len(rows) < limit):
-            number = [np.array(len(rows))] * own.takes_turn
+            number = [np.array(len(rows))] * own.takes_iteration
             given = [*number, *state, *(array[len(rows)] for array in sliced), *captured]
             results = list(invoke(own.body, given))
             going = bool(results.pop(0).reshape(())) if own.has_condition else True
@@ -202,6 +237,19 @@ class Loop(Control):
         return (*state, *(_stacked(parts, k) for parts, k in zip(stacked, kinds, strict=True)))
 
 
+def _names(sizes: Sequence[object]) -> tuple[str, ...]:
+    return tuple(size.name for size in sizes if isinstance(size, Dim))
+
+
+def _check_defined(name: str, sizes: Sequence[object], results: Sequence[TensorType]) -> None:
+    """Check that a call defines variables, and that its first results are their values."""
+    for number, size in enumerate(sizes):
+        if not isinstance(size, Dim) or not size.is_variable:
+            raise TypeRuleError(f"{name}: {size} is no size variable")
+        if number >= len(results) or results[number] != SIZE:
+            raise TypeRuleError(f"{name}: no result is the value of {size}")
+
+
 def _stacked(parts: Sequence[Array], type_: TensorType) -> Array:
     if parts:
         return np.stack(parts)
@@ -209,14 +257,18 @@ def _stacked(parts: Sequence[Array], type_: TensorType) -> Array:
     return np.empty((0, *sizes), numpy_dtype(type_.dtype))
 
 
+SIZE = TensorType((1,), DType.INT64)
+"""Type of the value of a size variable."""
+
+
 def row_type(type_: TensorType) -> TensorType:
     """Return the type of one slice along the first axis."""
     return type_.with_shape(type_.shape[1:])
 
 
-def stacked_type(type_: TensorType, turns: Size) -> TensorType:
-    """Return the type of as many slices as there are turns."""
-    return type_.with_shape((turns, *type_.shape))
+def stacked_type(type_: TensorType, iterations: Size) -> TensorType:
+    """Return the type of as many slices as there are iterations."""
+    return type_.with_shape((iterations, *type_.shape))
 
 
 def flat_guards(guards: Sequence[Guard]) -> tuple[int | str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from intarsia_runtime.errors import ModelError, VerifyError
 
 from ..budget import budget
-from ..graph.control import control_of
+from ..graph.control import Control, control_of
 from ..graph.expr import (
     Call,
     CallFunction,
@@ -175,11 +175,10 @@ class _Run:
                 self._budget.check(node.span)
                 if isinstance(node.type, TensorType) and node.type.is_static:
                     self._budget.reserve(node.type.bytes, node.span)
-                attrs = self._attrs(node)
                 operator = control_of(node)
                 if operator is not None:
-                    operands = [np.asarray(self._values[arg]) for arg in node.args]
-                    return operator.evaluate(attrs, operands, self._carry_out)
+                    return self._controlled(node, operator)
+                attrs = self._attrs(node)
                 with np.errstate(all="ignore"):
                     result = node.op.reference(attrs, *(self._values[arg] for arg in node.args))
                 self._note_size(node, result)
@@ -198,6 +197,14 @@ class _Run:
                 return self._values[self._chosen(node)]
             case Var():
                 raise VerifyError(f"variable '{node.name}' is used but not defined")
+
+    def _controlled(self, node: Call, operator: type[Control]) -> Value:
+        """Carry out control flow, and note the sizes that it defines."""
+        operands = [np.asarray(self._values[arg]) for arg in node.args]
+        results = operator.evaluate(node.attrs, operands, self._carry_out, self._sizes)
+        for name, value in zip(operator.defined(node.attrs), results, strict=False):
+            self._sizes[name] = int(value.reshape(()))
+        return results
 
     def _attrs(self, node: Call) -> OpAttrs:
         """Return the attributes of a call with numbers for sizes."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
-from intarsia_runtime.size import Dim, maximum, numbers
+from intarsia_runtime.size import Dim, maximum
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir.expr import PrimExpr, cast, const, equal, select
@@ -43,7 +44,8 @@ class Full(Op):
     def type_rule(cls, attrs: Attrs, *types: Type) -> TensorType:
         """The type that the attributes give."""
         check_sizes(cls.name, *operands(cls.name, types, 0, len(types)))
-        if any(size < 0 for size in numbers(attrs.shape)):
+        why = f"{cls.name}: a size must not be negative"
+        if not all(require_at_most(0, size, why) for size in attrs.shape):
             raise TypeRuleError(f"{cls.name}: shape {shape_text(attrs.shape)} has a negative size")
         return TensorType(attrs.shape, attrs.dtype)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import TypeRuleError
 
+from ..graph.guards import require_at_most
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import TensorType, Type
 from ..tir.buffer import Buffer, MemoryScope
@@ -59,7 +60,9 @@ class RoiAlign(Op):
         check_dtype(cls.name, is_float, "floating-point", x, rois)
         check_dtype(cls.name, is_index, "int32 or int64", images)
         fits = rois.rank == 2 and rois.shape[1] == 4 and images.rank == 1
-        if x.rank != 4 or 0 in x.shape or not fits or not same_size(rois.shape[0], images.shape[0]):
+        why = f"{cls.name}: there must be elements to sample"
+        fits = fits and all(require_at_most(1, size, why) for size in x.shape)
+        if x.rank != 4 or not fits or not same_size(rois.shape[0], images.shape[0]):
             raise TypeRuleError(
                 f"{cls.name}: regions {shape_text(rois.shape)} and {shape_text(images.shape)} do"
                 f" not fit images {shape_text(x.shape)}"

@@ -55,7 +55,7 @@ class WithSizes(Op):
     @classmethod
     def type_rule(cls, attrs: OpAttrs, *types: Type) -> TensorType:
         """The type of the first operand."""
-        x, *sizes = operands(cls.name, types, 2, len(types))
+        x, *sizes = operands(cls.name, types, 2, max(2, len(types)))
         check_sizes(cls.name, *sizes)
         return x
 

@@ -109,6 +109,8 @@ def _reshaped_axis(batched: BatchedCall) -> BatchAxis | None:
         if behind % after == 0 and inner and length % (size * inner) == 0:
             return BatchAxis(axis, length // (size * inner), inner)
         after *= length
+        if not after:  # nothing has no order
+            return None
     return None
 
 

@@ -41,23 +41,29 @@ class Support:
         detail: The reason in words.
         seconds: What the accelerator needs for the match, as far as it knows.
         flops: Arithmetic operations of the match, if the accelerator counts them itself.
+        caution: What the accelerator computes otherwise than defined, in words; empty if nothing.
     """
 
     code: Code
     detail: str = ""
     seconds: float | None = None
     flops: float | None = None
+    caution: str = ""
 
     @classmethod
-    def yes(cls, *, seconds: float | None = None, flops: float | None = None) -> Support:
+    def yes(
+        cls, *, seconds: float | None = None, flops: float | None = None, caution: str = ""
+    ) -> Support:
         """The accelerator takes it.
 
         Args:
             seconds: Time it needs for the match, without calling the region and without borders.
             flops: Arithmetic operations it does for the match; divided by what its kind does in a
                 second. The host counts them if neither is given.
+            caution: What it computes otherwise than the operators are defined, in a few words:
+                the command line says so wherever it takes such a match.
         """
-        return cls(Code.OK, "", seconds, flops)
+        return cls(Code.OK, "", seconds, flops, caution)
 
     @classmethod
     def no(cls, code: Code | str, detail: str) -> Support:

@@ -9,7 +9,7 @@ of the documentation and the code generator's dispatch are derived from it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, Never, Self, TypeAlias, TypeVar, cast
 
@@ -304,8 +304,9 @@ class AcceleratorTable(Generic[RowT]):
             if not verdict or last is None:
                 return verdict
             answer = cast("object", last(row, match))
-            takes = isinstance(answer, Support) and bool(answer)
-            return verdict if takes else cast("Support", answer)
+            if isinstance(answer, Support) and answer:
+                return replace(verdict, caution=answer.caution)
+            return cast("Support", answer)
 
         return SupportTable(
             tuple(self._support_row(row, partial(judge, row)) for row in self.rows),

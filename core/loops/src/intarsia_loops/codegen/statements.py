@@ -45,19 +45,19 @@ class Statements:
         self._place = place
         self._region = region
         self._loops = 0  # of which one is around the other now
-        self._turns: list[str] = []
+        self._iterations: list[str] = []
 
     def write(self, steps: Sequence[Step]) -> list[str]:
         """Return the statements, indented as in a function."""
         return [line for step in steps for line in self._step(step)]
 
     def address_of(self, arg: Argument) -> str:
-        """Return the address of an argument: of the row of the turn, if it is one."""
+        """Return the address of an argument: of the row of the iteration, if it is one."""
         base = self._place(arg)
         if arg.loop is None:
             return base
         count = arg.bytes if arg.place is ArgumentSource.WORKSPACE else prod(arg.shape)
-        return f"{base} + {self._turns[arg.loop]} * {count}"
+        return f"{base} + {self._iterations[arg.loop]} * {count}"
 
     def _typed(self, arg: Argument) -> str:
         """An address as a pointer to the elements of an argument."""
@@ -95,23 +95,23 @@ class Statements:
         return f"*(const {kind} *)(const void *)({self.address_of(arg)})"
 
     def _loop(self, step: LoopStep) -> list[str]:
-        turn, limit = f"turn_{self._loops}", f"limit_{self._loops}"
+        iteration, limit = f"iteration_{self._loops}", f"limit_{self._loops}"
         self._loops += 1
-        holds = [] if step.most is None else [f"{turn} < {step.most}"]
+        holds = [] if step.most is None else [f"{iteration} < {step.most}"]
         lines = ["    {"]
         if step.trip is not None:
             kind = MEMORY_TYPES[DType.INT64]
             lines.append(f"        const {kind} {limit} = {self._scalar(step.trip)};")
-            holds.append(f"{turn} < {limit}")
+            holds.append(f"{iteration} < {limit}")
         if step.condition is not None:
             holds.append(self._scalar(step.condition))
         head = " && ".join(holds)
-        lines.append(f"        for (int64_t {turn} = 0; {head}; ++{turn}) {{")
-        if step.turn is not None:
+        lines.append(f"        for (int64_t {iteration} = 0; {head}; ++{iteration}) {{")
+        if step.iteration is not None:
             kind = MEMORY_TYPES[DType.INT64]
-            target = f"*({kind} *)(void *)({self.address_of(step.turn)})"
-            lines.append(f"            {target} = {turn};")
-        self._turns.append(turn)
+            target = f"*({kind} *)(void *)({self.address_of(step.iteration)})"
+            lines.append(f"            {target} = {iteration};")
+        self._iterations.append(iteration)
         lines += [2 * _INDENT + line for line in self.write(step.body.steps)]
-        self._turns.pop()
+        self._iterations.pop()
         return [*lines, "        }", "    }"]

@@ -41,8 +41,9 @@ to a stage, ``grow(state, stages + 1 + k, bytes)``; such an output is no argumen
 ``grow`` returns null, ``main`` fails.
 
 **Control flow.** A step may hold blocks of steps: :class:`IfStep` carries out one of two,
-:class:`LoopStep` one block turn after turn. Blocks read and write the memory of the whole plan, so
-a value that goes from one turn to the next has one place that the body reads and writes.
+:class:`LoopStep` one block iteration after iteration. Blocks read and write the memory of the whole
+plan, so a value that goes from one iteration to the next has one place that the body reads and
+writes.
 """
 
 from __future__ import annotations
@@ -114,9 +115,9 @@ class Argument(Struct, frozen=True, omit_defaults=True, repr_omit_defaults=True)
         index: Number of the input, output or constant; byte offset in the workspace.
         shape: Static shape as the callee sees it.
         dtype: Element type.
-        loop: Of a row that every turn of a loop has for itself: how many loops are around that
-            loop. The row of turn ``t`` lies ``t`` times its bytes behind the place. ``None`` for a
-            whole tensor.
+        loop: Of a row that every iteration of a loop has for itself: how many loops are around that
+            loop. The row of iteration ``t`` lies ``t`` times its bytes behind the place. ``None``
+            for a whole tensor.
     """
 
     place: ArgumentSource
@@ -234,14 +235,16 @@ class IfStep(Struct, frozen=True):
 
 
 class LoopStep(Struct, frozen=True):
-    """Carry out a block turn after turn, while all that is given of the following allows it.
+    """Carry out a block iteration after iteration, while all that is given of the following allows
+    it.
 
     Attributes:
-        body: One turn.
-        most: No more turns than this; arguments that are rows have so many.
-        trip: One int64: no more turns than it says. Read before the first turn.
-        condition: One bool, which must be true for a turn to begin. The body writes it.
-        turn: One int64, which becomes the number of the turn, from 0, before the turn begins.
+        body: One iteration.
+        most: No more iterations than this; arguments that are rows have so many.
+        trip: One int64: no more iterations than it says. Read before the first iteration.
+        condition: One bool, which must be true for an iteration to begin. The body writes it.
+        iteration: One int64, which becomes the number of the iteration, from 0, before the
+        iteration begins.
         label: What it is, for profiles.
         nodes: Names of the model's nodes that it is.
     """
@@ -250,7 +253,7 @@ class LoopStep(Struct, frozen=True):
     most: Size | None = None
     trip: Argument | None = None
     condition: Argument | None = None
-    turn: Argument | None = None
+    iteration: Argument | None = None
     label: str = ""
     nodes: tuple[str, ...] = ()
 
@@ -385,8 +388,8 @@ def _callee(step: Step) -> tuple[object, ...]:
             return f"{stage} {names}", tuple(size.argument for size in sizes)
         case IfStep(condition=condition, then=then, orelse=orelse):
             return "if", condition, _callees(then), _callees(orelse)
-        case LoopStep(body=body, trip=trip, condition=condition, turn=turn):
-            return "loop", str(step.most), trip, condition, turn, _callees(body)
+        case LoopStep(body=body, trip=trip, condition=condition, iteration=iteration):
+            return "loop", str(step.most), trip, condition, iteration, _callees(body)
 
 
 def _callees(block: Block) -> list[tuple[object, ...]]:

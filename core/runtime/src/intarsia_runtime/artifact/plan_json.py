@@ -151,7 +151,7 @@ def _block_to_json(block: Block) -> list[object]:
 
 
 def _loop_to_json(step: LoopStep) -> JsonObject:
-    said = {"trip": step.trip, "condition": step.condition, "turn": step.turn}
+    said = {"trip": step.trip, "condition": step.condition, "iteration": step.iteration}
     return {
         "loop": _block_to_json(step.body),
         **({} if step.most is None else {"most": _sizes_to_json((step.most,))[0]}),
@@ -207,7 +207,7 @@ def _control_from_json(document: JsonObject, depth: int) -> Step:
         _size_from_json(document["most"]) if "most" in document else None,
         optional("trip"),
         optional("condition"),
-        optional("turn"),
+        optional("iteration"),
         label,
         nodes,
     )

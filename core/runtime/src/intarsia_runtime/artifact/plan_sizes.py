@@ -13,6 +13,7 @@ from .plan import (
     ArgumentSource,
     CallPlan,
     GuardStep,
+    IfStep,
     KernelStep,
     LoopStep,
     OpenSizes,
@@ -62,7 +63,7 @@ def _used_sizes(plan: CallPlan) -> set[str]:
 
 
 def verify_stages(plan: CallPlan) -> None:
-    """Check that each stage of a plan has one step, and that no step is ahead of its stage.
+    """Check that each stage of a plan has a step, and that no step is ahead of its stage.
 
     Raises:
         ArtifactError: A step uses a size, or memory, before the step that makes it known.
@@ -70,24 +71,46 @@ def verify_stages(plan: CallPlan) -> None:
     sizes = plan.open or OpenSizes((), (), ())
     if sizes.stage(*(size for spec in plan.inputs for size in spec.shape)):
         raise ArtifactError("an input of the plan has a size that a step computes")
-    made = [step.stage for step in all_steps(plan.steps) if isinstance(step, SizesStep)]
-    if sorted(made) != list(range(1, len(sizes.stages) + 1)):
-        raise ArtifactError(f"the plan has steps for the stages {made} of {len(sizes.stages)}")
+    made = {step.stage for step in all_steps(plan.steps) if isinstance(step, SizesStep)}
+    if made != set(range(1, len(sizes.stages) + 1)):
+        numbers = sorted(made)
+        raise ArtifactError(f"the plan has steps for the stages {numbers} of {len(sizes.stages)}")
     _verify_block(plan, sizes, plan.steps, frozenset())
 
 
 def _verify_block(
     plan: CallPlan, sizes: OpenSizes, steps: Sequence[Step], known: frozenset[int]
-) -> None:
-    """Check steps behind which stages ``known`` have their sizes; those inside a step know more."""
+) -> frozenset[int]:
+    """Check steps before which stages ``known`` have their sizes; return those behind them.
+
+    Behind an ``if``, the sizes of a stage are known that both branches read. Where a stage is read
+    again, memory of other stages that was laid out for its old sizes is not known any more.
+    """
     for step in steps:
         if not _stages_of(plan, sizes, step) <= known:
             raise ArtifactError("a step of the plan uses a size before a step computes it")
         if isinstance(step, SizesStep):
             _verify_step(step, sizes)
-            known = known | {step.stage}
-        for block in blocks_of(step):
-            _verify_block(plan, sizes, block.steps, known)
+            known = (known - _outdated(plan, sizes, step.stage)) | {step.stage}
+        inner = [_verify_block(plan, sizes, block.steps, known) for block in blocks_of(step)]
+        if isinstance(step, IfStep):
+            known = inner[0] & inner[1]
+        if isinstance(step, LoopStep) and not known <= inner[0]:  # the next turn knows less
+            known = known & inner[0]
+            _verify_block(plan, sizes, step.body.steps, known)
+    return known
+
+
+def _outdated(plan: CallPlan, sizes: OpenSizes, stage: int) -> set[int]:
+    """Return the stages some of whose memory is as large as sizes of an earlier stage say."""
+    names = set(sizes.stages[stage - 1])
+    laid_out = [(size,) for size in sizes.slots] + [spec.shape for spec in plan.outputs]
+    found: set[int] = set()
+    for shape in laid_out:
+        used = {name for size in shape if isinstance(size, Dim) for name in size.variables()}
+        if not used.isdisjoint(names):
+            found.add(sizes.stage(*shape))
+    return found
 
 
 def _verify_step(step: SizesStep, sizes: OpenSizes) -> None:

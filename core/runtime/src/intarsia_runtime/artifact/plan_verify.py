@@ -22,7 +22,7 @@ from .plan_sizes import verify_sizes, verify_stages
 from .plan_walk import blocks_of, step_arguments
 
 Rows = tuple["Size | None", ...]
-"""How many turns each loop around a step makes at most, from the outermost."""
+"""How many iterations each loop around a step makes at most, from the outermost."""
 
 
 def verify_plan(plan: CallPlan) -> None:
@@ -61,7 +61,11 @@ def _verify_scalars(step: Step, number: int) -> None:
     if isinstance(step, IfStep):
         wanted = [(step.condition, DType.BOOL)]
     if isinstance(step, LoopStep):
-        wanted = [(step.condition, DType.BOOL), (step.trip, DType.INT64), (step.turn, DType.INT64)]
+        wanted = [
+            (step.condition, DType.BOOL),
+            (step.trip, DType.INT64),
+            (step.iteration, DType.INT64),
+        ]
     for argument, dtype in wanted:
         if argument is not None and (argument.dtype is not dtype or prod(argument.shape) != 1):
             raise ArtifactError(f"what steers step {number} of the plan is not one {dtype}")

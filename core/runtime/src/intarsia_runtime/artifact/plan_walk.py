@@ -49,8 +49,8 @@ def step_arguments(step: Step) -> tuple[Argument, ...]:
             return ()
         case IfStep(condition=condition):
             return (condition,)
-        case LoopStep(trip=trip, condition=condition, turn=turn):
-            return tuple(one for one in (trip, condition, turn) if one is not None)
+        case LoopStep(trip=trip, condition=condition, iteration=iteration):
+            return tuple(one for one in (trip, condition, iteration) if one is not None)
         case SizesStep(sizes=sizes):
             return tuple(one.argument for one in sizes)
         case _:
@@ -89,7 +89,7 @@ def map_step(
                 most=None if most is None else size(most),
                 trip=optional(step.trip),
                 condition=optional(step.condition),
-                turn=optional(step.turn),
+                iteration=optional(step.iteration),
             )
         case SizesStep(sizes=sizes):
             read = [RunSize(one.name, argument(one.argument)) for one in sizes]

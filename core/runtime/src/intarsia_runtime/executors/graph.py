@@ -25,7 +25,7 @@ class ProfileRow(Struct, frozen=True):
         milliseconds: Median over the repeats, of all its calls; of an ``if`` or a loop, without
             the steps inside.
         share: Part of the whole run, 0 to 1.
-        count: How often it ran; of a loop, how many turns it made.
+        count: How often it ran; of a loop, how many iterations it made.
     """
 
     label: str

@@ -45,7 +45,7 @@ class Measured(Struct, frozen=True):
 
     Attributes:
         seconds: Time of all its calls; of an ``if`` or loop without what is inside.
-        counts: How often it ran; of a loop, how many turns it made.
+        counts: How often it ran; of a loop, how many iterations it made.
     """
 
     seconds: tuple[float, ...]
@@ -130,7 +130,7 @@ class PlanWalk:
         self._values = NO_SIZES if memory is None else memory.values()
         self._count = 0
         self._steps = self._prepared(Block(plan.steps))
-        self._turns: list[int] = []
+        self._iterations: list[int] = []
         self._inputs: list[np.ndarray] = []
         self._outputs: list[np.ndarray] = []
 
@@ -150,7 +150,7 @@ class PlanWalk:
             ModelError: A guard does not hold.
         """
         self._program.check_open()
-        self._inputs, self._outputs, self._turns = inputs, outputs, []
+        self._inputs, self._outputs, self._iterations = inputs, outputs, []
         seconds, counts = [0.0] * len(self.rows), [0] * len(self.rows)
         self._carry_out(self._steps, seconds, counts, see)
         return Measured(tuple(seconds), tuple(counts))
@@ -173,12 +173,12 @@ class PlanWalk:
                 self._carry_out(branch, seconds, counts, see)
             elif isinstance(step, _Loop):
                 limit = self._limit(step.step)
-                self._turns.append(0)
+                self._iterations.append(0)
                 while self._goes_on(step.step, limit):
                     counts[number] += 1
                     self._carry_out(step.body, seconds, counts, see)
-                    self._turns[-1] += 1
-                self._turns.pop()
+                    self._iterations[-1] += 1
+                self._iterations.pop()
             elif isinstance(step, _Sizes):
                 counts[number] += 1
                 self._read_sizes(step.step)
@@ -220,14 +220,14 @@ class PlanWalk:
         return min(given, default=None)
 
     def _goes_on(self, step: LoopStep, limit: int | None) -> bool:
-        """Whether another turn begins; its number is written where the body reads it."""
-        turn = self._turns[-1]
-        if limit is not None and turn >= limit:
+        """Whether another iteration begins; its number is written where the body reads it."""
+        iteration = self._iterations[-1]
+        if limit is not None and iteration >= limit:
             return False
         if step.condition is not None and not self._number(step.condition):
             return False
-        if step.turn is not None:
-            self._view(step.turn)[...] = turn
+        if step.iteration is not None:
+            self._view(step.iteration)[...] = iteration
         return True
 
     def _number(self, argument: Argument) -> int:
@@ -255,7 +255,7 @@ class PlanWalk:
     def _row(self, argument: Argument) -> int:
         """Return how many bytes behind its place an argument begins."""
         argument = closed(argument, self._values)
-        return 0 if argument.loop is None else self._turns[argument.loop] * argument.bytes
+        return 0 if argument.loop is None else self._iterations[argument.loop] * argument.bytes
 
     def _address(self, argument: Argument) -> int:
         return data_address(self._memory(argument)) + self._row(argument)

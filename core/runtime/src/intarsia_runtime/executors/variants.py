@@ -12,15 +12,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, product
+from math import prod
 from typing import TypeAlias, cast
 
 import numpy as np
 
+from ..abi import array_dtype
 from ..artifact.archive import OpenedArtifact
 from ..artifact.passport import Part, Passport
+from ..artifact.plan import NARROW, TensorSpec
 from ..artifact.signature import ValueSpec
 from ..closing import Closing
-from ..errors import ModelError
+from ..dtype import DType, parse_dtype
+from ..errors import ModelError, ResourceError
 from ..forking import renew_lock_in_children
 from ..loading import PlanExecutable, RunValue
 from ..threads import choose_threads
@@ -32,6 +36,10 @@ OpenPart: TypeAlias = Callable[[OpenedArtifact], "PlanExecutable | VmExecutor"]
 
 Tile: TypeAlias = Mapping[str, tuple[int, int]]
 """For each size that has several values, which positions one program runs: begin and end."""
+
+
+MOST_TILES = 1 << 22
+"""Most parts that inputs of open sizes are run in: a size may be large where another is 0."""
 
 
 class SizesExecutor(Closing):
@@ -98,10 +106,25 @@ class SizesExecutor(Closing):
         part = self._whole_part(given)
         if part is not None:
             return dict(self._program(part).run(arrays))
+        nothing = self._nothing(given)
+        if nothing is not None:
+            return nothing
         tiles = self._tiles(given)
         if len(tiles) > 1:
             return self._run_tiles(arrays, given, tiles)
         return self._run_once(arrays, given)
+
+    def _nothing(self, given: Mapping[str, int]) -> dict[str, RunValue] | None:
+        """Return outputs without elements, if an open size is 0 and all outputs have it."""
+        if not any(c.is_open and given[c.name] == 0 for c in self.passport.sizes):
+            return None
+        shapes = {spec.name: (_shape(spec, given), spec.kind) for spec in self.outputs}
+        if not all(0 in shape for shape, _ in shapes.values()):
+            return None
+        return {
+            name: np.empty(shape, array_dtype(TensorSpec(name, shape, *_kind(kind))))
+            for name, (shape, kind) in shapes.items()
+        }
 
     def _run_once(
         self, arrays: tuple[np.ndarray, ...], given: Mapping[str, int]
@@ -202,6 +225,13 @@ class SizesExecutor(Closing):
     def _tiles(self, given: Mapping[str, int]) -> list[Tile]:
         """Cut the sizes of inputs into what programs run at once, or on padded inputs."""
         axes: list[list[tuple[int, int]]] = []
+        counts = [given[c.name] // c.sizes[-1] for c in self.passport.sizes]
+        if prod(max(1, count) for count in counts) > MOST_TILES:
+            sizes = ", ".join(f"{name} = {number}" for name, number in given.items())
+            raise ResourceError(
+                f"inputs of {sizes} are run in more than {MOST_TILES} parts",
+                hint="use a smaller batch or input",
+            )
         for choice in self.passport.sizes:
             chunks = choice.chunks(given[choice.name])
             if not chunks:
@@ -244,6 +274,11 @@ class SizesExecutor(Closing):
             for program in self._ready.values():
                 program.close()
             self._ready.clear()
+
+
+def _kind(name: str) -> tuple[DType, str]:
+    """Return the element type of compiled code, and the name of the array's if it has another."""
+    return (DType.UINT8, name) if name in NARROW else (parse_dtype(name), "")
 
 
 def _window(array: np.ndarray, spec: ValueSpec, tile: Tile) -> np.ndarray:

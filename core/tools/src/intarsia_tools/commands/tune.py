@@ -14,8 +14,8 @@ from intarsia.cli.model_options import parse_shape
 from intarsia.cli.output import echo, emit_json, progress, table
 from intarsia.cli.session import Session
 from intarsia.cli.target_options import TargetChoice, target_options
-from intarsia.driver.records import records_path
-from intarsia.driver.sizes import largest
+from intarsia.driver.tuned import records_path
+from intarsia_ir.size_values import largest
 from intarsia_ir.tir.space import Choice
 from intarsia_runtime.errors import UsageError
 

@@ -10,7 +10,7 @@ from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from intarsia.partition.report import RegionRow, Verdict, bytes_text, seconds_text
+from intarsia_ir.partition.report import RegionRow, Verdict, bytes_text, seconds_text
 
 from .layout import NODE_HEIGHT, NODE_WIDTH, GraphLayout, lay_out
 from .palette import colour_of

@@ -31,6 +31,9 @@ LIMITS = Limits(
 )
 
 
+_RELU = "NaN becomes 0"  # -special=exact takes the row too, and computes it otherwise
+
+
 @dataclass(frozen=True)
 class DnnlRow(accelerator.Row[DnnlDraft, int]):
     """One pattern that the plugin knows.
@@ -50,4 +53,11 @@ class DnnlRow(accelerator.Row[DnnlDraft, int]):
         """Refuse a match that may give something else for NaN and infinities."""
         if self.special and tensor_type(match.root).dtype is DType.FLOAT32:
             return Support.no(Code.UNSUPPORTED_OP, f"{self.special} (-special=exact)")
+        return Support.yes()
+
+    def with_caution(self, match: Match) -> Support:
+        """Take a match, and say if it may give something else for NaN and infinities."""
+        special = _RELU if self.name == "nn.relu" else self.special
+        if special and tensor_type(match.root).dtype is DType.FLOAT32:
+            return Support.yes(caution=f"{special} (-special=exact keeps it)")
         return Support.yes()

@@ -17,6 +17,7 @@ from intarsia_runtime.artifact.plan import (
     SizesStep,
     Step,
 )
+from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.size import Size
 
 from .open_sizes import Frame
@@ -48,7 +49,7 @@ class Blocks:
         self._sizes = sizes
         self._frame = frame
         self._guards = 0
-        self._turns: list[str] = []  # numbers of the turns of the loops that are open
+        self._iterations: list[str] = []  # numbers of the iterations of the loops that are open
 
     def write(self, steps: Sequence[Step]) -> None:
         """Write steps, one after the other."""
@@ -73,11 +74,11 @@ class Blocks:
                 self._loop(step)
 
     def address_of(self, arg: Argument) -> str:
-        """Write the address of an argument, the row of the turn if it is one, and return it."""
+        """Write the address of an argument, or of its row in this iteration, and return it."""
         base = self._address(arg)
         if arg.loop is None:
             return base
-        offset = self._w.emit(f"mul i64 {self._turns[arg.loop]}, {self._number(arg.bytes)}")
+        offset = self._w.emit(f"mul i64 {self._iterations[arg.loop]}, {self._number(arg.bytes)}")
         return self._w.emit(f"getelementptr i8, ptr {base}, i64 {offset}")
 
     def _number(self, size: Size) -> str:
@@ -124,9 +125,17 @@ class Blocks:
         self._inside(step.then, then, following)
         self._inside(step.orelse, orelse, following)
         w.start_block(following)
+        self._reload(step)
+
+    def _reload(self, step: IfStep | LoopStep) -> None:
+        """Read again the sizes that steps inside have set: a value inside does not reach here."""
+        stages = {s.stage for s in all_steps((step,)) if isinstance(s, SizesStep)}
+        if self._frame is not None:
+            for stage in sorted(stages):
+                self._frame.reach(stage)
 
     def _loop(self, step: LoopStep) -> None:
-        """Write a loop; the number of the turn lies on the stack, where LLVM finds it."""
+        """Write a loop; the number of the iteration lies on the stack, where LLVM finds it."""
         w = self._w
         head, inside, again, following = [w.fresh_label() for _ in range(4)]
         limits = [] if step.most is None else [self._number(step.most)]
@@ -136,22 +145,24 @@ class Blocks:
         w.do(f"store i64 0, ptr {slot}, align 8")
         w.do(f"br label %{head}")
         w.start_block(head)
-        turn = w.emit(f"load i64, ptr {slot}, align 8")
+        iteration = w.emit(f"load i64, ptr {slot}, align 8")
+        self._reload(step)
         for limit in limits:
-            self._leave_unless(w.emit(f"icmp slt i64 {turn}, {limit}"), following)
+            self._leave_unless(w.emit(f"icmp slt i64 {iteration}, {limit}"), following)
         if step.condition is not None:
             self._leave_unless(self._holds(step.condition), following)
-        if step.turn is not None:
-            w.do(f"store i64 {turn}, ptr {self.address_of(step.turn)}, align 1")
+        if step.iteration is not None:
+            w.do(f"store i64 {iteration}, ptr {self.address_of(step.iteration)}, align 1")
         w.do(f"br label %{inside}")
-        self._turns.append(turn)
+        self._iterations.append(iteration)
         self._inside(step.body, inside, again)
-        self._turns.pop()
+        self._iterations.pop()
         w.start_block(again)
-        following_turn = w.emit(f"add i64 {turn}, 1")
-        w.do(f"store i64 {following_turn}, ptr {slot}, align 8")
+        following_iteration = w.emit(f"add i64 {iteration}, 1")
+        w.do(f"store i64 {following_iteration}, ptr {slot}, align 8")
         w.do(f"br label %{head}")
         w.start_block(following)
+        self._reload(step)
 
     def _leave_unless(self, holds: str, following: str) -> None:
         stay = self._w.fresh_label()

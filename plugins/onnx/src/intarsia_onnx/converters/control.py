@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Control flow: If; Loop and Scan of a known number of turns, written out turn by turn."""
+"""Control flow: If; Loop and Scan that are written out, one iteration after the other."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from intarsia_ir.graph.expr import (
     Var,
     get_item,
     make_tuple,
+    tensor_type,
 )
-from intarsia_ir.graph.guards import guards_apart
+from intarsia_ir.graph.guards import guards_apart, is_collecting
 from intarsia_ir.graph.op import OpKind
 from intarsia_ir.graph.types import Size, TensorType, Type
 from intarsia_ir.graph.walk import children
@@ -30,10 +31,10 @@ from ..flow import Branch, Flow
 from .iterations import iterated_loop, iterated_scan
 
 MAX_WRITTEN = 2048
-"""Most nodes that the turns of a loop may become, if it cannot stay a loop."""
+"""Most nodes that the iterations of a loop may become, if it cannot stay a loop."""
 
 FEW_WRITTEN = 256
-"""Most nodes that the turns of a loop may become, if it can: fused, they are as fast or faster."""
+"""Most nodes that the iterations of a loop may become, if it can: fused, they are no slower."""
 
 MOST_CHEAP = 8
 """Most calls in both branches that are computed without a choice."""
@@ -61,23 +62,30 @@ def if_(node: NodeContext) -> tuple[Expr, ...]:
     if len(then_values) != len(else_values):
         raise node.model_error(f"branches give {len(then_values)} and {len(else_values)} results")
     condition = node.reshape(node.input(0), ())
-    for a, b in zip(then_values, else_values, strict=True):
-        if a.type != b.type:
-            text = f"branches give {a.type} and {b.type}, chosen at run time"
-            raise (
-                node.unsupported(text)
-                if node.flow is None
-                else Diverging(text, condition, (then, orelse))
-            )
+    differ = [(a, b) for a, b in zip(then_values, else_values, strict=True) if a.type != b.type]
+    if differ:
+        a, b = differ[0]
+        text = f"branches give {a.type} and {b.type}, chosen at run time"
+        if node.flow is None or (_are_sized_alike(differ) and not is_collecting()):
+            raise node.unsupported(text, STATIC_HINT if node.flow is not None else "")
+        if not _are_sized_alike(differ):
+            raise Diverging(text, condition, (then, orelse))
     results = (*then_values, *else_values)
-    if node.flow is not None and (has_guards or not _is_cheap(node.flow, results)):
-        return node.flow.choose(node.span, condition, (then, orelse))
+    is_chosen = bool(has_guards or differ)
+    if node.flow is not None and (is_chosen or not _is_cheap(node.flow, results)):
+        return node.flow.choose(node, condition, (then, orelse))
     if len(then_values) == 1:
         value = then_values[0]
         return (If(condition, value, else_values[0], value.type, node.span),)
     a, b = make_tuple(then_values, span=node.span), make_tuple(else_values, span=node.span)
     chosen = If(condition, a, b, a.type, node.span)
     return tuple(get_item(chosen, index, span=node.span) for index in range(len(then_values)))
+
+
+def _are_sized_alike(pairs: Sequence[tuple[Expr, Expr]]) -> bool:
+    """Whether values differ in sizes alone."""
+    types = [(tensor_type(a), tensor_type(b)) for a, b in pairs]
+    return all(a.rank == b.rank and a.dtype is b.dtype for a, b in types)
 
 
 def _is_cheap(flow: Flow, results: Sequence[Expr]) -> bool:
@@ -105,7 +113,7 @@ def _is_small(type_: Type) -> bool:
 def _branch(node: NodeContext, name: str) -> Branch:
     """Import a branch that may be taken; it may be one that these input shapes rule out."""
     try:
-        with guards_apart() as found:
+        with guards_apart() as found, node.folder.run_sizes.apart():
             results = node.branch(name)
     except ModelError as error:
         raise node.unsupported(
@@ -117,11 +125,13 @@ def _branch(node: NodeContext, name: str) -> Branch:
 
 
 def loop(node: NodeContext) -> tuple[Expr, ...]:
-    """Convert Loop: a small one of known turns is written out, another stays a loop."""
+    """Convert Loop: a small one of known iterations is written out, another stays a loop."""
     if node.flow is not None and not _is_written_out(node):
         return iterated_loop(node, node.flow)
     iterations = (
-        1 << 63 if node.optional(0) is None else node.required_integer(0, "the number of turns")
+        1 << 63
+        if node.optional(0) is None
+        else node.required_integer(0, "the number of iterations")
     )
     going = node.optional(1) is None or bool(node.required_scalar(1, "the condition"))
     state = [node.input(index) for index in range(2, len(node.args))]
@@ -142,7 +152,7 @@ def loop(node: NodeContext) -> tuple[Expr, ...]:
 
 
 def _is_written_out(node: NodeContext) -> bool:
-    """Whether a loop is small, and it is known how often it turns."""
+    """Whether a loop is small, and it is known the trip count."""
     trip, condition = node.constant_value(0), node.constant_value(1)
     if trip is None or trip.size != 1 or (node.optional(1) is not None and condition is None):
         return False
@@ -150,7 +160,7 @@ def _is_written_out(node: NodeContext) -> bool:
 
 
 def _is_few(node: NodeContext, iterations: Size) -> bool:
-    """Whether it is known that the turns become few nodes."""
+    """Whether it is known that the iterations become few nodes."""
     nodes = max(1, len(node.graph("body").nodes))
     return isinstance(iterations, int) and iterations * nodes <= FEW_WRITTEN
 
@@ -192,7 +202,7 @@ def scan(node: NodeContext) -> tuple[Expr, ...]:
 def _scan_outputs(
     node: NodeContext, count: int, rows: Sequence[tuple[Expr, ...]]
 ) -> Iterator[Expr]:
-    """Stack what the turns gave, in the direction and along the axis that the node says."""
+    """Stack what the iterations gave, in the direction and along the axis that the node says."""
     axes = node.integers("scan_output_axes", (0,) * count)
     back = node.integers("scan_output_directions", (0,) * count)
     for number, stacked in enumerate(_stacked(node, count, rows, back)):
@@ -205,9 +215,9 @@ def _scan_outputs(
 def _stacked(
     node: NodeContext, count: int, rows: Sequence[tuple[Expr, ...]], back: Sequence[int] = ()
 ) -> Iterator[Expr]:
-    """Join what each turn gave along a new first dimension, backwards where ``back`` is set."""
+    """Join what iterations gave along a new first dimension, backwards where ``back`` is set."""
     if count > 0 and not rows:
-        raise node.unsupported(f"{node.op_type} of no turns that collects values", STATIC_HINT)
+        raise node.unsupported(f"{node.op_type} of no iterations that collects values", STATIC_HINT)
     if rows and len(rows[0]) != count:
         raise node.model_error(f"the body gives {len(rows[0])} values to collect, not {count}")
     for number in range(count):
@@ -220,7 +230,8 @@ def _check_size(node: NodeContext, iterations: int) -> None:
     written = iterations * max(1, len(node.graph("body").nodes))
     if written > MAX_WRITTEN:
         raise node.unsupported(
-            f"{node.op_type} of {iterations} turns or more, {written} nodes in all", STATIC_HINT
+            f"{node.op_type} of {iterations} iterations or more, {written} nodes in all",
+            STATIC_HINT,
         )
 
 

@@ -8,11 +8,12 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item
-from intarsia_ir.graph.guards import is_collecting
+from intarsia_ir.graph.guards import is_collecting, require_at_most
 from intarsia_ir.graph.types import Size
 from intarsia_ir.ops import binary, compare, counted, indexing, reduce, unary
 from intarsia_ir.ops.suppression import NonMaxSuppression
 from intarsia_ir.ops.type_rules import same_size
+from intarsia_ir.ops.unique import Unique
 from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import maximum, minimum, product
@@ -43,6 +44,9 @@ def compress(node: NodeContext) -> Expr:
     else:
         axis = 0
         x = node.reshape(x, (product(sizes_of(x)),))
+    length, size = sizes_of(node.input(1))[0], sizes_of(x)[axis]
+    if not require_at_most(length, size, f"{node.span}: there must be an element to choose"):
+        raise node.model_error(f"{length} conditions for {size} elements")
     condition = node.constant_value(1)
     if condition is not None:
         places: Expr = node.array(np.flatnonzero(condition))
@@ -138,6 +142,27 @@ def non_max_suppression(node: NodeContext) -> Expr:
     return node.call(counted.ChosenBoxes, places, counts, attrs=attrs_of_all)
 
 
+def unique(node: NodeContext) -> tuple[Expr, ...]:
+    """Convert Unique: rows along an axis, or all elements."""
+    _check_collecting(node, "how many elements differ")
+    x = node.input(0)
+    rank = rank_of(x)
+    axis = node.axis("axis", rank) if node.has("axis") else 0
+    if not node.has("axis"):
+        x = node.reshape(x, (product(sizes_of(x)),))
+        rank = 1
+    moved = node.transpose(x, (axis, *(n for n in range(rank) if n != axis)))
+    sizes = sizes_of(moved)
+    rows = node.reshape(moved, (sizes[0], product(sizes[1:])))
+    attrs = Unique.Attrs(is_sorted=bool(node.integer("sorted", 1)))
+    found = node.call(Unique, rows, attrs=attrs)
+    first, inverse, counts, total = (get_item(found, n, span=node.span) for n in range(4))
+    (count,) = extents((node.size_of(total),))
+    first, counts = node.slice(first, 0, 0, count), node.slice(counts, 0, 0, count)
+    values = node.call(indexing.Take, x, first, attrs=indexing.Take.Attrs(axis=axis))
+    return values, first, inverse, counts
+
+
 def _most_boxes(node: NodeContext, boxes: Size) -> Size:
     """Return how many boxes of a class may be chosen; a number that there are not means all."""
     if node.optional(2) is None:
@@ -176,5 +201,6 @@ CONVERTERS = MappingProxyType(
         "NonMaxSuppression": non_max_suppression,
         "NonZero": non_zero,
         "Range": range_,
+        "Unique": unique,
     }
 )

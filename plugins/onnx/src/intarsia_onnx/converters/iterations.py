@@ -1,47 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loop and Scan as loops of the run: the body becomes a function that each iteration calls."""
+"""Loop and Scan as loops of the run: the body becomes a function of the module."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr, Var, get_item, tensor_type
+from intarsia_ir.graph.guards import is_collecting, require_all
 from intarsia_ir.graph.types import Dim, Size, TensorType
 from intarsia_ir.ops import control
+from intarsia_ir.ops.binary import Maximum
 from intarsia_ir.ops.shape import Flip
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 
-from ..builder import STATIC_HINT, rank_of
+from ..builder import rank_of
 from ..context import NodeContext
 from ..flow import Flow
+from .iteration_bodies import Iterations, passes_condition, settled_body
 
 ENDLESS = 1 << 31
-"""A trip count from which on there is no limit."""
-
-
-class _Iterations(Struct, frozen=True, eq=False):
-    """How many iterations a loop runs, and what each gets.
-
-    Attributes:
-        state: Initial loop-carried values.
-        sliced: Tensors of which each iteration gets a slice along the first axis.
-        most: Limit of the iterations; -1 if there is none that is a size.
-        trip: Limit of the iterations that the run computes.
-        condition: Whether the first iteration begins; ``None`` if nothing but limits ends the loop.
-        iteration: Number of the iteration, if the body may read it.
-        heads: How many values the body gives before those that iterations hand on.
-    """
-
-    state: Sequence[Expr]
-    sliced: Sequence[Expr] = ()
-    most: Size = -1
-    trip: Expr | None = None
-    condition: Expr | None = None
-    iteration: Var | None = None
-    heads: int = 0
+"""Iterations that are no limit: so many are made by nobody."""
 
 
 def iterated_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
@@ -57,10 +38,22 @@ def iterated_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
             trip = None
         else:
             trip = node.reshape(trip, ())
+            if is_collecting() and _collects(node, condition):
+                least = node.call(Maximum, trip, node.scalar(0, DType.INT64))
+                most = node.size_of(least)
     first = None if condition is None else node.reshape(condition, ())
     iteration = Var(node.graph("body").inputs[0].name, TensorType((), DType.INT64))
     state = [node.input(index) for index in range(2, len(node.args))]
-    return _iterated(node, flow, _Iterations(state, (), most, trip, first, iteration, heads=1))
+    return _iterated(node, flow, Iterations(state, (), most, trip, first, iteration, heads=1))
+
+
+def _collects(node: NodeContext, condition: Expr | None) -> bool:
+    """Whether a loop collects values in as many iterations as its limit says."""
+    inside = node.graph("body")
+    states = max(0, len(node.args) - 2)
+    known = None if condition is None else node.folder.value(condition)
+    endless = condition is None or (known is not None and bool(known.reshape(())))
+    return endless and len(inside.outputs) > 1 + states and passes_condition(inside)
 
 
 def iterated_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
@@ -77,7 +70,7 @@ def iterated_scan(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
         moved = node.transpose(x, [at, *range(at), *range(at + 1, rank)])
         sliced.append(_flipped(node, moved) if backwards else moved)
     most = tensor_type(sliced[0]).shape[0]
-    made = list(_iterated(node, flow, _Iterations(operands[:first], sliced, most)))
+    made = list(_iterated(node, flow, Iterations(operands[:first], sliced, most)))
     backwards = node.integers("scan_output_directions", (0,) * (len(made) - first))
     axes = node.integers("scan_output_axes", (0,) * (len(made) - first))
     for number, (axis, is_back) in enumerate(zip(axes, backwards, strict=True), start=first):
@@ -92,80 +85,63 @@ def _flipped(node: NodeContext, x: Expr) -> Expr:
     return node.call(Flip, x, attrs=Flip.Attrs(axes=(0,)))
 
 
-def _iterated(node: NodeContext, flow: Flow, iterations: _Iterations) -> tuple[Expr, ...]:
+def _iterated(node: NodeContext, flow: Flow, iterations: Iterations) -> tuple[Expr, ...]:
     """Import the body as a function, and call it in iterations."""
-    names = [info.name for info in node.graph("body").inputs][2 * iterations.heads :]
-    values = (*iterations.state, *iterations.sliced)
-    if len(names) != len(values):
-        raise node.model_error(f"the body takes {len(names)} values, {len(values)} are given")
-    count = len(iterations.state)
-    carried = [Var(name, x.type) for name, x in zip(names, iterations.state, strict=False)]
-    slices = [
-        Var(name, control.row_type(tensor_type(x)))
-        for name, x in zip(names[count:], iterations.sliced, strict=True)
-    ]
-    results = _results(node, iterations, [*carried, *slices])
-    same = [results[iterations.heads + n] is var for n, var in enumerate(carried)]
-    if any(same):  # what no iteration changes is the same value inside
-        given = [
-            x if kept else v for x, v, kept in zip(iterations.state, carried, same, strict=True)
-        ]
-        results = _results(node, iterations, [*given, *slices])
-    changing = [n for n, kept in enumerate(same) if not kept]
-    head, handed = results[: iterations.heads], [results[iterations.heads + n] for n in changing]
-    for var, value in zip([carried[n] for n in changing], handed, strict=True):
-        if var.type != value.type:
-            raise node.unsupported(
-                f"'{var.name}' is {var.type} in one iteration and {value.type} in the next",
-                STATIC_HINT,
-            )
-    condition = _condition(node, iterations, head)
-    collected = results[iterations.heads + count :]
-    if len(node.node.outputs) != count + len(collected):
+    body = settled_body(node, iterations)
+    condition = _condition(node, iterations, body.results[: iterations.heads])
+    collected = list(body.results[iterations.heads + len(iterations.state) :])
+    if len(node.node.outputs) != len(iterations.state) + len(collected):
         raise node.model_error(
             f"the body gives {len(collected)} values to collect,"
-            f" not {len(node.node.outputs) - count}"
+            f" not {len(node.node.outputs) - len(iterations.state)}"
         )
+    rows: list[Expr] = []
     if collected and (iterations.most == -1 or condition is not None):
-        raise node.unsupported(
-            f"{node.op_type} collects values in iterations that only the run counts", STATIC_HINT
-        )
-    own = [carried[n] for n in changing]
-    inside = [*([] if condition is None else [condition[1]]), *handed, *collected]
+        body.collect(node, iterations, collected)
+    else:
+        rows = collected
+    require_all(body.guards)
+    nexts = [node.size_tensor(size.next) for size in body.sizes]
+    numbers = [Var(size.iteration.name, control.SIZE) for size in body.sizes]
     iteration = [] if iterations.iteration is None else [iterations.iteration]
-    body, captured = flow.loop(node.span, [*iteration, *own, *slices], inside)
-    stacked = [control.stacked_type(tensor_type(value), iterations.most) for value in collected]
+    params = [*iteration, *numbers, *body.carried, *body.slices]
+    heads = [] if condition is None else [condition[1]]
+    inside = [*heads, *nexts, *body.handed, *rows]
+    own = [size.iteration for size in body.sizes]
+    name, captured = flow.loop(node.span, params, inside, own)
+    after: dict[str, Size] = {size.iteration.name: size.last for size in body.sizes}
+    types = [_substituted(tensor_type(var), after) for var in body.carried]
+    stacked = [control.stacked_type(tensor_type(value), iterations.most) for value in rows]
     attrs = control.Loop.Attrs(
-        body=body,
-        results=(*(tensor_type(value) for value in handed), *stacked),
-        carried=len(own),
-        sliced=len(slices),
-        most=iterations.most,  # type: ignore[arg-type]  # a size that only the run knows may stand here
+        body=name,
+        results=(*(control.SIZE for _ in nexts), *types, *stacked),
+        carried=len(nexts) + len(body.carried),
+        sliced=len(body.slices),
+        most=extents((iterations.most,))[0],
         has_trip=iterations.trip is not None,
         has_condition=condition is not None,
-        takes_turn=iterations.iteration is not None,
+        takes_iteration=iterations.iteration is not None,
+        sizes=extents(tuple(size.last for size in body.sizes)),
+        iteration_sizes=extents(tuple(own)),
     )
-    heads = [iterations.trip, None if condition is None else condition[0]]
-    state = [iterations.state[n] for n in changing]
-    operands = (*(x for x in heads if x is not None), *state, *iterations.sliced, *captured)
-    made = node.call(control.Loop, *operands, attrs=attrs)
+    first = [iterations.trip, None if condition is None else condition[0]]
+    starts = [node.size_tensor(size.first) for size in body.sizes]
+    given = (*(x for x in first if x is not None), *starts, *body.starts, *iterations.sliced)
+    made = node.call(control.Loop, *given, *captured, attrs=attrs)
     fields = [get_item(made, n, span=node.span) for n in range(len(attrs.results))]
-    last = dict(zip(changing, fields, strict=False))
-    return (*(last.get(n, x) for n, x in enumerate(iterations.state)), *fields[len(changing) :])
+    for size, field in zip(body.sizes, fields, strict=False):
+        node.folder.run_sizes.define_result(size.last, field)
+    return body.outputs(iterations, fields[len(nexts) :])
 
 
-def _results(node: NodeContext, iterations: _Iterations, given: Sequence[Expr]) -> tuple[Expr, ...]:
-    head = (
-        () if iterations.iteration is None else (iterations.iteration, node.array(np.array(True)))
+def _substituted(type_: TensorType, sizes: Mapping[str, Size]) -> TensorType:
+    return type_.with_shape(
+        size if isinstance(size, int) else size.substitute(sizes) for size in type_.shape
     )
-    results = node.body("body", [*head, *given])
-    if len(results) < iterations.heads + len(iterations.state):
-        raise node.model_error(f"the body gives {len(results)} values")
-    return results
 
 
 def _condition(
-    node: NodeContext, iterations: _Iterations, head: Sequence[Expr]
+    node: NodeContext, iterations: Iterations, head: Sequence[Expr]
 ) -> tuple[Expr, Expr] | None:
     """Return the first condition and that of the next iteration; ``None`` if both are true."""
     if not head:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from intarsia_ir.graph.expr import Expr
-from intarsia_ir.graph.guards import require_equal
+from intarsia_ir.graph.guards import is_collecting, require_equal
 from intarsia_ir.ops import binary, nn, reduce, slicing
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import numbers
 from intarsia_runtime.size import product as sizes_product
@@ -43,6 +44,8 @@ def product(node: NodeContext, a: Expr, b: Expr) -> Expr:
 
 
 def _static(node: NodeContext, x: Expr) -> tuple[int, ...]:
+    if is_collecting():
+        return extents(sizes_of(x))
     sizes = tuple(size for size in sizes_of(x) if isinstance(size, int))
     if len(sizes) != rank_of(x):
         raise node.unsupported(f"the shape {x.type} is not known at compile time")

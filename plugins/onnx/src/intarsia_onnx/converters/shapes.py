@@ -176,6 +176,8 @@ def split(node: NodeContext) -> tuple[Expr, ...]:
     rank = rank_of(x)
     axis = node.axis("axis", rank, 0)
     length = sizes_of(x)[axis]
+    if is_collecting() and (isinstance(length, Dim) or not node.is_fixed(1)):
+        return _open_split(node, axis)
     if isinstance(length, Dim):
         raise node.unsupported(f"a split of the open size {length}", STATIC_HINT)
     if node.has("split"):
@@ -197,6 +199,32 @@ def split(node: NodeContext) -> tuple[Expr, ...]:
     attrs = shape.Split.Attrs(sections=sections, axis=axis)
     whole = node.call(shape.Split, x, attrs=attrs)
     return tuple(get_item(whole, index, span=node.span) for index in range(len(sections)))
+
+
+def _open_split(node: NodeContext, axis: int) -> tuple[Expr, ...]:
+    """Convert a Split of an open size, or into parts of open sizes: a slice for each part."""
+    x, parts = node.input(0), len(node.node.outputs)
+    sizes = list(sizes_of(x))
+    length = sizes[axis]
+    if node.has("split"):
+        sections: Sequence[Size] = node.integers("split")
+    elif node.optional(1) is not None:
+        sections = node.required_sizes(1, "the sizes of the parts")
+    else:
+        part = (length + (parts - 1)) // parts
+        sections = [part] * (parts - 1) + [length - part * (parts - 1)]
+    if len(sections) != parts:
+        raise node.model_error(f"{len(sections)} parts for {parts} outputs")
+    total: Size = 0
+    made: list[Expr] = []
+    for section in sections:
+        begins, ends = [0] * len(sizes), list(sizes)
+        begins[axis], ends[axis] = extents((total,))[0], total + section
+        total = total + section
+        made.append(strided_slice(node, x, begins, extents(ends), (1,) * len(sizes)))
+    if not require_equal(total, length, f"{node.span}: parts add up to the whole"):
+        raise node.model_error(f"parts {sections} do not add up to {length}")
+    return tuple(made)
 
 
 def slice_(node: NodeContext) -> Expr:
@@ -310,7 +338,8 @@ def expand(node: NodeContext) -> Expr:
     if any(isinstance(size, Dim) for size in (*sizes, *wanted)):
         x = node.reshape(node.input(0), _ones(node, sizes, wanted))
         wanted = _ones(node, wanted, sizes)
-        return node.broadcast(x, extents(_broadcast(node, sizes_of(x), wanted)))
+        shape = extents(_broadcast(node, sizes_of(x), wanted))
+        return node.broadcast(node.behind(x, *wanted), shape)
     try:
         new = np.broadcast_shapes(numbers(sizes), numbers(wanted)) if len(wanted) <= 32 else None
     except ValueError:
