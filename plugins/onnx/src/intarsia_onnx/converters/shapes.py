@@ -112,7 +112,9 @@ def squeeze(node: NodeContext) -> Expr:
     axes = node.normal_axes(given, len(sizes))
     why = f"{node.span}: a dimension that is left out must have size 1"
     if any(not require_equal(sizes[axis], 1, why) for axis in axes):
-        raise node.model_error(f"axes {axes} of shape {_text(sizes)} are not all of size 1")
+        text = f"axes {axes} of shape {_text(sizes)} are not all of size 1"
+        wrong = any(size != 1 for size in numbers(sizes[axis] for axis in axes))
+        raise node.model_error(text) if wrong else node.unsupported(text, STATIC_HINT)
     return node.reshape(node.input(0), [s for axis, s in enumerate(sizes) if axis not in axes])
 
 
