@@ -15,7 +15,6 @@ import onnxruntime
 import pytest
 
 import intarsia
-from intarsia_ir.partition.cost import Plan
 from intarsia_ir.graph.control import bodies_of
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.text import collect_params, parse_module, print_module
@@ -23,6 +22,7 @@ from intarsia_ir.graph.verify import verify
 from intarsia_ir.ops import OPERATORS
 from intarsia_ir.ops.control import CONTROL
 from intarsia_ir.ops.evaluate import evaluate
+from intarsia_ir.partition.cost import Plan
 from intarsia_ir.passes.prepare import PREPARE
 from intarsia_onnx import from_onnx
 from intarsia_runtime.artifact.plan_json import plan_from_json, plan_to_json

@@ -12,7 +12,7 @@ from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import variable
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_onnx import from_onnx
-from intarsia_runtime.errors import ModelError, UnsupportedError
+from intarsia_runtime.errors import ModelError
 
 from .onnx_models import model, node
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from intarsia.driver.build import build_request, request_build
+from intarsia.driver.build import Options, build_request, request_build
 from intarsia.driver.fetch_build import build_key, cache_of
 from intarsia_ir.graph.expr import Call, Constant, Expr, Tuple, TupleGetItem, Var
 from intarsia_ir.graph.module import IRModule
@@ -28,7 +28,7 @@ MOST_KEPT_BYTES = 512 << 20
 
 
 def build_or_fetch(
-    module: IRModule, target: CompositeTarget, host: Host, options: Mapping[str, Any]
+    module: IRModule, target: CompositeTarget, host: Host, options: Mapping[str, Options]
 ) -> Artifact | KeptArtifact:
     """Build a module, or fetch what was made of the same graph, weights, target and versions.
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, cast
 
 from intarsia_ir.graph.expr import Expr, Function, Var, constant, make_tuple
@@ -14,10 +15,11 @@ from intarsia_onnx.graph import Graph, ValueInfo
 from intarsia_runtime.errors import UnsupportedError, UsageError
 from intarsia_runtime.size import Dim, maximum, minimum, variable
 
-from .aten.importer import AtenImporter, is_number, unknown_among
+from .aten.importer import AtenImporter, unknown_among
 from .aten.in_place import is_in_place
 from .aten.sizes import Symbols, examples_of
 from .graph import array_of, require_cpu
+from .kinds import is_number, is_tensor
 from .onnx_export import refuse_changes
 from .tracing import decompositions
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from .aten.context import Operand
     from .types import (
         Exported,
+        FakeMode,
         FxNode,
         InputSpec,
         ShapeEnv,
@@ -98,8 +101,9 @@ def _plain(exported: Exported) -> Exported:
 def _environment(inputs: Sequence[FxNode]) -> ShapeEnv | None:
     """Return the environment of the symbols; ``None`` if all sizes are numbers."""
     for node in inputs:
-        mode = getattr(node.meta.get("val"), "fake_mode", None)
-        if mode is not None:
+        value = node.meta.get("val")
+        if is_tensor(value):
+            mode: FakeMode = attrgetter("fake_mode")(value)
             return mode.shape_env
     return None
 
@@ -111,7 +115,7 @@ def _input_nodes(inputs: Sequence[FxNode], specs: Sequence[InputSpec]) -> list[F
         value = node.meta.get("val")
         if type(value).__name__ == "SymInt":
             raise UnsupportedError(f"the input '{node.name}' is a size")
-        if spec.kind.name == "USER_INPUT" and hasattr(value, "untyped_storage"):
+        if spec.kind.name == "USER_INPUT" and is_tensor(value):
             found.append(node)
     require_cpu(cast("TorchTensor", node.meta["val"]) for node in found)
     return found
@@ -169,8 +173,8 @@ def _operand(
         return params[node.name]
     value = node.meta.get("val")
     target = spec.target
-    if target is None or is_number(value) or not hasattr(value, "untyped_storage"):
-        return cast("Operand", getattr(spec.arg, "value", None))
+    if target is None or is_number(value) or not is_tensor(value):
+        return cast("Operand", value)
     held = exported.state_dict.get(target)
     tensor = exported.constants[target] if held is None else held
     return constant(array_of(tensor).copy(), name=target)

@@ -14,10 +14,11 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import UnsupportedError
 from intarsia_runtime.size import Dim, value_of, variable
 
-from .aten.importer import AtenImporter, is_number
+from .aten.importer import AtenImporter
 from .aten.in_place import memory_of
 from .aten.sizes import Symbols
 from .graph import Computed, Imported, Known, Result, View, array_of, overlap, require_cpu
+from .kinds import is_node, is_number, is_tensor
 
 if TYPE_CHECKING:
     from .aten.context import Operand
@@ -52,7 +53,11 @@ def import_traced(
     results = _results(outputs, inputs, symbols, traced.examples)
     chosen = [n for n, result in enumerate(results) if isinstance(result, Computed)]
     kinds = tuple(cast("TorchTensor", outputs[n]).dtype for n in chosen)
-    require_cpu(cast("TorchTensor", args[n]) for n, node in enumerate(inputs) if is_tensor(node))
+    require_cpu(
+        cast("TorchTensor", args[n])
+        for n, node in enumerate(inputs)
+        if is_tensor(node.meta.get("val"))
+    )
     given = {} if fixed is not None else _symbols_of(inputs, symbols)
     if not chosen:
         return Imported(None, (), results, (), given)
@@ -80,14 +85,9 @@ def symbols_among(traced: Traced) -> dict[str, int]:
     return _symbols_of(inputs, Symbols(traced.examples))
 
 
-def is_tensor(node: FxNode) -> bool:
-    """Whether a value of a tracing is a tensor."""
-    return hasattr(node.meta.get("val"), "untyped_storage")
-
-
 def _value_of(item: object) -> object:
     """Return what torch knows of a result: a tensor without contents, a number, or ``None``."""
-    return cast("FxNode", item).meta.get("val") if hasattr(item, "meta") else item
+    return item.meta.get("val") if is_node(item) else item
 
 
 def _symbols_of(inputs: Sequence[FxNode], symbols: Symbols) -> dict[str, int]:
@@ -142,18 +142,18 @@ def _results(
     owners: dict[object, int] = {}
     for number, node in enumerate(inputs):
         value = node.meta.get("val")
-        if hasattr(value, "untyped_storage"):
-            owners.setdefault(memory_of(cast("TorchTensor", value)), number)
+        if is_tensor(value):
+            owners.setdefault(memory_of(value), number)
     results: list[Result] = []
     computed: list[TorchTensor] = []
     for value in outputs:
-        if not hasattr(value, "untyped_storage"):
+        if not is_tensor(value):
             is_size = type(value).__name__ == "SymInt"
             if not is_size and is_number(value) and not isinstance(value, int | float):
                 raise UnsupportedError(f"the result {value} is computed of open sizes")
             results.append(Known(symbols.size(cast("int", value)) if is_size else value))
             continue
-        tensor = cast("TorchTensor", value)
+        tensor = value
         owner = owners.get(memory_of(tensor))
         if owner is not None:
             argument = cast("TorchTensor", inputs[owner].meta["val"])

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
+from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, cast
 
@@ -23,6 +24,7 @@ from .aten.importer import unknown_among
 from .aten.in_place import WriteToViewError, check_writes
 from .aten.sizes import examples_of
 from .attention import encoder_layer, self_attention
+from .kinds import calls_one_of
 
 if TYPE_CHECKING:
     from .types import AtenOperator, FakeMode, GraphModule, TorchTensor
@@ -74,7 +76,7 @@ class Tracer:
             return value
         tensor = cast("TorchTensor", value)
         symbolic = contexts.get(tensor)
-        source = getattr(symbolic, "tensor_source", None)
+        source = None if symbolic is None else attrgetter("tensor_source")(symbolic)
         static = True if symbolic is None else None
         return self._mode.from_tensor(
             tensor, static_shapes=static, symbolic_context=symbolic, source=source
@@ -176,8 +178,8 @@ class _Form(Struct, frozen=True):
 
 def _enters_autocast(graph_module: GraphModule) -> bool:
     """Whether a graph switches autocast on or off."""
-    names = (getattr(node.target, "__name__", "") for node in graph_module.graph.nodes)
-    return "_enter_autocast" in names
+    nodes = graph_module.graph.nodes
+    return any(calls_one_of(node.target, ("_enter_autocast",)) for node in nodes)
 
 
 def fused(torch: ModuleType) -> dict[object, Callable[..., object]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 
 class TorchDevice(Protocol):
-    """A ``torch.device``."""
+    """Where the memory of a tensor is."""
 
     type: str
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import binary, compare, generate
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Dim, Size
 
@@ -49,7 +50,8 @@ def _range(node: AtenContext) -> Expr:
         node.unsupported(f"a range of integers from {start} by {step}")
     begin: Size = start
     stop = begin + count * step
-    attrs = generate.Arange.Attrs(start=begin, stop=stop, step=step, dtype=node.dtype)  # pyright: ignore[reportArgumentType] # open sizes do the arithmetic of numbers
+    first, last = extents([begin, stop])
+    attrs = generate.Arange.Attrs(start=first, stop=last, step=step, dtype=node.dtype)
     return node.call(generate.Arange, attrs=attrs)
 
 

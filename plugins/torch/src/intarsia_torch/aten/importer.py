@@ -17,9 +17,10 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import IntarsiaError, UnsupportedError
 from intarsia_runtime.size import Dim, Size
 
+from ..kinds import calls_one_of, is_node, is_number, is_operator, is_tensor
 from .context import AtenContext, Operand
 from .fractions import fraction
-from .in_place import Writes, is_in_place, is_operator, schema_of
+from .in_place import Writes, is_in_place, schema_of
 from .sizes import Symbols, dtype_named
 from .table import converter_of
 
@@ -98,7 +99,7 @@ class AtenImporter:
 
     def _attribute(self, node: FxNode) -> Operand:
         value = operator.attrgetter(str(node.target))(self._module)
-        if not hasattr(value, "dtype"):
+        if not is_tensor(value):
             raise UnsupportedError(f"the graph has a graph inside, '{node.target}'")
         return constant(self._array_of(value).copy(), name=node.name)
 
@@ -106,7 +107,7 @@ class AtenImporter:
         target, value = node.target, node.meta.get("val")
         if not is_operator(target):
             return self._python_call(node)
-        name, overload = name_of(cast("AtenOperator", target))
+        name, overload = name_of(target)
         if is_number(value):
             return self._number(value)
         if name in _CHECKS:
@@ -122,7 +123,7 @@ class AtenImporter:
         value = node.meta.get("val")
         if is_number(value):
             return self._number(value)
-        name = getattr(node.target, "__name__", str(node.target))
+        ignored = calls_one_of(node.target, _IGNORED)
         if node.target is operator.getitem:
             results, index = cast("tuple[tuple[Operand, ...], int]", self._resolved(node.args))
             if index >= len(results):
@@ -130,14 +131,14 @@ class AtenImporter:
                     return None
                 raise UnsupportedError(f"result {index} of '{node.args[0]}' is used")
             return results[index]
-        if name in _IGNORED or value is None:
+        if ignored or value is None:
             if any(self._is_used(user) for user in node.users):
-                raise UnsupportedError(f"the graph calls '{name}'")
+                raise UnsupportedError(f"the graph calls '{node.target}'")
             return None
-        raise UnsupportedError(f"the graph calls '{name}'")
+        raise UnsupportedError(f"the graph calls '{node.target}'")
 
     def _is_used(self, node: FxNode) -> bool:
-        return getattr(node.target, "__name__", "") not in _IGNORED
+        return not calls_one_of(node.target, _IGNORED)
 
     def _converted(self, node: FxNode, name: str, overload: str, value: object) -> Operand:
         converter = converter_of(name, overload)
@@ -196,7 +197,7 @@ class AtenImporter:
 
     def _resolved(self, value: object) -> Operand:
         if is_node(value):
-            return self._values[cast("FxNode", value)]
+            return self._values[value]
         if isinstance(value, list | tuple):
             return [self._resolved(item) for item in cast("list[object]", value)]
         return _plain(value)
@@ -208,7 +209,7 @@ def unknown_among(nodes: Sequence[FxNode]) -> list[AtenOperator]:
     for node in nodes:
         if node.op != "call_function" or not is_operator(node.target):
             continue
-        target = cast("AtenOperator", node.target)
+        target = node.target
         name, overload = name_of(target)
         if converter_of(name, overload) is None and not _is_plain(node, name):
             unknown.append(target)
@@ -224,18 +225,6 @@ def _plain(value: object) -> Operand:
 
 
 _DTYPES = frozenset(f"torch.{dtype.value}" for dtype in DType)
-
-
-def is_number(value: object) -> bool:
-    """Whether a value of a tracing is a number: a size, or a condition on sizes."""
-    return isinstance(value, int | float) or type(value).__name__ in (
-        *("SymInt", "SymFloat", "SymBool"),
-    )
-
-
-def is_node(value: object) -> bool:
-    """Whether an argument is a node of the graph."""
-    return hasattr(value, "op") and hasattr(value, "users")
 
 
 def name_of(target: AtenOperator) -> tuple[str, str]:

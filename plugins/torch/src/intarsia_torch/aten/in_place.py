@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, cast
 
 from intarsia_runtime.errors import UnsupportedError
 
+from ..kinds import is_operator, is_tensor
+
 if TYPE_CHECKING:
     from ..types import FxNode, OperatorSchema, TorchTensor
 
@@ -36,8 +38,8 @@ class Writes:
         self._sharing: dict[object, list[FxNode]] = defaultdict(list)
         for node in nodes:
             value = node.meta.get("val")
-            if hasattr(value, "untyped_storage"):
-                self._sharing[memory_of(cast("TorchTensor", value))].append(node)
+            if is_tensor(value):
+                self._sharing[memory_of(value)].append(node)
 
     def renamed(self, write: FxNode) -> list[FxNode]:
         """Return the earlier nodes that have the value of a write from now on.
@@ -68,11 +70,6 @@ def is_in_place(target: object) -> bool:
         return False
     schema = schema_of(target)
     return schema.is_mutable and schema.name.endswith("_") and not schema.name.endswith("__")
-
-
-def is_operator(target: object) -> bool:
-    """Whether a node calls an operator of torch's own tables."""
-    return hasattr(target, "_schema")
 
 
 def check_writes(nodes: Sequence[FxNode]) -> None:

@@ -43,7 +43,7 @@ def _embedding_bag(node: AtenContext) -> tuple[Expr, ...]:
 
 def _bags(node: AtenContext, offsets: Expr, bags: Size, count: Size) -> Expr:
     """Return for each bag which places are in it."""
-    attrs = generate.Arange.Attrs(start=0, stop=count, step=1, dtype=DType.INT64)  # pyright: ignore[reportArgumentType] # open sizes do the arithmetic of numbers
+    attrs = generate.Arange.Attrs(start=0, stop=extents([count])[0], step=1, dtype=DType.INT64)
     places = node.reshape(node.call(generate.Arange, attrs=attrs), (1, count))
     (length,) = sizes_of(offsets)
     begins = node.onnx("Slice", offsets, node.size_values([0]), node.size_values([bags]))

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import binary, compare, generate, nn, unary
 from intarsia_ir.ops import softmax as softmaxes
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size
 
@@ -173,7 +174,7 @@ def _probabilities(node: AtenContext, scores: Expr, mask: Expr | None) -> Expr:
 
 def _causal(node: AtenContext, queries: Size, keys: Size) -> Expr:
     def places(count: Size, shape: tuple[Size, Size]) -> Expr:
-        attrs = generate.Arange.Attrs(start=0, stop=count, step=1, dtype=DType.INT64)  # pyright: ignore[reportArgumentType] # open sizes do the arithmetic of numbers
+        attrs = generate.Arange.Attrs(start=0, stop=extents([count])[0], step=1, dtype=DType.INT64)
         return node.reshape(node.call(generate.Arange, attrs=attrs), shape)
 
     rows, columns = places(queries, (queries, 1)), places(keys, (1, keys))
@@ -188,7 +189,7 @@ def _grouped(node: AtenContext, x: Expr, heads: Size) -> Expr:
     if not isinstance(heads, int) or not isinstance(own, int):
         node.unsupported("an open number of heads")
     apart = node.reshape(x, (*front, own, 1, length, width))
-    spread = node.broadcast(apart, (*front, own, heads // own, length, width))  # pyright: ignore[reportArgumentType] # as above
+    spread = node.broadcast(apart, extents((*front, own, heads // own, length, width)))
     return node.reshape(spread, (*front, heads, length, width))
 
 

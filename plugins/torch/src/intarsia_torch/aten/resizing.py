@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from intarsia_ir.graph.expr import Expr
 from intarsia_ir.ops import binary, generate, unary
+from intarsia_ir.tir.tensor import extents
 from intarsia_runtime.dtype import DType
 from intarsia_runtime.size import Size
 
@@ -83,7 +84,7 @@ def _step(node: AtenContext, size: Size, wanted: Size, factor: float | None) -> 
 
 
 def _numbers(node: AtenContext, count: Size) -> Expr:
-    attrs = generate.Arange.Attrs(start=0, stop=count, step=1, dtype=DType.INT64)  # pyright: ignore[reportArgumentType] # open sizes do the arithmetic of numbers
+    attrs = generate.Arange.Attrs(start=0, stop=extents([count])[0], step=1, dtype=DType.INT64)
     return node.cast(node.call(generate.Arange, attrs=attrs), DType.FLOAT32)
 
 
