@@ -211,7 +211,7 @@ def test_a_size_too_large_for_the_machine_is_not_compared(monkeypatch: pytest.Mo
     import_read = api.import_read
 
     def limited(
-        read: Any, shapes: dict[str, tuple[int, ...]], *_: object, **__: object
+        read: Any, shapes: dict[str, tuple[int, ...]], *_: object, **_on: object
     ) -> IRModule:
         seen.append(shapes["x"][0])
         if seen[-1] > 9:
@@ -236,7 +236,7 @@ def test_a_build_reads_once_and_imports_each_size_once(monkeypatch: pytest.Monke
         return read_model(*given, **more)
 
     def importing(
-        read: Any, shapes: dict[str, tuple[int, ...]], *_: object, **__: object
+        read: Any, shapes: dict[str, tuple[int, ...]], *_: object, **_on: object
     ) -> IRModule:
         seen.append(shapes["x"][0])
         return import_read(read, shapes)
