@@ -89,8 +89,38 @@ def float_model() -> ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
 
 
-def open_model() -> ModelProto:
-    """A model of which a part is known at run time only: a program for the ``vm`` executor."""
+def program_model() -> ModelProto:
+    """A model with a step that is not compiled: a program for the ``vm`` executor."""
+    make = helper.make_node
+    nodes = [make("Relu", ["x"], ["r"]), make("Unique", ["r"], ["u"]), make("Exp", ["u"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["U"])
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def open_program_model() -> ModelProto:
+    """A program with compiled pieces of open sizes before and behind sequences."""
+    make = helper.make_node
+    nodes = [
+        make("Relu", ["x"], ["r"]),
+        make("SplitToSequence", ["r"], ["parts"], axis=0, keepdims=0),
+        make("SequenceAt", ["parts", "place"], ["part"]),
+        make("MatMul", ["part", "w"], ["m"]),
+        make("Softmax", ["m"], ["y"], axis=0),
+    ]
+    weight = numpy_helper.from_array(np.random.default_rng(3).random((5, 7), np.float32), "w")
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "S", 5]),
+        helper.make_tensor_value_info("place", TensorProto.INT64, []),
+    ]
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["S", 7])
+    graph = helper.make_graph(nodes, "g", inputs, [y], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def counted_model() -> ModelProto:
+    """A model that counts: a plan of two stages."""
     make = helper.make_node
     nodes = [
         make("NonZero", ["x"], ["i"]),
@@ -133,21 +163,23 @@ def open_sizes_model() -> ModelProto:
 _INTEGERS = {"one": [1], "last": [1 << 62], "pads": [0, 1, 0, 1]}
 
 
-def open_program_model() -> ModelProto:
-    """A program with compiled pieces of open sizes before and behind a step of the run."""
+def control_flow_model() -> ModelProto:
+    """A plan with stages, a branch and a loop."""
     make = helper.make_node
     nodes = [
         make("Relu", ["x"], ["r"]),
         make("Compress", ["r", "keep"], ["k"], axis=0),
         make("MatMul", ["k", "w"], ["m"]),
         make("Softmax", ["m"], ["s"], axis=0),
-        make("If", ["flag"], ["y"], then_branch=_branch("Neg"), else_branch=_branch("Abs")),
+        make("If", ["flag"], ["b"], then_branch=_branch("Neg"), else_branch=_branch("Abs")),
+        make("Loop", ["turns", "flag", "b"], ["y"], body=_body()),
     ]
     weight = numpy_helper.from_array(np.random.default_rng(3).random((5, 7), np.float32), "w")
     inputs = [
         helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 5]),
         helper.make_tensor_value_info("keep", TensorProto.BOOL, ["N"]),
         helper.make_tensor_value_info("flag", TensorProto.BOOL, []),
+        helper.make_tensor_value_info("turns", TensorProto.INT64, []),
     ]
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["K", 7])
     graph = helper.make_graph(nodes, "g", inputs, [y], [weight])
@@ -158,6 +190,19 @@ def _branch(kind: str) -> GraphProto:
     """A branch that reads a value of the graph around it."""
     result = helper.make_tensor_value_info(kind, TensorProto.FLOAT, ["K", 7])
     return helper.make_graph([helper.make_node(kind, ["s"], [kind])], kind, [], [result])
+
+
+def _body() -> GraphProto:
+    """A turn of a loop that carries one value, and goes on."""
+    make, info = helper.make_node, helper.make_tensor_value_info
+    nodes = [make("Tanh", ["carried"], ["next"]), make("Identity", ["go"], ["on"])]
+    inputs = [
+        info("turn", TensorProto.INT64, []),
+        info("go", TensorProto.BOOL, []),
+        info("carried", TensorProto.FLOAT, ["K", 7]),
+    ]
+    outputs = [info("on", TensorProto.BOOL, []), info("next", TensorProto.FLOAT, ["K", 7])]
+    return helper.make_graph(nodes, "body", inputs, outputs)
 
 
 def small_model() -> ModelProto:
@@ -333,7 +378,9 @@ FORMATS: dict[str, tuple[Callable[[], Built], str]] = {
         compiled(lambda: channelled_residual_net("uint8"), "ethos-n -simulate, llvm"),
         "ethos-n-simulator",
     ),
-    "onnx-program": (compiled(open_model, "llvm"), "onnx-program"),
+    "onnx-program": (compiled(program_model, "llvm"), "onnx-program"),
+    "counted": (compiled(counted_model, "llvm"), "shared-library"),
+    "control-flow": (compiled(control_flow_model, "llvm"), "shared-library"),
     "open-program": (compiled(open_program_model, "llvm"), "onnx-program"),
     "open-sizes": (compiled(open_sizes_model, "llvm"), "shared-library"),
     "cuda-emulated": (compiled(float_model, "cuda -emulate"), "cuda"),

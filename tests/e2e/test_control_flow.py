@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
+import shutil
+import subprocess
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -150,3 +153,52 @@ def test_a_voice_detector_is_one_program(name: str) -> None:
             }
             given = {name: array for name, array in given.items() if name in names}
             same([*executable.run(given).values()], peer.run(None, given))
+
+
+IN_C = [name for name, model in MODELS.items() if "[k" not in model.text and "a loop" in name]
+STRICT = ("-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
+
+
+@pytest.mark.parametrize(
+    "name", [*IN_C, "a scan from the end", "values that swap in each iteration"]
+)
+def test_sources_branch_and_loop(name: str) -> None:
+    model = MODELS[name]
+    artifact = intarsia.build(model.proto().SerializeToString(), "c")
+    peer = session(model)
+    for executor in ("aot", "graph"):
+        with artifact.load(threads=1, executor=executor) as executable:
+            for seed, feed in enumerate(model.feeds):
+                given = values(feed, seed)
+                same([*executable.run(given).values()], peer.run(None, given))
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no cc to link with")
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_a_program_branches_and_loops(target: str, tmp_path: Path) -> None:
+    """Runtime ``c``: one function with no process around it."""
+    model = MODELS["a loop in a branch in a loop"]
+    plain = {"interface-api": "c", "unpacked-api": True}
+    made = intarsia.build(
+        model.proto().SerializeToString(),
+        target,
+        executor=intarsia.Executor("aot", plain),
+        runtime=intarsia.Runtime("c", {"link-params": True}),
+        mod_name="net",
+    )
+    folder = made.save(f"{tmp_path}/net/")
+    sources = [str(path) for path in folder.rglob("*.c")] or ["lib/net.o"]
+    flags = STRICT if target == "c" else ()
+    command = ["cc", "-shared", "-fPIC", *flags, "-Iinclude", "-o", "net.so", *sources, "-lm"]
+    subprocess.run(command, cwd=folder, check=True)
+    run = ctypes.CDLL(str(folder / "net.so")).net_run
+    workspace = np.zeros(made.passport.plan.workspace_bytes + 64, np.int8)
+    peer = session(model)
+    for seed, feed in enumerate(model.feeds):
+        given = values(feed, seed)
+        inputs = [np.ascontiguousarray(given[spec.name]) for spec in made.passport.plan.inputs]
+        found = np.zeros((2, 8), np.float32)
+        starts = (ctypes.c_void_p * 2)(*(array.ctypes.data for array in inputs))
+        ends = (ctypes.c_void_p * 1)(found.ctypes.data)
+        assert run(starts, ends, ctypes.c_void_p(workspace.ctypes.data)) == 0
+        same([found], peer.run(None, given))

@@ -254,3 +254,22 @@ def test_a_slice_to_the_end_has_no_large_size(tmp_path: Path) -> None:
     intarsia.build(made, "llvm").save(tmp_path / "m.intarsia")
     with load(tmp_path / "m.intarsia", threads=1) as executable:
         assert executable.run({"x": floats(5, 4)})["y"].shape == (4, 0)
+
+
+def test_more_conditions_than_elements_are_refused(tmp_path: Path) -> None:
+    made = model([node("Compress", "x", "c", axis=0)], {"x": ["N"], "c": ["M"]})
+    made.graph.input[1].type.tensor_type.elem_type = TensorProto.BOOL
+    intarsia.build(made, "llvm").save(tmp_path / "m.intarsia")
+    with load(tmp_path / "m.intarsia", threads=1) as executable:
+        chosen = np.array([True, False, True])
+        given = np.arange(5, dtype=np.float32)
+        assert executable.run({"x": given, "c": chosen})["y"].tolist() == [0, 2]
+        with pytest.raises(ModelError, match=r"an element to choose: M = 3, more than N = 2"):
+            executable.run({"x": given[:2], "c": chosen})
+
+
+def test_a_slice_of_nothing_is_reshaped() -> None:
+    """The proof that a batch may be cut met a division by 0."""
+    made = model([node("Squeeze", "x", "a")], {"x": [0, 1, "N"]}, weights=[ints("a", 1)])
+    artifact = intarsia.build(made, "llvm")
+    assert artifact.load().run({"x": floats(0, 1, 3)})["y"].shape == (0, 3)

@@ -31,16 +31,17 @@ from intarsia_runtime.dtype import DType
 from intarsia_runtime.errors import ArtifactError
 from intarsia_runtime.size import variable
 
+Source = ArgumentSource
 N, FOUND = variable("N"), variable("n#0")
 ROWS: Any = (N,)
 SOME: Any = (FOUND,)
 
 
-def argument(place: ArgumentSource, index: int, shape: Any, dtype: DType = DType.INT64) -> Argument:
+def argument(place: Source, index: int, shape: Any, dtype: DType = DType.INT64) -> Argument:
     return Argument(place, index, shape, dtype)
 
 
-COUNT = argument(ArgumentSource.WORKSPACE, 0, ())
+COUNT = argument(Source.WORKSPACE, 0, ())
 PLAN = CallPlan(
     inputs=(TensorSpec("x", ROWS, DType.INT64),),
     outputs=(TensorSpec("y", SOME, DType.INT64), TensorSpec("z", ROWS, DType.INT64)),
@@ -48,13 +49,11 @@ PLAN = CallPlan(
     regions=(),
     workspace_bytes=0,
     steps=(
-        KernelStep("count", (argument(ArgumentSource.INPUT, 0, ROWS), COUNT), sizes=("N",)),
+        KernelStep("count", (argument(Source.INPUT, 0, ROWS), COUNT), sizes=("N",)),
         SizesStep(1, (RunSize("n#0", COUNT),)),
-        KernelStep("find", (argument(ArgumentSource.WORKSPACE, 1, SOME),), sizes=("n#0",)),
-        CopyStep(
-            argument(ArgumentSource.WORKSPACE, 1, SOME), argument(ArgumentSource.OUTPUT, 0, SOME)
-        ),
-        CopyStep(argument(ArgumentSource.INPUT, 0, ROWS), argument(ArgumentSource.OUTPUT, 1, ROWS)),
+        KernelStep("find", (argument(Source.WORKSPACE, 1, SOME),), sizes=("n#0",)),
+        CopyStep(argument(Source.WORKSPACE, 1, SOME), argument(Source.OUTPUT, 0, SOME)),
+        CopyStep(argument(Source.INPUT, 0, ROWS), argument(Source.OUTPUT, 1, ROWS)),
     ),
     open=OpenSizes((SizeSource("N", 0, 0),), (), (8, FOUND * 8), (("n#0",),)),
 )
@@ -140,7 +139,7 @@ def test_memory_of_a_stage_is_outdated_when_an_earlier_one_is_read_again() -> No
     assert PLAN.open is not None
     more = variable("m#1")
     both: Any = (FOUND * more,)
-    place = argument(ArgumentSource.WORKSPACE, 2, both)
+    place = argument(Source.WORKSPACE, 2, both)
     fill = KernelStep("fill", (place,), sizes=("n#0", "m#1"))
     again = PLAN.steps[1]
     opened = replace(PLAN.open, slots=(8, FOUND * 8, FOUND * more * 8), stages=(("n#0",), ("m#1",)))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from intarsia_ir.graph.expr import Function, Var, call, constant, get_item, make_tuple
+from intarsia_ir.graph.expr import Constant, Function, Var, call, constant, get_item, make_tuple
 from intarsia_ir.graph.guards import Guard
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.outline import outline
@@ -133,6 +133,24 @@ def test_a_known_condition_puts_a_branch_in() -> None:
     found = specialize_bodies(module, Remarks())
     assert [*found.functions] == ["main"]
     assert "cos" in print_module(found)
+
+
+def test_a_loop_of_constants_is_computed() -> None:
+    text = LOOP.replace("%k, %x,", "const(3, int64), const([0.5, 1.0, 2.0], float32),")
+    found = specialize_bodies(read(text), Remarks())
+    assert [*found.functions] == ["main"]
+    (value,) = found.main.outputs
+    assert isinstance(value, Constant)
+    wanted = np.sin(np.sin(np.sin(np.float32([0.5, 1, 2]))))
+    np.testing.assert_allclose(value.data, wanted, rtol=1e-6)
+
+
+def test_a_loop_of_constants_over_an_open_size_stays() -> None:
+    text = LOOP.replace("%k, %x,", "const([0.5, 1.0, 2.0], float32),").replace(
+        "has_trip=True", "most=`N`"
+    )
+    found = specialize_bodies(read(text), Remarks())
+    assert [*found.functions] == ["main", "b"]
 
 
 CONSTANTS = (

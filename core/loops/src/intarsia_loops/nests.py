@@ -173,7 +173,7 @@ class Nest(Struct, frozen=True):
             )
             for rest in range(step)
         ]
-        return For(at, IntImm(axis.extent // step), ForKind.SERIAL, Seq(tuple(stores)))
+        return For(at, index(axis.extent // step), ForKind.SERIAL, Seq(tuple(stores)))
 
     def _blocks(self, axis: Axis, store: Emit, abreast: int) -> Stmt:
         """Split a single long axis among threads."""

@@ -15,7 +15,16 @@ import numpy as np
 from .abi import call_with_leading, hosted_call, numpy_dtype
 from .artifact.archive import OpenedArtifact, Weight
 from .artifact.passport import Passport, UnitEntry
-from .artifact.plan import ALIGNMENT, PLAN_STAMP, CallPlan, TensorSpec, plan_stamp
+from .artifact.plan import (
+    ALIGNMENT,
+    PLAN_STAMP,
+    CallPlan,
+    RegionStep,
+    TensorSpec,
+    has_loops,
+    plan_stamp,
+)
+from .artifact.plan_walk import all_steps
 from .artifact.unit import PLAN_FILE, SHARED_LIBRARY, SHARED_LIBRARY_FORMAT, UNSTATED
 from .artifact.unit_plan import read_unit_plan
 from .discovery import check_format, find_loader, has_loader, is_installed, loader_label
@@ -28,6 +37,7 @@ from .errors import (
 )
 from .forking import ends_threads_to_fork, renew_lock_in_children
 from .guarded import Guarded, Owner, is_plugins_own
+from .interrupts import Interrupts
 from .library import NativeLibrary
 from .loading import (
     CodeLoader,
@@ -96,7 +106,7 @@ class LoadedProgram:
         self._closed = False
         opened_main = _open_main(opened)
         self.code = opened_main if isinstance(opened_main, NativeCode) else None
-        run_steps = 0 if self.code is None else self.code.address("intarsia_run_steps")
+        run_steps = self._symbol("intarsia_run_steps"), self._symbol("intarsia_run_open_steps")
         self.workspace = allocate(plan.workspace_bytes)
         self._arrays = {name: _array(weight) for name, weight in opened.weights.items()}
         self.constants = tuple(self._arrays[name] for name in plan.constants)
@@ -104,6 +114,8 @@ class LoadedProgram:
         pointers = [self.workspace.ctypes.data, *(a.ctypes.data for a in self.constants)]
         for region in self.regions:
             pointers += [region.function, region.handle]
+        self._interrupts = Interrupts() if has_loops(plan) else None
+        pointers += [] if self._interrupts is None else [self._interrupts.address]
         self.open = self._open_memory(plan)
         pointers += [] if self.open is None else self.open.pointers()
         self._context = (ctypes.c_void_p * len(pointers))(*pointers)
@@ -115,12 +127,25 @@ class LoadedProgram:
         self.main, self.leading = self._load_main(opened, opened_main)
         self._begin_threads()
 
+    def _symbol(self, name: str) -> int:
+        """Return the address of a symbol of the main unit's code; 0 if there is none."""
+        return 0 if self.code is None else self.code.address(name)
+
     def invoke(self, call: Callable[..., int], *arguments: int | None) -> int:
-        """Call compiled code; not 0 if it failed. The caller holds ``lock``."""
-        if os.getpid() == self._process:
-            self.apply_threads()
+        """Call compiled code; not 0 if it failed. The caller holds ``lock``.
+
+        Raises:
+            KeyboardInterrupt: The user interrupted a loop.
+        """
+        if os.getpid() != self._process:
+            return self._invoke_forked(call, arguments)
+        self.apply_threads()
+        if self._interrupts is None:
             return call(*arguments)
-        return self._invoke_forked(call, arguments)
+        try:
+            return call(*arguments)
+        finally:
+            self._interrupts.finish()
 
     def _invoke_forked(self, call: Callable[..., int], arguments: tuple[int | None, ...]) -> int:
         """Call compiled code in a process forked after loading: no thread survived the fork.
@@ -191,6 +216,7 @@ class LoadedProgram:
 
         Raises:
             PluginError: A region said why it failed, or nobody did.
+            KeyboardInterrupt: A loop ended because the user interrupted.
             IntarsiaError: A Python-hosted region raised it.
         """
         failure, self._failure = self._failure, None
@@ -203,6 +229,8 @@ class LoadedProgram:
             reason = region.describe_failure() if region.describe_failure is not None else ""
             if reason:
                 raise PluginError(f"{name} failed: {reason}")
+        if self._interrupts is not None and not self.regions:
+            raise KeyboardInterrupt  # nothing else ends a run that only loops
         raise PluginError(f"{what} failed and gave no reason")
 
     def close(self) -> None:
@@ -265,7 +293,9 @@ class LoadedProgram:
         specs = (*plan.inputs, *plan.outputs)
         return self._loaded(unit, made, request, specs), None
 
-    def _load_region(self, opened: OpenedArtifact, name: str, run_steps: int) -> NativeCall:
+    def _load_region(
+        self, opened: OpenedArtifact, name: str, run_steps: tuple[int, int]
+    ) -> NativeCall:
         unit = opened.passport.unit(name)
         made = _open(opened, unit)
         files = opened.unit_files(name)
@@ -282,8 +312,10 @@ class LoadedProgram:
             inputs=unit.inputs,
             outputs=unit.outputs,
             threads=self.threads,
-            run_steps=run_steps,
+            run_steps=run_steps[0],
             plan=plan,
+            run_open_steps=run_steps[1],
+            sizes=_sizes_of(self.passport.plan, name),
         )
         return self._loaded(unit, made, request, unit.inputs + unit.outputs)
 
@@ -321,6 +353,13 @@ class LoadedProgram:
 
     def _keep_failure(self, error: BaseException) -> None:
         self._failure = self._failure or error  # the first one is the reason of the others
+
+
+def _sizes_of(plan: CallPlan, name: str) -> tuple[str, ...]:
+    """Return the size variables that calls of a region have behind their tensors."""
+    number = plan.regions.index(name)
+    called = (s for s in all_steps(plan.steps) if isinstance(s, RegionStep) and s.region == number)
+    return next((step.sizes for step in called), ())
 
 
 def _unit_plan(unit: UnitEntry, data: bytes, constants: Mapping[str, np.ndarray]) -> CallPlan:

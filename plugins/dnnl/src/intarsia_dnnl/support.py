@@ -51,4 +51,4 @@ def support_table(*, without_products: str = "", exact: bool = False) -> Support
             return Support.no(Code.UNSUPPORTED_DTYPE, without_products)
         return Support.yes()
 
-    return TABLE.support(first=allowed, last=DnnlRow.is_exact if exact else None)
+    return TABLE.support(first=allowed, last=DnnlRow.is_exact if exact else DnnlRow.with_caution)

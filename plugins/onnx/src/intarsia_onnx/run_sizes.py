@@ -10,8 +10,9 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from intarsia_ir.graph.expr import Expr
+from intarsia_ir.graph.guards import COMPUTED
 from intarsia_ir.graph.op import OpAttrs
-from intarsia_ir.graph.size_scopes import COMPUTED, defined_sizes, sizes_in
+from intarsia_ir.graph.size_scopes import defined_sizes, sizes_in
 from intarsia_ir.graph.types import Dim, Size, variable
 from intarsia_ir.graph.walk import children
 

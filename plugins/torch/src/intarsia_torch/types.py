@@ -10,7 +10,7 @@ import numpy as np
 
 
 class TorchDevice(Protocol):
-    """Where a tensor lives: ``cpu``, ``cuda:0``."""
+    """Where the memory of a tensor is."""
 
     type: str
 
@@ -19,6 +19,55 @@ class Storage(Protocol):
     """A ``torch.UntypedStorage``: the memory that tensors share."""
 
     _cdata: int
+
+
+class SymExpression(Protocol):
+    """A SymPy expression of integers."""
+
+    args: tuple[SymExpression, ...]
+    is_Integer: bool
+    is_Symbol: bool
+    is_number: bool
+
+
+class SymNode(Protocol):
+    """The inside of a ``torch.SymInt``."""
+
+    expr: SymExpression
+
+
+class SymInt(Protocol):
+    """A ``torch.SymInt``: an integer that is an expression over symbols."""
+
+    node: SymNode
+
+
+class ShapeEnv(Protocol):
+    """A ``ShapeEnv``: the symbols of a tracing, and what must hold of them."""
+
+    backed_var_to_val: Mapping[object, int]
+    guards: Sequence[object]
+
+
+class FakeMode(Protocol):
+    """A ``FakeTensorMode``: tensors made inside have shapes and no contents."""
+
+    shape_env: ShapeEnv | None
+
+    def from_tensor(
+        self,
+        tensor: TorchTensor,
+        *,
+        static_shapes: bool | None = None,
+        symbolic_context: object = None,
+        source: object = None,
+    ) -> TorchTensor:
+        """The tensor without contents."""
+        ...
+
+    def __enter__(self) -> object: ...
+
+    def __exit__(self, *error: object) -> None: ...
 
 
 class TorchTensor(Protocol):
@@ -49,6 +98,26 @@ class TorchTensor(Protocol):
         """The memory that it is a view of."""
         ...
 
+    def data_ptr(self) -> int:
+        """Address of the first element."""
+        ...
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements lie in order."""
+        ...
+
+    def contiguous(self) -> TorchTensor:
+        """The tensor, copied if its elements do not lie in order."""
+        ...
+
+    def is_neg(self) -> bool:
+        """Whether the elements in memory are the negatives of the tensor's."""
+        ...
+
+    def resolve_neg(self) -> TorchTensor:
+        """The tensor, copied if its elements in memory are the negatives."""
+        ...
+
     def is_inference(self) -> bool:
         """Whether it was made in inference mode."""
         ...
@@ -76,13 +145,38 @@ class FxNode(Protocol):
     """A ``torch.fx.Node``."""
 
     op: str
+    name: str
     target: object
     args: tuple[Sequence[object], ...]
+    kwargs: Mapping[str, object]
     users: Mapping[FxNode, object]
+    meta: Mapping[str, object]
 
     def replace_all_uses_with(self, other: FxNode) -> object:
         """Let all users of it use another node."""
         ...
+
+
+class SchemaArgument(Protocol):
+    """An argument in the schema of an operator."""
+
+    name: str
+    default_value: object
+
+
+class OperatorSchema(Protocol):
+    """The schema of an operator."""
+
+    name: str
+    overload_name: str
+    arguments: Sequence[SchemaArgument]
+    is_mutable: bool
+
+
+class AtenOperator(Protocol):
+    """A ``torch._ops.OpOverload``."""
+
+    _schema: OperatorSchema
 
 
 class FxGraph(Protocol):
@@ -92,10 +186,6 @@ class FxGraph(Protocol):
 
     def erase_node(self, node: FxNode) -> None:
         """Remove a node without users."""
-        ...
-
-    def eliminate_dead_code(self) -> bool:
-        """Remove what no result needs."""
         ...
 
 
@@ -119,10 +209,25 @@ class InputName(Protocol):
     name: str
 
 
+class InputKind(Protocol):
+    """What an input of an exported program is."""
+
+    name: str
+
+
 class InputSpec(Protocol):
-    """An input of an exported program."""
+    """An input of an exported program; ``target`` is the name of a weight."""
 
     arg: InputName
+    kind: InputKind
+    target: str | None
+
+
+class SymbolRange(Protocol):
+    """The values that a symbol may have."""
+
+    lower: SymExpression | int
+    upper: SymExpression | int
 
 
 class ExportSignature(Protocol):
@@ -144,6 +249,21 @@ class Exported(Protocol):
     @property
     def graph_module(self) -> GraphModule:
         """Its operators."""
+        ...
+
+    @property
+    def range_constraints(self) -> Mapping[object, SymbolRange]:
+        """The values that each symbol may have."""
+        ...
+
+    @property
+    def state_dict(self) -> Mapping[str, TorchTensor]:
+        """Parameters and buffers by name."""
+        ...
+
+    @property
+    def constants(self) -> Mapping[str, TorchTensor]:
+        """Other tensors by name."""
         ...
 
     def run_decompositions(self, decomp_table: Mapping[object, Callable[..., object]]) -> Exported:

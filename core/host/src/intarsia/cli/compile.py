@@ -15,7 +15,7 @@ from intarsia_runtime.errors import UsageError
 
 from ..target.kind_table import GIVEN_NAME
 from .composed import ComposedCommand
-from .idle import say_idle
+from .idle import say_cautions, say_idle
 from .model_options import BuildSettings, build_options, keep_model
 from .output import echo, emit_json, progress
 
@@ -76,6 +76,7 @@ def command(
             raise UsageError("--sign is for artifacts", hint="leave away --output-format")
         sign_artifact(path, sign)
     say_idle(artifact.passport)
+    say_cautions(artifact.passport)
     size = _bytes_of(path)
     if as_json:
         passport = artifact.passport

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Notes on stderr about accelerators that the user named and that got nothing."""
+"""Notes on stderr about accelerators: who got nothing, and who computes something otherwise."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from .output import echo
@@ -23,6 +23,15 @@ def say_idle(passport: Passport, subject: str = "") -> None:
     for accelerator, reason in idle.items():
         about = f"{subject}: " if subject else ""
         echo(f"note: {about}'{accelerator}' is not used: {reason}", err=True)
+
+
+def say_cautions(passport: Passport) -> None:
+    """Say what accelerators of an artifact compute otherwise than the operators are defined."""
+    rows = cast("Sequence[Mapping[str, object]]", passport.placement.get("cautions", ()))
+    for row in rows:
+        count = row["nodes"]
+        nodes = f"{count} node{'' if count == 1 else 's'}"
+        echo(f"note: '{row['accelerator']}', {nodes}: {row['caution']}", err=True)
 
 
 def say_not_compared(passport: Passport, regions: int) -> None:

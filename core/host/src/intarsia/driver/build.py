@@ -131,7 +131,7 @@ def request_build(
             params=params,
             values=values,
             mapped=bool(chosen.get("mapped")),
-            control_flow=parts.fallback.kind.control_flow and not place.is_freestanding,
+            control_flow=parts.fallback.kind.control_flow,
         ),
         target=parts,
         executor=wanted,
@@ -185,7 +185,9 @@ def build_request(request: BuildRequest) -> Artifact:
         As :func:`build`.
     """
     with limited(request.time_limit, request.memory_limit):
-        if isinstance(request.source.model, IRModule) or request.executor.kind == VM:
+        source = request.source
+        is_module = isinstance(source.model, IRModule) or source.is_program
+        if is_module or request.executor.kind == VM:
             with suppress(UnsupportedError, TypeRuleError):  # another kind of program may do
                 opened = compile_open(request)
                 if opened is not None:

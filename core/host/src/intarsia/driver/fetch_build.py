@@ -36,11 +36,12 @@ def build_key(request: BuildRequest, digests: Mapping[str, str] | None = None) -
 
     Args:
         request: The build.
-        digests: Those of the model's files by name, if they are known.
+        digests: Those of the model's files by name, if they are known; of a module, that of its
+            content.
 
     Returns:
-        Plain JSON; ``None`` if the model is no file, or a plugin of the target is not installed as
-        files.
+        Plain JSON; ``None`` if the model is no file and has no digest, or a plugin of the target is
+        not installed as files.
 
     Raises:
         ModelError: The model, or a file with weights of it, cannot be read.
@@ -49,7 +50,9 @@ def build_key(request: BuildRequest, digests: Mapping[str, str] | None = None) -
     model, host, target = model_file(request), request.host, request.target
     kinds = {part.kind.name for part in target.targets}
     plugins = {name: host.fingerprint(name) for name in sorted(kinds)}
-    if model is None or not all(plugins.values()):
+    if digests is None:
+        digests = None if model is None else source_digests(model)
+    if digests is None or not all(plugins.values()):
         return None
     hardware, given = host.hardware_of(target), request.given_executor
     rules = [rule.text for rule in request.rules]
@@ -60,7 +63,7 @@ def build_key(request: BuildRequest, digests: Mapping[str, str] | None = None) -
         "sources": _sources(),
         "python": sys.version,
         "name": request.name,
-        "model": source_digests(model) if digests is None else digests,
+        "model": dict(digests),
         "shapes": {k: [str(size) for size in v] for k, v in sorted(shapes.items())},
         "values": {name: str(value) for name, value in sorted(request.source.values.items())},
         "target": str(target),

@@ -69,13 +69,16 @@ def partition_model(request: BuildRequest) -> ModelPartition:
         UsageError: A rule names no node.
     """
     with limited(request.time_limit, request.memory_limit):
+        if request.source.is_program:
+            opened = _partition_open(request)
+            if opened is not None:
+                return opened
         try:
             choices = size_choices(request)
         except (UnsupportedError, TypeRuleError):
-            opened = open_request(request)
-            with suppress(UnsupportedError, TypeRuleError), collecting_guards():
-                if opened is not None:
-                    return partition_imported(opened, import_model(opened))
+            opened = _partition_open(request)
+            if opened is not None:
+                return opened
             program = import_open_program(request)
             if program is None:
                 raise
@@ -87,6 +90,15 @@ def partition_model(request: BuildRequest) -> ModelPartition:
         if program is not None:
             return _partition_program(request, program)
         return partition_imported(request, import_model(request))
+
+
+def _partition_open(request: BuildRequest) -> ModelPartition | None:
+    """Partition a model with open sizes; ``None`` if it has none, or an operator needs numbers."""
+    opened = open_request(request)
+    if opened is not None:
+        with suppress(UnsupportedError, TypeRuleError), collecting_guards():
+            return partition_imported(opened, import_model(opened))
+    return None
 
 
 def _partition_program(request: BuildRequest, program: DynamicModel) -> ModelPartition:

@@ -37,6 +37,7 @@ def _open_choices(request: BuildRequest) -> ShapeChoices | None:
     """
     shapes = static_shapes(request.shapes)
     has_one_shape = request.executor.kind == VM or request.runtime.is_freestanding
+    has_one_shape = has_one_shape or request.source.is_program
     if has_one_shape or not request.source.may_be_open(shapes):
         return None
     try:

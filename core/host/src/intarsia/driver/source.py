@@ -93,6 +93,7 @@ class ModuleSource:
         control_flow: As given.
         is_shared: Whether several stories read it, so that :meth:`forget` must wait.
         is_onnx: Whether it is an ONNX model, as a file or bytes.
+        is_program: Whether it is a saved program of PyTorch.
     """
 
     def __init__(
@@ -112,7 +113,8 @@ class ModuleSource:
         self.frontend = frontend
         self.control_flow = control_flow
         self.is_shared = False
-        self.is_onnx = frontend is None and not (isinstance(model, IRModule) or is_program(model))
+        self.is_program = frontend is None and is_program(model)
+        self.is_onnx = frontend is None and not (isinstance(model, IRModule) or self.is_program)
         self._read: ReadModel | None = None
         self._unreadable: UnsupportedError | None = None
         self._kept: dict[_Key, IRModule | DynamicModel] = {}
@@ -128,7 +130,8 @@ class ModuleSource:
         Raises:
             As :func:`~intarsia.driver.importing.import_model`.
         """
-        key = _key("open" if is_collecting() else "module", shapes)
+        is_other = is_collecting() and not self.is_program  # whose guards are a setting
+        key = _key("open" if is_other else "module", shapes)
         if key in self._refused:
             raise self._refused[key]
         found = self._kept.pop(key, None)
@@ -183,15 +186,24 @@ class ModuleSource:
         return input_types(self._onnx().graph, shapes or {}, {})
 
     def may_be_open(self, shapes: _Shapes) -> bool:
-        """Whether an ONNX model that can be read leaves a size of an input open."""
-        if not self.is_onnx:
-            return False
+        """Whether a model that can be read leaves a size of an input open.
+
+        Of other formats than ONNX and PyTorch's nobody knows.
+        """
         try:
-            types = self.declared(shapes)
+            types = self._input_types(shapes)
         except IntarsiaError:  # whoever imports it says what is wrong
             return False
         bound = {*self._params, *self.values}
         return any(not type_.is_static for name, type_ in types.items() if name not in bound)
+
+    def _input_types(self, shapes: _Shapes) -> dict[str, TensorType]:
+        if self.is_onnx:
+            return self.declared(shapes)
+        if not self.is_program:
+            return {}
+        module = self.module(shapes, keep=True)
+        return {param.name: tensor_type(param) for param in module.main.params}
 
     def largest_bound(self) -> int:
         """Return the largest fixed number that sizes of an ONNX model may be compared with.

@@ -16,10 +16,15 @@ from msgspec import structs
 
 from intarsia_ir.budget import KERNEL_SECONDS, budget
 from intarsia_ir.graph.footprint import check_budget, release_files
-from intarsia_ir.graph.guards import RequiredSizes, collected_guards, collecting_guards
+from intarsia_ir.graph.guards import (
+    COMPUTED,
+    RequiredSizes,
+    collected_guards,
+    collecting_guards,
+    require_equal,
+)
 from intarsia_ir.graph.inputs import check_static
 from intarsia_ir.graph.module import IRModule
-from intarsia_ir.graph.size_scopes import COMPUTED
 from intarsia_ir.graph.verify import verify
 from intarsia_ir.partition.functions import rules_of_parts
 from intarsia_ir.partition.partition import PartitionResult
@@ -105,6 +110,9 @@ def import_model(request: BuildRequest) -> ImportResult:
     if request.is_open:
         module = source.module(shapes)
         source.forget()
+        required = module.attr(RequiredSizes)
+        for guard in () if required is None else required.guards:
+            require_equal(guard.left, guard.right, guard.why)
         if len(module.functions) > 1:  # passes over branches collect the guards of these, too
             module = module.with_attr(RequiredSizes, RequiredSizes(collected_guards()))
         return ImportResult({"main": module})

@@ -19,6 +19,10 @@ from intarsia_runtime.size import Dim, Size, SizeOp, minimum
 _COLLECTOR: ContextVar[dict[Guard, None] | None] = ContextVar("guards", default=None)
 
 
+COMPUTED = "#"
+"""In the name of each size variable that a call of an imported model defines."""
+
+
 class Guard(Struct, frozen=True):
     """Two sizes that must be equal, and the sentence that says why.
 
@@ -149,7 +153,7 @@ def is_required_natural(size: Size) -> bool:
 
 
 def take_fixed_sizes(known: Collection[Guard]) -> dict[Dim, int]:
-    """Return the size variables that the guards after ``known`` say are numbers.
+    """Return the size variables of inputs that the guards after ``known`` say are numbers.
 
     If there are such, all guards after ``known`` are taken out: whoever asks types the model again,
     with the numbers in the place of the variables. Of two numbers for one variable the first is
@@ -161,7 +165,8 @@ def take_fixed_sizes(known: Collection[Guard]) -> dict[Dim, int]:
     for guard in later:
         sides = (guard.left, guard.right)
         for size, number in (sides, sides[::-1]):
-            if isinstance(size, Dim) and size.is_variable and isinstance(number, int):
+            is_variable = isinstance(size, Dim) and size.is_variable and COMPUTED not in size.name
+            if isinstance(size, Dim) and is_variable and isinstance(number, int):
                 fixed.setdefault(size, number)
     for guard in later if fixed else ():
         del collector[guard]

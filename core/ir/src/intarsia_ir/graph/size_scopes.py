@@ -18,9 +18,6 @@ from .op import OpAttrs
 from .types import Dim, TensorType, TupleType, Type
 from .walk import children, post_order
 
-COMPUTED = "#"
-"""In the name of each size variable that a call of an imported model defines."""
-
 
 def defined_size(node: Expr) -> str | None:
     """Return the name of the size variable that a node is the value of, if it is."""

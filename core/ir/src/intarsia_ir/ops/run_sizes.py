@@ -13,6 +13,7 @@ from intarsia_runtime.errors import TypeRuleError
 
 from ..graph.op import Op, OpAttrs, OpKind, operator
 from ..graph.types import Dim, TensorType, Type
+from ..tir.tensor import Tensor
 from .arrays import Array
 from .batch_axis import BATCH_AXES
 from .derivative import DERIVATIVES
@@ -47,6 +48,11 @@ class SizeOf(Op):
         """The operand."""
         return x
 
+    @staticmethod
+    def compute(attrs: Attrs, x: Tensor) -> Tensor:
+        """The operand; plans read it in its place."""
+        return x
+
 
 @operator("with_sizes", OpKind.OPAQUE)
 class WithSizes(Op):
@@ -62,6 +68,11 @@ class WithSizes(Op):
     @staticmethod
     def reference(attrs: OpAttrs, x: Array, *_sizes: Array) -> Array:
         """The first operand."""
+        return x
+
+    @staticmethod
+    def compute(attrs: OpAttrs, x: Tensor, *_sizes: Tensor) -> Tensor:
+        """The first operand; plans read it in its place."""
         return x
 
 

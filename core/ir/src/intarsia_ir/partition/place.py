@@ -126,7 +126,8 @@ def _chosen_answers(
             support = annotated.verdicts[call][0]
             claim = problem.tilings[greedy.kinds.index(kind) + 1][node]
             if owner is not None and owner.claimed.kind == kind:
-                support = Support(Code.OK, owner.claimed.row)
+                caution = owner.claimed.support.caution
+                support = Support(Code.OK, owner.claimed.row, caution=caution)
             elif claim >= 0:
                 support = _refusal(problem, problem.claims[claim], owner, reading)
             answers.append(support)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from intarsia_ir.graph.expr import CallFunction, Expr, Function
 from intarsia_ir.graph.types import TensorType
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.graph.walk import post_order
 from intarsia_ir.passes.fuse_quantize import is_in_float
 from intarsia_ir.regions.region import Region
@@ -19,6 +20,7 @@ from intarsia_ir.regions.work import count_bytes
 from intarsia_runtime.errors import GateFailed
 
 from .annotate import Annotated
+from .cautions import cautions_of
 from .labels import label_calls
 from .merge import Apart
 
@@ -104,6 +106,7 @@ class Verdict(Struct, frozen=True):
         code: A value of :class:`~intarsia_ir.regions.support.Code`.
         detail: The row for a yes, the reason in words for a no.
         cost: What its match would cost, if the accelerator takes the node and costs were compared.
+        caution: What the accelerator computes otherwise than defined; empty if nothing.
     """
 
     node: str
@@ -113,6 +116,7 @@ class Verdict(Struct, frozen=True):
     code: str
     detail: str
     cost: MatchCost | None = None
+    caution: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Return the row as the command line prints it."""
@@ -123,7 +127,7 @@ class Verdict(Struct, frozen=True):
             "accelerator": self.accelerator,
             "verdict": self.verdict,
             "code": self.code,
-            "detail": self.detail,
+            "detail": f"{self.detail}; {self.caution}" if self.caution else self.detail,
         }
 
 
@@ -311,6 +315,7 @@ class Placement(Struct, frozen=True):
             **({"idle": dict(self.idle)} if self.idle else {}),
             **({"host": [row.to_json() for row in self.host]} if self.host else {}),
             **({"in_float": list(self.in_float)} if self.in_float else {}),
+            **cautions_of(self.regions, self.verdicts),
             **({"simulated": dict(self.simulated)} if self.simulated else {}),
         }
 
@@ -353,6 +358,7 @@ def report(
             "yes" if support.code is Code.OK else "no",
             support.code.value,
             support.detail,
+            caution=support.caution,
         )
         for call in annotated.calls
         for kind, support in zip(annotated.kinds, annotated.verdicts[call], strict=True)
@@ -453,10 +459,11 @@ def seconds_text(seconds: float) -> str:
 
 def border_bytes(main: Function) -> int:
     """Return the bytes that calls of regions read and return in one run of ``main``."""
-    total = 0
+    total, typical = 0, typical_values(main.params)
     for node in post_order(main.body):
         if isinstance(node, CallFunction):
-            total += count_bytes(node.type, *(arg.type for arg in node.args))
+            types = (node.type, *(arg.type for arg in node.args))
+            total += count_bytes(*types, values=typical)
     return total
 
 
@@ -466,8 +473,8 @@ def _region_row(region: Region, nodes: tuple[str, ...]) -> RegionRow:
         region.name,
         region.kind,
         nodes,
-        count_bytes(*(param.type for param in inputs)),
-        count_bytes(region.function.body.type),
+        count_bytes(*(param.type for param in inputs), values=region.typical),
+        count_bytes(region.function.body.type, values=region.typical),
     )
 
 

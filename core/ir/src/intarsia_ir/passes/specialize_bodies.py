@@ -11,11 +11,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..graph.control import Control, control_calls, control_of
-from ..graph.expr import Call, Constant, Expr, Function, Var, call, make_tuple
+from ..budget import budget
+from ..graph.control import Control, called_by, control_calls, control_of
+from ..graph.expr import Call, Constant, Expr, Function, Var, call, constant, make_tuple
 from ..graph.module import IRModule
+from ..graph.size_scopes import sizes_in, used_sizes
 from ..graph.walk import post_order, rewrite_function, substitute
 from ..ops.control import If
+from ..ops.evaluate import evaluate
 from .base import Pass, Remarks
 from .eliminate_dead_code import drop_functions
 from .fold_constants import fold_constants
@@ -24,7 +27,8 @@ from .fold_constants import fold_constants
 def specialize_bodies(module: IRModule, remarks: Remarks) -> IRModule:
     """Put constants into the functions that control flow carries out, and drop unused operands.
 
-    Of an ``if`` whose condition is a constant, the chosen function takes the place of the call.
+    Of an ``if`` whose condition is a constant, the chosen function takes the place of the call. A
+    call of constants alone is computed.
     """
     while len(module.functions) > 1:
         changed = _Specializer(module, remarks).run()
@@ -70,7 +74,32 @@ class _Specializer:
             return None
         if op is If and isinstance(expr.args[0], Constant):
             return self._chosen(expr, bool(expr.args[0].data.reshape(())))
+        if all(isinstance(arg, Constant) for arg in expr.args) and not self._is_sized(expr):
+            return self._folded(expr)
         return self._narrowed(expr, op)
+
+    def _is_sized(self, expr: Call) -> bool:
+        """Whether sizes that only the run knows are in a call, or in what it carries out."""
+        todo: list[Expr] = [expr]
+        if any(True for _ in sizes_in(expr.attrs)):
+            return True
+        while todo:
+            for node in post_order(todo.pop()):
+                if used_sizes(node):
+                    return True
+                todo += [self._functions[name].body for name in called_by(node)]
+        return False
+
+    def _folded(self, expr: Call) -> Expr:
+        """control(constants) --> constants
+
+        Raises:
+            ResourceError: It takes too long, or too much memory.
+        """
+        module = self._module.with_functions(self._functions)
+        with budget().folding("folding constants"):
+            arrays = evaluate(Function((), expr), {}, module)
+        return make_tuple([constant(array, span=expr.span) for array in arrays], span=expr.span)
 
     def _chosen(self, expr: Call, condition: bool) -> Expr:
         """if (true) f else g --> f"""

@@ -23,7 +23,9 @@ last entry of ``context`` is then the address of the *frame*, an array of ``int6
 variables; the bytes of the workspace; the offset of each slot; the sizes of the outputs, one output
 after the other. ``int32_t intarsia_plan_sizes(int64_t *frame)`` computes what stands behind the
 variables; it returns 0, or the number, from 1, of the first guard that does not hold. Kernels take
-the size variables that they name as ``int64_t`` behind their buffers.
+the size variables that they name as ``int64_t`` behind their buffers. Regions get the sizes of the
+run in the shapes of their tensors, and behind these the size variables that they name, as integers;
+``intarsia_run_open_steps`` finds what belongs to them (see ``intarsia_runtime.loading``).
 
 **Stages.** Some sizes are only known when steps have run: how many rows ``NonZero`` found. A
 :class:`SizesStep` reads such variables from memory; its number, from 1, is the *stage*. What
@@ -44,10 +46,13 @@ to a stage, ``grow(state, stages + 1 + k, bytes)``; such an output is no argumen
 :class:`LoopStep` one block iteration after iteration. Blocks read and write the memory of the whole
 plan, so a value that goes from one iteration to the next has one place that the body reads and
 writes.
+In the context of a plan with loops, ``int32_t poll(void)`` stands behind the regions. Loops call it
+every 64 iterations, and ``main`` ends with -1 where it returns 0.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
 from hashlib import sha256
 from itertools import chain
@@ -158,12 +163,14 @@ class RegionStep(Struct, frozen=True):
         args: Its tensors.
         label: Kind of the accelerator and name of the region, for profiles.
         nodes: Names of the model's nodes in it.
+        sizes: Size variables that it takes behind the tensors, as integers.
     """
 
     region: int
     args: tuple[Argument, ...]
     label: str = ""
     nodes: tuple[str, ...] = ()
+    sizes: tuple[str, ...] = ()
 
 
 class CopyStep(Struct, frozen=True):
@@ -204,10 +211,12 @@ class SizesStep(Struct, frozen=True):
     Attributes:
         stage: Its number, from 1.
         sizes: The variables, in the order of ``OpenSizes.stages``.
+        is_final: Whether outputs of these sizes get their memory; not while a loop changes them.
     """
 
     stage: int
     sizes: tuple[RunSize, ...]
+    is_final: bool = True
 
 
 class Block(Struct, frozen=True):
@@ -343,6 +352,50 @@ def passed_outputs(plan: CallPlan, before: int | None = None) -> tuple[TensorSpe
     return tuple(spec for spec in outputs if plan.open.stage(*spec.shape) == 0)
 
 
+def calls_open_regions(plan: CallPlan) -> bool:
+    """Whether a region that the plan calls takes size variables."""
+    return bool(_region_sizes(plan.steps))
+
+
+def _region_sizes(steps: Iterable[Step]) -> list[tuple[str, ...]]:
+    """Return the size variables of every call of a region that takes some, at any depth."""
+    found: list[tuple[str, ...]] = []
+    for step in steps:
+        match step:
+            case RegionStep(sizes=sizes) if sizes:
+                found.append(sizes)
+            case IfStep(then=then, orelse=orelse):
+                found += _region_sizes((*then.steps, *orelse.steps))
+            case LoopStep(body=body):
+                found += _region_sizes(body.steps)
+            case _:
+                pass
+    return found
+
+
+def has_loops(plan: CallPlan) -> bool:
+    """Whether a plan has a loop, so that its context has ``poll``."""
+    return _loops(Block(plan.steps))
+
+
+def _loops(block: Block) -> bool:
+    for step in block.steps:
+        inside = (step.then, step.orelse) if isinstance(step, IfStep) else ()
+        if isinstance(step, LoopStep) or any(map(_loops, inside)):
+            return True
+    return False
+
+
+def poll_entry(plan: CallPlan) -> int:
+    """Return the number of the entry behind the regions: ``poll`` of a plan with loops."""
+    return 1 + len(plan.constants) + 2 * len(plan.regions)
+
+
+def frame_entry(plan: CallPlan) -> int:
+    """Return the number of the entry of the context that has the frame of an open plan."""
+    return poll_entry(plan) + has_loops(plan)
+
+
 PLAN_STAMP = "intarsia_plan_stamp"
 """Symbol of the stamp of the plan that code was compiled for."""
 
@@ -358,8 +411,10 @@ def plan_stamp(plan: CallPlan) -> int:
     if plan.open is None:
         return stamp_of((specs, counts, steps))
     opened = (plan.open.variables, [str(size) for size in plan.open.slots])
+    given = _region_sizes(plan.steps)
     guards = [(str(guard.left), str(guard.right)) for guard in plan.open.guards]
     stages = (plan.open.stages,) if plan.open.stages else ()
+    opened = (*opened, given) if given else opened
     return stamp_of((repr(specs), counts, repr(steps), opened, guards, *stages))
 
 
@@ -385,7 +440,8 @@ def _callee(step: Step) -> tuple[object, ...]:
             return "guard", str(guard.left), str(guard.right)
         case SizesStep(stage=stage, sizes=sizes):
             names = " ".join(size.name for size in sizes)
-            return f"{stage} {names}", tuple(size.argument for size in sizes)
+            key = f"{stage} {names}" if step.is_final else f"{stage} {names} again"
+            return key, tuple(size.argument for size in sizes)
         case IfStep(condition=condition, then=then, orelse=orelse):
             return "if", condition, _callees(then), _callees(orelse)
         case LoopStep(body=body, trip=trip, condition=condition, iteration=iteration):

@@ -126,12 +126,16 @@ def _step_to_json(step: Step) -> JsonObject:
                 head["sizes"] = list(step.sizes)
         case RegionStep(region, args, label, nodes):
             head = {"region": region, "label": label, "nodes": list(nodes)}
+            if step.sizes:
+                head["sizes"] = list(step.sizes)
         case CopyStep(source, destination):
             head, args = {}, (source, destination)
         case GuardStep(guard=guard):
             return {"guard": _guard_to_json(guard)}
         case SizesStep(stage, sizes):
             head = {"stage": stage, "sizes": [size.name for size in sizes]}
+            if not step.is_final:
+                head["final"] = False
             args = tuple(size.argument for size in sizes)
         case IfStep():
             return {
@@ -179,13 +183,14 @@ def _step_from_json(document: JsonObject, depth: int) -> Step:
         return KernelStep(read_str(document, "kernel"), args, label, nodes, sizes)
     if "region" in document:
         label, nodes = read_str(document, "label"), read_texts(document, "nodes")
-        return RegionStep(read_int(document, "region"), args, label, nodes)
+        sizes = read_texts(document, "sizes") if "sizes" in document else ()
+        return RegionStep(read_int(document, "region"), args, label, nodes, sizes)
     if "stage" in document:
         names = read_texts(document, "sizes")
         if len(names) != len(args):
             raise ArtifactError(f"a step of the plan reads {len(names)} sizes of {len(args)}")
-        sizes = tuple(RunSize(name, arg) for name, arg in zip(names, args, strict=True))
-        return SizesStep(read_int(document, "stage"), sizes)
+        read = tuple(RunSize(name, arg) for name, arg in zip(names, args, strict=True))
+        return SizesStep(read_int(document, "stage"), read, document.get("final") is not False)
     if len(args) != 2:
         raise ArtifactError(f"a copy in the passport's plan has {len(args)} tensors, not 2")
     return CopyStep(*args)

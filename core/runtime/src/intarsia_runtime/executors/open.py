@@ -88,7 +88,7 @@ class OpenExecutor(Closing):
         """
         arrays = self._arrays(inputs)
         with self._program.lock:
-            memory = self._lay_out(arrays)
+            memory = self._lay_out(_shapes_of(arrays))
             results = self._room(memory)
             self._invoke(memory, arrays, results)
         return {spec.name: array for (spec, _), array in zip(self._made, results, strict=True)}
@@ -100,6 +100,34 @@ class OpenExecutor(Closing):
             ModelError: As :meth:`run`; or an array has another shape or element type.
         """
         copy_into(dict(self.run(inputs)), outputs)
+
+    @property
+    def knows_outputs(self) -> bool:
+        """Whether the shapes of the inputs decide those of all outputs."""
+        return not self._late
+
+    def output_shapes(self, shapes: Shapes) -> Shapes:
+        """Return the shapes of the outputs for inputs of some shapes, in the model's order.
+
+        Raises:
+            ModelError: The model takes no inputs of these shapes.
+        """
+        with self._program.lock:
+            memory = self._lay_out(shapes)
+            return tuple([tuple(memory.shape(number)) for number in range(len(self._made))])
+
+    def run_at(self, shapes: Shapes, addresses: Sequence[int]) -> None:
+        """Compute outputs from inputs in memory of the caller, who answers for all of it.
+
+        Args:
+            shapes: Shapes of the inputs; their elements lie in order, and have the model's types.
+            addresses: Of the inputs, then of memory for the outputs, which overlaps nothing.
+
+        Raises:
+            ModelError: The model takes no inputs of these shapes.
+        """
+        with self._program.lock:
+            self._call_at(self._lay_out(shapes), addresses)
 
     def profile(self, inputs: Inputs, repeat: int = 1) -> tuple[ProfileRow, ...]:
         """Time each step for the sizes of these inputs.
@@ -138,7 +166,8 @@ class OpenExecutor(Closing):
 
     def _walk(self, arrays: list[np.ndarray]) -> tuple[PlanWalk, list[np.ndarray]]:
         """Return a walk over the plan for the sizes of some inputs, and room for its outputs."""
-        memory, plan = self._lay_out(arrays), self._program.passport.plan
+        memory = self._lay_out(_shapes_of(arrays))
+        plan = self._program.passport.plan
         return PlanWalk(self._program, plan, memory), self._room(memory)
 
     def _room(self, memory: OpenMemory) -> list[np.ndarray]:
@@ -159,42 +188,49 @@ class OpenExecutor(Closing):
         for value, (spec, dtype) in zip(values, self._rows, strict=True):
             array = value if type(value) is np.ndarray else as_array(value, spec.name)
             if array.dtype != dtype or array.ndim != len(spec.shape):
-                raise _mismatch(spec, str(dtype), array)
+                raise _mismatch(spec, array.shape, dtype=array.dtype)
             arrays.append(contiguous(array, spec.name))
         return arrays
 
-    def _lay_out(self, arrays: Sequence[np.ndarray]) -> OpenMemory:
-        """Compute sizes and offsets, if these arrays have other shapes than those before."""
+    def _lay_out(self, shapes: Shapes) -> OpenMemory:
+        """Compute sizes and offsets, if inputs have other shapes than those before."""
         program = self._program
         program.check_open()
-        shapes = tuple([array.shape for array in arrays])
         memory = program.open
         if shapes != self._shapes or memory is None:
             self._shapes = None  # until all of it is done
-            memory = program.lay_out(self._values(arrays))
+            memory = program.lay_out(self._values(shapes))
             specs = _sized(program.passport.plan, shapes, memory)
             self._arguments = ArgumentBlock(specs, program.context)
             self._shapes = shapes
         return memory
 
-    def _values(self, arrays: Sequence[np.ndarray]) -> list[int]:
+    def _values(self, shapes: Shapes) -> list[int]:
         """Return the values of the size variables, which all sizes of the inputs must fit."""
         sources = self._sizes.variables
-        values = {s.name: arrays[s.input].shape[s.axis] for s in sources}
-        for (spec, dtype), array in zip(self._rows, arrays, strict=True):
-            if tuple([value_of(size, values) for size in spec.shape]) != array.shape:
-                raise _mismatch(spec, str(dtype), array, values)
+        for (spec, _), shape in zip(self._rows, shapes, strict=True):
+            if len(spec.shape) != len(shape):
+                raise _mismatch(spec, shape)
+        values = {s.name: shapes[s.input][s.axis] for s in sources}
+        for (spec, _), shape in zip(self._rows, shapes, strict=True):
+            if tuple([value_of(size, values) for size in spec.shape]) != shape:
+                raise _mismatch(spec, shape, values=values)
         return [values[source.name] for source in sources]
 
     def _invoke(
         self, memory: OpenMemory, arrays: list[np.ndarray], results: list[np.ndarray]
     ) -> None:
         """Run; ``results`` gets the outputs whose sizes the run computes."""
+        passed = [array for n, array in enumerate(results) if n not in self._late]
+        self._call_at(memory, [data_address(array) for array in arrays + passed])
+        for number in self._late:
+            results[number] = memory.outputs.pop(number)
+
+    def _call_at(self, memory: OpenMemory, addresses: Sequence[int]) -> None:
         program, block = self._program, self._arguments
         memory.begin()
-        passed = [array for n, array in enumerate(results) if n not in self._late]
-        for tensor, array in zip(block.tensors, arrays + passed, strict=True):
-            tensor.data = data_address(array)
+        for tensor, address in zip(block.tensors, addresses, strict=True):
+            tensor.data = address
         handle = program.main.handle or None
         status = program.invoke(
             self._call, handle, block.address, block.count, block.result_address
@@ -202,11 +238,13 @@ class OpenExecutor(Closing):
         if status:
             memory.raise_failure(status)
             program.raise_failure("the model")
-        for number in self._late:
-            results[number] = memory.outputs.pop(number)
 
 
 _NOTHING: np.ndarray = np.empty(0)
+
+
+def _shapes_of(arrays: Sequence[np.ndarray]) -> Shapes:
+    return tuple([array.shape for array in arrays])
 
 
 def _sized(plan: CallPlan, inputs: Shapes, memory: OpenMemory) -> tuple[TensorSpec, ...]:
@@ -219,11 +257,16 @@ def _sized(plan: CallPlan, inputs: Shapes, memory: OpenMemory) -> tuple[TensorSp
 
 
 def _mismatch(
-    spec: TensorSpec, dtype: str, array: np.ndarray, values: dict[str, int] | None = None
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    *,
+    dtype: object = None,
+    values: dict[str, int] | None = None,
 ) -> ModelError:
     wanted = ", ".join(str(size) for size in spec.shape)
     given = ", ".join(f"{name} = {number}" for name, number in (values or {}).items())
+    own = array_dtype(spec)
     return ModelError(
-        f"input '{spec.name}' must be {dtype} ({wanted})"
-        f"{f' where {given}' if given else ''}, got {array.dtype} {array.shape}"
+        f"input '{spec.name}' must be {own} ({wanted})"
+        f"{f' where {given}' if given else ''}, got {dtype or own} {shape}"
     )

@@ -200,8 +200,9 @@ class PlanWalk:
         assert memory is not None  # only plans of open sizes have such a step
         memory.set_stage(step.stage, [self._number(size.argument) for size in step.sizes])
         self._values = memory.values()
-        for number, made in memory.new_outputs(step.stage).items():
-            self._outputs[number] = made
+        if step.is_final:
+            for number, made in memory.new_outputs(step.stage).items():
+                self._outputs[number] = made
 
     def _called(self, step: _Call) -> float:
         """Carry out a call; return the seconds that it took."""
@@ -291,7 +292,7 @@ class PlanWalk:
         """Fill in what is known of a step before it runs."""
         program, arguments = self._program, step_arguments(step)
         specs = tuple([TensorSpec("", a.shape, a.dtype) for a in arguments])
-        sizes = step.sizes if isinstance(step, KernelStep) else ()
+        sizes = () if isinstance(step, CopyStep) else step.sizes
         block = ArgumentBlock(specs, trailing=[self._values[name] for name in sizes])
         bound: list[tuple[DLTensor, Argument]] = []
         for tensor, argument in zip(block.tensors, arguments, strict=True):

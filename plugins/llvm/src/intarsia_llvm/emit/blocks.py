@@ -23,6 +23,9 @@ from intarsia_runtime.size import Size
 from .open_sizes import Frame
 from .writer import FunctionWriter
 
+SHORT = 1024
+"""Iterations of a loop that nobody needs to end."""
+
 
 class Blocks:
     """Writes steps, and those inside them, into one function.
@@ -33,6 +36,7 @@ class Blocks:
         region: Writes the call of a region; ``address_of`` gives the addresses of its tensors.
         sizes: Writes what a step does that reads sizes.
         frame: The sizes of an open plan; ``None`` if all are numbers.
+        poll: Writes what lets the user end a loop; ``None`` if nobody can.
     """
 
     def __init__(
@@ -42,12 +46,14 @@ class Blocks:
         region: Callable[[RegionStep], None],
         sizes: Callable[[SizesStep], None],
         frame: Frame | None = None,
+        poll: Callable[[], None] | None = None,
     ) -> None:
         self._w = w
         self._address = address
         self._region = region
         self._sizes = sizes
         self._frame = frame
+        self._poll = poll
         self._guards = 0
         self._iterations: list[str] = []  # numbers of the iterations of the loops that are open
 
@@ -158,11 +164,25 @@ class Blocks:
         self._inside(step.body, inside, again)
         self._iterations.pop()
         w.start_block(again)
+        self._ask(iteration, step)
         following_iteration = w.emit(f"add i64 {iteration}, 1")
         w.do(f"store i64 {following_iteration}, ptr {slot}, align 8")
         w.do(f"br label %{head}")
         w.start_block(following)
         self._reload(step)
+
+    def _ask(self, iteration: str, step: LoopStep) -> None:
+        """Let the user end a loop that may take long, every 64 iterations."""
+        if self._poll is None or (isinstance(step.most, int) and step.most <= SHORT):
+            return
+        w = self._w
+        asked, go_on = w.fresh_label(), w.fresh_label()
+        part = w.emit(f"and i64 {iteration}, 63")
+        w.do(f"br i1 {w.emit(f'icmp eq i64 {part}, 63')}, label %{asked}, label %{go_on}")
+        w.start_block(asked)
+        self._poll()
+        w.do(f"br label %{go_on}")
+        w.start_block(go_on)
 
     def _leave_unless(self, holds: str, following: str) -> None:
         stay = self._w.fresh_label()

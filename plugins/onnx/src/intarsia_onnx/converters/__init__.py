@@ -9,6 +9,7 @@ from types import MappingProxyType
 from ..context import Converter
 from . import (
     attention,
+    classical,
     contributed,
     contributed_attention,
     contributed_blocks,
@@ -43,6 +44,7 @@ from . import (
 CONVERTERS: Mapping[str, Converter] = MappingProxyType(
     {
         **attention.CONVERTERS,
+        **classical.CONVERTERS,
         **contributed.CONVERTERS,
         **contributed_attention.CONVERTERS,
         **contributed_blocks.CONVERTERS,

@@ -8,7 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from intarsia_ir.graph.expr import Expr, get_item
-from intarsia_ir.graph.guards import is_collecting
+from intarsia_ir.graph.guards import is_collecting, require_at_most
 from intarsia_ir.graph.types import Size
 from intarsia_ir.ops import binary, compare, counted, indexing, reduce, unary
 from intarsia_ir.ops.suppression import NonMaxSuppression
@@ -44,6 +44,9 @@ def compress(node: NodeContext) -> Expr:
     else:
         axis = 0
         x = node.reshape(x, (product(sizes_of(x)),))
+    length, size = sizes_of(node.input(1))[0], sizes_of(x)[axis]
+    if not require_at_most(length, size, f"{node.span}: there must be an element to choose"):
+        raise node.model_error(f"{length} conditions for {size} elements")
     condition = node.constant_value(1)
     if condition is not None:
         places: Expr = node.array(np.flatnonzero(condition))

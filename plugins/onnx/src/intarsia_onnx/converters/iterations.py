@@ -34,8 +34,9 @@ def iterated_loop(node: NodeContext, flow: Flow) -> tuple[Expr, ...]:
         if sizes is not None and sizes.size == 1:
             (size,) = sizes.reshape(-1)
             most = size if isinstance(size, Dim) else max(0, int(size))
-            most = -1 if isinstance(most, int) and most >= ENDLESS else most
             trip = None
+            if isinstance(most, int) and most >= ENDLESS:  # a size of nothing that fits in memory
+                trip, most = node.array(np.array(most)), -1
         else:
             trip = node.reshape(trip, ())
             if is_collecting() and _collects(node, condition):
