@@ -292,8 +292,7 @@ def parse_size(text: str) -> Size:
     if len(text) > MOST_CHARACTERS:
         raise wrong
     try:
-        tree = ast.parse(text, mode="eval")
-        return _parsed(tree.body)
+        return _parsed(ast.parse(text, mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError, UnsupportedError):
         raise wrong from None
 
