@@ -134,9 +134,7 @@ def test_any_size_runs_in_chunks() -> None:
         np.testing.assert_array_equal(
             np.asarray(program.run(arrays)["r"]), np.asarray(executable.run([X])["r"])[:8]
         )
-        with pytest.raises(ModelError, match="no program for N = 0") as caught:
-            executable.run([X[:0]])
-        assert caught.value.hint == "the artifact was compiled for N from 1 on"
+        assert np.asarray(executable.run([X[:0]])["r"]).shape == (0, 64)
 
 
 def test_two_open_sizes_make_tiles() -> None:
