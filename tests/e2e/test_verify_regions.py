@@ -44,7 +44,7 @@ F, I64 = TensorProto.FLOAT, TensorProto.INT64
 
 
 def ranking(rows: int | str = 4, *, two: bool = True) -> bytes:
-    """``relu(x @ w)``; with ``two``, what text makes of it, its largest values and ``tanh(values @ v)`` after that."""
+    """``relu(x @ w)``; with ``two``, the largest values of it as text, and ``tanh(values @ v)``."""
     info = helper.make_tensor_value_info
     generator = np.random.default_rng(0)
     nodes = [
