@@ -316,8 +316,8 @@ def _open_limits(size: Size, start: Size, end: Size) -> tuple[Size, Size]:
     """Return where a slice of an open size begins and ends, within the size."""
 
     def within(place: Size) -> Size:
-        if isinstance(place, int) and place < 0:
-            return maximum(size + place, 0)
+        if place != 0 and maximum(place, 0) == 0:  # counted from the end, unless -n is 0
+            return maximum(size + place, 0) * minimum(0 - place, 1)
         return size if isinstance(place, int) and place >= slicing.TO_END else minimum(place, size)
 
     return within(start), within(end)
