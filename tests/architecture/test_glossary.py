@@ -140,13 +140,14 @@ def test_identifiers_speak_the_fields_language(source: Source) -> None:
 def sentences(source: Source) -> list[tuple[int, str]]:
     """Docstrings and comments, each with its line."""
     found: list[tuple[int, str]] = []
-    before = tokenize.NEWLINE
-    for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
-        is_statement = before in (tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.NL)
-        if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and is_statement):
-            found.append((token.start[0], token.string))
-        if token.type != tokenize.COMMENT:
-            before = token.type
+    for node in ast.walk(source.tree):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text)), lineno=line):
+                found.append((line, text))
+            case _:
+                pass
+    tokens = tokenize.generate_tokens(io.StringIO(source.text).readline)
+    found += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
     return found
 
 

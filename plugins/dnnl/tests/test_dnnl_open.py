@@ -22,8 +22,8 @@ from intarsia_dnnl.open_region import OpenRegion
 from intarsia_dnnl.program import (
     FILE,
     OPEN_SCHEMA,
-    OpenSizes,
     PrimitiveProgram,
+    RegionSizes,
     parse_program,
     print_program,
 )
@@ -277,17 +277,17 @@ def test_a_region_that_is_called_with_other_sizes_is_refused() -> None:
         load_region(dataclasses.replace(request, inputs=(other,)))
 
 
-def damaged() -> Iterator[tuple[OpenSizes, str]]:
-    yield OpenSizes(("N",), {0: ("N", 16, 1)}, {}), "value 0 has another rank"
-    yield OpenSizes(("N",), {99: ("N", 16)}, {}), "value 99 has another rank"
-    yield OpenSizes(("N",), {}, {0: {"begin": ("N",)}}), "node 0 has no such attributes: begin"
-    yield OpenSizes(("N",), {}, {9: {}}), "node 9 has no such attributes"
-    yield OpenSizes(("M",), {0: ("N", 16)}, {}), "nothing says what size N is"
-    yield OpenSizes(("N",), {0: ("N +", 16)}, {}), "'N \\+' is no size"
+def damaged() -> Iterator[tuple[RegionSizes, str]]:
+    yield RegionSizes(("N",), {0: ("N", 16, 1)}, {}), "value 0 has another rank"
+    yield RegionSizes(("N",), {99: ("N", 16)}, {}), "value 99 has another rank"
+    yield RegionSizes(("N",), {}, {0: {"begin": ("N",)}}), "node 0 has no such attributes: begin"
+    yield RegionSizes(("N",), {}, {9: {}}), "node 9 has no such attributes"
+    yield RegionSizes(("M",), {0: ("N", 16)}, {}), "nothing says what size N is"
+    yield RegionSizes(("N",), {0: ("N +", 16)}, {}), "'N \\+' is no size"
 
 
 @pytest.mark.parametrize(("sizes", "words"), list(damaged()))
-def test_a_damaged_unit_is_refused(sizes: OpenSizes, words: str) -> None:
+def test_a_damaged_unit_is_refused(sizes: RegionSizes, words: str) -> None:
     request = request_of(rows_function())
     body = json.loads(request.files[FILE])
     body["open"] = {

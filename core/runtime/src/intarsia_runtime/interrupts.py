@@ -58,7 +58,7 @@ class Interrupts:
     def _note(self, number: int, _frame: object) -> None:
         self._arrived = number
 
-    def finish(self) -> None:
+    def complete(self) -> None:
         """Handle what arrived while compiled code ran; called after each run.
 
         What the handlers raise, it raises: ``KeyboardInterrupt`` when the user interrupts.

@@ -145,7 +145,7 @@ class LoadedProgram:
         try:
             return call(*arguments)
         finally:
-            self._interrupts.finish()
+            self._interrupts.complete()
 
     def _invoke_forked(self, call: Callable[..., int], arguments: tuple[int | None, ...]) -> int:
         """Call compiled code in a process forked after loading: no thread survived the fork.

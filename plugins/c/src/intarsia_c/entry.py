@@ -37,7 +37,7 @@ from .entry_text import (
     STEPS,
     TYPES,
 )
-from .open_sizes import FRAME, Frame, any_size
+from .open_sizes import FRAME, CFrame, any_size
 from .spelling import C99
 
 SIGNATURE = (
@@ -59,7 +59,7 @@ def print_entry(module: TensorModule, interface: Interface, functions: Functions
     statics = ConstantTables()
     parts = [kernel_wrapper(function, statics) for function in module.functions]
     opened = module.plan.open
-    frame = None if opened is None else Frame(functions, opened)
+    frame = None if opened is None else CFrame(functions, opened)
     parts.append(_CMain(interface, statics, frame).text())
     describe = (DESCRIBE,) if module.plan.regions and not interface.whole else ()
     checks = CHECKS if opened is None else CHECKS.replace(*ANY_SIZE)
@@ -188,7 +188,7 @@ def region_call(
     place: Callable[[Argument], str],
     statics: ConstantTables,
     called: tuple[str, str],
-    frame: Frame | None = None,
+    frame: CFrame | None = None,
 ) -> list[str]:
     """Return the statements that call a region; its tensors are described on the stack.
 
@@ -231,7 +231,7 @@ def region_call(
     ]
 
 
-def _open_shape(name: str, shape: tuple[int, ...], frame: Frame) -> list[str]:
+def _open_shape(name: str, shape: tuple[int, ...], frame: CFrame) -> list[str]:
     """Return the statements that write the shape of a tensor of the run."""
     lines = [f"        int64_t {name}[{max(1, len(shape))}];"]
     for axis, size in enumerate(shape):
@@ -244,7 +244,7 @@ def _open_shape(name: str, shape: tuple[int, ...], frame: Frame) -> list[str]:
 class _CMain(Struct):
     interface: Interface
     statics: ConstantTables
-    frame: Frame | None = None
+    frame: CFrame | None = None
 
     def text(self) -> str:
         plan = self.interface.plan

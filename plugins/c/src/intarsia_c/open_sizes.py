@@ -21,11 +21,11 @@ FRAME = "frame"
 
 
 def any_size(shape: Sequence[Size]) -> tuple[int, ...]:
-    """Return a shape for static checks: -1 where any size will do."""
+    """Return a shape for static checks: -1 for an open size."""
     return tuple([size if isinstance(size, int) else -1 for size in shape])
 
 
-class Frame:
+class CFrame:
     """The frame of an open plan as a function reads it.
 
     Args:
@@ -66,7 +66,7 @@ def print_plan_sizes(plan: CallPlan, functions: Functions) -> str:
     """Return ``intarsia_plan_sizes(frame)`` of a plan of open sizes."""
     sizes = plan.open
     assert sizes is not None  # the caller asks
-    frame = Frame(functions, sizes)
+    frame = CFrame(functions, sizes)
     head = f"int32_t intarsia_plan_sizes(int64_t *{FRAME})"
     lines = [f"{head};", head, "{", "    int64_t end = 0;"]
     for number, guard in enumerate(sizes.guards, start=1):

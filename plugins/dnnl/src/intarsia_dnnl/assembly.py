@@ -36,7 +36,7 @@ from .program import PostOp, PrimitiveNode, PrimitiveProgram
 from .sdk import Dnnl
 from .steps import ExecutionArgument
 from .stored import StoredWeight
-from .weights import Weights
+from .weights import RegionWeights
 
 
 class Home(Enum):
@@ -123,7 +123,7 @@ class Assembly:
         constants: Mapping[str, np.ndarray],
         build_node: Callable[[Assembly, PrimitiveNode], None],
         narrow: AbstractSet[int] | None = None,
-        weights: Weights | None = None,
+        weights: RegionWeights | None = None,
     ) -> None:
         self.dnnl, self._build_node = dnnl, build_node
         self.program = program
@@ -135,7 +135,7 @@ class Assembly:
         self.executions: list[Execution] = []
         self.scratch_bytes = 0
         self.keep_alive: list[object] = []
-        self.weights = Weights(dnnl, program, constants) if weights is None else weights
+        self.weights = RegionWeights(dnnl, program, constants) if weights is None else weights
         self.pool = self.weights.pool
         self.moved: list[tuple[MemoryTensor, MemoryTensor]] = []
         self._stored: dict[int, StoredWeight] = {}

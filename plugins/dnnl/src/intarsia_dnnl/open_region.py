@@ -24,7 +24,7 @@ from .sdk import Dnnl
 from .sound import check_nodes
 from .specialize import Specializer, without_empty
 from .steps import AddTable, OpenTables
-from .weights import Weights
+from .weights import RegionWeights
 
 MOST_TABLES = 32
 """Combinations of sizes whose primitives are kept. Of a BERT, one takes 0.2 MB."""
@@ -62,7 +62,7 @@ class OpenRegion:
         dnnl = open_library(program.library)
         # Held until every region that was made with it is gone: they close in front of it.
         weakref.finalize(self, _close, self._regions, dnnl).atexit = False
-        weights = Weights(dnnl, program, request.constants)
+        weights = RegionWeights(dnnl, program, request.constants)
         self._shared = Shared(dnnl, weights, Workspace())
         self._keys = (ctypes.c_int64 * max(1, most * len(self.variables)))()
         self._pointers = (ctypes.c_void_p * most)()

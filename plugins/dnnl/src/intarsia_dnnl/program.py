@@ -50,7 +50,7 @@ OpenShape: TypeAlias = Annotated[tuple[Int64 | str, ...], Meta(max_length=12)]
 """Sizes or positions; texts are expressions over size variables."""
 
 
-class OpenSizes(Struct, frozen=True):
+class RegionSizes(Struct, frozen=True):
     """Where a program has sizes that only the run knows.
 
     Attributes:
@@ -157,7 +157,7 @@ class PrimitiveProgram(Struct, frozen=True):
     threads: Annotated[int, Meta(ge=0, le=4096)] = 0
     library: str = ""
     packed: Mapping[Value, PackedWeight] = field(default_factory=dict[int, PackedWeight])
-    open: OpenSizes | None = None
+    open: RegionSizes | None = None
 
 
 def multiplies_integers(nodes: Iterable[PrimitiveNode]) -> bool:
@@ -224,7 +224,7 @@ def _check(program: PrimitiveProgram) -> None:
         _check_open(program, program.open)
 
 
-def _check_open(program: PrimitiveProgram, sizes: OpenSizes) -> None:
+def _check_open(program: PrimitiveProgram, sizes: RegionSizes) -> None:
     """Check that shapes and attributes of open sizes belong to values and nodes.
 
     Raises:

@@ -20,7 +20,7 @@ from .program import PrimitiveProgram, multiplies_integers
 from .sdk import Dnnl, describe_status
 from .steps import ExecutionArgument, PlannedStep, StepTable, make_table
 from .tall import with_tall_windows
-from .weights import Weights
+from .weights import RegionWeights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ class Shared(Struct, frozen=True, eq=False):
     """
 
     dnnl: Dnnl
-    weights: Weights
+    weights: RegionWeights
     workspace: Workspace
 
 

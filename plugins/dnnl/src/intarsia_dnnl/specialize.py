@@ -17,7 +17,7 @@ from intarsia_runtime.plugin import (
 )
 
 from .names import BYTES, DTYPES
-from .program import AttrValue, OpenShape, OpenSizes, PrimitiveNode, PrimitiveProgram
+from .program import AttrValue, OpenShape, PrimitiveNode, PrimitiveProgram, RegionSizes
 
 _REDUCED_TO_EMPTY = "oneDNN does not reduce an axis without elements"
 
@@ -38,7 +38,7 @@ def open_program(
         for key, attr in node.attrs.items():
             if isinstance(attr, tuple) and _is_open(attr):
                 attrs.setdefault(number, {})[key] = _texts(attr)
-    sizes = OpenSizes(tuple(variables), shapes, attrs)
+    sizes = RegionSizes(tuple(variables), shapes, attrs)
     return Specializer(replace(program, open=sizes)).at([typical[name] for name in variables])
 
 

@@ -33,7 +33,7 @@ class Reordered(Struct, frozen=True):
     bytes: int
 
 
-class Weights:
+class RegionWeights:
     """Constants that the primitives of all sizes share: each is reordered once for each layout.
 
     Args:

@@ -96,21 +96,21 @@ def _opened(torch: ModuleType, path: Path) -> object:
     Raises:
         ModelError: The file holds something else.
     """
-    said = _Said()
+    recorded = _RecordedErrors()
     logger = logging.getLogger("torch.export")  # torch prints the first error, and goes on
-    logger.addFilter(said)
+    logger.addFilter(recorded)
     try:
         return torch.export.load(str(path))
     except Exception as error:  # of zip, JSON, or of operators that are not registered
-        reason = first_line(said.error or error)
+        reason = first_line(recorded.error or error)
         raise ModelError(
             f"'{path}' holds no exported program that this torch reads: {reason}", hint=_SAVE
         ) from error
     finally:
-        logger.removeFilter(said)
+        logger.removeFilter(recorded)
 
 
-class _Said(logging.Filter):
+class _RecordedErrors(logging.Filter):
     """Keeps the error of a log's records, and lets none through."""
 
     def __init__(self) -> None:

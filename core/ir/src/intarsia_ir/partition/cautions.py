@@ -15,11 +15,11 @@ def cautions_of(
     regions: Iterable[RegionRow], verdicts: Iterable[Verdict]
 ) -> dict[str, list[dict[str, object]]]:
     """Return a part of a report's summary: accelerator, caution, how many nodes; {} if none."""
-    placed = {(row.accelerator, node) for row in regions for node in row.nodes}
+    offloaded = {(row.accelerator, node) for row in regions for node in row.nodes}
     counts = Counter(
         (row.accelerator, row.caution)
         for row in verdicts
-        if row.caution and (row.accelerator, row.node) in placed
+        if row.caution and (row.accelerator, row.node) in offloaded
     )
     rows: list[dict[str, object]] = [
         {"accelerator": name, "caution": caution, "nodes": nodes}

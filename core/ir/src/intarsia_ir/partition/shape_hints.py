@@ -30,12 +30,12 @@ class ShapeHints:
                 for name in size.variables() if isinstance(size, Dim) else ():
                     self._options.setdefault(name, f"--shape {param.name}:{sizes}")
 
-    def added(self, said: Support) -> Support:
+    def added(self, support: Support) -> Support:
         """Return a verdict; if open sizes are its reason, with an example of a remedy."""
-        if not said.open_sizes:
-            return said
-        wanted = [self._options.get(name) for name in sorted(said.open_sizes)]
+        if not support.open_sizes:
+            return support
+        wanted = [self._options.get(name) for name in sorted(support.open_sizes)]
         options = dict.fromkeys(option for option in wanted if option is not None)
         if len(wanted) > len([option for option in wanted if option is not None]):
-            return replace(said, detail=f"{said.detail}; no shape of an input gives it")
-        return replace(said, detail=f"{said.detail}; e.g. {' '.join(options)} gives one")
+            return replace(support, detail=f"{support.detail}; no shape of an input gives it")
+        return replace(support, detail=f"{support.detail}; e.g. {' '.join(options)} gives one")

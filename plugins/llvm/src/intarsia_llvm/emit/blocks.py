@@ -20,7 +20,7 @@ from intarsia_runtime.artifact.plan import (
 from intarsia_runtime.artifact.plan_walk import all_steps
 from intarsia_runtime.size import Size
 
-from .open_sizes import Frame
+from .open_sizes import SizeFrame
 from .writer import FunctionWriter
 
 SHORT = 1024
@@ -45,7 +45,7 @@ class Blocks:
         address: Callable[[Argument], str],
         region: Callable[[RegionStep], None],
         sizes: Callable[[SizesStep], None],
-        frame: Frame | None = None,
+        frame: SizeFrame | None = None,
         poll: Callable[[], None] | None = None,
     ) -> None:
         self._w = w

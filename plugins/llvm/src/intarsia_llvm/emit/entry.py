@@ -27,7 +27,7 @@ from intarsia_runtime.size import numbers
 
 from .blocks import Blocks
 from .checks import ModuleConstants
-from .open_sizes import Frame
+from .open_sizes import SizeFrame
 from .writer import Declarations, FunctionWriter
 
 _SIGNATURE = "(ptr %handle, ptr %args, i32 %n, ptr %result)"
@@ -110,7 +110,7 @@ class _LlvmMain(Struct):
     tensors: str = ""
     none: str = ""
     shapes: str = ""
-    frame: Frame | None = None
+    frame: SizeFrame | None = None
     blocks: Blocks | None = None
 
     def write(self) -> None:
@@ -129,7 +129,7 @@ class _LlvmMain(Struct):
             self.none = self.w.alloca("i64", 2, 16)
         if plan.open is not None:
             entry = self._context(frame_entry(plan))
-            self.frame = Frame(self.w, entry, plan.open)
+            self.frame = SizeFrame(self.w, entry, plan.open)
             most = max([sum(len(a.shape) for a in s.args) for s in regions], default=0)
             self.shapes = self.w.alloca("i64", most, 8) if most else ""
         poll = self._poll if has_loops(plan) else None
@@ -199,7 +199,7 @@ class _LlvmMain(Struct):
                 pointer = self._grown(len(sizes.stages) + 1 + number, frame.value(spec.bytes))
                 self._set_context(self._behind + 2 + 2 * len(sizes.stages) + number, pointer)
 
-    def _grow_workspace(self, stage: int, frame: Frame) -> None:
+    def _grow_workspace(self, stage: int, frame: SizeFrame) -> None:
         w, entry = self.w, self._behind + 2 * stage
         needed = frame.bytes(stage)
         room = w.emit(f"ptrtoint ptr {self._context(entry + 1)} to i64")

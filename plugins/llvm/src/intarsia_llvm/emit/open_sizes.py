@@ -24,7 +24,7 @@ from .expressions import Expressions
 from .writer import Declarations, FunctionWriter
 
 
-class Frame:
+class SizeFrame:
     """The frame of an open plan as a function reads it.
 
     Args:
@@ -108,7 +108,7 @@ class _PlanSizes:
         self._sizes = sizes
         self._stage = stage
         self._w = FunctionWriter(declarations)
-        self._frame = Frame(self._w, "%frame", sizes)
+        self._frame = SizeFrame(self._w, "%frame", sizes)
 
     def text(self) -> str:
         """Return the function."""
@@ -197,7 +197,7 @@ class CheckedSizes:
         frame: Values of the size variables.
     """
 
-    def __init__(self, w: FunctionWriter, frame: Frame) -> None:
+    def __init__(self, w: FunctionWriter, frame: SizeFrame) -> None:
         self._w = w
         self._frame = frame
         self._wrong: list[str] = []
@@ -243,5 +243,5 @@ class CheckedSizes:
 
 
 def checked_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return a shape for static checks: -1 where every size will do."""
+    """Return a shape for static checks: -1 for an open size."""
     return tuple(-1 if isinstance(size, Dim) else size for size in shape)

@@ -190,7 +190,7 @@ def _resized(node: AtenContext) -> Expr:
 
 
 def _resized_open(node: AtenContext, x: Expr, mode: str, *, aligned: bool) -> Expr:
-    """Resize a picture of open size."""
+    """Resize an image of open size."""
     given = node.args.get("scale_factors")
     factors = [
         factor if isinstance(factor, int | float) else None
@@ -204,7 +204,7 @@ def _resized_open(node: AtenContext, x: Expr, mode: str, *, aligned: bool) -> Ex
 
 
 def _scales(node: AtenContext, x: Expr) -> tuple[Expr | None, Expr | None]:
-    """Return the factors, or the sizes, to which a picture is resized."""
+    """Return the factors, or the sizes, to which an image is resized."""
     factors = node.args.get("scale_factors")
     if isinstance(factors, list):
         numbers = [factor for factor in factors if isinstance(factor, int | float)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resizing of pictures of open size: each dimension by its neighbours, as PyTorch finds them."""
+"""Resizing of images of open size: each dimension by its neighbours, as PyTorch finds them."""
 
 from __future__ import annotations
 

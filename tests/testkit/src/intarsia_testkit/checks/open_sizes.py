@@ -37,8 +37,8 @@ def tokens() -> tuple[Function, list[tuple[int, ...]]]:
     return Function((given,), body, ("grown", "means")), [(n, s, 16) for n, s in sizes]
 
 
-def pictures() -> tuple[Function, list[tuple[int, ...]]]:
-    """Convolutions, a pool and a mean over pictures of any height and width; shapes to run."""
+def images() -> tuple[Function, list[tuple[int, ...]]]:
+    """Convolutions, a pool and a mean over images of any height and width; shapes to run."""
     image = _input("image", N, 3, H, W)
     window = {"padding": ((1, 1), (1, 1)), "dilation": (1, 1)}
     data: Expr = image
@@ -53,7 +53,7 @@ def pictures() -> tuple[Function, list[tuple[int, ...]]]:
 
 
 GRAPHS: Mapping[str, Callable[[], tuple[Function, list[tuple[int, ...]]]]] = MappingProxyType(
-    {"tokens": tokens, "pictures": pictures}
+    {"tokens": tokens, "images": images}
 )
 
 
