@@ -6,7 +6,10 @@ from __future__ import annotations
 import ast
 import json
 import tomllib
+from enum import EnumType
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -27,6 +30,27 @@ def test_a_backend_is_complete_and_parses(tmp_path: Path) -> None:
         assert "@{" not in text, name
         if name.endswith(".py"):
             ast.parse(text)
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_a_template_imports_exists(role: str, tmp_path: Path) -> None:
+    for path in new_plugin("acme", role, tmp_path).rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        found: dict[str, object] = {}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.ImportFrom) or node.level or node.module is None:
+                continue
+            if not node.module.startswith(("intarsia.", "intarsia_")) or "acme" in node.module:
+                continue
+            module = import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{path.name}: {node.module}.{alias.name}"
+                found[alias.asname or alias.name] = getattr(module, alias.name)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                value = found.get(node.value.id)
+                if isinstance(value, EnumType | ModuleType):
+                    assert hasattr(value, node.attr), f"{path.name}: {node.value.id}.{node.attr}"
 
 
 def test_the_templates_can_be_shown(capsys: pytest.CaptureFixture[str]) -> None:
