@@ -30,6 +30,7 @@ from intarsia_dnnl.program import (
 from intarsia_dnnl.specialize import Specializer, without_empty
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, make_tuple
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
 from intarsia_ir.ops.evaluate import evaluate
@@ -221,10 +222,11 @@ def test_a_region_is_native() -> None:
 
 def added(region: OpenRegion, *sizes: int) -> int:
     """Have a region add a table, called as native code does: tensors, then sizes."""
-    words = (ctypes.c_int64 * (2 * (2 + len(sizes))))()
-    for number, size in enumerate(sizes, start=2):
+    tensors = int(region.tables.tensors)
+    words = (ctypes.c_int64 * (2 * (tensors + len(sizes))))()
+    for number, size in enumerate(sizes, start=tensors):
         words[2 * number], words[2 * number + 1] = 1, size
-    return region.add(ctypes.addressof(words), 2 + len(sizes))
+    return region.add(ctypes.addressof(words), tensors + len(sizes))
 
 
 def test_sizes_that_cannot_be_are_told() -> None:
@@ -318,6 +320,22 @@ def test_a_program_has_typical_numbers_and_its_expressions() -> None:
     closed = Specializer(program).at([7])
     assert closed.shapes[program.inputs[0]] == (7, 16)
     assert closed.shapes[program.outputs[0]] == (7, 24)
+
+
+def test_typical_sizes_need_not_be_possible() -> None:
+    """A guard asks for twice as many columns as rows, which typical sizes do not have."""
+    rows = x("rows", N, S)
+    with collecting_guards():
+        flat = apply("reshape", rows, shape=(2 * N, N))
+        turned = apply("transpose", rows, axes=(1, 0))
+        both = make_tuple((apply("nn.relu", flat), apply("matmul", turned, rows)))
+        request = request_of(Function((rows,), both))
+    region = load_region(request)
+    assert isinstance(region, NativeCall)
+    assert isinstance(region.keep_alive, OpenRegion)
+    assert added(region.keep_alive, 3, 6) == 0
+    assert added(region.keep_alive, 3, 7) == -1  # native code checks the guard before it asks
+    assert "reshape" in region.keep_alive.describe_failure()
 
 
 def test_empty_tensors_are_left_out() -> None:
