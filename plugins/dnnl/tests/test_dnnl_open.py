@@ -19,6 +19,7 @@ import intarsia
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import load as load_region
 from intarsia_dnnl.open_region import OpenRegion
+from intarsia_dnnl.profitable import keep_profitable
 from intarsia_dnnl.program import (
     FILE,
     OPEN_SCHEMA,
@@ -33,6 +34,7 @@ from intarsia_ir.graph.expr import Call, Expr, Function, Var, make_tuple
 from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.artifact.plan import TensorSpec
@@ -42,7 +44,7 @@ from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.load import load
 from intarsia_runtime.loading import LoadRequest, NativeCall
 from intarsia_runtime.size import Size
-from intarsia_testkit.expressions import apply, fresh, weight
+from intarsia_testkit.expressions import apply, fresh, function_of, weight
 
 from .regions import region_of
 
@@ -358,3 +360,35 @@ def test_a_reduction_of_single_elements_is_a_copy() -> None:
     kinds = [node.kind for node in without_empty(Specializer(program).at([1])).nodes]
     assert "reduction" not in kinds
     assert "reduction" in [node.kind for node in Specializer(program).at([2]).nodes]
+
+
+# What is worth a region -------------------------------------------------------------------------
+
+
+def image_of(channels: int) -> Var:
+    return x("image", N, channels, H, W)
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (apply("matmul", x("x", N, S, 384), weight(384, 384)), False),
+        (apply("matmul", x("x", N, S, 1024), weight(1024, 1024)), True),
+        (convolution(image_of(32), 32), True),
+        (
+            apply("matmul", Var("x", TensorType((1, 64, 384), DType.FLOAT32)), weight(384, 384)),
+            True,
+        ),
+    ],
+    ids=["small product", "large product", "window", "small product of fixed size"],
+)
+def test_products_of_open_sizes_have_to_be_large(body: Call, kept: bool) -> None:
+    function = function_of(body)
+    region = region_of(function)
+    region = dataclasses.replace(
+        region,
+        origins={call: call for call in region.calls()},
+        typical=typical_values(function.params),
+    )
+    made = keep_profitable(region, DnnlOptions(min_reuse=0), None)
+    assert bool(made.origins) == kept, made.why
