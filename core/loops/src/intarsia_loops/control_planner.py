@@ -82,7 +82,7 @@ class ControlPlanner(StepPlanner):
                 kept.append(self.spots[root])
             else:
                 raise VerifyError("a result is made by nobody", where=str(root.node.span))
-        steps += self._set_sizes(ends.stage, ends.sizes)
+        steps += self._set_sizes(ends.stage, ends.sizes, is_final=ends.is_final)
         for (value, spot), source in zip(late, kept, strict=True):
             shape = extents(value.type)
             sources.append(self._at(source, shape, value.type.dtype))
@@ -133,14 +133,14 @@ class ControlPlanner(StepPlanner):
         self.stages.append(tuple(names))
         return len(self.stages)
 
-    def _set_sizes(self, stage: int, spots: Sequence[Spot]) -> list[Step]:
+    def _set_sizes(self, stage: int, spots: Sequence[Spot], *, is_final: bool = True) -> list[Step]:
         """Return the step that reads the size variables of a stage."""
         if not stage:
             return []
         pairs = zip(self.stages[stage - 1], spots, strict=False)
         read = [RunSize(name, self._at(spot, (1,), DType.INT64)) for name, spot in pairs]
         self.clock += 1
-        return [SizesStep(stage, tuple(read))]
+        return [SizesStep(stage, tuple(read), is_final)]
 
     def _placed(self, value: NodeResult) -> Spot:
         """Return where a result of control flow goes; a new temporary if nobody says."""
@@ -171,12 +171,13 @@ class ControlPlanner(StepPlanner):
         given = [*iteration, *carried, *(spot._replace(loop=depth) for spot in sliced), *captured]
         head = [] if flag is None else [flag]
         places = (*head, *carried, *(spot._replace(loop=depth) for spot in collected))
-        ends = _Ends(len(head), places, item.outputs, stage)
+        ends = _Ends(len(head), places, item.outputs, stage, is_final=False)
         inner = self._set_sizes(self._new_stage(control.Loop.inner(attrs)), ends.sizes)
         body = Block((*inner, *self._inside(attrs.body, given, ends)))
         self._outlive(self.loops.pop(), first)
         most = None if attrs.most == -1 else attrs.most
         steps.append(LoopStep(body, most, trip, condition, number, "loop", _nodes(item)))
+        steps += self._set_sizes(stage, ends.sizes)
         for value, source in rows:
             made = self._at(source, extents(value.type), value.type.dtype)
             steps.append(self._copy(made, self.spots[value]))
@@ -197,7 +198,7 @@ class ControlPlanner(StepPlanner):
         pairs = [*zip(item.outputs, item.args[heads : heads + attrs.carried], strict=False)]
         found = [self._start(*pair, fused, steps) for pair in pairs[: len(defined)]]
         stage = self._new_stage(defined)
-        steps += self._set_sizes(stage, found)
+        steps += self._set_sizes(stage, found, is_final=False)
         for result, value in pairs[len(defined) :]:
             if _is_sized_by(item, result):
                 found.append(self._placed(result))
@@ -272,12 +273,14 @@ class _Ends(Struct, frozen=True):
         spots: The places.
         results: Results of the call.
         stage: Of the sizes that the call defines; the first results are their values.
+        is_final: Whether these sizes do not change any more.
     """
 
     heads: int
     spots: tuple[Spot, ...]
     results: tuple[NodeResult, ...]
     stage: int
+    is_final: bool = True
 
     @property
     def sizes(self) -> tuple[Spot, ...]:

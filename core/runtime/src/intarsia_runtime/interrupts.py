@@ -3,8 +3,8 @@
 
 Python handles signals between its own instructions, so compiled code that loops asks now and then
 (``poll`` of :mod:`intarsia_runtime.artifact.plan`). An exception that a handler raises inside of a
-callback would be lost; so what arrives meanwhile is noted, and handled when compiled code has
-returned.
+callback is lost; so once a run takes long, what arrives is noted, and handled when compiled code
+has returned. Short runs leave the handlers alone: to change one is a system call.
 """
 
 from __future__ import annotations
@@ -12,10 +12,17 @@ from __future__ import annotations
 import ctypes
 import signal
 import threading
-from collections.abc import Generator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeAlias
 
 from .abi import PollCall
+
+Handler: TypeAlias = "Callable[[int, FrameType | None], object]"
+
+LONG = 0.05
+"""Seconds from which on a run is long."""
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -25,33 +32,43 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._arrived: int | None = None
+        self._start: float | None = None
+        self._handlers: dict[int, Handler] = {}
         self._poll = PollCall(self._goes_on)
         self.address = ctypes.cast(self._poll, ctypes.c_void_p).value or 0
 
     def _goes_on(self) -> int:
-        return 1 if self._arrived is None else 0
+        """Return 0 if loops must end; so does ctypes if a handler raises on entry."""
+        if self._arrived is not None:
+            return 0
+        if self._start is None:
+            self._start = time.monotonic()
+        elif not self._handlers and time.monotonic() - self._start > LONG:
+            self._note_signals()
+        return 1
+
+    def _note_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in _ENDING:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    signal.signal(number, self._note)
 
     def _note(self, number: int, _frame: object) -> None:
         self._arrived = number
 
-    @contextmanager
-    def watched(self) -> Generator[None]:
-        """Let signals that end a program end compiled loops in the block.
+    def finish(self) -> None:
+        """Handle what arrived while compiled code ran; called after each run.
 
-        What their handlers raise, it raises: ``KeyboardInterrupt`` when the user interrupts.
+        What the handlers raise, it raises: ``KeyboardInterrupt`` when the user interrupts.
         """
-        if threading.current_thread() is not threading.main_thread():
-            yield
+        self._start = None
+        if not self._handlers:
             return
-        handlers = {number: signal.getsignal(number) for number in _ENDING}
-        noted = {number: handler for number, handler in handlers.items() if callable(handler)}
-        for number in noted:
-            signal.signal(number, self._note)
-        try:
-            yield
-        finally:
-            for number, handler in noted.items():
-                signal.signal(number, handler)
-            arrived, self._arrived = self._arrived, None
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
+        arrived, self._arrived = self._arrived, None
         if arrived is not None:
             signal.raise_signal(arrived)

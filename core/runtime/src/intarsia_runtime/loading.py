@@ -215,7 +215,7 @@ HostedCall: TypeAlias = "Callable[..., None]"
 """A Python function called with NumPy arrays: inputs, then outputs to fill. Slow, but simple."""
 
 
-RunValue: TypeAlias = "np.ndarray | list[RunValue] | None"
+RunValue: TypeAlias = "np.ndarray | list[RunValue] | dict[int, float] | dict[str, float] | None"
 """A value of a program: an array (object elements are strings), a list of values, or ``None``."""
 
 PieceCall: TypeAlias = "Callable[[Sequence[RunValue]], Sequence[RunValue]]"

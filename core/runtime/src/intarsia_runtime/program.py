@@ -142,8 +142,10 @@ class LoadedProgram:
         self.apply_threads()
         if self._interrupts is None:
             return call(*arguments)
-        with self._interrupts.watched():
+        try:
             return call(*arguments)
+        finally:
+            self._interrupts.finish()
 
     def _invoke_forked(self, call: Callable[..., int], arguments: tuple[int | None, ...]) -> int:
         """Call compiled code in a process forked after loading: no thread survived the fork.
@@ -214,6 +216,7 @@ class LoadedProgram:
 
         Raises:
             PluginError: A region said why it failed, or nobody did.
+            KeyboardInterrupt: A loop ended because the user interrupted.
             IntarsiaError: A Python-hosted region raised it.
         """
         failure, self._failure = self._failure, None
@@ -226,6 +229,8 @@ class LoadedProgram:
             reason = region.describe_failure() if region.describe_failure is not None else ""
             if reason:
                 raise PluginError(f"{name} failed: {reason}")
+        if self._interrupts is not None and not self.regions:
+            raise KeyboardInterrupt  # nothing else ends a run that only loops
         raise PluginError(f"{what} failed and gave no reason")
 
     def close(self) -> None:

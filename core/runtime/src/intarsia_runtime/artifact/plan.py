@@ -211,10 +211,12 @@ class SizesStep(Struct, frozen=True):
     Attributes:
         stage: Its number, from 1.
         sizes: The variables, in the order of ``OpenSizes.stages``.
+        is_final: Whether outputs of these sizes get their memory; not while a loop changes them.
     """
 
     stage: int
     sizes: tuple[RunSize, ...]
+    is_final: bool = True
 
 
 class Block(Struct, frozen=True):
@@ -438,7 +440,8 @@ def _callee(step: Step) -> tuple[object, ...]:
             return "guard", str(guard.left), str(guard.right)
         case SizesStep(stage=stage, sizes=sizes):
             names = " ".join(size.name for size in sizes)
-            return f"{stage} {names}", tuple(size.argument for size in sizes)
+            key = f"{stage} {names}" if step.is_final else f"{stage} {names} again"
+            return key, tuple(size.argument for size in sizes)
         case IfStep(condition=condition, then=then, orelse=orelse):
             return "if", condition, _callees(then), _callees(orelse)
         case LoopStep(body=body, trip=trip, condition=condition, iteration=iteration):

@@ -134,6 +134,8 @@ def _step_to_json(step: Step) -> JsonObject:
             return {"guard": _guard_to_json(guard)}
         case SizesStep(stage, sizes):
             head = {"stage": stage, "sizes": [size.name for size in sizes]}
+            if not step.is_final:
+                head["final"] = False
             args = tuple(size.argument for size in sizes)
         case IfStep():
             return {
@@ -188,7 +190,7 @@ def _step_from_json(document: JsonObject, depth: int) -> Step:
         if len(names) != len(args):
             raise ArtifactError(f"a step of the plan reads {len(names)} sizes of {len(args)}")
         read = tuple(RunSize(name, arg) for name, arg in zip(names, args, strict=True))
-        return SizesStep(read_int(document, "stage"), read)
+        return SizesStep(read_int(document, "stage"), read, document.get("final") is not False)
     if len(args) != 2:
         raise ArtifactError(f"a copy in the passport's plan has {len(args)} tensors, not 2")
     return CopyStep(*args)

@@ -200,8 +200,9 @@ class PlanWalk:
         assert memory is not None  # only plans of open sizes have such a step
         memory.set_stage(step.stage, [self._number(size.argument) for size in step.sizes])
         self._values = memory.values()
-        for number, made in memory.new_outputs(step.stage).items():
-            self._outputs[number] = made
+        if step.is_final:
+            for number, made in memory.new_outputs(step.stage).items():
+                self._outputs[number] = made
 
     def _called(self, step: _Call) -> float:
         """Carry out a call; return the seconds that it took."""

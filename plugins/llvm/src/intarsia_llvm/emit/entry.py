@@ -192,6 +192,8 @@ class _LlvmMain(Struct):
         self._go_on_if(w.emit(f"icmp eq i32 {status}, 0"))
         frame.reach(step.stage)
         self._grow_workspace(step.stage, frame)
+        if not step.is_final:
+            return
         for number, spec in enumerate(self.plan.outputs):
             if sizes.stage(*spec.shape) == step.stage:
                 pointer = self._grown(len(sizes.stages) + 1 + number, frame.value(spec.bytes))
