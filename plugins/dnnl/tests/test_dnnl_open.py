@@ -19,6 +19,7 @@ import intarsia
 from intarsia_dnnl.codegen import compile_region
 from intarsia_dnnl.loader import load as load_region
 from intarsia_dnnl.open_region import OpenRegion
+from intarsia_dnnl.profitable import keep_profitable
 from intarsia_dnnl.program import (
     FILE,
     OPEN_SCHEMA,
@@ -30,8 +31,10 @@ from intarsia_dnnl.program import (
 from intarsia_dnnl.specialize import Specializer, without_empty
 from intarsia_dnnl.target import DnnlOptions
 from intarsia_ir.graph.expr import Call, Expr, Function, Var, make_tuple
+from intarsia_ir.graph.guards import collecting_guards
 from intarsia_ir.graph.module import IRModule
 from intarsia_ir.graph.types import TensorType, variable
+from intarsia_ir.graph.typical import typical_values
 from intarsia_ir.ops.evaluate import evaluate
 from intarsia_ir.partition.cost import Plan
 from intarsia_runtime.artifact.plan import TensorSpec
@@ -41,7 +44,7 @@ from intarsia_runtime.executors.open import OpenExecutor
 from intarsia_runtime.load import load
 from intarsia_runtime.loading import LoadRequest, NativeCall
 from intarsia_runtime.size import Size
-from intarsia_testkit.expressions import apply, fresh, weight
+from intarsia_testkit.expressions import apply, fresh, function_of, weight
 
 from .regions import region_of
 
@@ -221,10 +224,11 @@ def test_a_region_is_native() -> None:
 
 def added(region: OpenRegion, *sizes: int) -> int:
     """Have a region add a table, called as native code does: tensors, then sizes."""
-    words = (ctypes.c_int64 * (2 * (2 + len(sizes))))()
-    for number, size in enumerate(sizes, start=2):
+    tensors = int(region.tables.tensors)
+    words = (ctypes.c_int64 * (2 * (tensors + len(sizes))))()
+    for number, size in enumerate(sizes, start=tensors):
         words[2 * number], words[2 * number + 1] = 1, size
-    return region.add(ctypes.addressof(words), 2 + len(sizes))
+    return region.add(ctypes.addressof(words), tensors + len(sizes))
 
 
 def test_sizes_that_cannot_be_are_told() -> None:
@@ -320,6 +324,22 @@ def test_a_program_has_typical_numbers_and_its_expressions() -> None:
     assert closed.shapes[program.outputs[0]] == (7, 24)
 
 
+def test_typical_sizes_need_not_be_possible() -> None:
+    """A guard asks for twice as many columns as rows, which typical sizes do not have."""
+    rows = x("rows", N, S)
+    with collecting_guards():
+        flat = apply("reshape", rows, shape=(2 * N, N))
+        turned = apply("transpose", rows, axes=(1, 0))
+        both = make_tuple((apply("nn.relu", flat), apply("matmul", turned, rows)))
+        request = request_of(Function((rows,), both))
+    region = load_region(request)
+    assert isinstance(region, NativeCall)
+    assert isinstance(region.keep_alive, OpenRegion)
+    assert added(region.keep_alive, 3, 6) == 0
+    assert added(region.keep_alive, 3, 7) == -1  # native code checks the guard before it asks
+    assert "reshape" in region.keep_alive.describe_failure()
+
+
 def test_empty_tensors_are_left_out() -> None:
     one, two = x("one", N, 4), x("two", S, 4)
     function = Function((one, two), apply("nn.relu", apply("concatenate", one, two, axis=0)))
@@ -340,3 +360,35 @@ def test_a_reduction_of_single_elements_is_a_copy() -> None:
     kinds = [node.kind for node in without_empty(Specializer(program).at([1])).nodes]
     assert "reduction" not in kinds
     assert "reduction" in [node.kind for node in Specializer(program).at([2]).nodes]
+
+
+# What is worth a region -------------------------------------------------------------------------
+
+
+def image_of(channels: int) -> Var:
+    return x("image", N, channels, H, W)
+
+
+@pytest.mark.parametrize(
+    ("body", "kept"),
+    [
+        (apply("matmul", x("x", N, S, 384), weight(384, 384)), False),
+        (apply("matmul", x("x", N, S, 1024), weight(1024, 1024)), True),
+        (convolution(image_of(32), 32), True),
+        (
+            apply("matmul", Var("x", TensorType((1, 64, 384), DType.FLOAT32)), weight(384, 384)),
+            True,
+        ),
+    ],
+    ids=["small product", "large product", "window", "small product of fixed size"],
+)
+def test_products_of_open_sizes_have_to_be_large(body: Call, kept: bool) -> None:
+    function = function_of(body)
+    region = region_of(function)
+    region = dataclasses.replace(
+        region,
+        origins={call: call for call in region.calls()},
+        typical=typical_values(function.params),
+    )
+    made = keep_profitable(region, DnnlOptions(min_reuse=0), None)
+    assert bool(made.origins) == kept, made.why

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
         reads_formats,
     )
     from .simulation import no_device, simulated_call
-    from .size import Dim, OpenSize, parse_size, value_of
+    from .size import Dim, parse_size, value_of
     from .threads import available_threads, load_openmp, thread_setter
 
 __all__ = [
@@ -78,7 +78,6 @@ __all__ = [
     "NativeCall",
     "NativeCode",
     "NativeLibrary",
-    "OpenSize",
     "PluginError",
     "ResourceError",
     "Size",
@@ -133,7 +132,7 @@ if not TYPE_CHECKING:
                 "reads_formats"
             ),
             "intarsia_runtime.simulation": "no_device simulated_call",
-            "intarsia_runtime.size": "Dim OpenSize parse_size value_of",
+            "intarsia_runtime.size": "Dim parse_size value_of",
             "intarsia_runtime.threads": "available_threads load_openmp thread_setter",
         },
     )

@@ -48,11 +48,7 @@ class SizeOp(Struct, frozen=True):
 
 
 class OpenSizeError(UnsupportedError):
-    """Somebody needs the number that a symbolic size stands for.
-
-    Attributes:
-        size: The size.
-    """
+    """Somebody needs the number that a symbolic size, ``size``, stands for."""
 
     def __init__(self, size: Dim) -> None:
         self.size = size
@@ -189,9 +185,6 @@ class Dim(Struct, frozen=True):
 
 Size: TypeAlias = int | Dim
 """A size: a number, or an expression."""
-
-OpenSize: TypeAlias = Size
-"""The same, for who has a ``Size`` that is a number within bounds."""
 
 
 def variable(name: str) -> Dim:

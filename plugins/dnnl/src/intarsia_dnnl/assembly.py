@@ -228,9 +228,7 @@ class Assembly:
         size = self.dnnl.size(desc)
         if tensor.buffer.home is Home.CONSTANT:
             stored = self._as_stored(tensor, desc)
-            if stored is not None:
-                return stored
-            return self._reordered_constant(tensor, desc, size)
+            return self._reordered_constant(tensor, desc, size) if stored is None else stored
         target = MemoryTensor(desc, self.new_buffer(Home.ARENA, size))
         self.copy(tensor, target)
         return target

@@ -34,9 +34,9 @@ def load(request: LoadRequest) -> NativeCall | Callable[..., None]:
     """
     with request.interpreting(FILE):
         program = parse_program(request.file(FILE))
-        check_nodes(program)
         if program.open is not None:
-            return _load_open(program, request)
+            return _load_open(program, request)  # checked when its sizes are numbers
+        check_nodes(program)
         request.check_signature(
             *(
                 [(program.dtypes[v], program.shapes[v]) for v in values]

@@ -30,6 +30,8 @@ FREE_BYTES = 256 * 1024
 """Images at the border that may be reordered without asking what it costs: some 20 us."""
 _OPEN_GRAIN = 3
 """How many times more operations a call has to do in products of open sizes."""
+_LEAST_WINDOWS = 20
+"""Percent of a region's work in windows from which on the fallback's direct ones cost more."""
 FREE_CALLS = 12
 """Operators that may be called without asking what it costs: some 5 us."""
 
@@ -94,8 +96,9 @@ def _least_grain(region: Region, options: DnnlOptions) -> int:
     Of products of open sizes there have to be more: sizes shorter than typical ones are as frequent
     as longer ones. (Measured, one thread, time by the fallback's, attention of 384 channels, 11
     million operations an operator: 1.28 with 1 token, 1.11 with 16, 1.08 with 64, 1.04 with 128; of
-    768 channels, 46 million: 1.07 with 8, 1.03 with 32, 0.91 with 128. Convolutions, which the
-    fallback does directly then: ResNet-50 0.5 at all sizes.)
+    768 channels, 46 million: 1.07 with 8, 1.03 with 32, 0.91 with 128. A recogniser of text with
+    depthwise and 1x1 convolutions 1.06 to 1.11. Larger windows, which the fallback does directly
+    then: ResNet-50 0.5 at all sizes.)
 
     (Measured with AMX, one thread, time by the fallback's in fp32: MobileNet-v2, 6 000 000
     operations an operator, 0.63; dense layers of Magika, 4 500 000, 1.08; Basic Pitch, between 1
@@ -106,9 +109,17 @@ def _least_grain(region: Region, options: DnnlOptions) -> int:
 
 
 def _is_open_product(region: Region) -> bool:
-    """Whether a region of open sizes has no convolutions."""
-    convolves = any(call.name in _CONVOLUTIONS for call in calls(region.function))
-    return bool(region.sizes) and not convolves
+    """Whether a region of open sizes does nearly all of its work in products, 1x1 windows too."""
+    windows = sum(_flops(region, c) for c in calls(region.function) if _has_window(c))
+    return bool(region.sizes) and 100 * windows <= _LEAST_WINDOWS * count_flops(region)
+
+
+def _has_window(call: Call) -> bool:
+    """Whether a call is a convolution that sums over channels and places."""
+    if call.name != "nn.conv":
+        return False
+    _, inner, *kernel = tensor_type(call.args[1]).static_shape
+    return inner > 1 and prod(kernel) > 1
 
 
 def _is_narrow(options: DnnlOptions) -> bool:

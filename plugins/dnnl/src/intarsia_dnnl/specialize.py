@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from intarsia_runtime.plugin import (
     Dim,
-    OpenSize,
     UnsupportedError,
     parse_size,
     tensor_bytes,
@@ -71,7 +70,7 @@ class Specializer:
         if not names <= set(self.variables):
             raise ValueError(f"nothing says what size {min(names - set(self.variables))} is")
 
-    def shape(self, value: int) -> tuple[OpenSize, ...]:
+    def shape(self, value: int) -> tuple[int | Dim, ...]:
         """Return the shape of a value, with expressions."""
         return self._shapes.get(value, self._program.shapes[value])
 
@@ -133,9 +132,9 @@ def _is_open(sizes: Sequence[object]) -> bool:
     return any(isinstance(size, Dim) for size in sizes)
 
 
-def _texts(sizes: Sequence[OpenSize]) -> OpenShape:
+def _texts(sizes: Sequence[int | Dim]) -> OpenShape:
     return tuple([size if isinstance(size, int) else str(size) for size in sizes])
 
 
-def _sizes(texts: OpenShape) -> tuple[OpenSize, ...]:
+def _sizes(texts: OpenShape) -> tuple[int | Dim, ...]:
     return tuple([parse_size(size) if isinstance(size, str) else size for size in texts])

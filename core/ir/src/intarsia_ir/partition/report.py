@@ -10,14 +10,12 @@ from operator import itemgetter
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from intarsia_ir.graph.expr import CallFunction, Expr, Function
+from intarsia_ir.graph.expr import Expr, Function
 from intarsia_ir.graph.types import TensorType
-from intarsia_ir.graph.typical import typical_values
-from intarsia_ir.graph.walk import post_order
 from intarsia_ir.passes.fuse_quantize import is_in_float
 from intarsia_ir.regions.region import Region
 from intarsia_ir.regions.support import Code
-from intarsia_ir.regions.work import count_bytes
+from intarsia_ir.regions.work import border_bytes, count_bytes
 from intarsia_runtime.errors import GateFailed
 
 from .annotate import Annotated
@@ -210,7 +208,7 @@ class Placement(Struct, frozen=True):
         offloaded: How many of them an accelerator takes; those that are simulated do not count.
         regions: One row for each region.
         verdicts: Exactly one row for every (node, accelerator).
-        border_bytes: Bytes that enter or leave regions in one run; symbolic sizes count as nothing.
+        border_bytes: Bytes that enter or leave regions in one run, at typical sizes.
         apart: Neighbouring regions whose merge would make a cycle.
         host: Nodes that no backend compiles: the ``vm`` executor carries them out in NumPy.
         in_float: Operators that are computed in float32 although their operands are quantized.
@@ -458,16 +456,6 @@ def seconds_text(seconds: float) -> str:
         if seconds >= size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds * 1e12:.0f} ps" if seconds else "0 s"
-
-
-def border_bytes(main: Function) -> int:
-    """Return the bytes that calls of regions read and return in one run of ``main``."""
-    total, typical = 0, typical_values(main.params)
-    for node in post_order(main.body):
-        if isinstance(node, CallFunction):
-            types = (node.type, *(arg.type for arg in node.args))
-            total += count_bytes(*types, values=typical)
-    return total
 
 
 def _region_row(region: Region, nodes: tuple[str, ...]) -> RegionRow:

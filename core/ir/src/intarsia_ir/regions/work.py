@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..graph.expr import Call
+from ..graph.expr import Call, CallFunction, Function
 from ..graph.op import OpKind, closed_attrs
 from ..graph.types import TensorType, TupleType, Type
-from ..graph.typical import TYPICAL_VALUES, typical_type
+from ..graph.typical import TYPICAL_VALUES, typical_type, typical_values
+from ..graph.walk import post_order
 
 HEAVY = frozenset({OpKind.ANCHOR, OpKind.REDUCTION, OpKind.OPAQUE})
 
@@ -73,4 +74,14 @@ def count_bytes(*types: Type, values: Mapping[str, int] = TYPICAL_VALUES) -> int
                 todo.extend(fields)
             case TensorType() as tensor:
                 total += tensor.bytes
+    return total
+
+
+def border_bytes(main: Function) -> int:
+    """Return the bytes that calls of regions read and return in one run of ``main``."""
+    total, typical = 0, typical_values(main.params)
+    for node in post_order(main.body):
+        if isinstance(node, CallFunction):
+            types = (node.type, *(arg.type for arg in node.args))
+            total += count_bytes(*types, values=typical)
     return total
